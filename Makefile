@@ -1,0 +1,42 @@
+# `make demo` sets up and does the main job; `make test` sets up and runs every check.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+DEMO := demo.gpuprof
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit format clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+# The marker is written last, so that an interrupted set-up is done again.
+$(VENV)/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+setup: $(VENV)/ready ## build .venv with everything in it
+
+demo: setup ## profile a real training step on this machine and render its report
+	$(BIN)/gpuprof run --force -o $(DEMO) examples/train_transformer.py
+	$(BIN)/gpuprof report --force $(DEMO) -o report.html
+
+test: lint types unit ## every check
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/python -m pytest
+
+format: setup ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what make built
+	rm -rf $(VENV) $(DEMO) report.html build dist

@@ -1,0 +1,1 @@
+"""Facts: watch a live process, or read another tool's file, into a Capture."""

@@ -1,0 +1,56 @@
+"""Capture: what happened, as typed tables. The only thing that collectors hand on."""
+
+from dataclasses import dataclass, field, fields
+from functools import partial
+
+import polars as pl
+
+from gpuprof.collectors import schema
+from gpuprof.collectors.manifest import Manifest, ProcessInfo
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The tables of `gpuprof.collectors.schema`, with what the capture says about itself.
+
+    One `ProcessInfo` a rank, in the order of `manifest.ranks`. Tables hold the rows of all ranks.
+    """
+
+    manifest: Manifest
+    processes: tuple[ProcessInfo, ...]
+    kernels: pl.DataFrame = field(default_factory=partial(schema.empty, "kernels"))
+    ops: pl.DataFrame = field(default_factory=partial(schema.empty, "ops"))
+    launches: pl.DataFrame = field(default_factory=partial(schema.empty, "launches"))
+    ranges: pl.DataFrame = field(default_factory=partial(schema.empty, "ranges"))
+    steps: pl.DataFrame = field(default_factory=partial(schema.empty, "steps"))
+    samples: pl.DataFrame = field(default_factory=partial(schema.empty, "samples"))
+    counters: pl.DataFrame = field(default_factory=partial(schema.empty, "counters"))
+    allocations: pl.DataFrame = field(default_factory=partial(schema.empty, "allocations"))
+
+    def __post_init__(self) -> None:
+        for name, expected in schema.TABLES.items():
+            actual = self.table(name).schema
+            if actual != expected:
+                differing = sorted(set(actual.items()) ^ set(expected.items()), key=str)
+                raise ValueError(f"table {name} does not have its schema: {differing}")
+
+    def table(self, name: str) -> pl.DataFrame:
+        """The table called `name`, one of `gpuprof.collectors.schema.TABLES`."""
+        frame = getattr(self, name)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """All tables by name."""
+        return {f.name: self.table(f.name) for f in fields(self) if f.name in schema.TABLES}
+
+    def rank(self, rank: int) -> "Capture":
+        """The part of this capture that belongs to one rank."""
+        chosen = tuple(p for p in self.processes if p.rank == rank)
+        if not chosen:
+            raise ValueError(f"no rank {rank}; this capture has {list(self.manifest.ranks)}")
+        return Capture(
+            self.manifest,
+            chosen,
+            **{name: frame.filter(pl.col("rank") == rank) for name, frame in self.tables().items()},
+        )

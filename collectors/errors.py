@@ -1,0 +1,60 @@
+"""The errors gpuprof raises on purpose.
+
+GpuprofError
+ +-- CommandError            a command cannot do what was asked; carries the exit code
+ +-- MissingDependencyError  an optional package is absent; carries the pip line
+ +-- CaptureError            a file is not what it should be; carries file, place and remedy
+ +-- CollectorError          a live process could not be watched
+
+They are caught once, in `gpuprof.profiler.cli.main`, and printed as one line on stderr.
+"""
+
+from pathlib import Path
+
+
+class GpuprofError(Exception):
+    """Anything the user can act on; `exit_code` is what the command line exits with."""
+
+    exit_code = 1
+
+
+class CommandError(GpuprofError):
+    """A command cannot do what was asked."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class MissingDependencyError(GpuprofError):
+    """A package that this feature needs is not installed."""
+
+    def __init__(self, package: str, purpose: str, requirement: str) -> None:
+        super().__init__(f"{package} is needed to {purpose}: pip install '{requirement}'")
+
+
+class CaptureError(GpuprofError):
+    """A capture, trace or export that cannot be read.
+
+    `place` is where in the file it went wrong ("byte 1024", "table kernels"), `expected` what
+    should have stood there, `remedy` what the user can do.
+    """
+
+    def __init__(
+        self, path: str | Path, problem: str, *, place: str = "", expected: str = "", remedy: str = ""
+    ) -> None:
+        where = f"{path}, {place}" if place else f"{path}"
+        parts = [f"{where}: {problem}"]
+        if expected:
+            parts.append(f"expected {expected}")
+        if remedy:
+            parts.append(remedy)
+        super().__init__("; ".join(parts))
+        self.path = Path(path)
+        self.place = place
+        self.expected = expected
+        self.remedy = remedy
+
+
+class CollectorError(GpuprofError):
+    """A live process could not be watched as asked."""

@@ -1,0 +1,133 @@
+"""What a capture says about itself: where it was made, how, and what it could not see.
+
+Structs are written as JSON (`manifest.json`, `rank=R/process.json`) and read back by type.
+Unknown is None; nothing is guessed.
+"""
+
+from typing import Literal
+
+import msgspec
+
+CAPTURE_SCHEMA_VERSION = 1
+
+DeviceKind = Literal["cuda", "hip", "cpu"]
+# How the process stopped, as far as the capture knows.
+Ending = Literal["finished", "exception", "sigterm", "interrupted", "exit", "unknown"]
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One device that the process could use. Sizes in bytes, clocks in MHz."""
+
+    index: int
+    kind: DeviceKind
+    name: str
+    uuid: str | None = None
+    total_memory_bytes: int | None = None
+    # Streaming multiprocessors, compute units, or the CPU cores this process may run on.
+    multiprocessors: int | None = None
+    compute_capability: str | None = None
+    architecture: str | None = None
+    l2_cache_bytes: int | None = None
+    warp_size: int | None = None
+    power_limit_milliwatts: int | None = None
+    maximum_sm_clock_mhz: int | None = None
+    maximum_memory_clock_mhz: int | None = None
+    mig: bool | None = None
+
+
+class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """The environment that decides how fast the same program runs."""
+
+    devices: tuple[Device, ...] = ()
+    driver: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    torch: str | None = None
+    triton: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    cpu: str | None = None
+    cpu_cores: int | None = None
+    torch_threads: int | None = None
+    # torch's settings that change which units a float32 product runs on.
+    float32_matmul_precision: str | None = None
+    allow_tf32_matmul: bool | None = None
+    allow_tf32_cudnn: bool | None = None
+    # Only the variables named in gpuprof.collectors.fingerprint are ever stored.
+    environment: dict[str, str] = {}
+
+
+class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
+    """A rate this machine reached in a calibration run.
+
+    `kind` compute: `rate` in FLOP/s for `precision`; memory: bytes/s for `level`. `spread` is
+    (maximum - minimum) / median over the repeats.
+    """
+
+    kind: Literal["compute", "memory"]
+    name: str
+    rate: float
+    spread: float
+    repeats: int
+    precision: str | None = None
+    level: str | None = None
+    # How it was measured, in words: the kernel and its size.
+    method: str = ""
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """The ceilings measured on one device, with what they depend on."""
+
+    device: Device
+    torch: str
+    threads: int | None
+    measured_ns: int
+    ceilings: tuple[MeasuredCeiling, ...]
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps asked for in each phase."""
+
+    warmup: int = 3
+    timed: int = 10
+    profiled: int = 3
+
+
+class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of the captured program."""
+
+    rank: int = 0
+    world_size: int = 1
+    process: int | None = None
+    command: tuple[str, ...] = ()
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    exit_code: int | None = None
+    ending: Ending = "unknown"
+    fingerprint: Fingerprint = Fingerprint()
+    # The device whose work this process's kernels are: an index into fingerprint.devices.
+    device: int = 0
+    schedule: Schedule | None = None
+    steps_found_by: str | None = None
+    shapes_recorded: bool = False
+    peak_memory_bytes: int | None = None
+    calibration: Calibration | None = None
+    # True once kernels.op_id and kernels.step have been filled.
+    attributed: bool = False
+    # Plain sentences: what is missing or was repaired, and how to get it.
+    warnings: tuple[str, ...] = ()
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The capture as a whole."""
+
+    schema_version: int = CAPTURE_SCHEMA_VERSION
+    tool_version: str
+    # "gpuprof run", "gpuprof.profile", "kineto", "nsys", "ncu"
+    source: str
+    title: str
+    created_ns: int
+    clock: str = "unix epoch"
+    ranks: tuple[int, ...] = (0,)

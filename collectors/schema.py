@@ -1,0 +1,191 @@
+"""The tables of a capture: which columns, which types, what a row is.
+
+All times are int64 nanoseconds on the capture's clock (Unix epoch unless the manifest says
+otherwise). `rank` partitions every table on disk (`rank=R/NAME.parquet`) and is its first column
+in memory. Null means unknown; 0 is a measured zero. Lists that operators print (shapes, types,
+strides, concrete inputs) are kept as their JSON text: nested lists have no common column type,
+and equal texts compress to one dictionary entry.
+"""
+
+from typing import Final
+
+import polars as pl
+
+_TIMES: Final = {"start_ns": pl.Int64, "end_ns": pl.Int64}
+
+KERNELS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        **_TIMES,
+        "name": pl.String,
+        # kernel, memcpy, memset, collective; on a CPU run: op
+        "kind": pl.String,
+        "process": pl.Int64,
+        "device": pl.Int32,
+        "context": pl.Int64,
+        "stream": pl.Int64,
+        # Links to launches of the same process. Repeats over the kernels of one graph replay.
+        # Null where the source had none (written there as 0).
+        "correlation": pl.Int64,
+        # Filled by gpuprof.roofline.attribution: the innermost op that launched it, its step.
+        "op_id": pl.Int64,
+        "step": pl.Int32,
+        "grid_x": pl.Int32,
+        "grid_y": pl.Int32,
+        "grid_z": pl.Int32,
+        "block_x": pl.Int32,
+        "block_y": pl.Int32,
+        "block_z": pl.Int32,
+        "registers": pl.Int32,
+        "shared_memory": pl.Int64,
+        # Bytes that a memcpy or memset moved, as its source reports them.
+        "bytes": pl.Int64,
+        "graph_id": pl.Int64,
+        "collective": pl.String,
+        "message_bytes": pl.Int64,
+        "dtype": pl.String,
+        "group": pl.String,
+        "group_size": pl.Int32,
+        "sequence": pl.Int64,
+    }
+)
+
+OPS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        # Unique in its rank; rows are sorted by start_ns, parents before children.
+        "op_id": pl.Int64,
+        "parent_id": pl.Int64,
+        "name": pl.String,
+        "process": pl.Int64,
+        "thread": pl.Int64,
+        **_TIMES,
+        "input_dims": pl.String,
+        "input_types": pl.String,
+        "input_strides": pl.String,
+        "concrete_inputs": pl.String,
+        # Autograd's sequence number and the thread of the forward op, which link a backward op
+        # to its forward.
+        "sequence": pl.Int64,
+        "forward_thread": pl.Int64,
+        "module": pl.String,
+        "recompute": pl.Boolean,
+    }
+)
+
+LAUNCHES: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "name": pl.String,
+        "process": pl.Int64,
+        "thread": pl.Int64,
+        **_TIMES,
+        "correlation": pl.Int64,
+    }
+)
+
+RANGES: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "name": pl.String,
+        # nvtx, record_function, region, or an NVTX domain's own name
+        "domain": pl.String,
+        "process": pl.Int64,
+        "thread": pl.Int64,
+        **_TIMES,
+        # What gpuprof.region(..., flops=, bytes=) declared for one pass through it.
+        "flops": pl.Int64,
+        "bytes": pl.Int64,
+    }
+)
+
+STEPS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "index": pl.Int32,
+        **_TIMES,
+        # warmup, timed (no profiler attached) or profiled
+        "phase": pl.String,
+        # Between the CUDA events at the step's two ends; null without a GPU.
+        "device_ns": pl.Int64,
+        # Between the host's clock readings at the step's two ends.
+        "host_ns": pl.Int64,
+        "found_by": pl.String,
+        "tokens": pl.Int64,
+    }
+)
+
+SAMPLES: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "time_ns": pl.Int64,
+        "device": pl.Int32,
+        "sm_clock_mhz": pl.Int32,
+        "memory_clock_mhz": pl.Int32,
+        "power_milliwatts": pl.Int64,
+        "temperature_celsius": pl.Int32,
+        # NVML's clocks-event-reasons bits.
+        "throttle_reasons": pl.Int64,
+        "utilisation_percent": pl.Float32,
+        "memory_used_bytes": pl.Int64,
+        "pcie_tx_bytes_per_s": pl.Int64,
+        "pcie_rx_bytes_per_s": pl.Int64,
+        "nvlink_tx_bytes_per_s": pl.Int64,
+        "nvlink_rx_bytes_per_s": pl.Int64,
+        "tensor_active_percent": pl.Float32,
+        "dram_active_percent": pl.Float32,
+    }
+)
+
+COUNTERS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        # The kernel launch the counter belongs to: its name and its index among the launches of
+        # that name and grid, in launch order.
+        "kernel": pl.String,
+        "grid": pl.String,
+        "block": pl.String,
+        "launch_index": pl.Int64,
+        "metric": pl.String,
+        "value": pl.Float64,
+        "unit": pl.String,
+    }
+)
+
+ALLOCATIONS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "time_ns": pl.Int64,
+        "device": pl.Int32,
+        # Positive for an allocation, negative for a free.
+        "bytes": pl.Int64,
+        "total": pl.Int64,
+        "category": pl.String,
+        "op_id": pl.Int64,
+    }
+)
+
+TABLES: Final[dict[str, pl.Schema]] = {
+    "kernels": KERNELS,
+    "ops": OPS,
+    "launches": LAUNCHES,
+    "ranges": RANGES,
+    "steps": STEPS,
+    "samples": SAMPLES,
+    "counters": COUNTERS,
+    "allocations": ALLOCATIONS,
+}
+
+
+def empty(table: str) -> pl.DataFrame:
+    """A frame of `table` without rows."""
+    return pl.DataFrame(schema=TABLES[table])
+
+
+def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with exactly the columns of `table`, in order; absent ones are null."""
+    schema = TABLES[table]
+    return frame.select(
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in schema.items()
+    )

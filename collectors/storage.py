@@ -1,0 +1,150 @@
+"""Captures on disk: a folder of Parquet tables, one sub-folder a rank.
+
+    NAME.gpuprof/
+        manifest.json
+        rank=0/process.json, kernels.parquet, ops.parquet, ...
+
+A capture is written under a temporary name and renamed, so a reader sees all of it or nothing.
+Tables without rows are not written.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import polars as pl
+
+from gpuprof.collectors import schema
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CaptureError, CommandError
+from gpuprof.collectors.manifest import CAPTURE_SCHEMA_VERSION, Manifest, ProcessInfo
+
+MANIFEST_FILE = "manifest.json"
+PROCESS_FILE = "process.json"
+ANALYSIS_FILE = "analysis.json"
+
+T = TypeVar("T")
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise `CommandError` if `path` exists and may not be replaced, or cannot be made.
+
+    Called before any work starts, so that nothing is measured only to be thrown away.
+    """
+    if path.exists() and not force:
+        raise CommandError(f"{path} exists; choose another -o or pass --force to replace it")
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise CommandError(f"{parent} is not a folder; make it first or choose another -o")
+    if not os.access(parent, os.W_OK):
+        raise CommandError(f"{parent} cannot be written to; choose another -o")
+
+
+def save(capture: Capture, path: Path) -> None:
+    """Write `capture` as the folder `path`, replacing what a former save left there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        (temporary / MANIFEST_FILE).write_bytes(_json(capture.manifest))
+        for process in capture.processes:
+            _save_rank(capture, process, temporary)
+        replace(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def replace(temporary: Path, path: Path) -> None:
+    """Rename `temporary` to `path`, removing what stood there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif path.exists() or path.is_symlink():
+        path.unlink()
+    temporary.rename(path)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file under a temporary name and rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def load(path: str | Path) -> Capture:
+    """Read the capture stored in the folder `path`.
+
+    Raises `CaptureError` where the folder is not a capture or was made by a newer gpuprof.
+    """
+    path = Path(path)
+    manifest = load_manifest(path)
+    processes = tuple(load_process(path, rank) for rank in manifest.ranks)
+    tables = {
+        name: pl.concat([_load_table(path, rank, name) for rank in manifest.ranks])
+        for name in schema.TABLES
+    }
+    return Capture(manifest, processes, **tables)
+
+
+def load_manifest(path: Path) -> Manifest:
+    """Read only the manifest of the capture in `path`."""
+    if not path.exists():
+        raise CaptureError(path, "no such capture", remedy="make one with `gpuprof run script.py`")
+    file = path / MANIFEST_FILE
+    if not file.is_file():
+        raise CaptureError(path, "not a capture", expected=f"a folder with {MANIFEST_FILE}")
+    # The version is read alone first: a newer schema may not decode at all.
+    version = _decode(file, _Versioned).schema_version
+    if version > CAPTURE_SCHEMA_VERSION:
+        raise CaptureError(
+            file,
+            f"schema version {version}",
+            expected=f"at most {CAPTURE_SCHEMA_VERSION}",
+            remedy="upgrade gpuprof",
+        )
+    return _decode(file, Manifest)
+
+
+def load_process(path: Path, rank: int) -> ProcessInfo:
+    """Read what the capture in `path` says of one process."""
+    return _decode(path / f"rank={rank}" / PROCESS_FILE, ProcessInfo)
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def _save_rank(capture: Capture, process: ProcessInfo, folder: Path) -> None:
+    rank_folder = folder / f"rank={process.rank}"
+    rank_folder.mkdir()
+    (rank_folder / PROCESS_FILE).write_bytes(_json(process))
+    for name, frame in capture.tables().items():
+        rows = frame.filter(pl.col("rank") == process.rank).drop("rank")
+        if rows.height:
+            rows.write_parquet(rank_folder / f"{name}.parquet")
+
+
+def _load_table(path: Path, rank: int, name: str) -> pl.DataFrame:
+    file = path / f"rank={rank}" / f"{name}.parquet"
+    if not file.exists():
+        return schema.empty(name)
+    try:
+        frame = pl.read_parquet(file, hive_partitioning=False)
+        return schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise CaptureError(
+            file, f"not readable as Parquet: {error}", remedy="collect the capture again"
+        ) from error
+
+
+def _json(struct: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(struct), indent=1)
+
+
+def _decode(file: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (msgspec.MsgspecError, OSError) as error:
+        raise CaptureError(file, str(error), remedy="collect the capture again") from error

@@ -1,0 +1,1 @@
+"""The face: command line, run sessions and the public Python API."""

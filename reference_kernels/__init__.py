@@ -1,0 +1,1 @@
+"""Known work: kernels whose FLOPs and bytes are known exactly."""

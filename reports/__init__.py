@@ -1,0 +1,1 @@
+"""Words and pictures: an Analysis becomes terminal text, HTML, Markdown or JSON."""

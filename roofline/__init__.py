@@ -1,0 +1,1 @@
+"""Meaning: a Capture becomes an Analysis. Pure: no torch, no CUDA, no printing."""

@@ -1,0 +1,201 @@
+"""Analysis: what a capture means. The only thing that reports, compare and gate read.
+
+Written as `analysis.json`. Frozen structs; unknown is None, never 0 or NaN. Times are integer
+nanoseconds and cover one process (rank). Fractions are of 1, not percent.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
+from gpuprof.roofline.ceilings import Ceiling, Source
+from gpuprof.roofline.cost_models.cost import Flops
+
+ANALYSIS_SCHEMA_VERSION = 1
+
+BottleneckKind = Literal["compute", "memory", "latency", "launch", "unknown"]
+Level = Literal["kernel", "op", "range", "step"]
+# Where in a training step an operator ran; "" where nothing tells.
+Phase = Literal["forward", "backward", "optimizer", ""]
+
+
+class Bottleneck(msgspec.Struct, frozen=True):
+    """What holds a piece of work back, why we say so, and what removing it would gain."""
+
+    kind: BottleneckKind
+    # One sentence with the numbers that the verdict rests on.
+    evidence: str
+    # Time a step would lose if this work ran at its roof; None where there is no roof.
+    gain_ns: int | None
+
+
+class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of one kind, summed over the profiled steps.
+
+    kernel: launches of one kernel from one operator signature. op: calls of one operator with one
+    signature, with all kernels they launched. range: one user range. step: everything.
+    """
+
+    level: Level
+    name: str
+    # Input shapes and types as text, or a kernel's launch configuration; "" where unknown.
+    detail: str = ""
+    # For a kernel: the operator that launched it, "" where none did.
+    op: str = ""
+    phase: Phase = ""
+    calls: int
+    # Sum of the durations of its device work.
+    device_ns: int
+    # device_ns over the device time of all points of its level.
+    device_fraction: float
+    flops: tuple[Flops, ...] | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    # FLOP per byte.
+    arithmetic_intensity: float | None = None
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+    # The least time that the ceilings allow for this work, and the label of the one that binds.
+    roof_ns: int | None = None
+    roof: str = ""
+    # roof_ns / device_ns. Over 1 means cached data, or a wrong peak or count; never clipped.
+    roof_fraction: float | None = None
+    bottleneck: Bottleneck
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def total_flops(self) -> int | None:
+        """Matmul and vector operations together."""
+        return None if self.flops is None else sum(part.count for part in self.flops)
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes read plus bytes written."""
+        if self.bytes_read is None or self.bytes_written is None:
+            return None
+        return self.bytes_read + self.bytes_written
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How long steps took. The timed ones ran with no profiler attached."""
+
+    # How the steps were found, for people: "optimizer steps (AdamW)".
+    found_by: str
+    warmup: int
+    timed: int
+    profiled: int
+    # "CUDA events" or "host clock"; "host clock under the profiler" where no step was timed.
+    clock: str
+    # None where there was no complete step.
+    median_ns: int | None = None
+    minimum_ns: int | None = None
+    maximum_ns: int | None = None
+    # Between the quartiles, over the median.
+    relative_spread: float | None = None
+    host_median_ns: int | None = None
+    samples_ns: tuple[int, ...] = ()
+    profiled_median_ns: int | None = None
+    # Profiled over unprofiled step time, minus 1: what the profiler added.
+    profiler_stretch: float | None = None
+    launches_per_step: float | None = None
+    tokens_per_s: float | None = None
+
+
+class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """One step's time, split without overlap or remainder: the parts add up to step_ns."""
+
+    step_ns: int
+    # "timed": device work from the profiled steps inside the unprofiled step time.
+    # "profiled": all from profiled steps, because the profiler stretches a CPU's work itself.
+    basis: Literal["timed", "profiled"]
+    at_roof_ns: int
+    below_roof_compute_ns: int
+    below_roof_memory_ns: int
+    below_roof_latency_ns: int
+    # Device work without a cost model or ceiling.
+    unmodelled_ns: int
+    # No device work: the device waits for the host.
+    waiting_ns: int
+
+
+class Utilization(msgspec.Struct, frozen=True, kw_only=True):
+    """Model FLOP utilization of a step: model_flops / step_ns / peak."""
+
+    precision: str
+    # Matmul FLOPs of one step, causal attention counted in full (PaLM's convention).
+    model_flops: int
+    # The same with causal attention counted as the pairs its mask keeps.
+    model_flops_causal: int
+    step_ns: int
+    flops_per_s: float
+    peak: Ceiling | None = None
+    mfu: float | None = None
+    mfu_causal: float | None = None
+
+
+class UnmodelledOp(msgspec.Struct, frozen=True):
+    """Device time that has no cost model."""
+
+    name: str
+    device_ns: int
+    calls: int
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of the device time in the profiled steps; None where there was none."""
+
+    device_ns: int
+    with_op: float | None = None
+    with_flops: float | None = None
+    with_bytes: float | None = None
+    unmodelled: tuple[UnmodelledOp, ...] = ()
+
+
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
+    """The device during the timed steps, as NVML sampled it. None where a field did not answer."""
+
+    samples: int
+    sm_clock_mhz_median: int | None = None
+    sm_clock_mhz_minimum: int | None = None
+    sm_clock_mhz_maximum: int | None = None
+    power_watts_median: float | None = None
+    temperature_celsius_maximum: int | None = None
+    memory_used_bytes_maximum: int | None = None
+    # NVML's names, without those that are no slow-down (idle, applications clock).
+    throttle_reasons: tuple[str, ...] = ()
+
+
+class Analysis(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of one capture, analysed."""
+
+    schema_version: int = ANALYSIS_SCHEMA_VERSION
+    tool_version: str
+    source: str
+    title: str
+    created_ns: int
+    rank: int
+    world_size: int
+    command: tuple[str, ...] = ()
+    ending: Ending = "unknown"
+    exit_code: int | None = None
+    fingerprint: Fingerprint
+    device: Device | None
+    schedule: Schedule | None = None
+    steps: StepTimes
+    ceilings: tuple[Ceiling, ...] = ()
+    # Which ceilings the percentages use; None where the device has none.
+    roof_source: Source | None = None
+    split: StepSplit | None = None
+    utilization: Utilization | None = None
+    # The largest loss of the step.
+    bottleneck: Bottleneck
+    coverage: Coverage
+    step: RooflinePoint | None = None
+    # Each sorted by device time, largest first.
+    kernels: tuple[RooflinePoint, ...] = ()
+    ops: tuple[RooflinePoint, ...] = ()
+    ranges: tuple[RooflinePoint, ...] = ()
+    device_state: DeviceState | None = None
+    peak_memory_bytes: int | None = None
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,49 @@
+"""What one operator call costs by its definition: operations and compulsory traffic."""
+
+from typing import Literal
+
+import msgspec
+
+# matmul: products summed along an axis (GEMM, convolution, attention), which run on tensor units
+# where the device has them for that precision. vector: everything else.
+FlopKind = Literal["matmul", "vector"]
+
+
+class Flops(msgspec.Struct, frozen=True):
+    """`count` floating-point operations; a multiply-add counts as two.
+
+    `precision` is one of fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8, int4, integer.
+    """
+
+    kind: FlopKind
+    precision: str
+    count: int
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """FLOPs and bytes of one call.
+
+    Bytes are compulsory traffic: each distinct input element read once, each output written once.
+    None means unknown, () means none are done. `assumptions` are short sentences about what the
+    call did not say.
+    """
+
+    flops: tuple[Flops, ...] | None
+    bytes_read: int | None
+    bytes_written: int | None
+    assumptions: tuple[str, ...] = ()
+    # Matmul FLOPs under the convention that counts causal attention in full (PaLM, torch), where
+    # that differs from `flops`, which counts the pairs that the mask keeps.
+    full_attention_flops: int | None = None
+
+    def matmul_flops(self) -> int | None:
+        """Matmul operations as `flops` counts them."""
+        if self.flops is None:
+            return None
+        return sum(part.count for part in self.flops if part.kind == "matmul")
+
+    def bytes_moved(self) -> int | None:
+        """Bytes read plus bytes written, or None where either is unknown."""
+        if self.bytes_read is None or self.bytes_written is None:
+            return None
+        return self.bytes_read + self.bytes_written

@@ -1,0 +1,74 @@
+"""gpuprof: how fast a PyTorch program runs against what the machine can do.
+
+Names are imported on first use, so that `import gpuprof` costs nothing in a program that only
+marks its steps and `gpuprof --help` needs neither torch nor polars.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gpuprof._version import __version__
+
+if TYPE_CHECKING:
+    from gpuprof.collectors.capture import Capture
+    from gpuprof.collectors.errors import (
+        CaptureError,
+        CollectorError,
+        CommandError,
+        GpuprofError,
+        MissingDependencyError,
+    )
+    from gpuprof.collectors.storage import load
+    from gpuprof.profiler.api import profile, region, step
+    from gpuprof.roofline.analysis import Analysis
+    from gpuprof.roofline.analyze import analyze
+    from gpuprof.roofline.cost_models import cost_model
+    from gpuprof.roofline.cost_models.cost import Cost, Flops
+
+_HOME_OF = {
+    "Analysis": "gpuprof.roofline.analysis",
+    "Capture": "gpuprof.collectors.capture",
+    "CaptureError": "gpuprof.collectors.errors",
+    "CollectorError": "gpuprof.collectors.errors",
+    "CommandError": "gpuprof.collectors.errors",
+    "Cost": "gpuprof.roofline.cost_models.cost",
+    "Flops": "gpuprof.roofline.cost_models.cost",
+    "GpuprofError": "gpuprof.collectors.errors",
+    "MissingDependencyError": "gpuprof.collectors.errors",
+    "analyze": "gpuprof.roofline.analyze",
+    "cost_model": "gpuprof.roofline.cost_models",
+    "load": "gpuprof.collectors.storage",
+    "profile": "gpuprof.profiler.api",
+    "region": "gpuprof.profiler.api",
+    "step": "gpuprof.profiler.api",
+}
+
+__all__ = [
+    "Analysis",
+    "Capture",
+    "CaptureError",
+    "CollectorError",
+    "CommandError",
+    "Cost",
+    "Flops",
+    "GpuprofError",
+    "MissingDependencyError",
+    "__version__",
+    "analyze",
+    "cost_model",
+    "load",
+    "profile",
+    "region",
+    "step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gpuprof' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

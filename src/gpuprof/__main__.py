@@ -1,0 +1,7 @@
+"""`python -m gpuprof` is the `gpuprof` command."""
+
+import sys
+
+from gpuprof.profiler.cli import main
+
+sys.exit(main())
