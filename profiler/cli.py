@@ -1,0 +1,71 @@
+"""The `gpuprof` command: parses, runs one sub-command, and prints errors as one line."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from gpuprof._version import __version__
+from gpuprof.collectors.errors import GpuprofError
+from gpuprof.profiler.commands.calibrate import CalibrateCommand
+from gpuprof.profiler.commands.doctor import DoctorCommand
+from gpuprof.profiler.commands.report import ReportCommand
+from gpuprof.profiler.commands.run import RunCommand
+from gpuprof.profiler.commands.summary import SummaryCommand
+
+_DESCRIPTION = "How fast a PyTorch program runs against what the machine can do, and why."
+
+
+class Command(Protocol):
+    """One sub-command. Its module imports nothing heavy before `run`."""
+
+    name: str
+    # One line for `gpuprof --help`; the class docstring is the text of `gpuprof NAME --help`.
+    summary: str
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add this command's arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do the work and return the exit code. Raises `GpuprofError`."""
+
+
+COMMANDS: tuple[Command, ...] = (
+    RunCommand(),
+    SummaryCommand(),
+    ReportCommand(),
+    CalibrateCommand(),
+    DoctorCommand(),
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line as one argparse parser."""
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    parser = argparse.ArgumentParser(
+        prog="gpuprof", description=_DESCRIPTION, formatter_class=RawDescriptionRichHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"gpuprof {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        subparser = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=type(command).__doc__,
+            formatter_class=RawDescriptionRichHelpFormatter,
+        )
+        command.prepare_parser(subparser)
+        subparser.set_defaults(command=command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` and return the exit code."""
+    arguments = make_parser().parse_args(argv)
+    try:
+        command: Command = arguments.command
+        return command.run(arguments)
+    except GpuprofError as error:
+        print(f"gpuprof: {error}", file=sys.stderr)
+        return error.exit_code

@@ -1,0 +1,1 @@
+"""`gpuprof calibrate`."""
