@@ -4,16 +4,19 @@ Datasheet peaks and rates measured here are two sources that never meet in one p
 analysis picks one (`roof_source`) and takes every percentage against that.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from gpuprof.collectors.manifest import Calibration, Device
+from gpuprof.collectors.manifest import Calibration
 from gpuprof.roofline.cost_models.cost import FlopKind
-from gpuprof.roofline.devices import DeviceSpec
+from gpuprof.roofline.devices import DeviceSpec, find_spec
 
 Source = Literal["datasheet", "measured"]
 Unit = Literal["tensor", "vector"]
+
+_COMPUTED_IN_FP32 = frozenset({"fp16", "bf16", "fp8", "fp4", "tf32"})
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,3 +42,109 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.level} ({self.source})"
         quality = "datasheet, dense" if self.source == "datasheet" else "measured"
         return f"{self.precision} {self.unit} ({quality})"
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The ceilings of one source, asked for by kind of work.
+
+    None answers mean that this source has no figure, so no percentage can be taken.
+    """
+
+    ceilings: tuple[Ceiling, ...]
+    source: Source
+
+    def __post_init__(self) -> None:
+        if any(ceiling.source != self.source for ceiling in self.ceilings):
+            raise ValueError(f"a roof of {self.source} ceilings got one of another source")
+
+    def compute_rate(self, kind: FlopKind, precision: str) -> Ceiling | None:
+        """The ceiling of work of `kind` in `precision`.
+
+        A matmul runs on the tensor unit where the device has one for that precision, else on the
+        vector unit in the same precision. Vector work in 16 bits and less is computed in fp32 by
+        torch's kernels (they load, convert, and store), so the fp32 vector ceiling is its roof.
+        """
+        if kind == "matmul":
+            tensor = self._compute("tensor", precision)
+            return tensor if tensor is not None else self._compute("vector", precision)
+        return self._compute("vector", "fp32" if precision in _COMPUTED_IN_FP32 else precision)
+
+    def memory_rate(self, level: str = "DRAM") -> Ceiling | None:
+        """The ceiling of traffic to and from `level`."""
+        return next((c for c in self.ceilings if c.kind == "memory" and c.level == level), None)
+
+    def _compute(self, unit: Unit, precision: str) -> Ceiling | None:
+        matching = (
+            ceiling
+            for ceiling in self.ceilings
+            if ceiling.kind == "compute" and (ceiling.unit, ceiling.precision) == (unit, precision)
+        )
+        return next(matching, None)
+
+
+def datasheet_ceilings(spec: DeviceSpec) -> tuple[Ceiling, ...]:
+    """What the vendor promises for a device: dense compute peaks and DRAM bandwidth."""
+    compute = tuple(
+        Ceiling(
+            kind="compute",
+            rate=tflops * 1e12,
+            source="datasheet",
+            reference=spec.source,
+            unit=peaks.unit,
+            precision=precision,
+            clock_mhz=peaks.clock_mhz,
+        )
+        for peaks in spec.peaks
+        for precision, tflops in peaks.tflops.items()
+    )
+    if spec.dram_gb_per_s is None:
+        return compute
+    memory = Ceiling(
+        kind="memory",
+        rate=spec.dram_gb_per_s * 1e9,
+        source="datasheet",
+        reference=spec.source,
+        level="DRAM",
+    )
+    return (*compute, memory)
+
+
+def measured_ceilings(calibration: Calibration) -> tuple[Ceiling, ...]:
+    """What a calibration run reached. Where two rates are of one kind, the larger is the roof."""
+    best: dict[tuple[object, ...], Ceiling] = {}
+    for measured in calibration.ceilings:
+        ceiling = Ceiling(
+            kind=measured.kind,
+            rate=measured.rate,
+            source="measured",
+            reference=measured.method,
+            unit=_measured_unit(calibration, measured.precision),
+            precision=measured.precision,
+            level=measured.level,
+            spread=measured.spread,
+        )
+        key = (ceiling.kind, ceiling.unit, ceiling.precision, ceiling.level)
+        if key not in best or best[key].rate < ceiling.rate:
+            best[key] = ceiling
+    return tuple(best.values())
+
+
+def _measured_unit(calibration: Calibration, precision: str | None) -> Unit | None:
+    """The unit that a matrix product of `precision` ran on.
+
+    The device table says which precisions have tensor units. A GPU it does not know, or a CPU
+    with matrix extensions, has them for the reduced precisions.
+    """
+    if precision is None:
+        return None
+    device = calibration.device
+    spec = find_spec(device).spec
+    if spec is not None:
+        tensor = {p for peaks in spec.peaks if peaks.unit == "tensor" for p in peaks.tflops}
+        return "tensor" if precision in tensor else "vector"
+    if precision in ("fp64", "fp32"):
+        return "vector"
+    if device.kind == "cpu":
+        return "tensor" if "AMX" in (device.architecture or "") else "vector"
+    return "tensor"

@@ -1,0 +1,157 @@
+"""The device table: what vendors promise for a device, found by its name, size and architecture.
+
+The facts are in `devices.toml`, each row with its source. A device that the table does not know,
+or that could be several rows, has no peak: a percentage of another device's peak would be wrong
+without anyone noticing.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+
+from gpuprof.collectors.manifest import Device
+
+_GIBIBYTE = 2**30
+# A driver keeps part of the memory for itself and for ECC: 14.6 of a T4's 16 GiB remain.
+_SMALLEST_USABLE_SHARE = 0.88
+_LARGEST_USABLE_SHARE = 1.03
+
+# Words of names that belong to a part of a device, whose share of the peaks is not known.
+_SLICE = re.compile(r"\bmig\b|\bgrid\b|\bvgpu\b|-\d+[abcq]$")
+# Words that make another, slower or faster, chip of the name before them.
+_OTHER_CHIP = re.compile(r"\b(laptop|max-q|mobile|super|ti|d|dd)\b")
+_VIRTUAL_FUNCTION = re.compile(r"\bvf\b")
+# What ROCm reports where it has no marketing name; only the architecture tells.
+_GENERIC_NAMES = ("amd radeon graphics", "amd instinct", "")
+
+
+class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dense rates of one kind of unit, in TFLOP/s (1e12) by precision."""
+
+    unit: Literal["tensor", "vector"]
+    tflops: dict[str, float]
+    # The clock these figures assume; None where the vendor does not say.
+    clock_mhz: int | None = None
+
+
+class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of the device table. None where the vendor's documents disagree or are silent."""
+
+    name: str
+    # Parts of device names, lower case; the longest that matches wins.
+    patterns: tuple[str, ...]
+    peaks: tuple[Peaks, ...]
+    # Memory sizes this device is sold with.
+    memory_gib: tuple[int, ...]
+    dram_gb_per_s: float | None = None
+    # All of the device's L2 together.
+    l2_cache_mib: int | None = None
+    # Streaming multiprocessors or compute units.
+    multiprocessors: int | None = None
+    # For AMD: the gfx name, which also finds the row where the name is generic.
+    architecture: str | None = None
+    # For rows that only this tells apart.
+    maximum_clock_mhz: int | None = None
+    # Device-to-device links of one device, both directions summed.
+    link_gb_per_s: float | None = None
+    source: str
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """The row of a device, or None and the reason in words."""
+
+    spec: DeviceSpec | None
+    reason: str = ""
+
+
+def find_spec(device: Device) -> Lookup:
+    """Find the row of `device` by name, then by multiprocessors, memory, architecture and clock.
+
+    Only facts of `device` are used, never of the machine that runs this.
+    """
+    if device.kind == "cpu":
+        return Lookup(None, "a CPU has no datasheet peak here; its ceilings are measured")
+    name = " ".join(device.name.lower().split())
+    if device.mig or _SLICE.search(name):
+        return Lookup(None, f"{device.name} is a slice of a GPU; its share of the peaks is unknown")
+    architecture = (device.architecture or "").split(":")[0]
+    if name in _GENERIC_NAMES:
+        candidates = [
+            row for row in device_table() if architecture and row.architecture == architecture
+        ]
+    else:
+        pattern = _longest_pattern(name)
+        if pattern and (other := _OTHER_CHIP.search(name.replace(pattern, " "))):
+            return Lookup(
+                None, f"{device.name} is not in the device table ('{other[0]}' is another chip)"
+            )
+        candidates = [row for row in device_table() if pattern in row.patterns]
+    if not candidates:
+        return Lookup(None, f"{device.name} is not in the device table")
+    return _choose(device, architecture, candidates)
+
+
+@cache
+def device_table() -> tuple[DeviceSpec, ...]:
+    """All rows of `devices.toml`."""
+    text = files("gpuprof.roofline").joinpath("devices.toml").read_bytes()
+    return msgspec.toml.decode(text, type=_Table).device
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    device: tuple[DeviceSpec, ...]
+
+
+def _longest_pattern(name: str) -> str:
+    """The longest pattern that stands in `name` as whole words, or ""."""
+    found = (
+        pattern
+        for row in device_table()
+        for pattern in row.patterns
+        if re.search(rf"(?<![a-z0-9]){re.escape(pattern)}(?![a-z0-9])", name)
+    )
+    return max(found, key=len, default="")
+
+
+def _choose(device: Device, architecture: str, candidates: list[DeviceSpec]) -> Lookup:
+    """The one candidate that agrees with everything `device` says of itself."""
+    fitting = [row for row in candidates if _agrees(row, device, architecture)]
+    if not fitting:
+        names = ", ".join(row.name for row in candidates)
+        return Lookup(None, f"{_description(device)} has not the size of {names}: another variant")
+    if len(fitting) > 1:
+        names = " or ".join(row.name for row in fitting)
+        return Lookup(None, f"{_description(device)} could be {names}")
+    row = fitting[0]
+    # A virtual function or partition keeps the name of the whole; only its size tells.
+    if _VIRTUAL_FUNCTION.search(device.name.lower()) and device.multiprocessors is None:
+        return Lookup(None, f"{device.name} may be a part of {row.name}: its size is not recorded")
+    return Lookup(row)
+
+
+def _agrees(row: DeviceSpec, device: Device, architecture: str) -> bool:
+    """Whether nothing known about `device` contradicts `row`."""
+    if row.multiprocessors and device.multiprocessors not in (None, row.multiprocessors):
+        return False
+    if row.architecture and architecture not in ("", row.architecture):
+        return False
+    if row.maximum_clock_mhz and device.maximum_sm_clock_mhz not in (None, row.maximum_clock_mhz):
+        return False
+    if device.total_memory_bytes is None:
+        return True
+    shares = (device.total_memory_bytes / (size * _GIBIBYTE) for size in row.memory_gib)
+    return any(_SMALLEST_USABLE_SHARE <= share <= _LARGEST_USABLE_SHARE for share in shares)
+
+
+def _description(device: Device) -> str:
+    facts = []
+    if device.multiprocessors is not None:
+        facts.append(f"{device.multiprocessors} multiprocessors")
+    if device.total_memory_bytes is not None:
+        facts.append(f"{device.total_memory_bytes / _GIBIBYTE:.0f} GiB")
+    if device.architecture:
+        facts.append(device.architecture)
+    return f"{device.name} ({', '.join(facts)})" if facts else device.name
