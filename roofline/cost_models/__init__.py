@@ -1,1 +1,15 @@
-""
+"""Cost models of operators, one module per family.
+
+Importing the package registers them all. `cost_model` is also the way for a program to register
+its own operators.
+"""
+
+from gpuprof.roofline.cost_models.registry import (
+    cost_model,
+    cost_of,
+    is_composite,
+    is_modelled,
+    is_view,
+)
+
+__all__ = ["cost_model", "cost_of", "is_composite", "is_modelled", "is_view"]

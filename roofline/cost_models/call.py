@@ -1,9 +1,13 @@
 """One operator call as the profiler printed it, parsed into typed arguments."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import msgspec
+
+from gpuprof.roofline import dtypes
 from gpuprof.roofline.dtypes import DType
 
 
@@ -23,12 +27,16 @@ class Tensor:
 
     @property
     def distinct_elements(self) -> int:
-        """Elements that lie at different addresses: an expanded (stride 0) axis counts once."""
-        if self.strides is None or len(self.strides) != len(self.shape):
+        """Elements that lie at different addresses.
+
+        An expanded (stride 0) axis counts once, and overlapping windows (as_strided, unfold) no
+        more than the span they lie in.
+        """
+        if self.strides is None or len(self.strides) != len(self.shape) or not self.elements:
             return self.elements
-        return math.prod(
-            size for size, stride in zip(self.shape, self.strides, strict=True) if stride != 0
-        )
+        axes = list(zip(self.shape, self.strides, strict=True))
+        span = 1 + sum((size - 1) * abs(stride) for size, stride in axes)
+        return min(math.prod(size for size, stride in axes if stride != 0), span)
 
     @property
     def bytes(self) -> int | None:
@@ -40,7 +48,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class TensorList:
-    """A TensorList argument, such as the inputs of cat or of a foreach op."""
+    """A TensorList argument, such as the inputs of cat or of a foreach op.
+
+    Kineto records no element type for them: `dtype` is None in each.
+    """
 
     tensors: tuple[Tensor, ...]
 
@@ -70,3 +81,137 @@ class OpCall:
     name: str
     arguments: tuple[Argument, ...]
     math_mode: MathMode = MathMode()
+    # Names of the kernels that this call launched. Some carry an element type in their template
+    # arguments that the operator's own record lacks (TensorList).
+    kernels: tuple[str, ...] = ()
+
+    def _argument(self, position: int) -> Argument:
+        return self.arguments[position] if position < len(self.arguments) else None
+
+    def tensor(self, position: int) -> Tensor | None:
+        """The tensor at `position`, or None where there is none."""
+        argument = self._argument(position)
+        return argument if isinstance(argument, Tensor) else None
+
+    def tensors(self, position: int) -> tuple[Tensor, ...] | None:
+        """The tensors of the list at `position`, or None where there is no list."""
+        argument = self._argument(position)
+        return argument.tensors if isinstance(argument, TensorList) else None
+
+    def text(self, position: int) -> str | None:
+        """The scalar at `position` as printed; None where absent or not recorded."""
+        argument = self._argument(position)
+        return argument.text or None if isinstance(argument, Scalar) else None
+
+    def number(self, position: int) -> float | None:
+        """The number at `position`; None where it is absent, unrecorded or no number."""
+        text = self.text(position)
+        try:
+            return None if text is None else float(text)
+        except ValueError:
+            return None
+
+    def integer(self, position: int) -> int | None:
+        """The integer at `position`; None where it is absent, unrecorded or no integer."""
+        text = self.text(position)
+        try:
+            return None if text is None else int(text)
+        except ValueError:
+            return None
+
+    def flag(self, position: int) -> bool | None:
+        """The boolean at `position`; None where it is absent, unrecorded or no boolean."""
+        return {"True": True, "False": False}.get(self.text(position) or "")
+
+    def integers(self, position: int) -> tuple[int, ...] | None:
+        """The list of integers at `position`, a single one as a list; None where unknown."""
+        return _number_list(self.text(position), int)
+
+    def flags(self, position: int) -> tuple[bool, ...] | None:
+        """The list of booleans at `position`; None where unknown."""
+        return _number_list((self.text(position) or "").lower() or None, bool)
+
+    def dtype(self, position: int) -> DType | None:
+        """The dtype argument at `position`; None where absent or unknown."""
+        text = self.text(position)
+        return None if text is None else dtypes.parse(text)
+
+    def is_unrecorded(self, position: int) -> bool:
+        """Whether an argument stands at `position` whose value the trace did not keep."""
+        return self._argument(position) == Scalar("")
+
+
+def _number_list(text: str | None, kind: type[Any]) -> tuple[Any, ...] | None:
+    if text is None:
+        return None
+    values = _decode(text)
+    if not isinstance(values, list):
+        values = [values]
+    return tuple(values) if all(type(value) is kind for value in values) else None
+
+
+def _decode(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def parse_call(
+    name: str,
+    input_dims: str | None,
+    input_types: str | None,
+    input_strides: str | None,
+    concrete_inputs: str | None,
+    math_mode: MathMode = MathMode(),
+    kernels: Sequence[str] = (),
+) -> OpCall | None:
+    """The call that the JSON texts of an op's row describe.
+
+    The texts are Kineto's "Input Dims", "Input type", "Input Strides" and "Concrete Inputs". None
+    where shapes or types were not recorded, were cut short or do not fit each other; strides and
+    concrete inputs that are missing or malformed only leave their values unknown.
+    """
+    if input_dims is None or input_types is None:
+        return None
+    dims, types = _decode(input_dims), _decode(input_types)
+    if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
+        return None
+    strides = _aligned(input_strides, len(dims))
+    concrete = _aligned(concrete_inputs, len(dims))
+    try:
+        arguments = tuple(map(_parse_argument, dims, types, strides, concrete))
+    except ValueError:
+        return None
+    return OpCall(name, arguments, math_mode, tuple(kernels))
+
+
+def _aligned(text: str | None, length: int) -> list[Any]:
+    values = None if text is None else _decode(text)
+    if isinstance(values, list) and len(values) == length:
+        return values
+    return [None] * length
+
+
+def _parse_argument(dims: Any, kind: Any, strides: Any, concrete: Any) -> Argument:
+    if not isinstance(dims, list) or not isinstance(kind, str):
+        raise ValueError(f"no argument: {dims!r}, {kind!r}")
+    if kind == "TensorList" or any(isinstance(size, list) for size in dims):
+        recorded = isinstance(strides, list) and len(strides) == len(dims)
+        each = strides if recorded else [None] * len(dims)
+        return TensorList(
+            tuple(_tensor(shape, None, step) for shape, step in zip(dims, each, strict=True))
+        )
+    if kind in dtypes.NOT_A_TENSOR:
+        if kind == "" and not dims and not concrete:
+            return None
+        return Scalar(concrete if isinstance(concrete, str) else "")
+    return _tensor(dims, dtypes.parse(kind), strides)
+
+
+def _tensor(shape: Any, dtype: DType | None, strides: Any) -> Tensor:
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"no shape: {shape!r}")
+    known = isinstance(strides, list) and len(strides) == len(shape)
+    usable = known and all(type(stride) is int for stride in strides)
+    return Tensor(tuple(shape), dtype, tuple(strides) if usable else None)
