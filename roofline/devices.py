@@ -22,7 +22,7 @@ _LARGEST_USABLE_SHARE = 1.03
 # Words of names that belong to a part of a device, whose share of the peaks is not known.
 _SLICE = re.compile(r"\bmig\b|\bgrid\b|\bvgpu\b|-\d+[abcq]$")
 # Words that make another, slower or faster, chip of the name before them.
-_OTHER_CHIP = re.compile(r"\b(laptop|max-q|mobile|super|ti|d|dd)\b")
+_OTHER_CHIP = re.compile(r"\b(laptop|max-q|mobile|super|ti|d)\b")
 _VIRTUAL_FUNCTION = re.compile(r"\bvf\b")
 # What ROCm reports where it has no marketing name; only the architecture tells.
 _GENERIC_NAMES = ("amd radeon graphics", "amd instinct", "")
@@ -43,7 +43,7 @@ class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str
     # Parts of device names, lower case; the longest that matches wins.
     patterns: tuple[str, ...]
-    peaks: tuple[Peaks, ...]
+    peaks: tuple[Peaks, ...] = ()
     # Memory sizes this device is sold with.
     memory_gib: tuple[int, ...]
     dram_gb_per_s: float | None = None
@@ -79,9 +79,9 @@ def find_spec(device: Device) -> Lookup:
         return Lookup(None, f"{device.name} is a slice of a GPU; its share of the peaks is unknown")
     architecture = (device.architecture or "").split(":")[0]
     if name in _GENERIC_NAMES:
-        candidates = [
-            row for row in device_table() if architecture and row.architecture == architecture
-        ]
+        if not architecture:
+            return Lookup(None, f"'{device.name}' names no device, and no gfx name is recorded")
+        candidates = [row for row in device_table() if row.architecture == architecture]
     else:
         pattern = _longest_pattern(name)
         if pattern and (other := _OTHER_CHIP.search(name.replace(pattern, " "))):
@@ -90,7 +90,7 @@ def find_spec(device: Device) -> Lookup:
             )
         candidates = [row for row in device_table() if pattern in row.patterns]
     if not candidates:
-        return Lookup(None, f"{device.name} is not in the device table")
+        return Lookup(None, f"{_description(device)} is not in the device table")
     return _choose(device, architecture, candidates)
 
 
@@ -111,7 +111,7 @@ def _longest_pattern(name: str) -> str:
         pattern
         for row in device_table()
         for pattern in row.patterns
-        if re.search(rf"(?<![a-z0-9]){re.escape(pattern)}(?![a-z0-9])", name)
+        if re.search(rf"(?<![a-z0-9-]){re.escape(pattern)}(?![a-z0-9-])", name)
     )
     return max(found, key=len, default="")
 

@@ -1,0 +1,113 @@
+"""Ceilings: from the datasheet or measured, and which one a kind of work is held against."""
+
+import pytest
+
+from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
+from gpuprof.roofline.ceilings import Roof, datasheet_ceilings, measured_ceilings
+from gpuprof.roofline.devices import find_spec
+
+H100 = Device(index=0, kind="cuda", name="NVIDIA H100 80GB HBM3")
+T4 = Device(index=0, kind="cuda", name="Tesla T4")
+
+
+def datasheet_roof(device: Device) -> Roof:
+    spec = find_spec(device).spec
+    assert spec is not None
+    return Roof(datasheet_ceilings(spec), "datasheet")
+
+
+def gemm(precision: str, rate: float) -> MeasuredCeiling:
+    return MeasuredCeiling(
+        kind="compute",
+        name=f"GEMM {precision}",
+        rate=rate,
+        spread=0.01,
+        repeats=5,
+        precision=precision,
+        method="torch.mm",
+    )
+
+
+def stream(name: str, rate: float) -> MeasuredCeiling:
+    return MeasuredCeiling(
+        kind="memory", name=name, rate=rate, spread=0.01, repeats=5, level="DRAM", method=name
+    )
+
+
+def calibration(device: Device, *ceilings: MeasuredCeiling) -> Calibration:
+    return Calibration(device=device, torch="2.13.0", threads=2, measured_ns=0, ceilings=ceilings)
+
+
+def rate(roof: Roof, kind: str, precision: str) -> float | None:
+    ceiling = roof.compute_rate(kind, precision)  # type: ignore[arg-type]
+    return None if ceiling is None else ceiling.rate
+
+
+def test_a_matmul_is_held_against_the_tensor_unit_of_its_precision() -> None:
+    roof = datasheet_roof(H100)
+    assert rate(roof, "matmul", "bf16") == pytest.approx(989.4e12)
+    assert rate(roof, "matmul", "tf32") == pytest.approx(494.7e12)
+    assert rate(roof, "matmul", "fp64") == pytest.approx(66.9e12)
+
+
+def test_a_matmul_without_a_tensor_unit_is_held_against_the_vector_unit() -> None:
+    assert rate(datasheet_roof(H100), "matmul", "fp32") == pytest.approx(66.9e12)
+
+
+def test_a_matmul_in_a_precision_the_device_lacks_has_no_ceiling() -> None:
+    assert rate(datasheet_roof(T4), "matmul", "bf16") is None
+    assert rate(datasheet_roof(T4), "matmul", "fp16") == pytest.approx(65e12)
+
+
+def test_vector_work_in_reduced_precision_is_held_against_the_fp32_vector_unit() -> None:
+    roof = datasheet_roof(H100)
+    assert rate(roof, "vector", "bf16") == pytest.approx(66.9e12)
+    assert rate(roof, "vector", "fp16") == pytest.approx(66.9e12)
+    assert rate(roof, "vector", "fp64") == pytest.approx(33.5e12)
+    assert rate(roof, "vector", "integer") is None
+
+
+def test_memory_has_a_ceiling_by_level() -> None:
+    roof = datasheet_roof(H100)
+    dram = roof.memory_rate()
+    assert dram is not None
+    assert dram.rate == pytest.approx(3350e9)
+    assert roof.memory_rate("L2") is None
+
+
+def test_datasheet_ceilings_carry_their_clock_and_document() -> None:
+    ceiling = datasheet_roof(H100).compute_rate("matmul", "bf16")
+    assert ceiling is not None
+    assert ceiling.clock_mhz == 1830
+    assert "whitepaper" in ceiling.reference
+    assert ceiling.label == "bf16 tensor (datasheet, dense)"
+
+
+def test_the_larger_of_two_measured_rates_is_the_roof() -> None:
+    measured = measured_ceilings(
+        calibration(H100, stream("copy", 2.9e12), stream("triad", 3.0e12), stream("read", 2.8e12))
+    )
+    assert [ceiling.rate for ceiling in measured] == [3.0e12]
+    assert measured[0].reference == "triad"
+
+
+def test_a_measured_product_is_put_on_the_unit_that_ran_it() -> None:
+    on_gpu = measured_ceilings(calibration(H100, gemm("bf16", 7e14), gemm("fp32", 5e13)))
+    assert [ceiling.unit for ceiling in on_gpu] == ["tensor", "vector"]
+    plain = Device(index=0, kind="cpu", name="a CPU", architecture="x86_64 AVX512")
+    matrix = Device(index=0, kind="cpu", name="a CPU", architecture="x86_64 AVX512 AMX")
+    for cpu, unit in ((plain, "vector"), (matrix, "tensor")):
+        measured = measured_ceilings(calibration(cpu, gemm("fp32", 1e11), gemm("bf16", 3e11)))
+        assert [ceiling.unit for ceiling in measured] == ["vector", unit]
+        # Either way a product is held against its own rate and elementwise work against fp32.
+        roof = Roof(measured, "measured")
+        assert rate(roof, "matmul", "bf16") == 3e11
+        assert rate(roof, "vector", "bf16") == 1e11
+
+
+def test_sources_do_not_mix_in_one_roof() -> None:
+    spec = find_spec(H100).spec
+    assert spec is not None
+    measured = measured_ceilings(calibration(H100, gemm("bf16", 7e14)))
+    with pytest.raises(ValueError, match="another source"):
+        Roof((*datasheet_ceilings(spec), *measured), "datasheet")
