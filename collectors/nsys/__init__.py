@@ -1,0 +1,5 @@
+"""Nsight Systems: an SQLite export, or a report where `nsys` can export it, becomes a Capture."""
+
+from gpuprof.collectors.nsys.reader import read
+
+__all__ = ["read"]

@@ -1,0 +1,53 @@
+"""From a path that a user gives to the SQLite file to read."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuprof.collectors.decompression import first_bytes, plain_file
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.nsys.database import MAGIC
+
+_REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+_EXPORT_COMMAND = "nsys export --type sqlite REPORT.nsys-rep"
+
+
+@contextmanager
+def sqlite_file(path: Path) -> Iterator[Path]:
+    """The export that `path` is, holds compressed, or can be turned into by `nsys` on PATH.
+
+    Raises `CaptureError` where it is none of these.
+    """
+    with plain_file(path) as plain:
+        if first_bytes(plain, len(MAGIC)) == MAGIC:
+            yield plain
+        elif path.name.removesuffix(".gz").endswith(_REPORT_SUFFIXES):
+            with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
+                yield _export(path, plain, Path(folder) / "export.sqlite")
+        else:
+            raise CaptureError(
+                path,
+                "not an SQLite file",
+                expected="an export of Nsight Systems",
+                remedy=f"make one with `{_EXPORT_COMMAND}`",
+            )
+
+
+def _export(path: Path, report: Path, target: Path) -> Path:
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise CaptureError(
+            path,
+            "a report of Nsight Systems, which only `nsys` can read and it is not on PATH",
+            remedy=f"where nsys is installed run `{_EXPORT_COMMAND}` and pass the .sqlite file",
+        )
+    command = [nsys, "export", "--type", "sqlite", "--output", str(target), str(report)]
+    finished = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if finished.returncode != 0 or not target.is_file():
+        said = (finished.stderr.strip() or finished.stdout.strip()).splitlines()
+        reason = said[-1] if said else f"exit code {finished.returncode}"
+        raise CaptureError(path, f"nsys could not export it: {reason}")
+    return target

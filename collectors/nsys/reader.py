@@ -1,0 +1,207 @@
+"""An Nsight Systems recording as a Capture.
+
+Ranks: one file is rank 0. Where several processes did GPU work they become ranks 0, 1, ... in the
+order of their process ids; rows of processes without GPU work are then left out.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from gpuprof._version import __version__
+from gpuprof.collectors import schema
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.manifest import Manifest, ProcessInfo
+from gpuprof.collectors.nsys import session
+from gpuprof.collectors.nsys.activities import device_work, launches
+from gpuprof.collectors.nsys.database import Database, opened
+from gpuprof.collectors.nsys.export import sqlite_file
+from gpuprof.collectors.nsys.ranges import nvtx_ranges
+
+# 2^61 ns is 73 years from the session's start: further away is damage, and below it no sum of a
+# time and the Unix epoch overflows.
+_LATEST_NS: Final = 2**61
+_LAUNCHING: Final = r"^(cuda|cu)(Launch(Cooperative)?Kernel|GraphLaunch)"
+_CAPTURING: Final = r"^(cuda|cu)StreamBeginCapture"
+
+
+def read(path: Path) -> Capture:
+    """Read a `.sqlite` export (plain or gzip), or a `.nsys-rep` where `nsys` is on PATH.
+
+    Times are nanoseconds since the Unix epoch, or since the session's start where the export does
+    not say when that was. Raises `CaptureError` where the file is neither, or is damaged.
+    """
+    with sqlite_file(path) as file, opened(file) as database:
+        try:
+            return _capture(path, database)
+        except CaptureError as error:
+            # Name the file that the user passed, not the temporary one.
+            raise error if file == path else _renamed(error, file, path) from error
+
+
+def _capture(path: Path, database: Database) -> Capture:
+    _refuse_foreign(path, database)
+    strings = database.strings()
+    clock = session.clock(database)
+    warnings: list[str] = []
+    kernels = _timed(device_work(database, strings), "pieces of device work", clock, warnings)
+    calls = _timed(launches(database, strings), "API calls", clock, warnings)
+    ranges = _timed(nvtx_ranges(database, strings), "NVTX ranges", clock, warnings)
+
+    ranks = _ranks(kernels)
+    warnings += _missing(database, kernels, calls, ranges)
+    warnings += session.diagnostics(database)
+    processes = tuple(
+        _process(database, kernels, rank, len(ranks) or 1, global_pid, tuple(warnings))
+        for rank, global_pid in enumerate(ranks or [None])
+    )
+    return Capture(
+        Manifest(
+            tool_version=__version__,
+            source="nsys",
+            title=path.name.split(".")[0],
+            created_ns=clock.started_ns or path.stat().st_mtime_ns,
+            clock=clock.name,
+            ranks=tuple(process.rank for process in processes),
+        ),
+        processes,
+        kernels=_ranked("kernels", kernels, ranks),
+        launches=_ranked("launches", calls, ranks),
+        ranges=_ranked("ranges", ranges, ranks),
+    )
+
+
+def _refuse_foreign(path: Path, database: Database) -> None:
+    known = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "META_DATA_", "StringIds", "TARGET_INFO_")
+    if not any(table.startswith(known) for table in database.tables):
+        raise CaptureError(
+            path,
+            "an SQLite file, but not of Nsight Systems",
+            expected="tables such as CUPTI_ACTIVITY_KIND_KERNEL or NVTX_EVENTS",
+            remedy="make one with `nsys export --type sqlite REPORT.nsys-rep`",
+        )
+
+
+def _timed(
+    frame: pl.DataFrame, what: str, clock: session.Clock, warnings: list[str]
+) -> pl.DataFrame:
+    """The rows with possible times, on the capture's clock. An open end stays null."""
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    open_end = what == "NVTX ranges"
+    possible = (start.abs() < _LATEST_NS) & (
+        ((end >= start) & (end < _LATEST_NS)) | (end.is_null() & pl.lit(open_end))
+    )
+    kept = frame.filter(possible)
+    if kept.height < frame.height:
+        warnings.append(
+            f"{frame.height - kept.height} {what} have impossible times and are left out"
+        )
+    return kept.with_columns(start + clock.offset_ns, end + clock.offset_ns).sort(
+        "start_ns", maintain_order=True
+    )
+
+
+def _ranks(kernels: pl.DataFrame) -> list[int]:
+    """The processes that did GPU work, in the order of their operating-system ids."""
+    return (
+        kernels.select("process", "global_pid").drop_nulls().unique().sort("process", "global_pid")
+    )["global_pid"].to_list()
+
+
+def _ranked(table: str, frame: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
+    """`frame` as the capture's `table`: with ranks, and sizes that do not fit its columns null."""
+    if len(ranks) > 1:
+        numbers = pl.DataFrame(
+            {"global_pid": ranks, "rank": range(len(ranks))},
+            schema={"global_pid": pl.Int64, "rank": pl.Int32},
+        )
+        frame = frame.join(numbers, on="global_pid", maintain_order="left")
+    else:
+        frame = frame.with_columns(pl.lit(0, pl.Int32).alias("rank"))
+    types = schema.TABLES[table]
+    return schema.conform(
+        table,
+        frame.with_columns(
+            pl.col(name).cast(types[name], strict=False) for name in frame.columns if name in types
+        ),
+    )
+
+
+def _process(
+    database: Database,
+    kernels: pl.DataFrame,
+    rank: int,
+    world_size: int,
+    global_pid: int | None,
+    warnings: tuple[str, ...],
+) -> ProcessInfo:
+    mine = kernels.filter(pl.col("global_pid").eq_missing(global_pid))
+    process = mine["process"].first() if mine.height else None
+    assert process is None or isinstance(process, int)
+    machine = session.fingerprint(database, process)
+    busiest = mine["device"].drop_nulls().mode().min() if mine.height else None
+    indices = [device.index for device in machine.devices]
+    return ProcessInfo(
+        rank=rank,
+        world_size=world_size,
+        process=process,
+        command=session.command(database),
+        fingerprint=machine,
+        device=indices.index(busiest) if busiest in indices else 0,
+        warnings=warnings if rank == 0 else (),
+    )
+
+
+def _missing(
+    database: Database, kernels: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame
+) -> list[str]:
+    """What the recording could not see, in plain sentences."""
+    if not kernels.height:
+        seen = [
+            f"{frame.height} {what}"
+            for frame, what in ((calls, "API calls"), (ranges, "NVTX ranges"))
+            if frame.height
+        ]
+        found = " and ".join(seen) or "no events at all"
+        return [
+            f"no GPU activity recorded: the export holds {found}; record with `nsys profile "
+            "--trace=cuda,nvtx` and let the program reach its GPU work"
+        ]
+    warnings = []
+    whole = kernels.filter(pl.col("name").str.starts_with("CUDA graph ")).height
+    if whole:
+        warnings.append(
+            f"{whole} CUDA graph launches were recorded as a whole; record with "
+            "--cuda-graph-trace=node to see their kernels"
+        )
+    unfinished = ranges["end_ns"].null_count()
+    if unfinished:
+        warnings.append(f"{unfinished} NVTX ranges were never closed; they have no end")
+    return warnings + _unlinked(kernels, calls)
+
+
+def _unlinked(kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
+    if not calls.height:
+        return ["no CUDA API calls recorded: kernels have no launch"]
+    key = ["global_pid", "correlation"]
+    warnings = []
+    orphans = kernels.join(calls, on=key, how="anti").height
+    if orphans:
+        warnings.append(
+            f"{orphans} of {kernels.height} pieces of device work have no launch recorded"
+        )
+    # A launch into a stream that is being captured makes a graph node and no work.
+    capturing = calls.filter(pl.col("name").str.contains(_CAPTURING))["global_pid"].unique()
+    made = calls.filter(
+        pl.col("name").str.contains(_LAUNCHING) & ~pl.col("global_pid").is_in(capturing.implode())
+    )
+    dropped = made.join(kernels, on=key, how="anti").height
+    if dropped:
+        warnings.append(f"{dropped} of {made.height} launches have no device work recorded")
+    return warnings
+
+
+def _renamed(error: CaptureError, file: Path, path: Path) -> CaptureError:
+    return CaptureError(path, str(error).replace(f"{file}", f"{path}").removeprefix(f"{path}, "))

@@ -1,0 +1,129 @@
+"""What an export says about the recording itself: clock, machine, command, and what went wrong."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.collectors.nsys.database import Database
+
+_WARNING_SEVERITIES: Final = (2, 3)
+# nsys also warns about APIs that were never asked for (OpenGL, Vulkan, OS runtime).
+_ABOUT_OUR_DATA: Final = re.compile(r"\b(CUDA|CUPTI|NVTX|GPU|buffer|dropped|lost)\b", re.IGNORECASE)
+_MOST_DIAGNOSTICS: Final = 10
+_MEGAHERTZ: Final = 1_000_000
+# The only variables of the recorded machine that are read; the table also holds the environment.
+_SYSTEM_NAMES: Final = ("NvDriverVersion", "OsDescription", "CpuDescription", "CpuCores")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How an export's times become the capture's: add `offset_ns`."""
+
+    offset_ns: int
+    # The manifest's words for it.
+    name: str
+    # When the session started, on the Unix epoch.
+    started_ns: int | None
+
+
+def clock(database: Database) -> Clock:
+    """The session's clock. Without a start time the export's own times are kept."""
+    starts = database.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": int})["utcEpochNs"]
+    started = starts.drop_nulls().first()
+    if not isinstance(started, int) or not 0 < started < 2**62:
+        return Clock(0, "session start", None)
+    options = _settings(database, "META_DATA_EXPORT")
+    if options.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
+        # The export already moved its times to UTC.
+        return Clock(0, "unix epoch", started)
+    shift = options.get("EXPORT_PARAM_TIME_SHIFT", "0")
+    moved = int(shift) if re.fullmatch(r"-?\d{1,18}", shift) else 0
+    return Clock(started - moved, "unix epoch", started)
+
+
+def command(database: Database) -> tuple[str, ...]:
+    """The command line that nsys started, where it started one."""
+    settings = _settings(database, "META_DATA_CAPTURE")
+    program = settings.get("PROCESS_0:COMMAND")
+    if program is None:
+        return ()
+    arguments: list[str] = []
+    while (value := settings.get(f"PROCESS_0:ARGUMENT_{len(arguments)}")) is not None:
+        arguments.append(value)
+    return (program, *arguments)
+
+
+def fingerprint(database: Database, process: int | None) -> Fingerprint:
+    """The machine, with the devices in the order in which `process` numbers them."""
+    rows = database.read("TARGET_INFO_SYSTEM_ENV", {"name": str, "value": str})
+    system = dict(rows.filter(pl.col("name").is_in(_SYSTEM_NAMES)).drop_nulls().iter_rows())
+    cores = system.get("CpuCores", "")
+    return Fingerprint(
+        devices=_devices(database, process),
+        driver=system.get("NvDriverVersion") or None,
+        platform=system.get("OsDescription") or None,
+        cpu=system.get("CpuDescription") or None,
+        cpu_cores=int(cores) if re.fullmatch(r"[0-9]{1,6}", cores) else None,
+    )
+
+
+def diagnostics(database: Database) -> tuple[str, ...]:
+    """Warnings and errors that nsys left about CUDA and NVTX data, such as dropped events."""
+    rows = database.read("DIAGNOSTIC_EVENT", {"severity": int, "text": str}).drop_nulls()
+    texts = rows.filter(pl.col("severity").is_in(_WARNING_SEVERITIES))["text"]
+    ours = [
+        text.strip() for text in texts.unique(maintain_order=True) if _ABOUT_OUR_DATA.search(text)
+    ]
+    warnings = [f"Nsight Systems: {text}" for text in ours[:_MOST_DIAGNOSTICS]]
+    if len(ours) > _MOST_DIAGNOSTICS:
+        warnings.append(f"Nsight Systems: {len(ours) - _MOST_DIAGNOSTICS} more warnings")
+    return tuple(warnings)
+
+
+def _devices(database: Database, process: int | None) -> tuple[Device, ...]:
+    integers = (
+        "id", "totalMemory", "clockRate", "smCount", "l2CacheSize",
+        "threadsPerWarp", "computeMajor", "computeMinor",
+    )  # fmt: skip
+    rows = database.read(
+        "TARGET_INFO_GPU", {**dict.fromkeys(integers, int), "name": str, "uuid": str}
+    )
+    # CUDA numbers devices per process (CUDA_VISIBLE_DEVICES); this table has that numbering.
+    numbering = database.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": int, "cudaId": int, "pid": int})
+    mine = (
+        numbering.filter(pl.col("pid").eq_missing(process))
+        .drop_nulls()
+        .unique("cudaId")
+        .sort("cudaId")
+    )
+    if mine.height:
+        rows = mine.rename({"gpuId": "id"}).join(rows, on="id", maintain_order="left")
+    else:
+        rows = rows.sort("id").with_columns(pl.col("id").alias("cudaId"))
+    return tuple(
+        Device(
+            index=row["cudaId"],
+            kind="cuda",
+            name=row["name"],
+            uuid=f"GPU-{row['uuid']}" if row["uuid"] else None,
+            total_memory_bytes=row["totalMemory"] or None,
+            multiprocessors=row["smCount"] or None,
+            compute_capability=(
+                f"{row['computeMajor']}.{row['computeMinor'] or 0}" if row["computeMajor"] else None
+            ),
+            l2_cache_bytes=row["l2CacheSize"] or None,
+            warp_size=row["threadsPerWarp"] or None,
+            maximum_sm_clock_mhz=(row["clockRate"] or 0) // _MEGAHERTZ or None,
+        )
+        for row in rows.iter_rows(named=True)
+        if row["name"] and row["cudaId"] is not None
+    )
+
+
+def _settings(database: Database, table: str) -> dict[str, str]:
+    rows = database.read(table, {"name": str, "value": str}).drop_nulls()
+    # The last of a repeated name counts; nothing read here repeats.
+    return dict(rows.iter_rows())
