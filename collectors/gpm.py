@@ -1,0 +1,74 @@
+"""GPU performance monitoring (GPM): activity of units, counted by Hopper and later.
+
+NVML keeps the counters in two samples; the rates are averages over the time between them.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+# NVIDIA documents the rates for samples at least this far apart.
+_MINIMUM_NS: Final = 100_000_000
+_MEBIBYTE: Final = 2**20
+
+_COLUMNS: Final[Mapping[str, tuple[str, float]]] = {
+    # column: (name of the GPM metric, factor to the column's unit)
+    "tensor_active_percent": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 1.0),
+    "dram_active_percent": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 1.0),
+    "pcie_tx_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", _MEBIBYTE),
+    "pcie_rx_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", _MEBIBYTE),
+    "nvlink_tx_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", _MEBIBYTE),
+    "nvlink_rx_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", _MEBIBYTE),
+}
+
+
+class Gpm:
+    """The rates of one device, from each read to the next."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library = library
+        self._handle = handle
+        self._earlier = library.nvmlGpmSampleAlloc()
+        self._later = library.nvmlGpmSampleAlloc()
+        self._earlier_ns = time.monotonic_ns()
+        library.nvmlGpmSampleGet(handle, self._earlier)
+
+    def read(self) -> dict[str, float | None]:
+        """Rates since the last read by column; empty where that was too short a while ago."""
+        now = time.monotonic_ns()
+        if now - self._earlier_ns < _MINIMUM_NS:
+            return {}
+        lib = self._library
+        lib.nvmlGpmSampleGet(self._handle, self._later)
+        request = lib.c_nvmlGpmMetricsGet_t()
+        request.version = lib.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(_COLUMNS)
+        request.sample1 = self._earlier
+        request.sample2 = self._later
+        for position, (metric, _) in enumerate(_COLUMNS.values()):
+            request.metrics[position].metricId = getattr(lib, metric)
+        lib.nvmlGpmMetricsGet(request)
+        self._earlier, self._later = self._later, self._earlier
+        self._earlier_ns = now
+        rates: dict[str, float | None] = {}
+        for position, (column, (_, factor)) in enumerate(_COLUMNS.items()):
+            answer = request.metrics[position]
+            known = answer.nvmlReturn == lib.NVML_SUCCESS and math.isfinite(answer.value)
+            rates[column] = answer.value * factor if known else None
+        return rates
+
+    def close(self) -> None:
+        """Free both samples."""
+        self._library.nvmlGpmSampleFree(self._earlier)
+        self._library.nvmlGpmSampleFree(self._later)
+
+
+def open_gpm(library: Any, handle: Any) -> Gpm | None:
+    """GPM of a device, or None before Hopper, on a MIG slice, or with an old pynvml or driver."""
+    try:
+        if not library.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+            return None
+        return Gpm(library, handle)
+    except (library.NVMLError, AttributeError):
+        return None
