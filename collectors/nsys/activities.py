@@ -98,9 +98,9 @@ def _kernels(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
         "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", *names,
     )  # fmt: skip
     frame = database.read(f"{_ACTIVITY}KERNEL", {**_STREAM_WORK, **dict.fromkeys(integers, int)})
-    for name in names:
-        frame = resolve(frame, strings, name, f"{name}Text")
-    name = pl.coalesce(*(f"{name}Text" for name in names), pl.lit("(unnamed kernel)"))
+    for column in names:
+        frame = resolve(frame, strings, column, f"{column}Text")
+    name = pl.coalesce(*(f"{column}Text" for column in names), pl.lit("(unnamed kernel)"))
     return frame.select(
         name.alias("name"),
         pl.when(name.str.starts_with("nccl"))

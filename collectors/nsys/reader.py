@@ -142,6 +142,7 @@ def _process(
     assert process is None or isinstance(process, int)
     machine = session.fingerprint(database, process)
     busiest = mine["device"].drop_nulls().mode().min() if mine.height else None
+    assert busiest is None or isinstance(busiest, int)
     indices = [device.index for device in machine.devices]
     return ProcessInfo(
         rank=rank,
@@ -149,7 +150,7 @@ def _process(
         process=process,
         command=session.command(database),
         fingerprint=machine,
-        device=indices.index(busiest) if busiest in indices else 0,
+        device=indices.index(busiest) if busiest is not None and busiest in indices else 0,
         warnings=warnings if rank == 0 else (),
     )
 

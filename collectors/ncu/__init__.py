@@ -1,0 +1,5 @@
+"""Nsight Compute: a CSV page or a report becomes a Capture with counters."""
+
+from gpuprof.collectors.ncu.reader import read
+
+__all__ = ["read"]

@@ -1,0 +1,31 @@
+"""Nsight Compute's output as a Capture, whichever form it has."""
+
+from pathlib import Path
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.decompression import first_bytes, plain_file
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.ncu.csv_page import read_csv
+from gpuprof.collectors.ncu.report import MAGIC, read_report
+
+
+def read(path: Path) -> Capture:
+    """Read a CSV page or a `.ncu-rep`, plain or gzip.
+
+    Counters are in base units (ns, byte, hz, byte/s). Kernels stand in launch order with the
+    durations that ncu measured, laid end to end from 0: ncu's times are on no clock.
+
+    Raises `CaptureError` where the file is neither or holds no kernels, and
+    `MissingDependencyError` where a report needs the extra `gpuprof[ncu]`.
+    """
+    with plain_file(path) as file:
+        if first_bytes(file, len(MAGIC)) == MAGIC:
+            return read_report(path, file).capture(path)
+        if path.name.removesuffix(".gz").endswith(".ncu-rep"):
+            raise CaptureError(
+                path,
+                "not a report of Nsight Compute, or an empty one",
+                expected=f"a file that begins with {MAGIC[:3].decode()}",
+                remedy="profile again with `ncu --export`",
+            )
+        return read_csv(path, file).capture(path)
