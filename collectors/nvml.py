@@ -71,11 +71,11 @@ def visible_uuids(library: Any, environment: Mapping[str, str] = os.environ) -> 
     handles = [
         library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())
     ]
-    all_uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
+    all_uuids = [text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     entries = None if visible is None else [entry.strip() for entry in visible.split(",")]
     by_number = entries is None or any(entry.isdigit() for entry in entries)
-    names = {_text(library.nvmlDeviceGetName(handle)) for handle in handles}
+    names = {text(library.nvmlDeviceGetName(handle)) for handle in handles}
     if by_number and len(names) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         raise ValueError("GPUs of several kinds: set CUDA_DEVICE_ORDER=PCI_BUS_ID")
     if entries is None:
@@ -97,7 +97,8 @@ def visible_uuids(library: Any, environment: Mapping[str, str] = os.environ) -> 
     return chosen
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
+    """A name from NVML, which older packages give as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
