@@ -1,6 +1,6 @@
 """Capture: what happened, as typed tables. The only thing that collectors hand on."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import polars as pl
@@ -43,6 +43,10 @@ class Capture:
     def tables(self) -> dict[str, pl.DataFrame]:
         """All tables by name."""
         return {f.name: self.table(f.name) for f in fields(self) if f.name in schema.TABLES}
+
+    def with_processes(self, processes: tuple[ProcessInfo, ...]) -> "Capture":
+        """This capture with other process facts."""
+        return replace(self, processes=processes)
 
     def rank(self, rank: int) -> "Capture":
         """The part of this capture that belongs to one rank."""

@@ -10,6 +10,7 @@ Tables without rows are not written.
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,8 +43,11 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise CommandError(f"{parent} cannot be written to; choose another -o")
 
 
-def save(capture: Capture, path: Path) -> None:
-    """Write `capture` as the folder `path`, replacing what a former save left there."""
+def save(capture: Capture, path: Path, *, extra: Mapping[str, bytes] | None = None) -> None:
+    """Write `capture` as the folder `path`, replacing what a former save left there.
+
+    `extra` are further files of the folder by name, such as the analysis.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -51,6 +55,8 @@ def save(capture: Capture, path: Path) -> None:
         (temporary / MANIFEST_FILE).write_bytes(_json(capture.manifest))
         for process in capture.processes:
             _save_rank(capture, process, temporary)
+        for name, content in (extra or {}).items():
+            (temporary / name).write_bytes(content)
         replace(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,47 @@
+"""The few calls into torch.cuda that a session makes, typed."""
+
+from typing import Any
+
+import torch
+
+# torch leaves these without annotations.
+_cuda: Any = torch.cuda
+
+
+def in_use() -> bool:
+    """Whether this process has begun to use a GPU; never begins to."""
+    return bool(_cuda.is_initialized())
+
+
+def is_capturing_a_graph() -> bool:
+    """Whether the current stream records a CUDA graph instead of running."""
+    return in_use() and bool(_cuda.is_current_stream_capturing())
+
+
+def synchronize() -> None:
+    """Wait for all work on the current device."""
+    _cuda.synchronize()
+
+
+class DeviceTime:
+    """A point in time on the current stream."""
+
+    def __init__(self) -> None:
+        self._event: Any = _cuda.Event(enable_timing=True)
+        self._event.record()
+
+    def wait(self) -> None:
+        """Block until the device has reached this point."""
+        self._event.synchronize()
+
+    def ns_until(self, later: "DeviceTime") -> int:
+        """Nanoseconds to `later`, which the device must have reached.
+
+        The driver answers in ms, with a resolution of about half a microsecond.
+        """
+        return round(self._event.elapsed_time(later._event) * 1e6)
+
+
+def peak_memory_bytes() -> int:
+    """The most device memory that torch's allocator held for tensors."""
+    return int(_cuda.max_memory_allocated())

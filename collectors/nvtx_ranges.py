@@ -1,0 +1,179 @@
+"""Sees NVTX ranges that the program opens through `torch.cuda.nvtx` or `nvtx`.
+
+torch.profiler does not record NVTX, so the Python entry points are wrapped. The wrappers stay for
+the life of the process, because a script may have imported them by name; while nobody listens
+they cost one test of a flag.
+"""
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import nvtx
+import torch
+
+
+@dataclass(frozen=True)
+class RecordedRange:
+    """One closed range; times are Unix epoch nanoseconds, `thread` the system's thread id."""
+
+    name: str
+    domain: str
+    thread: int
+    start_ns: int
+    end_ns: int
+    flops: int | None = None
+    bytes: int | None = None
+
+
+class _OpenRanges(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[tuple[str, str, int]] = []
+
+
+_open = _OpenRanges()
+_recorded: list[RecordedRange] = []
+_recording = False
+_push_listener: Callable[[str], None] | None = None
+_installed = False
+
+
+def install() -> None:
+    """Wrap the entry points, once in a process."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    _wrap_torch()
+    _wrap_nvtx()
+
+
+def on_push(listener: Callable[[str], None] | None) -> None:
+    """Call `listener` with the name of each range that opens; None ends that."""
+    global _push_listener
+    _push_listener = listener
+
+
+def start_recording() -> None:
+    """Keep the ranges that open from now on."""
+    global _recording
+    _recording = True
+
+
+def stop_recording() -> None:
+    """Keep no more ranges."""
+    global _recording
+    _recording = False
+
+
+def take_recorded() -> list[RecordedRange]:
+    """The ranges recorded and closed so far; they are forgotten here."""
+    taken = _recorded.copy()
+    _recorded.clear()
+    return taken
+
+
+def add(recorded: RecordedRange) -> None:
+    """Keep a range that was timed elsewhere, while ranges are recorded."""
+    if _recording:
+        _recorded.append(recorded)
+
+
+def _opened(name: object, domain: str) -> None:
+    if _push_listener is not None:
+        _push_listener(str(name))
+    if _recording:
+        _open.stack.append((str(name), domain, time.time_ns()))
+
+
+def _closed() -> None:
+    if not _open.stack:
+        return
+    name, domain, start_ns = _open.stack.pop()
+    if _recording:
+        end_ns = time.time_ns()
+        thread = threading.get_native_id()
+        _recorded.append(RecordedRange(name, domain, thread, start_ns, end_ns))
+
+
+def _wrap_torch() -> None:
+    module: Any = torch.cuda.nvtx
+    push, pop = module.range_push, module.range_pop
+
+    def range_push(msg: str) -> Any:
+        _opened(msg, "nvtx")
+        return push(msg)
+
+    def range_pop() -> Any:
+        _closed()
+        return pop()
+
+    module.range_push, module.range_pop = range_push, range_pop
+
+
+def _wrap_nvtx() -> None:
+    push, pop = nvtx.push_range, nvtx.pop_range
+
+    @functools.wraps(push)
+    def push_range(*args: Any, **kwargs: Any) -> Any:
+        _opened(*_label(args, kwargs))
+        return push(*args, **kwargs)
+
+    @functools.wraps(pop)
+    def pop_range(*args: Any, **kwargs: Any) -> Any:
+        _closed()
+        return pop(*args, **kwargs)
+
+    nvtx.push_range, nvtx.pop_range = push_range, pop_range
+    _wrap_annotate(nvtx.annotate)
+
+
+def _wrap_annotate(annotate: Any) -> None:
+    # The class is changed in place: `from nvtx import annotate` may have run already.
+    initialise, enter, leave, decorate = (
+        annotate.__init__,
+        annotate.__enter__,
+        annotate.__exit__,
+        annotate.__call__,
+    )
+
+    def annotate_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        self._gpuprof_label = _label(args, kwargs)
+        initialise(self, *args, **kwargs)
+
+    def annotate_enter(self: Any) -> Any:
+        _opened(*self._gpuprof_label)
+        return enter(self)
+
+    def annotate_exit(self: Any, *exception: Any) -> Any:
+        _closed()
+        return leave(self, *exception)
+
+    def annotate_call(self: Any, function: Any) -> Any:
+        decorated = decorate(self, function)
+        name, domain = self._gpuprof_label
+
+        @functools.wraps(function)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            _opened(name or function.__name__, domain)
+            try:
+                return decorated(*args, **kwargs)
+            finally:
+                _closed()
+
+        return inner
+
+    annotate.__init__ = annotate_init
+    annotate.__enter__ = annotate_enter
+    annotate.__exit__ = annotate_exit
+    annotate.__call__ = annotate_call
+
+
+def _label(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+    # The parameters of nvtx.push_range and nvtx.annotate: message, color, domain, ...
+    message = args[0] if args else kwargs.get("message")
+    domain = args[2] if len(args) > 2 else kwargs.get("domain")
+    return str(message or ""), str(domain or "nvtx")

@@ -1,0 +1,65 @@
+"""Times steps without a profiler: CUDA events where there is a GPU, the host's clock beside them.
+
+Events are read only after the last step, so that no step waits for the device.
+"""
+
+import time
+from dataclasses import dataclass
+
+from gpuprof.collectors.cuda import DeviceTime
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One complete step. Times on the Unix clock, durations from clocks that cannot jump."""
+
+    phase: str
+    start_ns: int
+    end_ns: int
+    host_ns: int
+    device_ns: int | None
+    tokens: int | None
+
+
+class StepClock:
+    """Collects step boundaries of one phase."""
+
+    def __init__(self, phase: str, *, device_events: bool) -> None:
+        self._phase = phase
+        self._device_events = device_events
+        self._boundaries: list[tuple[int, int, int | None]] = []
+        self._events: list[DeviceTime] = []
+
+    @property
+    def steps(self) -> int:
+        """Complete steps so far."""
+        return max(0, len(self._boundaries) - 1)
+
+    def boundary(self, tokens: int | None = None) -> None:
+        """Note that one step ends here and the next begins."""
+        if self._device_events:
+            self._events.append(DeviceTime())
+        self._boundaries.append((time.perf_counter_ns(), time.time_ns(), tokens))
+
+    def read(self) -> list[StepTime]:
+        """The complete steps. Waits for the device to reach the last boundary."""
+        if self._events:
+            self._events[-1].wait()
+        return [
+            StepTime(
+                phase=self._phase,
+                start_ns=start[1],
+                end_ns=end[1],
+                host_ns=end[0] - start[0],
+                device_ns=self._device_ns(index),
+                tokens=end[2],
+            )
+            for index, (start, end) in enumerate(
+                zip(self._boundaries, self._boundaries[1:], strict=False)
+            )
+        ]
+
+    def _device_ns(self, index: int) -> int | None:
+        if not self._events:
+            return None
+        return self._events[index].ns_until(self._events[index + 1])

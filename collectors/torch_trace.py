@@ -1,0 +1,102 @@
+"""Runs torch.profiler over some steps, or from a start to a stop, and writes its trace to a file.
+
+torch allows one profiler in a process. When the script starts its own while ours runs, ours gives
+way; while the script's runs, ours does not start.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity
+
+# Ids of the profilers that this module runs, to tell them from the script's own.
+own_profilers: set[int] = set()
+
+
+def script_is_profiling() -> bool:
+    """Whether a profiler that is not ours records in this process."""
+    return torch._C._autograd._profiler_enabled() and not own_profilers
+
+
+class TorchTrace:
+    """One use of torch.profiler.
+
+    With `steps`, call `step()` at every boundary: the first step after `start()` warms the
+    profiler up and is not recorded, the next `steps` are. Without, everything between `start()`
+    and `stop()` is recorded.
+    """
+
+    def __init__(self, path: Path, *, steps: int | None) -> None:
+        self.path = path
+        self.complete = False
+        self._steps_left = None if steps is None else steps + 1
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profiler = torch.profiler.profile(
+            activities=activities,
+            record_shapes=True,
+            schedule=None
+            if steps is None
+            else torch.profiler.schedule(wait=0, warmup=1, active=steps, repeat=1),
+        )
+
+    def start(self) -> None:
+        """Begin on the calling thread; `step` and `stop` must be called on the same one."""
+        own_profilers.add(id(self._profiler))
+        self._profiler.start()
+
+    def step(self) -> None:
+        """A step boundary. After the last recorded step the trace is complete."""
+        assert self._steps_left is not None
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            self.stop()
+            self.complete = True
+        else:
+            self._profiler.step()
+
+    @property
+    def recorded_steps(self) -> bool:
+        """Whether at least one recorded step has begun."""
+        return self._steps_left is None or self._profiler.step_num > 0
+
+    def stop(self) -> None:
+        """End the recording; `export` can follow."""
+        if id(self._profiler) in own_profilers:
+            self._profiler.stop()
+            own_profilers.discard(id(self._profiler))
+
+    def export(self) -> Path:
+        """Write the trace as Kineto JSON and return its path."""
+        self._profiler.export_chrome_trace(str(self.path))
+        return self.path
+
+
+@contextmanager
+def yielding_to(stop_ours: Callable[[], None]) -> Iterator[None]:
+    """Within this context, call `stop_ours` before the script starts a profiler of its own."""
+    high_level: Any = torch.profiler.profile
+    low_level: Any = torch.autograd.profiler.profile
+    prepare_original, enter_original = high_level.prepare_trace, low_level.__enter__
+
+    def prepare_trace(profiler: Any) -> Any:
+        if own_profilers and id(profiler) not in own_profilers:
+            stop_ours()
+        return prepare_original(profiler)
+
+    def enter(profiler: Any) -> Any:
+        if own_profilers:
+            stop_ours()
+        return enter_original(profiler)
+
+    high_level.prepare_trace, low_level.__enter__ = prepare_trace, enter
+    try:
+        yield
+    finally:
+        # prepare_trace is inherited: without the override the class has its own again.
+        del high_level.prepare_trace
+        low_level.__enter__ = enter_original

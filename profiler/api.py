@@ -1,0 +1,154 @@
+"""The public Python API: profile a part of a program from inside it."""
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from gpuprof.collectors import nvtx_ranges, storage
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.manifest import Schedule
+from gpuprof.profiler.commands.run import default_output
+from gpuprof.profiler.recording import Recording, Subject
+from gpuprof.profiler.session import Options, Session
+from gpuprof.roofline.analysis import Analysis
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class profile:
+    """Profile what runs inside, as a context manager or a decorator.
+
+        with gpuprof.profile("train.gpuprof") as profiled:
+            for batch in batches:
+                train_step(batch)
+        print(profiled.analysis.utilization)
+
+    Steps are found as `gpuprof run` finds them; `warmup`, `timed` and `profiled` are numbers of
+    steps. The capture is stored at `output` when the block ends, also when it raises. Inside
+    `gpuprof run`, or inside another profile, the block joins what already records: nothing is
+    stored, and `analysis` and `capture` stay None.
+
+    Raises `CommandError` before the block runs where `output` exists and `force` is not given.
+    """
+
+    def __init__(
+        self,
+        output: str | Path | None = None,
+        *,
+        warmup: int = 3,
+        timed: int = 10,
+        profiled: int = 3,
+        steps: str | None = None,
+        step_range: str | None = None,
+        force: bool = False,
+    ) -> None:
+        # Where the last block was stored.
+        self.output: Path | None = None
+        self.analysis: Analysis | None = None
+        self._requested_output = None if output is None else Path(output)
+        self._force = force
+        self._options = Options(
+            schedule=Schedule(warmup=warmup, timed=timed, profiled=profiled),
+            steps=steps,
+            step_range=step_range,
+        )
+        self._recording: Recording | None = None
+
+    def __enter__(self) -> "profile":
+        if Session.current is not None:
+            return self
+        self.output = self._requested_output or _unused(default_output("profile"))
+        storage.refuse_existing(self.output, force=self._force)
+        subject = Subject(self.output, self.output.stem, source="gpuprof.profile", command=())
+        self._recording = Recording(subject, self._options)
+        self._recording.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._recording is None:
+            return
+        recording, self._recording = self._recording, None
+        failed = error is not None
+        self.analysis = recording.finish(
+            "exception" if failed else "finished", int(failed), calibrate=False
+        )
+
+    @property
+    def capture(self) -> Capture | None:
+        """The stored capture, once the block has ended."""
+        if self.analysis is None or self.output is None:
+            return None
+        return storage.load(self.output)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def profiled(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return profiled
+
+
+def step(tokens: int | None = None) -> None:
+    """Say that one step ends here; call it at the end of each pass of the loop.
+
+    `tokens` is how many tokens the step processed on this rank, for tokens a second. Costs
+    nothing where nothing records.
+    """
+    if Session.current is not None:
+        Session.current.explicit.step(tokens)
+
+
+@contextmanager
+def region(name: str, flops: int | None = None, bytes: int | None = None) -> Iterator[None]:
+    """Name a part of the program; `flops` and `bytes` say what one pass through it costs.
+
+    The region shows as a range with its own roofline point. Where gpuprof does not record, it is
+    a `torch.profiler.record_function` range, which other profilers see. Raises `CommandError`
+    for negative counts.
+    """
+    for what, count in (("flops", flops), ("bytes", bytes)):
+        if count is not None and count < 0:
+            raise CommandError(f"region {name!r}: {what} is {count}; give 0 or more, or None")
+    if Session.current is None:
+        with torch.profiler.record_function(name):
+            yield
+        return
+    start_ns = time.time_ns()
+    try:
+        yield
+    finally:
+        nvtx_ranges.add(
+            nvtx_ranges.RecordedRange(
+                name=name,
+                domain="region",
+                thread=threading.get_native_id(),
+                start_ns=start_ns,
+                end_ns=time.time_ns(),
+                flops=flops,
+                bytes=bytes,
+            )
+        )
+
+
+def _unused(path: Path) -> Path:
+    """`path`, or the first of path-2, path-3, ... that does not exist."""
+    candidate, number = path, 2
+    while candidate.exists():
+        candidate = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        number += 1
+    return candidate

@@ -1,0 +1,143 @@
+"""Makes a Capture of what a session saw, and the capture folder with its analysis."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import polars as pl
+
+from gpuprof._version import __version__
+from gpuprof.collectors import kineto, schema, storage
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import Manifest, ProcessInfo
+from gpuprof.profiler.session import Observations
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.attribution import attribute
+
+WHOLE_SCRIPT = "the whole script, which marked no steps"
+_STEP_COLUMNS = ("phase", "start_ns", "end_ns", "device_ns", "host_ns", "tokens")
+
+
+def assemble(
+    seen: Observations,
+    process: ProcessInfo,
+    *,
+    source: str,
+    title: str,
+    samples: pl.DataFrame | None,
+) -> Capture:
+    """The attributed capture of one process."""
+    traced = kineto.read(seen.trace) if seen.trace is not None else None
+    found_by = seen.found_by or WHOLE_SCRIPT
+    steps = _steps(seen, traced, found_by, process.rank)
+    process = msgspec.structs.replace(
+        process,
+        started_ns=seen.started_ns,
+        ended_ns=seen.ended_ns,
+        steps_found_by=found_by,
+        shapes_recorded=traced is not None,
+        warnings=(*process.warnings, *seen.warnings, *_trace_warnings(traced)),
+    )
+    if traced is not None:
+        process = _with_traced_device(process, traced)
+    manifest = Manifest(
+        tool_version=__version__,
+        source=source,
+        title=title,
+        created_ns=seen.started_ns,
+        ranks=(process.rank,),
+    )
+    base = Capture(manifest, (process,)) if traced is None else _rebased(traced, manifest, process)
+    ranges = pl.concat([base.ranges, _ranges(seen, process)])
+    return attribute(
+        replace(
+            base,
+            steps=steps,
+            ranges=ranges,
+            samples=schema.empty("samples") if samples is None else samples,
+        )
+    )
+
+
+def store(capture: Capture, path: Path) -> Analysis:
+    """Write `capture` with its analysis as the folder `path`."""
+    analysis = analyze(capture)
+    storage.save(capture, path, extra={storage.ANALYSIS_FILE: msgspec.json.encode(analysis)})
+    return analysis
+
+
+def _rebased(traced: Capture, manifest: Manifest, process: ProcessInfo) -> Capture:
+    # The trace calls its only process rank 0 unless torch.distributed was initialised.
+    rank = pl.lit(process.rank, pl.Int32).alias("rank")
+    tables = {name: frame.with_columns(rank) for name, frame in traced.tables().items()}
+    return Capture(manifest, (process,), **tables)
+
+
+def _with_traced_device(process: ProcessInfo, traced: Capture) -> ProcessInfo:
+    """`process` with `device` set to the one whose work the trace holds."""
+    devices = process.fingerprint.devices
+    if traced.kernels.is_empty():
+        return process
+    kinds = {"cpu"} if (traced.kernels["kind"] == "op").all() else {"cuda", "hip"}
+    busiest = (
+        traced.kernels.group_by("device")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+        .sort("ns", "device")["device"][-1]
+    )
+    for position, device in enumerate(devices):
+        if device.kind in kinds and (device.kind == "cpu" or device.index == busiest):
+            return msgspec.structs.replace(process, device=position)
+    return process
+
+
+def _steps(seen: Observations, traced: Capture | None, found_by: str, rank: int) -> pl.DataFrame:
+    rows: list[dict[str, object]] = [
+        {
+            "phase": step.phase,
+            "start_ns": step.start_ns,
+            "end_ns": step.end_ns,
+            "device_ns": step.device_ns,
+            "host_ns": step.host_ns,
+            "tokens": step.tokens,
+        }
+        for step in seen.steps
+    ]
+    if seen.trace_is_first_look:
+        start_ns = seen.first_step_start_ns or seen.started_ns
+        end_ns = seen.first_look_end_ns or seen.ended_ns or start_ns
+        first = {"phase": "profiled", "start_ns": start_ns, "end_ns": end_ns}
+        rows.append({**first, "host_ns": end_ns - start_ns})
+    elif traced is not None:
+        rows += traced.steps.select(_STEP_COLUMNS).to_dicts()
+    frame = pl.DataFrame(rows, schema={name: schema.STEPS[name] for name in _STEP_COLUMNS})
+    return schema.conform(
+        "steps",
+        frame.sort("start_ns").with_columns(
+            pl.int_range(pl.len()).alias("index"),
+            pl.lit(found_by).alias("found_by"),
+            pl.lit(rank, pl.Int32).alias("rank"),
+        ),
+    )
+
+
+def _ranges(seen: Observations, process: ProcessInfo) -> pl.DataFrame:
+    rows = [
+        {
+            "rank": process.rank,
+            "name": r.name,
+            "domain": r.domain,
+            "process": process.process,
+            "thread": r.thread,
+            "start_ns": r.start_ns,
+            "end_ns": r.end_ns,
+            "flops": r.flops,
+            "bytes": r.bytes,
+        }
+        for r in seen.ranges
+    ]
+    return pl.DataFrame(rows, schema=schema.RANGES)
+
+
+def _trace_warnings(traced: Capture | None) -> tuple[str, ...]:
+    return () if traced is None else traced.processes[0].warnings

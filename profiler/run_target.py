@@ -1,0 +1,144 @@
+"""Runs a program under a recording, and ends as the program would have ended."""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from gpuprof.collectors.errors import GpuprofError
+from gpuprof.collectors.manifest import Ending
+from gpuprof.profiler.recording import Recording, Subject
+from gpuprof.profiler.script import Program, Target, execute, prepare
+from gpuprof.profiler.session import Options
+from gpuprof.reports.terminal import print_summary
+
+_SIGTERM_STATUS = 128 + signal.SIGTERM
+_INTERRUPTED_STATUS = 128 + signal.SIGINT
+
+
+class _Terminated(SystemExit):
+    """SIGTERM arrived."""
+
+
+def run_target(target: Target, options: Options, output: Path, *, quiet: bool) -> int:
+    """Run `target`, store its capture at `output`, and return the exit code it ends with."""
+    try:
+        program = prepare(target)
+    except SyntaxError as error:
+        traceback.print_exception(type(error), error, None)
+        return 1
+    # Kineto would tell of each start and stop on the script's stderr.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    subject = Subject(
+        output=output,
+        title=target.title,
+        source="gpuprof run",
+        command=(target.title, *target.arguments),
+    )
+    recording = Recording(subject, options)
+    process = os.getpid()
+    with _sigterm_raises(process), _saving_before_exit(recording, process, quiet=quiet):
+        ending, status = _execute(recording, program, target)
+    if os.getpid() != process:
+        # A forked child that ran to the end of the program; the parent has the recording.
+        return status
+    _finish(recording, ending, status, quiet=quiet)
+    if ending == "sigterm":
+        # Threads that still run would hold the interpreter back, and it was asked to go.
+        sys.stdout.flush()
+        os._exit(status)
+    return status
+
+
+def _execute(recording: Recording, program: Program, target: Target) -> tuple[Ending, int]:
+    try:
+        recording.start()
+        execute(program, target.arguments)
+    except _Terminated:
+        return "sigterm", _SIGTERM_STATUS
+    except SystemExit as error:
+        return "finished", _exit_status(error)
+    except KeyboardInterrupt as error:
+        _print_traceback(error, program)
+        return "interrupted", _INTERRUPTED_STATUS
+    except BaseException as error:
+        _print_traceback(error, program)
+        return "exception", 1
+    return "finished", 0
+
+
+def _finish(recording: Recording, ending: Ending, status: int, *, quiet: bool) -> None:
+    """Store the capture; a failure to do so is told but does not change the exit code's cause."""
+    sys.stdout.flush()
+    try:
+        analysis = recording.finish(ending, status, calibrate=ending in ("finished", "exception"))
+    except (GpuprofError, OSError) as error:
+        print(f"gpuprof: the capture could not be stored: {error}", file=sys.stderr)
+        return
+    if not quiet:
+        print_summary(analysis, recording.subject.output)
+
+
+def _exit_status(error: SystemExit) -> int:
+    """The status python would exit with."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _print_traceback(error: BaseException, program: Program) -> None:
+    """Print the script's traceback without the frames that lead to it."""
+    tail: TracebackType | None = error.__traceback__
+    while tail is not None and tail.tb_frame.f_code is not program.code:
+        tail = tail.tb_next
+    sys.excepthook(type(error), error.with_traceback(tail), tail)
+
+
+@contextmanager
+def _sigterm_raises(process: int) -> Iterator[None]:
+    """Within this context SIGTERM unwinds the program, as Ctrl-C does."""
+
+    def terminate(number: int, _: FrameType | None) -> None:
+        # A second one, or one in a forked child, acts as if nobody handled it.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getpid() != process:
+            os.kill(os.getpid(), number)
+            return
+        raise _Terminated(_SIGTERM_STATUS)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is terminate:
+            signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def _saving_before_exit(recording: Recording, process: int, *, quiet: bool) -> Iterator[None]:
+    """Within this context `os._exit`, which skips every clean-up, stores the capture first."""
+    original: Any = os._exit
+
+    def exit_process(status: int) -> None:
+        os._exit = original
+        if os.getpid() == process:
+            _finish(recording, "exit", status, quiet=quiet)
+        original(status)
+
+    os._exit = exit_process  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = original

@@ -1,0 +1,123 @@
+"""Runs a script, module or command string in this process as `python` would."""
+
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprof.collectors.errors import CommandError
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to run: `kind` is script, module or command; `value` its path, name or source."""
+
+    kind: str
+    value: str
+    arguments: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """A short name for reports and file names."""
+        if self.kind == "script":
+            return Path(self.value).name
+        return f"-m {self.value}" if self.kind == "module" else "-c"
+
+    @property
+    def stem(self) -> str:
+        """A name that is fit for a file."""
+        if self.kind == "script":
+            return Path(self.value).stem
+        return self.value if self.kind == "module" else "command"
+
+
+@dataclass(frozen=True)
+class Program:
+    code: types.CodeType
+    main: types.ModuleType
+    argv0: str
+    path0: str
+
+
+def prepare(target: Target) -> Program:
+    """Find and compile the target. Raises `CommandError` where it cannot be run.
+
+    A syntax error is the script's own and propagates as `SyntaxError`.
+    """
+    if target.kind == "command":
+        return _command(target.value)
+    return _script(target.value) if target.kind == "script" else _module(target.value)
+
+
+def execute(program: Program, arguments: Sequence[str]) -> None:
+    """Run a prepared program as `__main__`. Whatever it raises propagates."""
+    sys.argv = [program.argv0, *arguments]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = program.path0
+    sys.modules["__main__"] = program.main
+    exec(program.code, program.main.__dict__)
+
+
+def _script(value: str) -> Program:
+    path = Path(value)
+    if path.is_dir():
+        main = path / "__main__.py"
+        if not main.is_file():
+            raise CommandError(f"{value} is a folder without __main__.py", exit_code=2)
+        return _compile_file(main, argv0=value, path0=str(path.resolve()))
+    if not path.is_file():
+        raise CommandError(f"{value}: no such file; give a script, -m module or -c code", 2)
+    return _compile_file(path, argv0=value, path0=str(path.resolve().parent))
+
+
+def _compile_file(path: Path, *, argv0: str, path0: str) -> Program:
+    with io.open_code(str(path)) as file:
+        source = file.read()
+    code = compile(source, str(path), "exec", dont_inherit=True)
+    main = _main_module()
+    main.__file__ = str(path)
+    main.__cached__ = None  # type: ignore[attr-defined]
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", str(path))
+    return Program(code, main, argv0, path0)
+
+
+def _command(source: str) -> Program:
+    code = compile(source, "<string>", "exec", dont_inherit=True)
+    return Program(code, _main_module(), "-c", "")
+
+
+def _module(name: str) -> Program:
+    # python -m looks in the working directory first.
+    path0 = os.getcwd()
+    sys.path[0] = path0
+    spec = _find_main(name)
+    if spec is None or spec.loader is None or not hasattr(spec.loader, "get_code"):
+        raise CommandError(f"no module named {name}", exit_code=1)
+    code = spec.loader.get_code(spec.name)
+    main = _main_module()
+    main.__spec__ = spec
+    main.__loader__ = spec.loader
+    main.__package__ = spec.parent
+    main.__file__ = spec.origin
+    return Program(code, main, spec.origin or name, path0)
+
+
+def _find_main(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    if spec is not None and spec.submodule_search_locations is not None:
+        return _find_main(f"{name}.__main__")
+    return spec
+
+
+def _main_module() -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    return main

@@ -1,0 +1,178 @@
+"""Capture -> Analysis: the one way from what happened to what it means."""
+
+import msgspec
+import polars as pl
+
+from gpuprof._version import __version__
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import Device, ProcessInfo
+from gpuprof.roofline.analysis import (
+    Analysis,
+    Coverage,
+    RooflinePoint,
+    StepTimes,
+    UnmodelledOp,
+)
+from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.bottleneck import classify_step
+from gpuprof.roofline.ceilings import (
+    Ceiling,
+    Roof,
+    Source,
+    datasheet_ceilings,
+    measured_ceilings,
+)
+from gpuprof.roofline.cost_models.call import MathMode
+from gpuprof.roofline.device_state import device_state
+from gpuprof.roofline.devices import find_spec
+from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
+from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
+from gpuprof.roofline.utilization import utilization
+from gpuprof.roofline.work import find_work
+
+
+def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
+    """What one rank of `capture` means; the first rank unless another is given.
+
+    Raises `ValueError` for a rank that the capture does not hold.
+    """
+    capture = attribute(capture.rank(capture.manifest.ranks[0] if rank is None else rank))
+    process = capture.processes[0]
+    device = _device(process)
+    ceilings, notes = _ceilings(device, process)
+    roof_source = _roof_source(ceilings)
+    roof = None
+    if roof_source is not None:
+        roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
+    machine = Machine(device, roof)
+
+    work = find_work(capture, _math_mode(device, process))
+    times = step_times(capture)
+    ops = op_points(work, machine)
+    kernels = kernel_points(work, machine)
+    split = split_step(
+        times,
+        ops,
+        busy_ns_per_step(work),
+        steps=work.steps,
+        on_cpu=device is not None and device.kind == "cpu",
+    )
+    bottleneck = classify_step(split, _why_no_split(times, ops))
+    return Analysis(
+        tool_version=__version__,
+        source=capture.manifest.source,
+        title=capture.manifest.title,
+        created_ns=capture.manifest.created_ns,
+        rank=process.rank,
+        world_size=process.world_size,
+        command=process.command,
+        ending=process.ending,
+        exit_code=process.exit_code,
+        fingerprint=process.fingerprint,
+        device=device,
+        schedule=process.schedule,
+        steps=times,
+        ceilings=ceilings,
+        roof_source=roof_source,
+        split=split,
+        utilization=utilization(work, times, roof),
+        bottleneck=bottleneck,
+        coverage=_coverage(ops),
+        step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
+        kernels=kernels,
+        ops=ops,
+        device_state=(
+            None if device is None else device_state(capture.samples, capture.steps, device.index)
+        ),
+        peak_memory_bytes=process.peak_memory_bytes,
+        warnings=(*process.warnings, *notes, *_over_roof(ops)),
+    )
+
+
+def _device(process: ProcessInfo) -> Device | None:
+    devices = process.fingerprint.devices
+    return devices[process.device] if process.device < len(devices) else None
+
+
+def _ceilings(
+    device: Device | None, process: ProcessInfo
+) -> tuple[tuple[Ceiling, ...], tuple[str, ...]]:
+    """The ceilings known for `device`, and why there are none from a datasheet."""
+    found: tuple[Ceiling, ...] = ()
+    notes: tuple[str, ...] = ()
+    if device is not None and device.kind != "cpu":
+        match = find_spec(device)
+        if match.spec is not None:
+            found += datasheet_ceilings(match.spec)
+        else:
+            notes += (match.reason,)
+    if process.calibration is not None and device is not None:
+        if process.calibration.device.name == device.name:
+            found += measured_ceilings(process.calibration)
+    return found, notes
+
+
+def _roof_source(ceilings: tuple[Ceiling, ...]) -> Source | None:
+    sources = {ceiling.source for ceiling in ceilings}
+    if "datasheet" in sources:
+        return "datasheet"
+    return "measured" if sources else None
+
+
+def _math_mode(device: Device | None, process: ProcessInfo) -> MathMode:
+    # TF32 exists on NVIDIA GPUs only; the flags mean nothing elsewhere.
+    if device is None or device.kind != "cuda":
+        return MathMode()
+    return MathMode(
+        tf32_matmul=process.fingerprint.allow_tf32_matmul is True,
+        tf32_convolution=process.fingerprint.allow_tf32_cudnn is True,
+    )
+
+
+def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...]) -> str:
+    if not ops:
+        return "no device work was recorded"
+    return "no complete step was recorded" if times.profiled == 0 else "step times are missing"
+
+
+def _coverage(ops: tuple[RooflinePoint, ...]) -> Coverage:
+    device_ns = sum(point.device_ns for point in ops)
+    if device_ns == 0:
+        return Coverage(device_ns=0)
+
+    def share(points: list[RooflinePoint]) -> float:
+        return sum(point.device_ns for point in points) / device_ns
+
+    unmodelled: dict[str, tuple[int, int]] = {}
+    for point in ops:
+        if point.flops is None or point.total_bytes is None:
+            ns, calls = unmodelled.get(point.name, (0, 0))
+            unmodelled[point.name] = (ns + point.device_ns, calls + point.calls)
+    return Coverage(
+        device_ns=device_ns,
+        with_op=share([point for point in ops if point.name != NO_OP]),
+        with_flops=share([point for point in ops if point.flops is not None]),
+        with_bytes=share([point for point in ops if point.total_bytes is not None]),
+        unmodelled=tuple(
+            UnmodelledOp(name, ns, calls)
+            for name, (ns, calls) in sorted(unmodelled.items(), key=lambda item: -item[1][0])
+        ),
+    )
+
+
+def _over_roof(ops: tuple[RooflinePoint, ...]) -> tuple[str, ...]:
+    """A sentence where compute-bound work exceeds its roof: cached data cannot explain that."""
+    over = [
+        point
+        for point in ops
+        if point.roof_fraction is not None
+        and point.roof_fraction > 1
+        and point.bottleneck.kind == "compute"
+    ]
+    if not over:
+        return ()
+    worst = max(over, key=lambda point: point.roof_fraction or 0)
+    return (
+        f"{len(over)} operators are above their compute roof, {worst.name} at "
+        f"{worst.roof_fraction:.0%} of {worst.roof}: peak or count wrong",
+    )

@@ -1,0 +1,75 @@
+"""The least time that the ceilings allow for some work, and which ceiling binds.
+
+Tensor units, vector units and memory work at the same time, so each resource has its own time and
+the largest binds (Williams, Waterman, Patterson 2009). Precisions on one unit follow each other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuprof.roofline.ceilings import Ceiling, Roof, Unit
+from gpuprof.roofline.cost_models.cost import Flops
+
+
+@dataclass(frozen=True)
+class ResourceTime:
+    """Nanoseconds that one resource needs at its ceiling."""
+
+    ns: float
+    ceiling: Ceiling
+
+
+@dataclass(frozen=True)
+class RoofTime:
+    """Per-resource times of one piece of work; absent where count or ceiling is unknown."""
+
+    compute: ResourceTime | None
+    memory: ResourceTime | None
+
+    @property
+    def binding(self) -> ResourceTime | None:
+        """The resource that needs longest."""
+        known = [time for time in (self.compute, self.memory) if time is not None]
+        return max(known, key=lambda time: time.ns, default=None)
+
+
+def roof_time(
+    flops: Sequence[Flops] | None, bytes_moved: int | None, roof: Roof | None
+) -> RoofTime:
+    """Times of `flops` and `bytes_moved` under `roof`.
+
+    A matmul in a precision without a ceiling makes the compute time unknown. Vector work without
+    one is left out: it never binds where a matmul does, and elementwise work is bound by memory.
+    """
+    if roof is None:
+        return RoofTime(None, None)
+    return RoofTime(_compute_time(flops, roof), _memory_time(bytes_moved, roof))
+
+
+def _compute_time(flops: Sequence[Flops] | None, roof: Roof) -> ResourceTime | None:
+    if flops is None:
+        return None
+    ns_of: dict[Unit, float] = {}
+    slowest: dict[Unit, tuple[float, Ceiling]] = {}
+    for part in flops:
+        ceiling = roof.compute_rate(part.kind, part.precision)
+        if ceiling is None:
+            if part.kind == "matmul" and part.count:
+                return None
+            continue
+        unit: Unit = ceiling.unit or "vector"
+        ns = part.count / ceiling.rate * 1e9
+        ns_of[unit] = ns_of.get(unit, 0.0) + ns
+        if unit not in slowest or ns > slowest[unit][0]:
+            slowest[unit] = (ns, ceiling)
+    if not ns_of:
+        return None
+    busiest = max(ns_of, key=lambda name: ns_of[name])
+    return ResourceTime(ns_of[busiest], slowest[busiest][1])
+
+
+def _memory_time(bytes_moved: int | None, roof: Roof) -> ResourceTime | None:
+    ceiling = roof.memory_rate()
+    if bytes_moved is None or ceiling is None:
+        return None
+    return ResourceTime(bytes_moved / ceiling.rate * 1e9, ceiling)

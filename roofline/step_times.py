@@ -1,0 +1,124 @@
+"""How long the steps took, and where the time of one step went."""
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.analysis import RooflinePoint, StepSplit, StepTimes
+from gpuprof.roofline.intervals import union_ns
+from gpuprof.roofline.work import Work
+
+
+def step_times(capture: Capture) -> StepTimes:
+    """Step times of a one-rank capture, from the steps that ran without a profiler.
+
+    Where there are none, the profiled ones are shown and `clock` says so.
+    """
+    phases = {
+        phase: capture.steps.filter(pl.col("phase") == phase)
+        for phase in ("warmup", "timed", "profiled")
+    }
+    timed, profiled = phases["timed"], phases["profiled"]
+    on_device = timed.height > 0 and timed["device_ns"].is_not_null().all()
+    samples = timed["device_ns" if on_device else "host_ns"].drop_nulls()
+    clock = "CUDA events" if on_device else "host clock"
+    if timed.is_empty():
+        samples, clock = profiled["host_ns"].drop_nulls(), "host clock under the profiler"
+    median_ns = _median(samples)
+    host_median_ns = _median(timed["host_ns"])
+    profiled_median_ns = _median(profiled["host_ns"])
+    return StepTimes(
+        found_by=capture.processes[0].steps_found_by or "nothing in the trace marks steps",
+        warmup=phases["warmup"].height,
+        timed=timed.height,
+        profiled=profiled.height,
+        clock=clock,
+        median_ns=median_ns,
+        minimum_ns=_int(samples.min()),
+        maximum_ns=_int(samples.max()),
+        relative_spread=_relative_spread(samples, median_ns),
+        host_median_ns=host_median_ns,
+        samples_ns=tuple(samples.to_list()),
+        profiled_median_ns=profiled_median_ns,
+        profiler_stretch=(
+            profiled_median_ns / host_median_ns - 1
+            if profiled_median_ns is not None and host_median_ns
+            else None
+        ),
+        launches_per_step=_launches_per_step(capture, profiled),
+        tokens_per_s=_tokens_per_s(timed, median_ns),
+    )
+
+
+def busy_ns_per_step(work: Work) -> int:
+    """Time of one profiled step in which at least one piece of device work ran."""
+    kernels = work.kernels
+    return round(
+        union_ns(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()) / work.steps
+    )
+
+
+def split_step(
+    times: StepTimes, points: tuple[RooflinePoint, ...], busy_ns: int, *, steps: int, on_cpu: bool
+) -> StepSplit | None:
+    """One step's time as time at the roof, below it by class, unmodelled, and waiting.
+
+    Device work keeps its length under the profiler on a GPU, so it is set against the unprofiled
+    step time; a CPU's operators are stretched themselves, so there all comes from profiled steps.
+    Where work overlaps on several streams, each part shrinks by the overlap in proportion.
+    """
+    timed_ns = times.median_ns if times.timed and not on_cpu else None
+    basis_is_timed = timed_ns is not None and timed_ns >= busy_ns
+    step_ns = timed_ns if basis_is_timed else times.profiled_median_ns
+    if step_ns is None or not points:
+        return None
+    busy_ns = min(busy_ns, step_ns)
+    total_ns = sum(point.device_ns for point in points) / steps
+    scale = busy_ns / total_ns / steps if total_ns else 0.0
+    at_roof = sum(min(point.roof_ns, point.device_ns) for point in points if point.roof_ns)
+    below = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
+    for point in points:
+        if point.roof_ns is not None and point.bottleneck.kind in below:
+            below[point.bottleneck.kind] += max(0, point.device_ns - point.roof_ns)
+    parts = {name: round(ns * scale) for name, ns in below.items()}
+    at_roof_ns = round(at_roof * scale)
+    return StepSplit(
+        step_ns=step_ns,
+        basis="timed" if basis_is_timed else "profiled",
+        at_roof_ns=at_roof_ns,
+        below_roof_compute_ns=parts["compute"],
+        below_roof_memory_ns=parts["memory"],
+        below_roof_latency_ns=parts["latency"],
+        unmodelled_ns=max(0, busy_ns - at_roof_ns - sum(parts.values())),
+        waiting_ns=step_ns - busy_ns,
+    )
+
+
+def _launches_per_step(capture: Capture, profiled: pl.DataFrame) -> float | None:
+    if capture.launches.is_empty() or profiled.is_empty():
+        return None
+    kernels = capture.kernels.filter(pl.col("step").is_not_null())
+    launched = kernels.select("process", "correlation").drop_nulls().unique().height
+    return launched / profiled.height
+
+
+def _tokens_per_s(timed: pl.DataFrame, median_ns: int | None) -> float | None:
+    tokens = timed["tokens"].drop_nulls()
+    if tokens.is_empty() or not median_ns:
+        return None
+    return float(np.median(tokens.to_numpy())) / median_ns * 1e9
+
+
+def _median(values: pl.Series) -> int | None:
+    return None if values.is_empty() else round(float(np.median(values.to_numpy())))
+
+
+def _relative_spread(values: pl.Series, median_ns: int | None) -> float | None:
+    if values.len() < 2 or not median_ns:
+        return None
+    lower, upper = np.percentile(values.to_numpy(), [25, 75])
+    return float(upper - lower) / median_ns
+
+
+def _int(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None
