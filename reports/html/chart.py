@@ -1,0 +1,264 @@
+"""The roofline's geometry: points, ceiling lines and axis ranges, as the page's script draws them.
+
+x is arithmetic intensity in FLOP per byte, y is FLOP/s; both axes are logarithmic. Names stay out
+of this data: a point carries the id of its table row, which is where the script reads its figures.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gpuprof.reports import formatting
+from gpuprof.reports.facts import CLASS_MEANINGS
+from gpuprof.roofline.analysis import Analysis, BottleneckKind, RooflinePoint
+from gpuprof.roofline.ceilings import Ceiling, Source
+
+_SMALLEST_DIAMETER = 8.0
+_LARGEST_DIAMETER = 54.0
+# Room around what is drawn, in decades.
+_MARGIN = 0.35
+# Ceilings of one source within this share of each other share a line and a label.
+_SAME_RATE = 0.002
+
+
+class ChartPoint(msgspec.Struct, frozen=True):
+    """One point. `row` is the id of its table row; `size` is a diameter in pixels."""
+
+    row: str
+    x: float
+    y: float
+    size: float
+    kind: BottleneckKind
+
+
+class ChartLevel(msgspec.Struct, frozen=True):
+    """The points of one level, and how many had to be left out."""
+
+    name: str
+    label: str
+    points: tuple[ChartPoint, ...]
+    note: str
+
+
+class CeilingLine(msgspec.Struct, frozen=True):
+    """A straight line in the log-log plane from (x0, y0) to (x1, y1).
+
+    `used`: the program did work that it bounds. `is_roof`: the percentages are taken against its
+    source.
+    """
+
+    kind: str
+    label: str
+    source: Source
+    used: bool
+    is_roof: bool
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """All that the page's script needs. Ranges are of the exponents, base 10."""
+
+    levels: tuple[ChartLevel, ...]
+    ceilings: tuple[CeilingLine, ...]
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+    classes: tuple[BottleneckKind, ...]
+
+
+def make_chart(
+    analysis: Analysis, levels: Sequence[tuple[str, str, Sequence[tuple[str, RooflinePoint]]]]
+) -> Chart | None:
+    """The chart of `levels`: (name, label, rows of (row id, point)). None without any point."""
+    drawn = tuple(_level(name, label, rows) for name, label, rows in levels if rows)
+    points = [point for level in drawn for point in level.points]
+    if not points:
+        return None
+    x_range, y_range = _ranges(points, analysis.ceilings)
+    used = _used_precisions(point for _, _, rows in levels for _, point in rows)
+    lines = tuple(
+        line
+        for source in ("datasheet", "measured")
+        for line in _lines(
+            [c for c in analysis.ceilings if c.source == source],
+            x_range,
+            used,
+            is_roof=source == analysis.roof_source,
+        )
+    )
+    return Chart(drawn, lines, x_range, y_range, tuple(CLASS_MEANINGS))
+
+
+def can_be_drawn(point: RooflinePoint) -> bool:
+    """True where both coordinates are known and have a logarithm."""
+    return bool(
+        point.arithmetic_intensity
+        and point.flops_per_s
+        and math.isfinite(point.arithmetic_intensity)
+        and math.isfinite(point.flops_per_s)
+    )
+
+
+def _level(name: str, label: str, rows: Sequence[tuple[str, RooflinePoint]]) -> ChartLevel:
+    points = tuple(_point(row, point) for row, point in rows if can_be_drawn(point))
+    return ChartLevel(name, label, points, _left_out_note([point for _, point in rows], label))
+
+
+def _point(row: str, point: RooflinePoint) -> ChartPoint:
+    assert point.arithmetic_intensity is not None
+    assert point.flops_per_s is not None
+    # Area, not diameter, is proportional to time.
+    span = _LARGEST_DIAMETER - _SMALLEST_DIAMETER
+    size = _SMALLEST_DIAMETER + span * math.sqrt(max(0.0, min(1.0, point.device_fraction)))
+    return ChartPoint(
+        row=row,
+        x=point.arithmetic_intensity,
+        y=point.flops_per_s,
+        size=round(size, 2),
+        kind=point.bottleneck.kind,
+    )
+
+
+def _left_out_note(points: Sequence[RooflinePoint], label: str) -> str:
+    """How many points have no place in the plot, and why, or ""."""
+    absent = [point for point in points if not can_be_drawn(point)]
+    if not absent:
+        return ""
+    share = formatting.percent(sum(point.device_fraction for point in absent))
+    without_flops = sum(point.total_flops == 0 for point in absent)
+    reasons = []
+    if without_flops:
+        reasons.append(f"{without_flops} do no arithmetic (copies, fills)")
+    if len(absent) > without_flops:
+        reasons.append(f"{len(absent) - without_flops} have no FLOP or byte model")
+    return (
+        f"{len(absent)} of {len(points)} {label.lower()} ({share} of device time) have no place "
+        f"in this plot: {'; '.join(reasons)}."
+    )
+
+
+def _used_precisions(points: Iterable[RooflinePoint]) -> frozenset[tuple[str, str]]:
+    """(FLOP kind, precision) of all work counted."""
+    return frozenset(
+        (part.kind, part.precision) for point in points for part in point.flops or () if part.count
+    )
+
+
+def _ranges(
+    points: Sequence[ChartPoint], ceilings: Sequence[Ceiling]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Axis ranges that hold the points, the ridges and the roofs."""
+    compute = [c.rate for c in ceilings if c.kind == "compute"]
+    memory = [c.rate for c in ceilings if c.kind == "memory"]
+    x = [math.log10(point.x) for point in points]
+    y = [math.log10(point.y) for point in points]
+    x_low, x_high, y_low, y_high = min(x), max(x), min(y), max(y)
+    if compute:
+        y_high = max(y_high, math.log10(max(compute)))
+        y_low = min(y_low, math.log10(min(compute)))
+    if compute and memory:
+        x_low = min(x_low, math.log10(min(compute) / max(memory)))
+        x_high = max(x_high, math.log10(max(compute) / min(memory)) + 2 * _MARGIN)
+    return (
+        (round(x_low - _MARGIN, 4), round(x_high + _MARGIN, 4)),
+        (round(y_low - _MARGIN, 4), round(y_high + _MARGIN, 4)),
+    )
+
+
+def _lines(
+    ceilings: Sequence[Ceiling],
+    x_range: tuple[float, float],
+    used: frozenset[tuple[str, str]],
+    *,
+    is_roof: bool,
+) -> list[CeilingLine]:
+    """The lines of one source: memory up to the highest compute roof, compute from its ridge on."""
+    compute = sorted((c for c in ceilings if c.kind == "compute"), key=_order)
+    memory = sorted((c for c in ceilings if c.kind == "memory"), key=_order)
+    left, right = 10 ** x_range[0], 10 ** x_range[1]
+    heights = [c.rate for c in compute if _bounds(c, used)], [c.rate for c in compute]
+    lines = []
+    for ceiling in memory:
+        start = left
+        # Up to the highest roof in use; the rest of the line belongs to the roofs that are not.
+        for rates, label in zip(heights, (_memory_label(ceiling), ""), strict=True):
+            end = min(max(rates) / ceiling.rate, right) if rates else right
+            if end <= start:
+                continue
+            lines.append(
+                CeilingLine(
+                    kind="memory",
+                    label=label,
+                    source=ceiling.source,
+                    used=bool(label),
+                    is_roof=is_roof,
+                    x0=start,
+                    y0=start * ceiling.rate,
+                    x1=end,
+                    y1=end * ceiling.rate,
+                )
+            )
+            start = end
+    # With several memory levels the fastest one has the leftmost ridge.
+    fastest = max((c.rate for c in memory), default=None)
+    for group in (
+        *_equal_rates([c for c in compute if _bounds(c, used)]),
+        *_equal_rates([c for c in compute if not _bounds(c, used)]),
+    ):
+        rate = group[0].rate
+        lines.append(
+            CeilingLine(
+                kind="compute",
+                label=f"{_group_label(group)} {formatting.flops_rate(rate)}",
+                source=group[0].source,
+                used=_bounds(group[0], used),
+                is_roof=is_roof,
+                x0=left if fastest is None else min(max(rate / fastest, left), right),
+                y0=rate,
+                x1=right,
+                y1=rate,
+            )
+        )
+    return lines
+
+
+def _memory_label(ceiling: Ceiling) -> str:
+    return f"{ceiling.level} {formatting.byte_rate(ceiling.rate)}"
+
+
+def _bounds(ceiling: Ceiling, used: frozenset[tuple[str, str]]) -> bool:
+    """True where the program did work that this ceiling bounds.
+
+    Matmuls run on tensor units where the device has them for the precision, else on vector units.
+    """
+    if ceiling.precision is None:
+        return False
+    if ceiling.unit == "tensor":
+        return ("matmul", ceiling.precision) in used
+    return ("vector", ceiling.precision) in used or ("matmul", ceiling.precision) in used
+
+
+def _order(ceiling: Ceiling) -> tuple[float, str, str]:
+    return (-ceiling.rate, ceiling.unit or "", ceiling.precision or ceiling.level or "")
+
+
+def _equal_rates(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
+    """Neighbours of `ceilings`, sorted by rate, whose lines would lie on each other."""
+    groups: list[list[Ceiling]] = []
+    for ceiling in ceilings:
+        if groups and groups[-1][0].rate - ceiling.rate <= _SAME_RATE * ceiling.rate:
+            groups[-1].append(ceiling)
+        else:
+            groups.append([ceiling])
+    return groups
+
+
+def _group_label(group: Sequence[Ceiling]) -> str:
+    """ "bf16, fp16 tensor"; units apart: "fp64 tensor, fp32 vector"."""
+    units = dict.fromkeys(ceiling.unit for ceiling in group)
+    return ", ".join(
+        f"{', '.join(c.precision or '' for c in group if c.unit == unit)} {unit}" for unit in units
+    )

@@ -1,0 +1,138 @@
+"""Fills the page: everything in one file that needs neither network nor, for its tables, script."""
+
+from dataclasses import dataclass
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from gpuprof.reports import facts, formatting
+from gpuprof.reports.html.chart import make_chart
+from gpuprof.reports.html.step_plot import make_step_plot
+from gpuprof.reports.html.tables import Table, make_row, make_table
+from gpuprof.roofline.analysis import Analysis
+
+# Characters that could end a script element or a line of script inside JSON.
+_JSON_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One of the figures at the head of the page."""
+
+    label: str
+    value: str
+    note: str
+
+
+def render_html(analysis: Analysis) -> str:
+    """The report as one HTML file. The same analysis gives the same text."""
+    environment = _environment()
+    tables = _tables(analysis)
+    step_row = make_row("step-0", analysis.step, analysis.steps.profiled) if analysis.step else None
+    levels = [
+        *(
+            (table.key, table.title, [(row.id, row.point) for row in table.rows])
+            for table in (tables[1], tables[0], *tables[2:])
+        ),
+        ("step", "Step", [(step_row.id, step_row.point)] if step_row else []),
+    ]
+    chart = make_chart(analysis, levels)
+    return environment.get_template("report.html").render(
+        analysis=analysis,
+        title=formatting.printable(analysis.title),
+        tables=[table for table in tables if table.rows],
+        tiles=_tiles(analysis),
+        chart=chart,
+        chart_json=None if chart is None else embedded_json(chart),
+        step_row=step_row,
+        step_plot=make_step_plot(analysis.steps),
+        split=facts.split_parts(analysis.split) if analysis.split else (),
+        over_peak=facts.any_over_peak((*analysis.kernels, *analysis.ops)),
+        warnings=[
+            formatting.printable(text)
+            for text in (facts.ending_sentence(analysis), *analysis.warnings)
+            if text
+        ],
+        # Markup: these are this package's own files and plotly's, not data.
+        style=_source(environment, "report.css"),
+        script=_source(environment, "report.js"),
+        plotly=Markup(get_plotlyjs()) if chart else "",
+    )
+
+
+def embedded_json(value: msgspec.Struct) -> Markup:
+    """`value` as JSON that is safe inside a script element: no <, > or & stands in it."""
+    text = msgspec.json.encode(value, order="deterministic").decode()
+    return Markup(text.translate(_JSON_ESCAPES))
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("gpuprof.reports.html"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.globals.update(facts=facts, formatting=formatting)
+    environment.filters.update(printable=formatting.printable, sentence=_sentence)
+    return environment
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _source(environment: jinja2.Environment, name: str) -> Markup:
+    assert environment.loader is not None
+    return Markup(environment.loader.get_source(environment, name)[0])
+
+
+def _tables(analysis: Analysis) -> tuple[Table, ...]:
+    """Operators, kernels and ranges."""
+    steps = analysis.steps.profiled
+    kernels = "Leaf operators" if facts.is_cpu(analysis) else "Kernels"
+    kernel = "Leaf operator" if facts.is_cpu(analysis) else "Kernel"
+    return (
+        make_table("op", "Operators", "Operator", analysis.ops, steps),
+        make_table("kernel", kernels, kernel, analysis.kernels, steps),
+        make_table("range", "Ranges", "Range", analysis.ranges, steps),
+    )
+
+
+def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
+    """Step time, MFU, share of the roof, waiting, the profiler's stretch, coverage."""
+    time, stretch = facts.step_time_fact(analysis.steps), facts.stretch_fact(analysis.steps)
+    mfu = facts.utilization_facts(analysis.utilization)[0]
+    coverage = analysis.coverage
+    return (
+        Tile("Step time", time.value, time.note),
+        Tile("MFU", mfu.value, mfu.note),
+        _roof_tile(analysis),
+        _waiting_tile(analysis),
+        Tile(
+            "Modelled", formatting.percent(coverage.with_flops), "of device time has a FLOP model"
+        ),
+        Tile("Profiler stretch", stretch.value, stretch.note),
+    )
+
+
+def _roof_tile(analysis: Analysis) -> Tile:
+    fraction = analysis.step.roof_fraction if analysis.step else None
+    if fraction is None:
+        return Tile("Device work at its roof", formatting.UNKNOWN, "no ceiling or no model")
+    note = "time the roofs allow over device time taken"
+    if facts.is_over_peak(fraction):
+        note = facts.OVER_PEAK
+    return Tile("Device work at its roof", facts.roof_percent(fraction), note)
+
+
+def _waiting_tile(analysis: Analysis) -> Tile:
+    split = analysis.split
+    if split is None:
+        return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
+    waiting = facts.split_parts(split)[-1]
+    time, step = formatting.duration(waiting.nanoseconds), facts.step_duration(split.step_ns)
+    return Tile("Waiting for the host", formatting.percent(waiting.fraction), f"{time} of {step}")

@@ -1,0 +1,159 @@
+"""Rows of the page's tables: the largest points, and one row for all the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuprof.reports import formatting
+from gpuprof.reports.facts import OVER_PEAK, Fact, flops_text, gain_text, is_over_peak
+from gpuprof.roofline.analysis import RooflinePoint
+
+MOST_ROWS = 500
+
+
+@dataclass(frozen=True)
+class Row:
+    """One point. `id` is unique in the page; `figures` is everything known about it."""
+
+    id: str
+    title: str
+    # Where it comes from, small: operator and phase of a kernel, phase and shapes of an operator.
+    subtitle: str
+    point: RooflinePoint
+    figures: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class OtherRows:
+    """The points that have no row of their own, added up."""
+
+    number: int
+    calls: int
+    device_ns: int
+    device_fraction: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """Points of one level. `key` is its id in the page, `column` the head of its name column."""
+
+    key: str
+    title: str
+    column: str
+    rows: tuple[Row, ...]
+    others: OtherRows | None
+
+    @property
+    def largest_fraction(self) -> float:
+        """The largest share of device time, which the bars are drawn against."""
+        return max((row.point.device_fraction for row in self.rows), default=0.0) or 1.0
+
+
+def make_table(
+    key: str, title: str, column: str, points: Sequence[RooflinePoint], profiled_steps: int
+) -> Table:
+    """A table of `points`, sorted by device time; at most `MOST_ROWS` get their own row."""
+    shown, rest = points[:MOST_ROWS], points[MOST_ROWS:]
+    rows = tuple(
+        make_row(f"{key}-{index}", point, profiled_steps) for index, point in enumerate(shown)
+    )
+    others = None
+    if rest:
+        others = OtherRows(
+            number=len(rest),
+            calls=sum(point.calls for point in rest),
+            device_ns=sum(point.device_ns for point in rest),
+            device_fraction=sum(point.device_fraction for point in rest),
+        )
+    return Table(key, title, column, rows, others)
+
+
+def make_row(row_id: str, point: RooflinePoint, profiled_steps: int) -> Row:
+    """One point with its names made printable."""
+    origin = point.op if point.level == "kernel" else ""
+    parts = (origin, point.phase, point.detail)
+    return Row(
+        id=row_id,
+        title=formatting.printable(formatting.short_name(point.name)),
+        subtitle=formatting.printable(" · ".join(part for part in parts if part)),
+        point=point,
+        figures=point_figures(point, profiled_steps),
+    )
+
+
+def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]:
+    """All figures of a point: what it is, its time, work, rates, roof, verdict, assumptions."""
+    return (
+        *_identity(point),
+        *_time(point, profiled_steps),
+        *_work(point),
+        *_roof(point),
+        *(
+            Fact("Assumed" if index == 0 else "", formatting.printable(assumption))
+            for index, assumption in enumerate(point.assumptions)
+        ),
+    )
+
+
+def _identity(point: RooflinePoint) -> list[Fact]:
+    labels = (
+        ("Name", point.name if formatting.short_name(point.name) != point.name else ""),
+        ("Operator", point.op),
+        ("Phase", point.phase),
+        ("Launch and shapes" if point.level == "kernel" else "Shapes", point.detail),
+    )
+    return [Fact(label, formatting.printable(value)) for label, value in labels if value]
+
+
+def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
+    steps = f"in {profiled_steps} profiled steps" if profiled_steps > 1 else ""
+    calls = max(point.calls, 1)
+    return [
+        Fact("Calls", formatting.count(point.calls), steps),
+        Fact(
+            "Device time",
+            formatting.duration(point.device_ns),
+            f"{formatting.duration(point.device_ns / calls)} a call, "
+            f"{formatting.percent(point.device_fraction)} of all",
+        ),
+    ]
+
+
+def _work(point: RooflinePoint) -> list[Fact]:
+    read, written = (formatting.byte_count(n) for n in (point.bytes_read, point.bytes_written))
+    return [
+        Fact("FLOPs", flops_text(point.flops), "" if point.flops is not None else "no FLOP model"),
+        Fact(
+            "Bytes",
+            f"{read} read, {written} written",
+            "compulsory traffic" if point.total_bytes is not None else "no byte model",
+        ),
+        Fact("Intensity", _with_unit(point.arithmetic_intensity)),
+        Fact(
+            "Rates",
+            formatting.flops_rate(point.flops_per_s),
+            formatting.byte_rate(point.bytes_per_s),
+        ),
+    ]
+
+
+def _roof(point: RooflinePoint) -> list[Fact]:
+    facts = []
+    if point.roof_fraction is not None:
+        least = f"at least {formatting.duration(point.roof_ns)}"
+        roof = f"of {point.roof}" if point.roof else ""
+        warning = OVER_PEAK if is_over_peak(point.roof_fraction) else ""
+        note = ", ".join(part for part in (roof, least, warning) if part)
+        facts.append(Fact("Roof", formatting.percent(point.roof_fraction), note))
+    verdict = point.bottleneck
+    facts.append(Fact("Class", verdict.kind, formatting.printable(verdict.evidence)))
+    if verdict.gain_ns:
+        facts.append(Fact("Gain", gain_text(verdict.gain_ns)))
+    return facts
+
+
+def _with_unit(flop_per_byte: float | None) -> str:
+    return (
+        formatting.UNKNOWN
+        if flop_per_byte is None
+        else (f"{formatting.intensity(flop_per_byte)} FLOP/byte")
+    )

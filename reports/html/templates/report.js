@@ -1,0 +1,343 @@
+"use strict";
+
+// Tables: sorting and filtering. Without script they are complete, in order of device time.
+(() => {
+  const valueOf = (row, column) => row.cells[column].dataset.value ?? row.cells[column].innerText;
+
+  function compare(a, b, numeric, direction) {
+    // Unknown values stay last in both directions.
+    if (a === "" || b === "") return (a === "") - (b === "");
+    return direction * (numeric ? a - b : a.localeCompare(b));
+  }
+
+  function sortBy(table, header) {
+    const numeric = header.dataset.sort === "number";
+    const first = numeric ? "descending" : "ascending";
+    const second = numeric ? "ascending" : "descending";
+    const order = header.getAttribute("aria-sort") === first ? second : first;
+    const direction = order === "ascending" ? 1 : -1;
+    const body = table.tBodies[0];
+    const rows = [...body.rows].map((row) => [valueOf(row, header.cellIndex), row]);
+    rows.sort(([a], [b]) => compare(a, b, numeric, direction));
+    body.append(...rows.map(([, row]) => row));
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    header.setAttribute("aria-sort", order);
+  }
+
+  function filter(input) {
+    const rows = [...document.getElementById(input.dataset.table).tBodies[0].rows];
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    let share = 0;
+    for (const row of rows) {
+      row.searchText ??= row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => row.searchText.includes(word));
+      if (row.hidden) continue;
+      shown += 1;
+      share += Number(row.querySelector(".share").dataset.value);
+    }
+    const output = input.closest(".tools").querySelector("output");
+    output.textContent = words.length
+      ? `${shown} of ${rows.length} rows, ${(100 * share).toFixed(1)}% of device time`
+      : "";
+  }
+
+  for (const table of document.querySelectorAll("table.points")) {
+    for (const header of table.tHead.rows[0].cells) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = header.textContent;
+      button.addEventListener("click", () => sortBy(table, header));
+      header.replaceChildren(button);
+    }
+  }
+
+  const inputs = [...document.querySelectorAll('input[type="search"]')];
+  for (const input of inputs) {
+    input.closest(".tools").hidden = false;
+    input.addEventListener("input", () => filter(input));
+    input.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      input.value = "";
+      filter(input);
+      input.blur();
+    });
+  }
+
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.matches?.("input, textarea, [contenteditable]");
+    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    // The filter of the table that is on screen, or the next one below.
+    const below = (input) => input.closest("section").getBoundingClientRect().bottom > 80;
+    const input = inputs.find(below) ?? inputs[0];
+    if (!input) return;
+    event.preventDefault();
+    input.focus();
+  });
+})();
+
+// The roofline. Positions and sizes come from the page's data; figures from the table's rows.
+(() => {
+  const source = document.getElementById("chart-data");
+  if (!source) return;
+  const data = JSON.parse(source.textContent);
+  const chart = document.getElementById("chart");
+  const card = document.getElementById("card");
+  const allCeilings = document.getElementById("all-ceilings");
+  const buttons = [...document.querySelectorAll("[data-level]")];
+  const symbols = {
+    compute: "circle", memory: "square", latency: "triangle-up", launch: "diamond", unknown: "x",
+  };
+  const narrow = matchMedia("(max-width: 1000px)");
+  const print = matchMedia("print");
+  let current = data.levels[0];
+
+  const shownCeilings = () =>
+    data.ceilings.filter((line) => line.used || !allCeilings || allCeilings.checked);
+
+  function colours() {
+    const style = getComputedStyle(document.documentElement);
+    return (name) => style.getPropertyValue(`--${name}`).trim();
+  }
+
+  function ceilingTrace(line, colour) {
+    return {
+      type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false,
+      x: [line.x0, line.x1], y: [line.y0, line.y1],
+      line: {
+        color: colour(line.is_roof ? "ink" : "soft"),
+        width: line.is_roof && line.used ? 1.8 : 1.1,
+        dash: line.source === "measured" ? "6px,4px" : "solid",
+      },
+      opacity: line.used ? 1 : 0.55,
+    };
+  }
+
+  function pointTrace(kind, colour) {
+    const points = current.points.filter((point) => point.kind === kind);
+    return {
+      type: "scatter", mode: "markers", name: kind, hoverinfo: "none",
+      x: points.map((point) => point.x),
+      y: points.map((point) => point.y),
+      customdata: points.map((point) => point.row),
+      marker: {
+        symbol: symbols[kind], size: points.map((point) => point.size),
+        color: colour(kind), opacity: 0.72, line: { color: colour("page"), width: 1 },
+      },
+    };
+  }
+
+  // Labels stand at the right end of each flat ceiling and along each slanted one.
+  function labels(colour, area, ranges) {
+    const perDecade = {
+      x: area.width / (ranges.x[1] - ranges.x[0]),
+      y: area.height / (ranges.y[1] - ranges.y[0]),
+    };
+    const font = (line) => ({ size: 12, color: colour(line.is_roof ? "ink" : "soft") });
+    const lines = shownCeilings();
+    return [
+      ...lines.filter((line) => line.kind === "memory" && line.label)
+        .map((line) => slantedLabel(line, perDecade, ranges, font(line))),
+      ...flatLabels(lines.filter((line) => line.kind === "compute"), perDecade, ranges, font),
+    ];
+  }
+
+  function text(line) {
+    return line.source === "measured" ? `${line.label}, measured` : line.label;
+  }
+
+  function slantedLabel(line, perDecade, ranges, font) {
+    const angle = Math.atan2(perDecade.y, perDecade.x);
+    const offset = Math.log10(line.y0 / line.x0);
+    // Low down the line runs among the memory-bound points; near its upper end it is free.
+    const start = Math.max(ranges.x[0], ranges.y[0] - offset);
+    const end = Math.min(ranges.x[1], ranges.y[1] - offset, Math.log10(line.x1));
+    const x = start + 0.68 * (end - start);
+    const side = line.source === "measured" ? -1 : 1;
+    return {
+      x, y: x + offset, xref: "x", yref: "y", text: text(line), font, showarrow: false,
+      textangle: (-angle * 180) / Math.PI,
+      xshift: -side * 10 * Math.sin(angle), yshift: side * 10 * Math.cos(angle),
+    };
+  }
+
+  // Moves heights apart to at least `gap`, each group staying around its own centre.
+  // `heights` runs from high to low; so does the result.
+  function spread(heights, gap) {
+    const groups = [];
+    for (const height of heights) {
+      let group = { sum: height, count: 1 };
+      const middle = ({ sum, count }) => sum / count;
+      const bottom = (above) => middle(above) - ((above.count - 1) / 2) * gap;
+      const top = (below) => middle(below) + ((below.count - 1) / 2) * gap;
+      while (groups.length && bottom(groups.at(-1)) - top(group) < gap) {
+        const above = groups.pop();
+        group = { sum: above.sum + group.sum, count: above.count + group.count };
+      }
+      groups.push(group);
+    }
+    return groups.flatMap(({ sum, count }) =>
+      Array.from({ length: count }, (_, i) => sum / count + ((count - 1) / 2 - i) * gap));
+  }
+
+  // In the right margin with a thin leader to each line's end; inside the plot where it is narrow.
+  function flatLabels(lines, perDecade, ranges, font) {
+    const inside = narrow.matches || print.matches;
+    const height = (line) => (Math.log10(line.y0) - ranges.y[0]) * perDecade.y;
+    const wanted = (line) => {
+      const side = line.source === "measured" ? -9 : 9;
+      return height(line) + (inside ? side : 0);
+    };
+    const sorted = [...lines].sort((a, b) => wanted(b) - wanted(a));
+    const heights = spread(sorted.map(wanted), 16);
+    return sorted.map((line, index) => {
+      const shift = heights[index] - height(line);
+      const label = {
+        x: 1, xref: "paper", y: Math.log10(line.y0), yref: "y", text: text(line), font: font(line),
+      };
+      return inside
+        ? { ...label, xanchor: "right", xshift: -2, yshift: shift, showarrow: false }
+        : {
+          ...label, xanchor: "left", ax: 24, ay: -shift,
+          arrowhead: 0, arrowwidth: 1, arrowcolor: font(line).color, borderpad: 2,
+        };
+    });
+  }
+
+  // A tick a decade; 2 and 5 too where few decades are on screen.
+  function ticks([low, high], format) {
+    const steps = high - low > 2.5 ? [1] : [1, 2, 5];
+    const values = [];
+    for (let exponent = Math.floor(low); exponent <= high; exponent += 1) {
+      values.push(...steps.map((step) => Number(`${step}e${exponent}`)));
+    }
+    return { tickmode: "array", tickvals: values, ticktext: values.map(format) };
+  }
+
+  function plain(value) {
+    return value >= 1e5 || value < 1e-4 ? value.toExponential() : String(value);
+  }
+
+  function prefixed(value) {
+    const prefixes = ["", "k", "M", "G", "T", "P", "E"];
+    const index = Math.max(0, Math.min(6, Math.floor(Math.log10(value) / 3 + 1e-9)));
+    return `${plain(value / 1000 ** index)} ${prefixes[index]}`;
+  }
+
+  function axis(title, range, colour, format) {
+    return {
+      type: "log", range, title: { text: title, font: { size: 13 }, standoff: 10 },
+      gridcolor: colour("faint"), zeroline: false, linecolor: colour("line"),
+      tickfont: { size: 12 }, ticks: "outside", tickcolor: colour("line"), ticklen: 4,
+      ...ticks(range, format),
+    };
+  }
+
+  function currentRanges() {
+    const layout = chart.layout;
+    return {
+      x: [...(layout?.xaxis?.range ?? data.x_range)],
+      y: [...(layout?.yaxis?.range ?? data.y_range)],
+    };
+  }
+
+  function layout(colour) {
+    const ranges = currentRanges();
+    const margin = {
+      l: 70, r: narrow.matches || print.matches ? 16 : 270, t: 38, b: 56,
+    };
+    const width = print.matches ? 700 : chart.clientWidth;
+    const height = chart.clientHeight;
+    const area = { width: width - margin.l - margin.r, height: height - margin.t - margin.b };
+    return {
+      width, height, margin, annotations: labels(colour, area, ranges),
+      paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
+      legend: {
+        orientation: "h", x: 0, xanchor: "left", y: 1, yanchor: "bottom",
+        itemsizing: "constant", font: { size: 13 },
+      },
+      modebar: { bgcolor: "transparent", color: colour("unmodelled"), activecolor: colour("ink") },
+      xaxis: axis("Arithmetic intensity (FLOP/byte)", ranges.x, colour, plain),
+      yaxis: axis("FLOP/s", ranges.y, colour, prefixed),
+    };
+  }
+
+  function draw() {
+    const colour = colours();
+    const kinds = data.classes.filter((kind) => current.points.some((p) => p.kind === kind));
+    Plotly.react(
+      chart,
+      [
+        ...shownCeilings().map((line) => ceilingTrace(line, colour)),
+        ...kinds.map((kind) => ({ ...pointTrace(kind, colour), showlegend: true })),
+      ],
+      layout(colour),
+      {
+        displaylogo: false,
+        modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+        toImageButtonOptions: { format: "svg", filename: "roofline" },
+      },
+    );
+    for (const button of buttons) {
+      button.setAttribute("aria-pressed", String(button.dataset.level === current.name));
+    }
+    document.getElementById("chart-note").textContent = current.note;
+  }
+
+  function showCard(row, x, y) {
+    const element = document.getElementById(row);
+    const title = document.createElement("p");
+    title.className = "title";
+    title.textContent = element.querySelector(".title")?.textContent ?? "step";
+    card.replaceChildren(title, element.querySelector(".figures").cloneNode(true));
+    card.hidden = false;
+    const box = card.getBoundingClientRect();
+    const left = x + 18 + box.width < innerWidth ? x + 18 : x - 18 - box.width;
+    card.style.left = `${Math.max(8, left)}px`;
+    card.style.top = `${Math.max(8, Math.min(y - 20, innerHeight - box.height - 8))}px`;
+  }
+
+  function goToRow(row) {
+    const element = document.getElementById(row);
+    const filter = element.closest("section").querySelector('input[type="search"]');
+    if (element.hidden && filter) {
+      filter.value = "";
+      filter.dispatchEvent(new Event("input"));
+    }
+    (element.closest("details") ?? element.querySelector("details")).open = true;
+    element.classList.remove("found");
+    element.scrollIntoView({ block: "center" });
+    requestAnimationFrame(() => element.classList.add("found"));
+  }
+
+  draw();
+  document.getElementById("chart-tools").hidden = false;
+  chart.on("plotly_hover", ({ points: [point], event }) => {
+    if (point.customdata) showCard(point.customdata, event.clientX, event.clientY);
+  });
+  chart.on("plotly_unhover", () => { card.hidden = true; });
+  chart.on("plotly_click", ({ points: [point] }) => {
+    card.hidden = true;
+    if (point.customdata) goToRow(point.customdata);
+  });
+  // A zoom changes the slope on screen and so the labels. Only their update has annotations.
+  chart.on("plotly_relayout", (change) => {
+    if (Object.keys(change).some((key) => key.includes("axis"))) draw();
+  });
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      current = data.levels.find((level) => level.name === button.dataset.level);
+      draw();
+    });
+  }
+  allCeilings?.addEventListener("change", draw);
+  for (const query of [matchMedia("(prefers-color-scheme: dark)"), print]) {
+    query.addEventListener("change", draw);
+  }
+  let pending;
+  addEventListener("resize", () => {
+    clearTimeout(pending);
+    pending = setTimeout(draw, 100);
+  });
+})();
