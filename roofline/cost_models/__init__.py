@@ -4,6 +4,17 @@ Importing the package registers them all. `cost_model` is also the way for a pro
 its own operators.
 """
 
+from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
+    attention,
+    convolution,
+    elementwise,
+    gemm,
+    indexing,
+    movement,
+    normalization,
+    reduction,
+    softmax,
+)
 from gpuprof.roofline.cost_models.registry import (
     cost_model,
     cost_of,

@@ -88,10 +88,18 @@ class OpCall:
     def _argument(self, position: int) -> Argument:
         return self.arguments[position] if position < len(self.arguments) else None
 
+    def has(self, position: int) -> bool:
+        """Whether an argument other than None stands at `position`."""
+        return self._argument(position) is not None
+
     def tensor(self, position: int) -> Tensor | None:
         """The tensor at `position`, or None where there is none."""
         argument = self._argument(position)
         return argument if isinstance(argument, Tensor) else None
+
+    def tensors_after(self, position: int) -> tuple[Tensor, ...]:
+        """All tensors that stand after `position`."""
+        return tuple(a for a in self.arguments[position + 1 :] if isinstance(a, Tensor))
 
     def tensors(self, position: int) -> tuple[Tensor, ...] | None:
         """The tensors of the list at `position`, or None where there is no list."""
@@ -177,8 +185,12 @@ def parse_call(
     dims, types = _decode(input_dims), _decode(input_types)
     if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
         return None
-    strides = _aligned(input_strides, len(dims))
-    concrete = _aligned(concrete_inputs, len(dims))
+    concrete = _list(concrete_inputs)
+    # Some writers stop the shapes at the last tensor and go on with the scalars' values.
+    more = concrete[len(dims) :]
+    dims, types = dims + [[] for _ in more], types + ["Scalar" if text else "" for text in more]
+    strides = _padded(_list(input_strides), len(dims))
+    concrete = _padded(concrete, len(dims))
     try:
         arguments = tuple(map(_parse_argument, dims, types, strides, concrete))
     except ValueError:
@@ -186,11 +198,13 @@ def parse_call(
     return OpCall(name, arguments, math_mode, tuple(kernels))
 
 
-def _aligned(text: str | None, length: int) -> list[Any]:
+def _list(text: str | None) -> list[Any]:
     values = None if text is None else _decode(text)
-    if isinstance(values, list) and len(values) == length:
-        return values
-    return [None] * length
+    return values if isinstance(values, list) else []
+
+
+def _padded(values: list[Any], length: int) -> list[Any]:
+    return values[:length] + [None] * (length - len(values))
 
 
 def _parse_argument(dims: Any, kind: Any, strides: Any, concrete: Any) -> Argument:

@@ -1,0 +1,321 @@
+"""Scaled-dot-product attention: the operators that do it in one kernel.
+
+Forward: 2 * B * H * pairs * (D_qk + D_v) operations, for the scores and for their product with the
+values. Backward: 2 * B * H * pairs * (3 D_qk + 2 D_v), five products: the scores again (no backend
+stores them), dQ, dK, dP and dV. H counts query heads: grouped queries share keys and values in
+memory, not in arithmetic. `flops` counts the pairs that a causal mask or window keeps, exactly;
+`full_attention_flops` counts queries * keys (PaLM appendix B, torch.utils.flop_counter). A mask
+given as a tensor skips nothing. The softmax between the products, about 5 vector operations a
+pair against 4 D, is not counted.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuprof.roofline.cost_models.attention_pairs import kept_pairs
+from gpuprof.roofline.cost_models.call import OpCall, Tensor
+from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, gemm_flops, total
+from gpuprof.roofline.cost_models.registry import cost_model, register_composites
+from gpuprof.roofline.dtypes import named
+
+_LENGTHS_UNKNOWN = "sequence lengths are not in the trace, only their sum and maximum"
+_CAUSAL_UNKNOWN = "is_causal was not recorded"
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """Where an attention operator keeps its arguments, as positions in its schema.
+
+    Keys and values follow the query. None: the operator has no such argument.
+    """
+
+    # bhsd: batch, heads, sequence, head size; bshd: batch, sequence, heads, head size.
+    layout: Literal["bhsd", "bshd"]
+    causal: int | None = None
+    # An integer argument: 0 no mask, 1 causal from the top left, 2 from the bottom right.
+    mask_type: int | None = None
+    bottom_right: bool = False
+    bias: int | None = None
+    # Whether the log-sum-exp is written: always, never, or by the flag at a position.
+    log_sum_exp: bool | int = True
+    # Cumulative sequence lengths of packed sequences, and their maxima; keys' follow queries'.
+    starts: int | None = None
+    maxima: int | None = None
+    # window_size_left; window_size_right follows.
+    window: int | None = None
+    # Arguments whose presence hides how many keys are read (paged caches, used lengths).
+    unknown_if_present: tuple[int, ...] = ()
+    backward: bool = False
+    query: int = 0
+    # Backward only: the forward's output and log-sum-exp.
+    saved: tuple[int, int] | None = None
+
+
+_FORWARD = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _Signature("bhsd", causal=4, bias=5),
+    "aten::_flash_attention_forward": _Signature(
+        "bshd",
+        causal=8,
+        bottom_right=True,
+        starts=3,
+        maxima=5,
+        window=11,
+        unknown_if_present=(13, 15),
+    ),
+    "aten::_efficient_attention_forward": _Signature(
+        "bshd",
+        mask_type=9,
+        bias=3,
+        log_sum_exp=10,
+        starts=4,
+        maxima=6,
+        unknown_if_present=(12, 13),
+    ),
+    "aten::_cudnn_attention_forward": _Signature(
+        "bhsd", causal=10, bias=3, log_sum_exp=8, starts=4, maxima=6
+    ),
+    # flash-attn 2.7 and later, flash_attn/flash_attn_interface.py.
+    "flash_attn::_flash_attn_forward": _Signature("bshd", causal=5, bottom_right=True, window=6),
+    "flash_attn::_flash_attn_varlen_forward": _Signature(
+        "bshd",
+        causal=9,
+        bottom_right=True,
+        starts=3,
+        maxima=5,
+        window=10,
+        unknown_if_present=(15, 16, 17),
+    ),
+}
+_COMPOSITE_FORWARD = {
+    "aten::scaled_dot_product_attention": _Signature("bhsd", causal=5, bias=3, log_sum_exp=False),
+    "aten::_scaled_dot_product_flash_attention": _Signature("bhsd", causal=4),
+    "aten::_scaled_dot_product_efficient_attention": _Signature(
+        "bhsd", causal=6, bias=3, log_sum_exp=4
+    ),
+    "aten::_scaled_dot_product_cudnn_attention": _Signature(
+        "bhsd", causal=6, bias=3, log_sum_exp=4
+    ),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _Signature("bhsd", causal=5, bias=3),
+}
+_BACKWARD = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Signature(
+        "bhsd", causal=7, bias=8, saved=(4, 5), backward=True, query=1
+    ),
+    "aten::_flash_attention_backward": _Signature(
+        "bshd",
+        causal=11,
+        bottom_right=True,
+        starts=6,
+        maxima=8,
+        window=15,
+        saved=(4, 5),
+        backward=True,
+        query=1,
+    ),
+    "aten::_efficient_attention_backward": _Signature(
+        "bshd",
+        mask_type=14,
+        bias=4,
+        starts=6,
+        maxima=8,
+        unknown_if_present=(18,),
+        saved=(5, 10),
+        backward=True,
+        query=1,
+    ),
+    "aten::_cudnn_attention_backward": _Signature(
+        "bhsd", causal=14, bias=8, starts=9, maxima=11, saved=(4, 5), backward=True, query=1
+    ),
+    "flash_attn::_flash_attn_backward": _Signature(
+        "bshd", causal=11, bottom_right=True, window=12, saved=(4, 5), backward=True, query=1
+    ),
+    "flash_attn::_flash_attn_varlen_backward": _Signature(
+        "bshd",
+        causal=15,
+        bottom_right=True,
+        starts=9,
+        maxima=11,
+        window=16,
+        saved=(4, 5),
+        backward=True,
+        query=1,
+    ),
+}
+_COMPOSITE_BACKWARD = {
+    "aten::_scaled_dot_product_flash_attention_backward": _Signature(
+        "bhsd", causal=11, starts=6, maxima=8, saved=(4, 5), backward=True, query=1
+    ),
+    "aten::_scaled_dot_product_efficient_attention_backward": _Signature(
+        "bhsd", causal=11, bias=4, saved=(5, 6), backward=True, query=1
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _Signature(
+        "bhsd", causal=14, bias=8, starts=9, maxima=11, saved=(4, 5), backward=True, query=1
+    ),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Signature(
+        "bhsd", causal=13, bias=4, saved=(6, 7), backward=True, query=1
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Sizes of one call: `batch` sequences of the same lengths, `heads` query heads each."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    key_size: int
+    value_size: int
+    rows: int
+    # False where sequences of several lengths are packed: the pairs are then not known.
+    lengths_known: bool
+
+
+def _problem(call: OpCall, where: _Signature) -> _Problem | None:
+    query, key, value = (call.tensor(where.query + offset) for offset in range(3))
+    if query is None or key is None or value is None:
+        return None
+    ranks = {len(query.shape), len(key.shape), len(value.shape)}
+    if ranks == {3} and where.starts is not None:
+        # Packed sequences: (total, heads, head size).
+        packed = tuple((1, *tensor.shape) for tensor in (query, key, value))
+    elif ranks == {4}:
+        packed = (query.shape, key.shape, value.shape)
+    else:
+        return None
+    sequence, head = (2, 1) if where.layout == "bhsd" and ranks == {4} else (1, 2)
+    of_query, of_key, of_value = packed
+    batch, queries, keys = of_query[0], of_query[sequence], of_key[sequence]
+    known = not any(call.has(position) for position in where.unknown_if_present)
+    starts = None if where.starts is None else call.tensor(where.starts)
+    if starts is not None and where.maxima is not None and len(starts.shape) == 1:
+        sequences = starts.shape[0] - 1
+        longest = call.integer(where.maxima), call.integer(where.maxima + 1)
+        if sequences > 1 and longest == (queries // sequences, keys // sequences):
+            # The longest times their number is the total: all have that length.
+            even = queries % sequences == 0 and keys % sequences == 0
+            known, batch = known and even, sequences
+            queries, keys = queries // sequences, keys // sequences
+        elif sequences > 1:
+            known = False
+    return _Problem(
+        batch=batch,
+        heads=of_query[head],
+        queries=queries,
+        keys=keys,
+        key_size=of_query[3],
+        value_size=of_value[3],
+        rows=math.prod(of_query[:3]),
+        lengths_known=known,
+    )
+
+
+def _pairs(call: OpCall, where: _Signature, problem: _Problem) -> int | None:
+    """Pairs that the mask keeps in one head of one sequence; None where its kind is unknown."""
+    bottom_right = where.bottom_right
+    causal: bool | None = False
+    if where.mask_type is not None:
+        kind = call.integer(where.mask_type)
+        causal = {0: False, 1: True, 2: True}.get(-1 if kind is None else kind)
+        bottom_right = kind == 2
+    elif where.causal is not None:
+        # An argument beyond the recorded ones has its default, which is False everywhere.
+        causal = False if where.causal >= len(call.arguments) else call.flag(where.causal)
+    if causal is None:
+        return None
+    left = right = None
+    if where.window is not None:
+        left, right = (
+            size if size is not None and size >= 0 else None
+            for size in (call.integer(where.window), call.integer(where.window + 1))
+        )
+    return kept_pairs(
+        problem.queries,
+        problem.keys,
+        causal=causal,
+        bottom_right=bottom_right,
+        window_left=left,
+        window_right=right,
+    )
+
+
+def _cost(call: OpCall, where: _Signature) -> Cost | None:
+    problem = _problem(call, where)
+    if problem is None:
+        return None
+    query, key, value = (call.tensor(where.query + offset) for offset in range(3))
+    assert query is not None
+    if where.backward:
+        per_pair = 2 * (3 * problem.key_size + 2 * problem.value_size)
+    else:
+        per_pair = 2 * (problem.key_size + problem.value_size)
+    per_pair *= problem.batch * problem.heads
+    assumptions: tuple[str, ...] = ()
+    flops = full = None
+    if not problem.lengths_known:
+        assumptions = (_LENGTHS_UNKNOWN,)
+    else:
+        pairs = _pairs(call, where, problem)
+        dense = problem.queries * problem.keys
+        if pairs is None:
+            assumptions = (_CAUSAL_UNKNOWN,)
+        else:
+            flops = gemm_flops(query.dtype, pairs * per_pair, call.math_mode)
+        full = None if pairs == dense else dense * per_pair
+    read, written = _traffic(call, where, problem, query, key, value)
+    return Cost(
+        flops=flops,
+        bytes_read=read,
+        bytes_written=written,
+        assumptions=assumptions,
+        full_attention_flops=full,
+    )
+
+
+def _traffic(
+    call: OpCall,
+    where: _Signature,
+    problem: _Problem,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+) -> tuple[int | None, int | None]:
+    bias = None if where.bias is None else call.tensor(where.bias)
+    inputs = bytes_of(query, key, value, bias)
+    if any(call.has(position) for position in where.unknown_if_present):
+        # Of a paged or partly filled cache only a part is read.
+        inputs = None
+    output = bytes_for(problem.rows * problem.value_size, query.dtype)
+    if where.saved is not None:
+        saved = bytes_of(*(call.tensor(position) for position in where.saved))
+        # The output's gradient has the output's shape; the gradients have their tensors'.
+        gradients = total(
+            bytes_for(tensor.elements, tensor.dtype) for tensor in (query, key, value) if tensor
+        )
+        return total((inputs, saved, output)), gradients
+    flag: bool | None
+    if isinstance(where.log_sum_exp, bool):
+        flag = where.log_sum_exp
+    else:
+        flag = call.flag(where.log_sum_exp)
+    statistics = 0 if flag is False else bytes_for(problem.rows, named("float32"))
+    return inputs, total((output, statistics))
+
+
+for _signatures, _is_composite in (
+    (_FORWARD | _BACKWARD, False),
+    (_COMPOSITE_FORWARD | _COMPOSITE_BACKWARD, True),
+):
+    for _name, _signature in _signatures.items():
+
+        @cost_model(_name, composite=_is_composite)
+        def _attention(call: OpCall, where: _Signature = _signature) -> Cost | None:
+            return _cost(call, where)
+
+
+register_composites(
+    "aten::_scaled_dot_product_attention_math", "aten::_native_multi_head_attention"
+)

@@ -1,0 +1,234 @@
+"""Convolutions: 2 * N * prod(out) * C_out * (C_in / groups) * prod(kernel) operations.
+
+That is 2 * N * prod(space) * weight.elements, where `space` is the output's spatial shape, or the
+input's for a transposed convolution, whose forward is the input gradient of the ordinary one. The
+two gradients each do the same products as the forward. Stride, padding and dilation act through
+the output shape only; taps on padding are counted although an implementation may skip them.
+FLOPs are those of the direct algorithm (effective): Winograd and FFT kernels execute fewer.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gpuprof.roofline.cost_models.call import OpCall, Tensor
+from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.counting import (
+    bytes_for,
+    bytes_of,
+    matmul_flops,
+    total,
+    vector_flops,
+)
+from gpuprof.roofline.cost_models.registry import cost_model, register_composites
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Positions:
+    """Where a convolution operator keeps its arguments. None: it has no such argument."""
+
+    stride: int
+    padding: int
+    dilation: int | None = None
+    bias: int | None = 2
+    groups: int | None = None
+    # A position, or the fixed answer.
+    transposed: int | bool = False
+    output_padding: int | None = None
+    # A tensor of the output's shape that is added to it.
+    addend: int | None = None
+
+
+_CONVOLUTION = _Positions(stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
+_FORWARD = {
+    "aten::convolution_overrideable": _CONVOLUTION,
+    "aten::cudnn_convolution": _Positions(bias=None, padding=2, stride=3, dilation=4, groups=5),
+    "aten::cudnn_convolution_transpose": _Positions(
+        bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True
+    ),
+    "aten::cudnn_convolution_relu": _Positions(stride=3, padding=4, dilation=5, groups=6),
+    "aten::cudnn_convolution_add_relu": _Positions(
+        addend=2, bias=4, stride=5, padding=6, dilation=7, groups=8
+    ),
+    "aten::miopen_convolution": _Positions(padding=3, stride=4, dilation=5, groups=6),
+    "aten::miopen_depthwise_convolution": _Positions(padding=3, stride=4, dilation=5, groups=6),
+    "aten::miopen_convolution_transpose": _Positions(
+        padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True
+    ),
+    "aten::miopen_convolution_relu": _Positions(stride=3, padding=4, dilation=5, groups=6),
+    "aten::miopen_convolution_add_relu": _Positions(
+        addend=2, bias=4, stride=5, padding=6, dilation=7, groups=8
+    ),
+    "aten::mkldnn_convolution": _Positions(padding=3, stride=4, dilation=5, groups=6),
+    "aten::_slow_conv2d_forward": _Positions(bias=3, stride=4, padding=5),
+    "aten::slow_conv3d_forward": _Positions(bias=3, stride=4, padding=5),
+    "aten::slow_conv_dilated2d": _Positions(bias=3, stride=4, padding=5, dilation=6),
+    "aten::slow_conv_dilated3d": _Positions(bias=3, stride=4, padding=5, dilation=6),
+    "aten::_conv_depthwise2d": _Positions(bias=3, stride=4, padding=5, dilation=6),
+    "aten::conv_depthwise3d": _Positions(bias=3, stride=4, padding=5, dilation=6),
+    "aten::slow_conv_transpose2d": _Positions(
+        bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True
+    ),
+    "aten::slow_conv_transpose3d": _Positions(
+        bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True
+    ),
+    "aten::_nnpack_spatial_convolution": _Positions(padding=3, stride=4),
+}
+_COMPOSITE_FORWARD = {
+    "aten::convolution": _CONVOLUTION,
+    "aten::_convolution": _CONVOLUTION,
+    "aten::conv1d": _Positions(stride=3, padding=4, dilation=5, groups=6),
+    "aten::conv2d": _Positions(stride=3, padding=4, dilation=5, groups=6),
+    "aten::conv3d": _Positions(stride=3, padding=4, dilation=5, groups=6),
+    "aten::thnn_conv2d": _Positions(bias=3, stride=4, padding=5),
+    "aten::slow_conv3d": _Positions(bias=3, stride=4, padding=5),
+}
+
+
+def _expand(values: tuple[_T, ...] | None, axes: int) -> tuple[_T, ...] | None:
+    """One value for each spatial axis; a single one stands for all."""
+    if values is None:
+        return None
+    return values * axes if len(values) == 1 else values if len(values) == axes else None
+
+
+def _spatial_output(
+    call: OpCall, where: _Positions, inputs: Tensor, weight: Tensor, transposed: bool
+) -> tuple[int, ...] | None:
+    """The output's spatial shape (formulas: documentation of torch.nn.Conv2d, ConvTranspose2d)."""
+    axes = len(weight.shape) - 2
+    ones, zeros = (1,) * axes, (0,) * axes
+    stride = _expand(call.integers(where.stride), axes)
+    padding = _expand(call.integers(where.padding), axes)
+    dilation = ones if where.dilation is None else _expand(call.integers(where.dilation), axes)
+    extra: tuple[int, ...] | None = zeros
+    if transposed and where.output_padding is not None:
+        extra = _expand(call.integers(where.output_padding), axes)
+    if stride is None or padding is None or dilation is None or extra is None:
+        return None
+    sizes = []
+    rows = zip(
+        inputs.shape[-axes:], weight.shape[2:], stride, padding, dilation, extra, strict=True
+    )
+    for size, kernel, step, pad, spread, more in rows:
+        reach = spread * (kernel - 1)
+        if transposed:
+            sizes.append((size - 1) * step - 2 * pad + reach + more + 1)
+        elif step > 0:
+            sizes.append((size + 2 * pad - reach - 1) // step + 1)
+        else:
+            return None
+    return tuple(sizes) if all(size >= 0 for size in sizes) else None
+
+
+def _forward(call: OpCall, where: _Positions) -> Cost | None:
+    inputs, weight = call.tensor(0), call.tensor(1)
+    if inputs is None or weight is None:
+        return None
+    axes = len(weight.shape) - 2
+    transposed: bool | None
+    if isinstance(where.transposed, bool):
+        transposed = where.transposed
+    else:
+        transposed = call.flag(where.transposed)
+    if axes < 1 or len(inputs.shape) not in (axes + 1, axes + 2) or transposed is None:
+        return None
+    output = _spatial_output(call, where, inputs, weight, transposed)
+    if output is None:
+        return None
+    batch = math.prod(inputs.shape[: -axes - 1])
+    channels = weight.shape[0]
+    if transposed:
+        groups = 1 if where.groups is None else call.integer(where.groups)
+        if groups is None:
+            return None
+        channels = weight.shape[1] * groups
+    bias = None if where.bias is None else call.tensor(where.bias)
+    addend = None if where.addend is None else call.tensor(where.addend)
+    space = math.prod(inputs.shape[-axes:] if transposed else output)
+    return Cost(
+        flops=matmul_flops(
+            inputs.dtype,
+            2 * batch * space * weight.elements,
+            tf32=call.math_mode.tf32_convolution,
+        ),
+        bytes_read=bytes_of(inputs, weight, bias, addend),
+        bytes_written=bytes_for(batch * channels * math.prod(output), inputs.dtype),
+    )
+
+
+for _names, _is_composite in ((_FORWARD, False), (_COMPOSITE_FORWARD, True)):
+    for _name, _where in _names.items():
+
+        @cost_model(_name, composite=_is_composite)
+        def _convolution(call: OpCall, where: _Positions = _where) -> Cost | None:
+            return _forward(call, where)
+
+
+def _gradients(
+    call: OpCall, inputs: Tensor, weight: Tensor, transposed: bool, mask: tuple[bool, ...]
+) -> Cost | None:
+    """Gradients of input, weight and bias, as `mask` asks for them."""
+    output_gradient = call.tensor(0)
+    if output_gradient is None or len(mask) != 3 or len(weight.shape) < 3:
+        return None
+    axes = len(weight.shape) - 2
+    large = inputs if transposed else output_gradient
+    batch = math.prod(inputs.shape[: -axes - 1])
+    products = 2 * batch * math.prod(large.shape[-axes:]) * weight.elements
+    of_input, of_weight, of_bias = mask
+    tf32 = call.math_mode.tf32_convolution
+    matmuls = matmul_flops(inputs.dtype, products * (of_input + of_weight), tf32=tf32)
+    sums = vector_flops(inputs.dtype, output_gradient.elements if of_bias else 0)
+    channels = output_gradient.shape[-axes - 1]
+    return Cost(
+        flops=None if matmuls is None or sums is None else matmuls + sums,
+        bytes_read=bytes_of(
+            output_gradient, inputs if of_weight else None, weight if of_input else None
+        ),
+        bytes_written=total(
+            (
+                bytes_for(inputs.elements if of_input else 0, inputs.dtype),
+                bytes_for(weight.elements if of_weight else 0, weight.dtype),
+                bytes_for(channels if of_bias else 0, inputs.dtype),
+            )
+        ),
+    )
+
+
+@cost_model("aten::convolution_backward")
+def convolution_backward(call: OpCall) -> Cost | None:
+    """(grad_output, input, weight, bias_sizes, stride, ..., transposed at 7, output_mask at 10)."""
+    return _masked_backward(call, transposed=call.flag(7), mask=call.flags(10))
+
+
+@cost_model("aten::convolution_backward_overrideable")
+def convolution_backward_overrideable(call: OpCall) -> Cost | None:
+    """As convolution_backward without bias_sizes."""
+    return _masked_backward(call, transposed=call.flag(6), mask=call.flags(9))
+
+
+@cost_model("aten::_slow_conv2d_backward")
+def slow_conv2d_backward(call: OpCall) -> Cost | None:
+    """(grad_output, input, weight, kernel_size, stride, padding, output_mask)."""
+    return _masked_backward(call, transposed=False, mask=call.flags(6))
+
+
+def _masked_backward(
+    call: OpCall, transposed: bool | None, mask: tuple[bool, ...] | None
+) -> Cost | None:
+    inputs, weight = call.tensor(1), call.tensor(2)
+    if inputs is None or weight is None or transposed is None or mask is None:
+        return None
+    return _gradients(call, inputs, weight, transposed, mask)
+
+
+register_composites(
+    "aten::_convolution_mode",
+    "aten::conv_transpose1d",
+    "aten::conv_transpose2d",
+    "aten::conv_transpose3d",
+    "aten::_convolution_double_backward",
+)
