@@ -177,9 +177,9 @@ def utilization_facts(utilization: Utilization | None) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def gain_text(gain_ns: int | None) -> str:
-    """What removing a bottleneck would gain, or ""."""
-    return "" if gain_ns is None else f"up to {formatting.duration(gain_ns)} a step to gain"
+def gain_sentence(gain_ns: int) -> str:
+    """What removing a bottleneck would gain."""
+    return f"Up to {formatting.duration(gain_ns)} a step to gain."
 
 
 def flops_text(flops: tuple[Flops, ...] | None) -> str:
@@ -213,12 +213,11 @@ def coverage_sentence(analysis: Analysis) -> str:
     """The shares of device time that have an op, a FLOP model and a byte model."""
     coverage = analysis.coverage
     if not coverage.device_ns:
-        return "no device work was recorded in the profiled steps"
+        return "No device work was recorded in the profiled steps."
     return (
-        f"of {formatting.duration(coverage.device_ns)} device time in the profiled steps, "
-        f"{formatting.percent(coverage.with_op)} has an op, "
-        f"{formatting.percent(coverage.with_flops)} a FLOP model, "
-        f"{formatting.percent(coverage.with_bytes)} a byte model"
+        f"{formatting.percent(coverage.with_op)} of {formatting.duration(coverage.device_ns)} "
+        f"device time has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
+        f"{formatting.percent(coverage.with_bytes)} a byte model."
     )
 
 

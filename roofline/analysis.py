@@ -13,6 +13,7 @@ from gpuprof.roofline.ceilings import Ceiling, Source
 from gpuprof.roofline.cost_models.cost import Flops
 
 ANALYSIS_SCHEMA_VERSION = 1
+ANALYSIS_FILE = "analysis.json"
 
 BottleneckKind = Literal["compute", "memory", "latency", "launch", "unknown"]
 Level = Literal["kernel", "op", "range", "step"]

@@ -1,1 +1,79 @@
 """`gpuprof report`."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import CommandError
+
+if TYPE_CHECKING:
+    from gpuprof.roofline.analysis import Analysis
+
+_STDOUT = Path("-")
+_SUFFIXES = (".html", ".md", ".json")
+
+
+class ReportCommand:
+    """Write the report of a capture: one HTML file that needs no network.
+
+    The ending of -o chooses the form: .html, .md or .json.
+    """
+
+    name = "report"
+    summary = "write the report of a capture as HTML, Markdown or JSON"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument("capture", type=Path, help="folder that gpuprof run made")
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="FILE",
+            help="file to write (CAPTURE.html here); - is stdout, as HTML",
+        )
+        parser.add_argument("-f", "--force", action="store_true", help="replace an old report")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
+        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.profiler.captures import load_analysis
+
+        output = arguments.output or default_output(arguments.capture)
+        if output == _STDOUT:
+            sys.stdout.buffer.write(render(load_analysis(arguments.capture), ".html"))
+            return 0
+        suffix = output.suffix.lower()
+        if suffix not in _SUFFIXES:
+            expected = ", ".join(_SUFFIXES)
+            raise CommandError(f"{output}: the name must end in one of {expected}", exit_code=2)
+        if output.is_dir():
+            raise CommandError(f"{output} is a folder; choose another -o")
+        refuse_existing(output, force=arguments.force)
+        write_file(output, render(load_analysis(arguments.capture), suffix))
+        print(f"gpuprof: wrote {output}", file=sys.stderr)
+        return 0
+
+
+def default_output(capture: Path) -> Path:
+    """The capture's name with .html, in the working directory."""
+    name = capture.absolute().name.removesuffix(".gpuprof")
+    return Path(f"{name or 'report'}.html")
+
+
+def render(analysis: "Analysis", suffix: str) -> bytes:
+    """The report in the form that `suffix` names, as UTF-8. Only that form's module is imported."""
+    if suffix == ".md":
+        from gpuprof.reports.markdown import render_markdown
+
+        text = render_markdown(analysis)
+    elif suffix == ".json":
+        from gpuprof.reports.json_report import render_json
+
+        text = render_json(analysis)
+    else:
+        from gpuprof.reports.html.page import render_html
+
+        text = render_html(analysis)
+    return text.encode()

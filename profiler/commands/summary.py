@@ -1,1 +1,31 @@
 """`gpuprof summary`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+class SummaryCommand:
+    """Print what a capture says: step time, MFU, where the time goes, what holds it back.
+
+    The same summary that `gpuprof run` ends with.
+    """
+
+    name = "summary"
+    summary = "print the summary of a capture"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument("capture", type=Path, help="folder that gpuprof run made")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CaptureError`."""
+        from rich.console import Console
+
+        from gpuprof.profiler.captures import load_analysis
+        from gpuprof.reports.terminal import render_summary
+
+        analysis = load_analysis(arguments.capture)
+        console = Console(file=sys.stdout, soft_wrap=False)
+        render_summary(analysis, console, arguments.capture)
+        return 0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import OVER_PEAK, Fact, flops_text, gain_text, is_over_peak
+from gpuprof.reports.facts import OVER_PEAK, Fact, flops_text, gain_sentence, is_over_peak
 from gpuprof.roofline.analysis import RooflinePoint
 
 MOST_ROWS = 500
@@ -147,7 +147,7 @@ def _roof(point: RooflinePoint) -> list[Fact]:
     verdict = point.bottleneck
     facts.append(Fact("Class", verdict.kind, formatting.printable(verdict.evidence)))
     if verdict.gain_ns:
-        facts.append(Fact("Gain", gain_text(verdict.gain_ns)))
+        facts.append(Fact("Gain", gain_sentence(verdict.gain_ns)))
     return facts
 
 

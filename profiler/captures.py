@@ -1,0 +1,48 @@
+"""From the path of a capture to its analysis, the short way where there is one."""
+
+from pathlib import Path
+
+import msgspec
+
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def load_analysis(path: Path) -> Analysis:
+    """The analysis of the capture in `path`.
+
+    The one stored with the capture where it has this gpuprof's schema, which needs no table to be
+    read; else it is made from the tables and not stored. Raises `CaptureError`.
+    """
+    stored = read_stored_analysis(path)
+    if stored is not None:
+        return stored
+    # Reading the tables imports polars, which takes longer than the rest of the command.
+    from gpuprof.collectors import storage
+    from gpuprof.roofline.analyze import analyze
+
+    return analyze(storage.load(path))
+
+
+def read_stored_analysis(path: Path) -> Analysis | None:
+    """The stored analysis, or None where there is none or it has another schema."""
+    file = path / ANALYSIS_FILE
+    try:
+        content = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise CaptureError(file, error.strerror or str(error)) from error
+    try:
+        # The version is read alone first: another schema may not decode at all.
+        if msgspec.json.decode(content, type=_Versioned).schema_version != ANALYSIS_SCHEMA_VERSION:
+            return None
+        return msgspec.json.decode(content, type=Analysis)
+    except msgspec.MsgspecError as error:
+        raise CaptureError(
+            file, str(error), remedy="delete it to have it made again from the tables"
+        ) from error
