@@ -10,8 +10,11 @@ from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
     elementwise,
     gemm,
     indexing,
+    loss,
     movement,
     normalization,
+    optimizer,
+    pooling,
     reduction,
     softmax,
 )

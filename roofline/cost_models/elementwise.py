@@ -7,6 +7,7 @@ promotion rules.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.resources import files
 from typing import Literal
 
@@ -20,7 +21,9 @@ from gpuprof.roofline.cost_models.registry import cost_model, register_composite
 from gpuprof.roofline.dtypes import DType, named, promote
 
 
-class _Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Operators of the table that cost alike."""
+
     operands: tuple[int, ...]
     operations: int
     result: Literal["promoted", "float", "bool", "first"]
@@ -29,7 +32,7 @@ class _Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    family: tuple[_Family, ...]
+    family: tuple[Family, ...]
 
 
 def result_dtype(tensors: Iterable[Tensor], scalars: Iterable[str] = ()) -> DType | None:
@@ -69,7 +72,7 @@ def _number_dtype(text: str) -> list[DType]:
     return [named("int64" if text.lstrip("-").isdigit() else "float64")]
 
 
-def elementwise(call: OpCall, family: _Family) -> Cost | None:
+def elementwise(call: OpCall, family: Family) -> Cost | None:
     """The cost of `call`, an operator of `family`."""
     operands = [call.tensor(position) for position in family.operands]
     tensors = [tensor for tensor in operands if tensor is not None]
@@ -106,13 +109,19 @@ def elementwise(call: OpCall, family: _Family) -> Cost | None:
     )
 
 
-def _register_table() -> None:
+@cache
+def families() -> tuple[Family, ...]:
+    """The table of elementwise operators."""
     text = files("gpuprof.roofline.cost_models").joinpath("elementwise.toml").read_bytes()
-    for family in msgspec.toml.decode(text, type=_Table).family:
+    return msgspec.toml.decode(text, type=_Table).family
+
+
+def _register_table() -> None:
+    for family in families():
         names = [f"aten::{name}" for name in family.names]
 
         @cost_model(*names, *(name + "_" for name in names))
-        def _model(call: OpCall, family: _Family = family) -> Cost | None:
+        def _model(call: OpCall, family: Family = family) -> Cost | None:
             return elementwise(call, family)
 
 

@@ -1,0 +1,147 @@
+"""Optimizers: the _foreach_ operators over lists of tensors, and the fused steps.
+
+A list's dtype is not recorded; it is read from the names of the kernels where those are known.
+Without it the bytes are unknown and the operations count at float32, in which torch's kernels
+compute every float but float64.
+
+Operations an element of a fused step, a root or division as one. Adam: first moment 3, second
+moment 4, denominator 3, update 3; weight decay 2, amsgrad 1. SGD: update 2, momentum 3, nesterov
+2, weight decay 2. Adagrad: 6, weight decay 2. Unscaling gradients 1.
+"""
+
+from gpuprof.roofline.cost_models.call import OpCall, Tensor
+from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.counting import bytes_for, vector_flops
+from gpuprof.roofline.cost_models.elementwise import families
+from gpuprof.roofline.cost_models.kernel_names import element_type
+from gpuprof.roofline.cost_models.registry import cost_model
+from gpuprof.roofline.dtypes import named
+
+_FROM_KERNEL = "element type from the kernel's name"
+_ASSUMED = "the trace records no dtype for a list of tensors: operations counted at float32"
+_NOT_RECORDED = "the trace did not record the tensors"
+
+
+def _distinct(tensors: tuple[Tensor, ...]) -> int:
+    return sum(tensor.distinct_elements for tensor in tensors)
+
+
+def _lists_cost(call: OpCall, operations: int, read: int, written: int) -> Cost:
+    """Cost of `operations` on lists of which `read` and `written` elements move."""
+    dtype = element_type(call.kernels)
+    return Cost(
+        flops=vector_flops(dtype or named("float32"), operations),
+        bytes_read=bytes_for(read, dtype),
+        bytes_written=bytes_for(written, dtype),
+        assumptions=(_FROM_KERNEL if dtype else _ASSUMED,),
+    )
+
+
+def _foreach(call: OpCall, operations: int) -> Cost | None:
+    lists = [tensors for position in range(3) if (tensors := call.tensors(position)) is not None]
+    if not lists:
+        return None
+    elements = sum(tensor.elements for tensor in lists[0])
+    if not elements and not lists[0]:
+        # Kineto leaves long lists empty.
+        return Cost(flops=None, bytes_read=None, bytes_written=None, assumptions=(_NOT_RECORDED,))
+    return _lists_cost(call, operations * elements, sum(map(_distinct, lists)), elements)
+
+
+def _register_foreach() -> None:
+    for family in families():
+        for name in family.names:
+
+            @cost_model(f"aten::_foreach_{name}", f"aten::_foreach_{name}_", composite=True)
+            def _model(call: OpCall, operations: int = family.operations) -> Cost | None:
+                return _foreach(call, operations)
+
+
+# On a CPU they call the operator on each tensor in turn.
+_register_foreach()
+
+
+@cost_model("aten::_foreach_copy_", composite=True)
+def foreach_copy(call: OpCall) -> Cost | None:
+    """(self, src): bytes only if both lists have one dtype, as the copy's kernel tells."""
+    targets, sources = call.tensors(0), call.tensors(1)
+    if not targets or sources is None:
+        return None
+    elements = sum(tensor.elements for tensor in targets)
+    return _lists_cost(call, 0, _distinct(sources), elements)
+
+
+@cost_model("aten::_foreach_zero_", composite=True)
+def foreach_zero(call: OpCall) -> Cost | None:
+    """(self)."""
+    targets = call.tensors(0)
+    if not targets:
+        return None
+    return _lists_cost(call, 0, 0, sum(tensor.elements for tensor in targets))
+
+
+@cost_model("aten::_foreach_norm", "aten::_foreach_max", composite=True)
+def foreach_reduce(call: OpCall) -> Cost | None:
+    """(self, ...): one number for each tensor."""
+    tensors = call.tensors(0)
+    if not tensors:
+        return None
+    operations = 2 if call.name == "aten::_foreach_norm" else 1
+    elements = sum(tensor.elements for tensor in tensors)
+    return _lists_cost(call, operations * elements, _distinct(tensors), len(tensors))
+
+
+@cost_model("aten::_amp_foreach_non_finite_check_and_unscale_")
+def unscale(call: OpCall) -> Cost | None:
+    """(self, found_inf, inv_scale): a product and a check."""
+    return _foreach(call, 2)
+
+
+@cost_model("aten::_fused_adam_", "aten::_fused_adamw_")
+def fused_adam(call: OpCall) -> Cost | None:
+    """(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr, ...)."""
+    parameters, gradients = call.tensors(0), call.tensors(1)
+    maxima = call.tensors(4)
+    if not parameters or gradients is None:
+        return None
+    decay, amsgrad = call.number(9), call.flag(11)
+    unscales = call.has(13)
+    elements = sum(tensor.elements for tensor in parameters)
+    operations = 13 + 2 * (decay != 0) + bool(amsgrad) + unscales
+    # Parameter and both moments are read and written, the gradient read.
+    states = 4 if amsgrad and maxima else 3
+    return _lists_cost(
+        call,
+        operations * elements,
+        (states + 1) * elements,
+        (states + unscales) * elements,
+    )
+
+
+@cost_model("aten::_fused_sgd_")
+def fused_sgd(call: OpCall) -> Cost | None:
+    """(self, grads, momentum_buffers, weight_decay, momentum, lr, dampening, nesterov, ...)."""
+    parameters, gradients, buffers = call.tensors(0), call.tensors(1), call.tensors(2)
+    if not parameters or gradients is None:
+        return None
+    has_momentum = bool(buffers) and call.number(4) != 0
+    first = call.flag(9) is True
+    unscales = call.has(10)
+    elements = sum(tensor.elements for tensor in parameters)
+    operations = 2 + 2 * (call.number(3) != 0) + unscales
+    if has_momentum:
+        operations += 3 * (not first) + 2 * (call.flag(7) is True)
+    read = 2 + (has_momentum and not first)
+    written = 1 + has_momentum + unscales
+    return _lists_cost(call, operations * elements, read * elements, written * elements)
+
+
+@cost_model("aten::_fused_adagrad_")
+def fused_adagrad(call: OpCall) -> Cost | None:
+    """(self, grads, state_sums, state_steps, lr, lr_decay, weight_decay, ...)."""
+    parameters, gradients = call.tensors(0), call.tensors(1)
+    if not parameters or gradients is None:
+        return None
+    elements = sum(tensor.elements for tensor in parameters)
+    operations = 6 + 2 * (call.number(6) != 0)
+    return _lists_cost(call, operations * elements, 3 * elements, 2 * elements)
