@@ -1,0 +1,187 @@
+"""Several captures of one run as one: the ranks of a job, or a trace and its counters."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from gpuprof.collectors import schema
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.launch_keys import KEY, launch_keys
+from gpuprof.collectors.launch_matching import match_launches
+from gpuprof.collectors.manifest import ProcessInfo
+
+COUNTER_SOURCE: Final = "ncu"
+
+
+def join(captures: Sequence[Capture]) -> Capture:
+    """One capture of one run: its traces as ranks, with the counters of its Nsight Compute reports.
+
+    Counters go to the kernel launches they were measured on, found by name, grid, block and order;
+    their key columns become those of the trace. The kernels of a report are not added: they are
+    launches that the trace has. Without a trace the first report takes its place. What found no
+    partner is counted in the warnings. Raises `ValueError` without captures.
+    """
+    reports = [capture for capture in captures if capture.manifest.source == COUNTER_SOURCE]
+    traces = [capture for capture in captures if capture.manifest.source != COUNTER_SOURCE]
+    if not traces:
+        traces, reports = reports[:1], reports[1:]
+    joined = join_ranks(traces)
+    for report in reports:
+        joined = _with_counters(joined, report)
+    return joined
+
+
+def join_ranks(captures: Sequence[Capture]) -> Capture:
+    """The ranks of one job as one capture, in the order of rank.
+
+    Where two captures claim the same rank, as files that do not say theirs do, all are numbered in
+    the order given, with a warning. Raises `ValueError` without captures.
+    """
+    if not captures:
+        raise ValueError("no captures to join")
+    if len(captures) == 1:
+        return captures[0]
+    ranks = [process.rank for capture in captures for process in capture.processes]
+    warnings = []
+    if len(set(ranks)) < len(ranks):
+        captures = _renumbered(captures)
+        warnings.append(
+            "several files claim the same rank or name none: ranks are numbered in the order of "
+            "the files"
+        )
+    clocks = sorted({capture.manifest.clock for capture in captures})
+    if len(clocks) > 1:
+        warnings.append(
+            f"the files have different clocks ({'; '.join(clocks)}): ranks do not align"
+        )
+    processes = sorted(
+        (process for capture in captures for process in capture.processes),
+        key=lambda process: process.rank,
+    )
+    world_size = max(len(processes), *(process.world_size for process in processes))
+    processes = [msgspec.structs.replace(process, world_size=world_size) for process in processes]
+    processes[0] = _warned(processes[0], warnings)
+    tables = {
+        name: pl.concat(capture.table(name) for capture in captures) for name in schema.TABLES
+    }
+    return Capture(
+        msgspec.structs.replace(
+            captures[0].manifest,
+            source=" + ".join(dict.fromkeys(capture.manifest.source for capture in captures)),
+            created_ns=min(capture.manifest.created_ns for capture in captures),
+            clock=captures[0].manifest.clock,
+            ranks=tuple(process.rank for process in processes),
+        ),
+        tuple(processes),
+        **tables,
+    )
+
+
+def _renumbered(captures: Sequence[Capture]) -> list[Capture]:
+    numbered = []
+    next_rank = 0
+    for capture in captures:
+        old = [process.rank for process in capture.processes]
+        new = list(range(next_rank, next_rank + len(old)))
+        next_rank += len(old)
+        tables = {
+            name: frame.with_columns(pl.col("rank").replace_strict(old, new, return_dtype=pl.Int32))
+            for name, frame in capture.tables().items()
+        }
+        processes = tuple(
+            msgspec.structs.replace(process, rank=rank)
+            for process, rank in zip(capture.processes, new, strict=True)
+        )
+        manifest = msgspec.structs.replace(capture.manifest, ranks=tuple(new))
+        numbered.append(Capture(manifest, processes, **tables))
+    return numbered
+
+
+def _with_counters(trace: Capture, report: Capture) -> Capture:
+    """`trace` with the counters of `report`."""
+    report = _on_rank_of(trace, report)
+    trace_keys = launch_keys(trace.kernels, trace.launches)
+    report_keys = launch_keys(report.kernels, report.launches)
+    matched = match_launches(trace_keys, report_keys)
+    found = report_keys.select(pl.col(KEY).name.suffix("_report"), "row").join(
+        matched.rename({"report_row": "row"}), on="row"
+    )
+    found = found.join(
+        trace_keys.rename({"row": "trace_row"}), on="trace_row", maintain_order="left"
+    )
+    counters = report.counters.rename({name: f"{name}_report" for name in KEY}).join(
+        found,
+        on=[f"{name}_report" for name in KEY],
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    counters = pl.concat([trace.counters, schema.conform("counters", counters)]).unique(
+        [*KEY, "metric"], keep="first", maintain_order=True
+    )
+    warnings = [
+        *(text for process in report.processes for text in process.warnings),
+        *_unmatched(trace_keys, report_keys, matched),
+    ]
+    first, *others = trace.processes
+    return replace(
+        trace,
+        processes=(_warned(_with_device(first, report), warnings), *others),
+        counters=counters,
+    )
+
+
+def _on_rank_of(trace: Capture, report: Capture) -> Capture:
+    """A report of one process beside a trace of one: they are the same, whatever their numbers."""
+    if len(trace.processes) == len(report.processes) == 1:
+        rank = trace.processes[0].rank
+        return Capture(
+            report.manifest,
+            report.processes,
+            **{
+                name: frame.with_columns(pl.lit(rank, pl.Int32).alias("rank"))
+                for name, frame in report.tables().items()
+            },
+        )
+    return report
+
+
+def _unmatched(
+    trace_keys: pl.DataFrame, report_keys: pl.DataFrame, matched: pl.DataFrame
+) -> list[str]:
+    warnings = []
+    without_launch = report_keys.height - matched.height
+    if without_launch:
+        warnings.append(
+            f"{without_launch} of {report_keys.height} profiled launches are not in the trace: "
+            "their counters are left out"
+        )
+    without_counters = trace_keys.height - matched["trace_row"].n_unique()
+    if without_counters:
+        warnings.append(
+            f"{without_counters} of {trace_keys.height} kernel launches have no counters"
+        )
+    assumed = matched.filter(~pl.col("certain")).height
+    if assumed:
+        warnings.append(
+            f"counters of {assumed} launches were given to the first launches of the same name, "
+            "grid and block: Nsight Compute profiled only some of those"
+        )
+    return warnings
+
+
+def _with_device(process: ProcessInfo, report: Capture) -> ProcessInfo:
+    """The report's devices where the trace names none."""
+    if process.fingerprint.devices:
+        return process
+    devices = report.processes[0].fingerprint.devices
+    return msgspec.structs.replace(
+        process, fingerprint=msgspec.structs.replace(process.fingerprint, devices=devices)
+    )
+
+
+def _warned(process: ProcessInfo, warnings: Sequence[str]) -> ProcessInfo:
+    new = tuple(dict.fromkeys((*process.warnings, *warnings)))
+    return msgspec.structs.replace(process, warnings=new)
