@@ -6,6 +6,7 @@ its own operators.
 
 from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
     attention,
+    collective,
     convolution,
     elementwise,
     gemm,
@@ -15,6 +16,7 @@ from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
     normalization,
     optimizer,
     pooling,
+    quantized_gemm,
     reduction,
     softmax,
 )

@@ -19,7 +19,6 @@ from gpuprof.roofline.dtypes import named
 
 _FROM_KERNEL = "element type from the kernel's name"
 _ASSUMED = "the trace records no dtype for a list of tensors: operations counted at float32"
-_NOT_RECORDED = "the trace did not record the tensors"
 
 
 def _distinct(tensors: tuple[Tensor, ...]) -> int:
@@ -39,12 +38,10 @@ def _lists_cost(call: OpCall, operations: int, read: int, written: int) -> Cost:
 
 def _foreach(call: OpCall, operations: int) -> Cost | None:
     lists = [tensors for position in range(3) if (tensors := call.tensors(position)) is not None]
-    if not lists:
+    # Kineto leaves long lists empty.
+    if not lists or not lists[0]:
         return None
     elements = sum(tensor.elements for tensor in lists[0])
-    if not elements and not lists[0]:
-        # Kineto leaves long lists empty.
-        return Cost(flops=None, bytes_read=None, bytes_written=None, assumptions=(_NOT_RECORDED,))
     return _lists_cost(call, operations * elements, sum(map(_distinct, lists)), elements)
 
 
