@@ -30,10 +30,10 @@ _TEXT_PER_SIZE = 4
 class Database:
     """Typed reads from one export. Values of another type than asked for read as null."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, size: int, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
-        self._size = path.stat().st_size
+        self._size = size
         self._text_bytes = 0
         connection.text_factory = self._decode
         self._tables = self._resolve_tables()
@@ -119,12 +119,15 @@ class Database:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Database]:
-    """The export at `path`, read-only. Raises `CaptureError` where it is not an SQLite file."""
+def opened(path: Path, file: Path) -> Iterator[Database]:
+    """The SQLite file `file`, read-only; `path` is its name for people.
+
+    Raises `CaptureError` where it is not an SQLite file.
+    """
     try:
         # immutable: no lock and no journal file is written beside somebody's recording.
         connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True
+            f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1", uri=True
         )
     except sqlite3.Error as error:
         raise CaptureError(path, f"could not be opened: {error}") from error
@@ -135,7 +138,7 @@ def opened(path: Path) -> Iterator[Database]:
             connection.execute("PRAGMA query_only = ON")
         except sqlite3.Error as error:
             raise _damaged(path, str(error)) from error
-        yield Database(path, connection)
+        yield Database(path, file.stat().st_size, connection)
     finally:
         connection.close()
 

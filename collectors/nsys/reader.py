@@ -33,12 +33,8 @@ def read(path: Path) -> Capture:
     Times are nanoseconds since the Unix epoch, or since the session's start where the export does
     not say when that was. Raises `CaptureError` where the file is neither, or is damaged.
     """
-    with sqlite_file(path) as file, opened(file) as database:
-        try:
-            return _capture(path, database)
-        except CaptureError as error:
-            # Name the file that the user passed, not the temporary one.
-            raise error if file == path else _renamed(error, file, path) from error
+    with sqlite_file(path) as file, opened(path, file) as database:
+        return _capture(path, database)
 
 
 def _capture(path: Path, database: Database) -> Capture:
@@ -202,7 +198,3 @@ def _unlinked(kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
     if dropped:
         warnings.append(f"{dropped} of {made.height} launches have no device work recorded")
     return warnings
-
-
-def _renamed(error: CaptureError, file: Path, path: Path) -> CaptureError:
-    return CaptureError(path, str(error).replace(f"{file}", f"{path}").removeprefix(f"{path}, "))
