@@ -1,1 +1,159 @@
 """`gpuprof calibrate`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
+    from gpuprof.roofline.ceilings import Roof
+
+# Repeats of a quiet device agree within a few percent.
+_LARGE_SPREAD = 0.2
+
+
+class CalibrateCommand:
+    """Measure what this machine's devices reach, and keep it.
+
+    Matrix products in each precision and streaming copies, each as the median of repeats with
+    its spread. Reports show these ceilings beside the datasheet's; for a CPU they are the only
+    ones. The figures are kept by device and torch version and measured again with --force.
+    """
+
+    name = "calibrate"
+    summary = "measure this machine's compute and memory ceilings"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add this command's arguments."""
+        parser.add_argument(
+            "-f",
+            "--force",
+            action="store_true",
+            help="measure again what is already known, and replace FILE",
+        )
+        parser.add_argument(
+            "--device", help="cpu, cuda:0, ... (default: every visible GPU, else the CPU)"
+        )
+        parser.add_argument(
+            "--json", type=Path, metavar="FILE", help="also write the calibrations to FILE"
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Calibrate and print one table a device."""
+        import msgspec
+        from rich.console import Console
+
+        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.profiler.calibration_cache import cache_file
+
+        if arguments.json is not None:
+            refuse_existing(arguments.json, force=arguments.force)
+        console = Console()
+        calibrations = []
+        for device in _devices(arguments.device):
+            calibration = _measure(device, force=arguments.force)
+            calibrations.append(calibration)
+            console.print(ceiling_table(calibration))
+            file = cache_file(device, calibration.torch, calibration.threads)
+            if file.exists():
+                console.print(f"kept in {file}", style="dim", soft_wrap=True, highlight=False)
+            else:
+                print(f"gpuprof: {file.parent} cannot be written: not kept", file=sys.stderr)
+            if any(ceiling.spread > _LARGE_SPREAD for ceiling in calibration.ceilings):
+                print(
+                    f"gpuprof: spread over {_LARGE_SPREAD:.0%}: the device may be busy; measure"
+                    " again with gpuprof calibrate --force",
+                    file=sys.stderr,
+                )
+        if arguments.json is not None:
+            content = msgspec.json.format(msgspec.json.encode(calibrations), indent=1)
+            write_file(arguments.json, content)
+        return 0
+
+
+def _measure(device: "Device", *, force: bool) -> "Calibration":
+    from rich.console import Console
+
+    from gpuprof.profiler.calibration_cache import calibrate_cached
+
+    label = f"Calibrating {device.name}"
+    with Console(stderr=True).status(label) as status:
+        return calibrate_cached(
+            device, force=force, progress=lambda what: status.update(f"{label}: {what}")
+        )
+
+
+def ceiling_table(calibration: "Calibration") -> "Table":
+    """The ceilings of one device: measured, with their spread, and the datasheet's beside."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from gpuprof.reports import formatting
+    from gpuprof.roofline.ceilings import Roof, datasheet_ceilings
+    from gpuprof.roofline.devices import find_spec
+
+    device = calibration.device
+    lookup = find_spec(device)
+    roof = None if lookup.spec is None else Roof(datasheet_ceilings(lookup.spec), "datasheet")
+    title = f"{formatting.printable(device.name)}, torch {calibration.torch}"
+    if calibration.threads is not None:
+        title += f", {calibration.threads} threads"
+    table = Table(title=Text(title, style="bold"), title_justify="left", caption_justify="left")
+    table.add_column("Ceiling", no_wrap=True)
+    table.add_column("Measured", justify="right", no_wrap=True)
+    table.add_column("Spread", justify="right", no_wrap=True)
+    if lookup.spec is None:
+        table.caption = Text(f"No datasheet figures: {lookup.reason}.")
+    else:
+        table.caption = Text(f"Datasheet: {lookup.spec.source}, dense.")
+        table.add_column("Datasheet", justify="right", no_wrap=True)
+    table.add_column("How")
+    for measured in calibration.ceilings:
+        cells = [
+            measured.name,
+            _rate(measured.kind, measured.rate),
+            formatting.percent(measured.spread),
+        ]
+        if roof is not None:
+            promised = _datasheet_ceiling(roof, measured)
+            cells.append(formatting.UNKNOWN if promised is None else _rate(*promised))
+        table.add_row(*cells, Text(measured.method))
+    return table
+
+
+def _datasheet_ceiling(roof: "Roof", measured: "MeasuredCeiling") -> tuple[str, float] | None:
+    """Kind and rate of the datasheet's ceiling for what was measured."""
+    if measured.precision is not None:
+        promised = roof.compute_rate("matmul", measured.precision)
+    else:
+        promised = roof.memory_rate(measured.level or "")
+    return None if promised is None else (promised.kind, promised.rate)
+
+
+def _rate(kind: str, rate: float) -> str:
+    from gpuprof.reports import formatting
+
+    return formatting.flops_rate(rate) if kind == "compute" else formatting.byte_rate(rate)
+
+
+def _devices(wanted: str | None) -> "Sequence[Device]":
+    """The devices to calibrate. Raises `CommandError` where `wanted` is not one of them."""
+    from gpuprof.collectors.errors import CommandError, MissingDependencyError
+    from gpuprof.collectors.fingerprint import collect_fingerprint, cpu_device
+
+    fingerprint = collect_fingerprint()
+    if fingerprint.torch is None:
+        raise MissingDependencyError("torch", "measure ceilings", "torch>=2.6")
+    if wanted is None:
+        return fingerprint.devices
+    if wanted == "cpu":
+        return (cpu_device(),)
+    gpus = {f"cuda:{d.index}": d for d in fingerprint.devices if d.kind != "cpu"}
+    if wanted not in gpus:
+        names = ", ".join(("cpu", *gpus))
+        raise CommandError(f"--device {wanted}: this machine has {names}", exit_code=2)
+    return (gpus[wanted],)

@@ -1,0 +1,73 @@
+"""Calibrations kept in the user's cache folder, one file a device and its circumstances."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gpuprof._version import __version__
+from gpuprof.collectors.manifest import Calibration, Device
+from gpuprof.collectors.storage import write_file
+
+
+def cache_file(device: Device, torch_version: str, threads: int | None) -> Path:
+    """Where the calibration of `device` is kept, below $XDG_CACHE_HOME or ~/.cache.
+
+    Rates depend on the device, on torch's libraries, on a CPU's threads and on how this version
+    of gpuprof measures. `threads` counts for a CPU only.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    parts = [
+        device.name,
+        device.uuid or "",
+        str(device.multiprocessors),
+        torch_version,
+        str(threads) if device.kind == "cpu" else "",
+        __version__,
+    ]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    slug = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
+    return Path(base) / "gpuprof" / f"calibration-{slug}-{digest}.json"
+
+
+def load_cached(device: Device, torch_version: str, threads: int | None) -> Calibration | None:
+    """The calibration stored for `device`, or None where there is no readable one."""
+    try:
+        content = cache_file(device, torch_version, threads).read_bytes()
+        return msgspec.json.decode(content, type=Calibration)
+    except (OSError, RuntimeError, msgspec.MsgspecError):  # RuntimeError: there is no home folder
+        return None
+
+
+def store(calibration: Calibration) -> Path | None:
+    """Keep `calibration`. Returns its file, or None where the cache cannot be written."""
+    try:
+        file = cache_file(calibration.device, calibration.torch, calibration.threads)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, msgspec.json.format(msgspec.json.encode(calibration), indent=1))
+    except (OSError, RuntimeError):
+        return None
+    return file
+
+
+def calibrate_cached(
+    device: Device, *, force: bool = False, progress: Callable[[str], None] = lambda _: None
+) -> Calibration:
+    """The stored calibration of `device` for this process's torch, measured now if need be.
+
+    `force` measures again. A cache that cannot be written is no error: the next call measures.
+    """
+    import torch
+
+    from gpuprof.reference_kernels.calibration import calibrate
+
+    known = None
+    if not force:
+        known = load_cached(device, str(torch.__version__), torch.get_num_threads())
+    if known is None:
+        known = calibrate(device, progress)
+        store(known)
+    return known

@@ -1,0 +1,73 @@
+"""Square matrix products in each precision, on random data: 2 n^3 FLOPs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from gpuprof.reference_kernels.timing import Call
+
+GPU_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+CPU_PRECISIONS = ("fp32", "fp64", "bf16")
+
+_DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+
+
+def gemm_flops(size: int) -> int:
+    """FLOPs of a product of two `size` x `size` matrices, a multiply-add as two."""
+    return 2 * size**3
+
+
+def make_gemm(device: str, precision: str, size: int) -> Call:
+    """A call that multiplies two random matrices of `size` x `size` in `precision`.
+
+    Raises RuntimeError or NotImplementedError, at the latest in the first call, where the device
+    or this torch has no such product. float32 products run within `float32_products`.
+    """
+    if precision == "fp8":
+        return _make_fp8(device, size)
+    if precision == "int8":
+        return _make_int8(device, size)
+    dtype = _DTYPES[precision]
+    left, right = (factor.to(dtype) for factor in _random_factors(device, size))
+    out = torch.empty(size, size, device=device, dtype=dtype)
+    return lambda: torch.mm(left, right, out=out)
+
+
+@contextmanager
+def float32_products(*, tf32: bool) -> Iterator[None]:
+    """Let float32 products round their factors to TF32, or forbid it, within the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _make_fp8(device: str, size: int) -> Call:
+    # cuBLAS takes the second factor of an fp8 product only in column order.
+    left, right = (factor.to(torch.float8_e4m3fn) for factor in _random_factors(device, size))
+    scale = torch.ones((), device=device)
+    multiply: Callable[..., torch.Tensor] = torch._scaled_mm
+    return lambda: multiply(
+        left, right.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+def _make_int8(device: str, size: int) -> Call:
+    left, right = ((factor * 32).to(torch.int8) for factor in _random_factors(device, size))
+    return lambda: torch._int_mm(left, right.t())
+
+
+def _random_factors(device: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two normal float32 matrices, without touching the program's own random numbers."""
+    generator = torch.Generator(device).manual_seed(0)
+    left = torch.randn(size, size, device=device, generator=generator)
+    return left, torch.randn(size, size, device=device, generator=generator)

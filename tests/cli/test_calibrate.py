@@ -1,0 +1,147 @@
+"""`gpuprof calibrate` as a process, and the cache it keeps."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
+from gpuprof.profiler import calibration_cache
+from gpuprof.profiler.commands.calibrate import ceiling_table
+
+CPU = Device(index=0, kind="cpu", name="A CPU (TM)", multiprocessors=4)
+GPU = Device(index=0, kind="cuda", name="NVIDIA H100 80GB HBM3", uuid="GPU-1")
+
+
+def gpuprof(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "gpuprof", "calibrate", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment, "COLUMNS": "100", "NO_COLOR": "1"},
+    )
+
+
+def calibration(device: Device, torch: str = "2.13.0", threads: int | None = 4) -> Calibration:
+    ceilings = (
+        MeasuredCeiling(
+            kind="compute",
+            name="GEMM bf16",
+            rate=758e12,
+            spread=0.004,
+            repeats=7,
+            precision="bf16",
+            method="matrix product of 8192 x 8192, random data",
+        ),
+        MeasuredCeiling(
+            kind="memory",
+            name="DRAM copy",
+            rate=2.98e12,
+            spread=0.001,
+            repeats=7,
+            level="DRAM",
+            method="one array read, one written",
+        ),
+    )
+    return Calibration(
+        device=device, torch=torch, threads=threads, measured_ns=1, ceilings=ceilings
+    )
+
+
+def test_the_cpu_is_measured_once_and_then_known(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    first = gpuprof("--json", str(tmp_path / "first.json"), cache=tmp_path)
+    assert first.returncode == 0, first.stderr
+    (found,) = msgspec.json.decode((tmp_path / "first.json").read_bytes(), type=list[Calibration])
+    assert found.device.kind == "cpu"
+    assert {"GEMM fp32", "GEMM fp64", "DRAM copy"} <= {c.name for c in found.ceilings}
+    assert all(c.rate > 1e8 and c.spread >= 0 and c.repeats > 1 for c in found.ceilings)
+    assert "GEMM fp32" in first.stdout
+    assert "measured" in first.stdout
+
+    again = gpuprof("--json", str(tmp_path / "again.json"), cache=tmp_path)
+    assert again.returncode == 0, again.stderr
+    # The same moment of measuring: nothing was measured again.
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "first.json").read_bytes()
+
+    refused = gpuprof("--json", str(tmp_path / "again.json"), cache=tmp_path)
+    assert refused.returncode == 1
+    assert "exists" in refused.stderr
+    assert refused.stdout == ""
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    done = gpuprof("--device", "cuda:7", cache=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "gpuprof: --device cuda:7: this machine has cpu"
+
+
+def test_a_stored_calibration_is_found_for_the_same_circumstances_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stored = calibration(CPU)
+    assert calibration_cache.store(stored) is not None
+    assert calibration_cache.load_cached(CPU, "2.13.0", 4) == stored
+    assert calibration_cache.load_cached(CPU, "2.12.0", 4) is None
+    assert calibration_cache.load_cached(CPU, "2.13.0", 8) is None
+    assert calibration_cache.load_cached(GPU, "2.13.0", 4) is None
+
+
+def test_threads_do_not_matter_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stored = calibration(GPU, threads=None)
+    calibration_cache.store(stored)
+    assert calibration_cache.load_cached(GPU, "2.13.0", 16) == stored
+
+
+def test_a_damaged_cache_file_counts_as_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = calibration_cache.store(calibration(CPU))
+    assert file is not None
+    file.write_bytes(file.read_bytes()[:40])
+    assert calibration_cache.load_cached(CPU, "2.13.0", 4) is None
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    occupied = tmp_path / "file"
+    occupied.write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(occupied))
+    assert calibration_cache.store(calibration(CPU)) is None
+    assert calibration_cache.load_cached(CPU, "2.13.0", 4) is None
+
+
+def rendered(table: object) -> str:
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_measured_and_datasheet_stand_side_by_side_and_unmixed() -> None:
+    text = rendered(ceiling_table(calibration(GPU, threads=None)))
+    (row,) = [line for line in text.splitlines() if "GEMM bf16" in line]
+    assert "758 TFLOP/s" in row
+    assert "989 TFLOP/s" in row
+    assert "3.35 TB/s" in text
+    assert "whitepaper" in text
+    # No share of the datasheet: the only percentage of a row is its spread.
+    assert row.count("%") == 1
+
+
+def test_an_unknown_gpu_has_measured_ceilings_and_no_datasheet_column() -> None:
+    unknown = Device(index=0, kind="cuda", name="Some [bold]Future GPU")
+    text = rendered(ceiling_table(calibration(unknown, threads=None)))
+    assert "Datasheet" not in text
+    assert "Some [bold]Future GPU is not in the device table" in text
