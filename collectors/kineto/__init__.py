@@ -1,0 +1,5 @@
+"""PyTorch profiler (Kineto) JSON traces -> Capture."""
+
+from gpuprof.collectors.kineto.reader import read
+
+__all__ = ["read"]

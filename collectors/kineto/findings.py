@@ -1,0 +1,75 @@
+"""What had to be repaired, skipped or guessed while reading one trace, counted for the user."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Findings:
+    """Counts that become the warnings of the capture. Filled while a trace is read."""
+
+    # Events without the fields of their kind, or array elements that are no events.
+    malformed: int = 0
+    negative_durations: int = 0
+    # Stretches of text that no repair makes an event of.
+    unreadable: int = 0
+    # What was repaired -> how often; the keys are those of `repair`.
+    repairs: Counter[str] = field(default_factory=Counter)
+    unread_categories: Counter[str] = field(default_factory=Counter)
+    # Where the text ends early or stops making sense: "" or a clause about the file.
+    cut: str = ""
+    damaged_header: bool = False
+    unusable_base_time: bool = False
+    unknown_dtypes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def incomplete(self) -> bool:
+        """Events are missing that the file should have held."""
+        return bool(self.cut or self.unreadable)
+
+    def sentences(self) -> tuple[str, ...]:
+        """One plain sentence for each kind of finding."""
+        found: list[str] = []
+        if self.cut:
+            found.append(f"INCOMPLETE: {self.cut}; only the complete events before it were read.")
+        if self.unreadable:
+            found.append(
+                f"INCOMPLETE: {_count(self.unreadable, 'event')} could not be read as JSON and "
+                f"{_was(self.unreadable)} left out."
+            )
+        if self.damaged_header:
+            found.append(
+                "The trace's metadata could not be read: device, rank and clock are unknown."
+            )
+        if self.unusable_base_time:
+            found.append("baseTimeNanoseconds is not a plausible time and was ignored.")
+        if self.malformed:
+            found.append(
+                f"{_count(self.malformed, 'malformed event')} "
+                f"(without name, time or duration) {_was(self.malformed)} left out."
+            )
+        if self.negative_durations:
+            found.append(
+                f"{_count(self.negative_durations, 'event')} with a negative duration "
+                f"{_was(self.negative_durations)} left out."
+            )
+        if self.repairs:
+            repairs = ", ".join(_count(number, what) for what, number in self.repairs.items())
+            found.append(f"The trace is not valid JSON; repaired: {repairs}.")
+        if self.unread_categories:
+            total = sum(self.unread_categories.values())
+            names = ", ".join(sorted(self.unread_categories)[:8])
+            found.append(f"{_count(total, 'event')} of kinds that are not read: {names}.")
+        for dtype, number in sorted(self.unknown_dtypes.items()):
+            found.append(
+                f"{_count(number, 'collective')} of unknown dtype {dtype!r}: message size unknown."
+            )
+        return tuple(found)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"

@@ -1,0 +1,216 @@
+"""One trace event of any age or writer -> the struct of `events`, with its times in nanoseconds.
+
+Reads what the typed decoder refuses: the categories and keys of 2020 and 2021 (Operator, Kernel,
+"Input dims", "external id"), any spelling of upper and lower case, numbers as strings, missing and
+null fields, and times with more digits than a float holds. Slower by about five times.
+"""
+
+import json
+import re
+import zlib
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from gpuprof.collectors.kineto.events import (
+    DURATION_LIMIT,
+    IGNORED_CATEGORIES,
+    INT64_MAX,
+    INT64_MIN,
+    PYTHON_CATEGORY,
+    TIME_LIMIT,
+    Annotation,
+    DeviceArgs,
+    Dim3,
+    DriverLaunch,
+    Event,
+    Kernel,
+    Launch,
+    LaunchArgs,
+    Memcpy,
+    Memory,
+    MemoryArgs,
+    Memset,
+    Op,
+    OpArgs,
+    PythonFunction,
+)
+from gpuprof.collectors.kineto.findings import Findings
+
+# Floats as their text: a float64 holds 15 to 17 digits, epoch microseconds with decimals have 19.
+_DECODER: Final = msgspec.json.Decoder(float_hook=str)
+
+# Lower-case category -> struct. The first of each line is today's name.
+_KINDS: Final[dict[str, type[Event]]] = {
+    **dict.fromkeys(("cpu_op", "operator"), Op),
+    **dict.fromkeys(("cuda_runtime", "runtime", "hip_runtime", "xpu_runtime"), Launch),
+    **dict.fromkeys(("cuda_driver", "driver", "xpu_driver"), DriverLaunch),
+    "kernel": Kernel,
+    **dict.fromkeys(("gpu_memcpy", "memcpy"), Memcpy),
+    **dict.fromkeys(("gpu_memset", "memset"), Memset),
+    "user_annotation": Annotation,
+    "cpu_instant_event": Memory,
+    PYTHON_CATEGORY: PythonFunction,
+}
+_IGNORED: Final = frozenset(category.lower() for category in IGNORED_CATEGORIES)
+# Metadata, instants, counters and flows, where they have no category that is read.
+_IGNORED_PHASES: Final = frozenset("MiICsft")
+_LAST_NUMBER: Final = re.compile(r"(\d+)\s*$")
+
+
+def decode(text: bytes) -> object:
+    """`text` as plain Python objects, floats as strings. Raises as `msgspec.json.decode`."""
+    return _DECODER.decode(text)
+
+
+def event(element: object, findings: Findings) -> Event | None:
+    """The struct of one element of traceEvents, or None where it is not an event that is read."""
+    if not isinstance(element, dict):
+        findings.malformed += 1
+        return None
+    category = element.get("cat")
+    phase = element.get("ph")
+    kind = _KINDS.get(category.lower()) if isinstance(category, str) else None
+    if kind is None:
+        _count_unread(category, phase, findings)
+        return None
+    name = element.get("name")
+    start = nanoseconds(element.get("ts"), TIME_LIMIT)
+    if not isinstance(name, str) or start is None:
+        findings.malformed += 1
+        return None
+    raw_args = element.get("args")
+    args = (
+        {key.lower(): value for key, value in raw_args.items()}
+        if isinstance(raw_args, dict)
+        else {}
+    )
+    place = (name, identifier(element.get("pid")), identifier(element.get("tid")), start)
+    if kind is Memory:
+        return Memory("i", *place, _memory_args(args))
+    duration = nanoseconds(element.get("dur"), DURATION_LIMIT)
+    if phase != "X" or duration is None:
+        findings.malformed += 1
+        return None
+    if kind is Op:
+        return Op("X", *place, duration, _op_args(args))
+    if kind is Launch or kind is DriverLaunch:
+        return kind("X", *place, duration, LaunchArgs(integer(args.get("correlation"))))
+    if kind is Kernel or kind is Memcpy or kind is Memset:
+        return kind("X", *place, duration, _device_args(args))
+    return kind("X", *place, duration)
+
+
+def nanoseconds(value: object, limit_us: int) -> int | None:
+    """Microseconds as a number or decimal text -> nanoseconds, rounded to the nearest."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value * 1000 if abs(value) <= limit_us else None
+    if not isinstance(value, str):
+        return None
+    try:
+        decimal = Decimal(value)
+    except InvalidOperation:
+        return None
+    if not decimal.is_finite() or abs(decimal) > limit_us:
+        return None
+    return round(decimal * 1000)
+
+
+def integer(value: object) -> int | None:
+    """An int64 as a number or text; None where it is neither or too large."""
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if INT64_MIN <= value <= INT64_MAX else None
+
+
+def identifier(value: object) -> int:
+    """A process or thread as a number: 7, "7", "stream 7" -> 7; another text -> its checksum < 0.
+
+    None and other things become -1.
+    """
+    number = integer(value)
+    if number is not None:
+        return number
+    if not isinstance(value, str) or not value:
+        return -1
+    last = _LAST_NUMBER.search(value)
+    number = integer(last[1]) if last else None
+    return number if number is not None else -2 - zlib.crc32(value.encode(errors="replace"))
+
+
+def _count_unread(category: object, phase: object, findings: Findings) -> None:
+    if isinstance(category, str) and category:
+        if category.lower() not in _IGNORED:
+            findings.unread_categories[category] += 1
+    elif isinstance(phase, str) and phase and phase != "X":
+        if phase not in _IGNORED_PHASES:
+            findings.unread_categories[f"phase {phase}"] += 1
+    else:
+        findings.malformed += 1
+
+
+def _op_args(args: dict[str, Any]) -> OpArgs:
+    return OpArgs(
+        integer(args.get("external id")),
+        integer(args.get("sequence number")),
+        integer(args.get("fwd thread id")),
+        _text(args.get("input dims")),
+        _text(args.get("input type", args.get("input types"))),
+        _text(args.get("input strides")),
+        _text(args.get("concrete inputs")),
+    )
+
+
+def _device_args(args: dict[str, Any]) -> DeviceArgs:
+    return DeviceArgs(
+        device=integer(args.get("device")),
+        context=integer(args.get("context")),
+        stream=integer(args.get("stream")),
+        correlation=integer(args.get("correlation")),
+        grid=_dim3(args.get("grid")),
+        block=_dim3(args.get("block")),
+        registers=integer(args.get("registers per thread")),
+        shared_memory=integer(args.get("shared memory")),
+        bytes=integer(args.get("bytes")),
+        graph_id=integer(args.get("graph id")),
+        collective=_string(args.get("collective name")),
+        elements_in=integer(args.get("in msg nelems")),
+        elements_out=integer(args.get("out msg nelems")),
+        dtype=_string(args.get("dtype")),
+        group=_string(args.get("process group name")),
+        group_size=integer(args.get("group size")),
+        sequence=integer(args.get("seq")),
+    )
+
+
+def _memory_args(args: dict[str, Any]) -> MemoryArgs:
+    return MemoryArgs(
+        integer(args.get("bytes")),
+        integer(args.get("total allocated")),
+        integer(args.get("device type")),
+        integer(args.get("device id")),
+    )
+
+
+def _dim3(value: object) -> Dim3 | None:
+    if not isinstance(value, list) or len(value) != 3:
+        return None
+    x, y, z = map(integer, value)
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _text(value: object) -> Raw:
+    return Raw(b"") if value is None else Raw(json.dumps(value).encode())

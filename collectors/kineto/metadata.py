@@ -1,0 +1,82 @@
+"""The fields of a trace beside its events: devices, rank, versions, clock base."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpuprof.collectors.kineto.lenient import integer
+from gpuprof.collectors.manifest import Device, DeviceKind, Fingerprint
+
+# Larger bases cannot be added to an event's time within int64.
+_BASE_LIMIT_NS: Final = 4_000_000_000_000_000_000
+_AMD_NAME: Final = re.compile(r"\bAMD\b|Radeon|Instinct", re.IGNORECASE)
+# Every AMD data-centre GPU runs 64 lanes a wavefront, every NVIDIA GPU 32.
+_AMD_WARP: Final = 64
+
+
+def rank(metadata: Mapping[str, Any]) -> tuple[int, int]:
+    """The process's rank and the number of ranks; (0, 1) where the trace does not say."""
+    info = metadata.get("distributedInfo")
+    if not isinstance(info, dict):
+        return 0, 1
+    number = integer(info.get("rank"))
+    size = integer(info.get("world_size"))
+    if number is None or not 0 <= number < 2**31:
+        number = 0
+    return number, size if size is not None and size > number else number + 1
+
+
+def base_ns(metadata: Mapping[str, Any]) -> int | None:
+    """What to add to every time, or None where the trace has no usable base."""
+    base = integer(metadata.get("baseTimeNanoseconds"))
+    return base if base is not None and 0 <= base <= _BASE_LIMIT_NS else None
+
+
+def fingerprint(metadata: Mapping[str, Any]) -> Fingerprint:
+    """The devices and versions that the trace names."""
+    rocm = any(key.startswith(("hip_", "roctracer", "rocprofiler")) for key in metadata)
+    devices = metadata.get("deviceProperties")
+    return Fingerprint(
+        devices=tuple(
+            _device(properties, position, rocm)
+            for position, properties in enumerate(devices if isinstance(devices, list) else ())
+            if isinstance(properties, dict)
+        ),
+        cuda=_version(metadata.get("cuda_runtime_version")),
+        hip=_text(metadata.get("hip_runtime_version")),
+    )
+
+
+def _device(properties: dict[str, Any], position: int, rocm: bool) -> Device:
+    name = properties.get("name")
+    name = name if isinstance(name, str) else ""
+    warp = integer(properties.get("warpSize"))
+    kind: DeviceKind = "hip" if rocm or warp == _AMD_WARP or _AMD_NAME.search(name) else "cuda"
+    major = integer(properties.get("computeMajor"))
+    minor = integer(properties.get("computeMinor"))
+    index = integer(properties.get("id"))
+    return Device(
+        index=position if index is None else index,
+        kind=kind,
+        name=name,
+        total_memory_bytes=integer(properties.get("totalGlobalMem")),
+        multiprocessors=integer(properties.get("numSms")),
+        # ROCm fills these with numbers that name no compute capability.
+        compute_capability=(
+            f"{major}.{minor}"
+            if kind == "cuda" and major is not None and minor is not None
+            else None
+        ),
+        warp_size=warp,
+    )
+
+
+def _version(value: object) -> str | None:
+    # CUDA packs 13.0 as 13000: major * 1000 + minor * 10.
+    number = integer(value)
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _text(value: object) -> str | None:
+    number = integer(value)
+    return None if number is None else str(number)

@@ -1,0 +1,120 @@
+"""Which operator launched each piece of device work, and in which step.
+
+A kernel's launch is the runtime call of its process with its correlation id; its operator is the
+innermost one around the start of that call on the calling thread. The kernels of one graph replay
+share a launch. A kernel belongs to the step in which it was launched, whenever it ran.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from msgspec import structs
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import ProcessInfo
+from gpuprof.collectors.nesting import NONE, Integers, innermost, thread_codes
+
+_LAUNCH_KEY: Final = ("rank", "process", "correlation")
+
+
+def attribute(capture: Capture) -> Capture:
+    """`capture` with `op_id` and `step` of its kernels filled.
+
+    A leaf operator of a CPU run keeps its own op_id; its step is where the operator started. A
+    kernel without a launch in the capture has no operator and counts to the step in which it
+    started itself; how many those are is added to the warnings. Only profiled steps count.
+
+    A rank that is attributed already stays as it is.
+    """
+    pending = [info.rank for info in capture.processes if not info.attributed]
+    if not pending:
+        return capture
+    parts = []
+    processes = []
+    for info in capture.processes:
+        kernels = capture.kernels.filter(pl.col("rank") == info.rank)
+        if not info.attributed:
+            kernels, info = _attribute_rank(capture.rank(info.rank), info)
+        parts.append(kernels)
+        processes.append(info)
+    tables = {**capture.tables(), "kernels": pl.concat(parts)}
+    return Capture(capture.manifest, tuple(processes), **tables)
+
+
+def launch_of_kernels(capture: Capture) -> pl.DataFrame:
+    """For each row of `kernels`, in order, the thread and start of its launch.
+
+    Columns process, thread, launch_ns; thread and launch_ns are null where the capture holds no
+    launch. Where two calls have one correlation id the earlier, outer one counts.
+    """
+    launches = (
+        capture.launches.filter(pl.col("correlation").is_not_null())
+        .sort("start_ns", maintain_order=True)
+        .unique(_LAUNCH_KEY, keep="first", maintain_order=True)
+        .select(*_LAUNCH_KEY, "thread", launch_ns="start_ns")
+    )
+    return capture.kernels.join(launches, on=_LAUNCH_KEY, how="left", maintain_order="left").select(
+        "process", "thread", "launch_ns"
+    )
+
+
+def steps_at(capture: Capture, times: pl.Series) -> pl.Series:
+    """The index of the profiled step of a one-rank capture around each time; null outside."""
+    steps = capture.steps.filter(pl.col("phase") == "profiled").sort("start_ns")
+    if steps.is_empty() or times.is_empty():
+        return pl.repeat(None, len(times), dtype=pl.Int32, eager=True)
+    at = times.to_numpy()
+    row = np.searchsorted(steps["start_ns"].to_numpy(), at, side="right") - 1
+    inside = (row >= 0) & (at < steps["end_ns"].to_numpy()[row])
+    return (
+        pl.select(pl.when(pl.Series(inside)).then(pl.Series(steps["index"].to_numpy()[row])))
+        .to_series()
+        .cast(pl.Int32)
+    )
+
+
+def enclosing_ops(ops: pl.DataFrame, points: pl.DataFrame, time: str) -> Integers:
+    """For each point (process, thread, `time`) the row in `ops` of the innermost op around it.
+
+    `ops` are all of one rank, sorted as the table is. -1 where none is.
+    """
+    threads, at_threads = thread_codes(ops, points)
+    parent = rows_of(ops, ops["parent_id"])
+    starts, ends = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
+    return innermost(threads, starts, ends, parent, at_threads, points[time].to_numpy())
+
+
+def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
+    """The rows in `ops`, of one rank, that hold `op_ids`; -1 for null and for unknown ids."""
+    rows = pl.DataFrame({"op_id": ops["op_id"], "row": np.arange(ops.height)})
+    found = pl.DataFrame({"op_id": op_ids}).join(
+        rows, on="op_id", how="left", maintain_order="left"
+    )
+    return found["row"].fill_null(NONE).to_numpy()
+
+
+def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, ProcessInfo]:
+    kernels, ops = capture.kernels, capture.ops
+    launch = launch_of_kernels(capture)
+    launched = launch["launch_ns"].is_not_null()
+    points = launch.filter(launched)
+    rows = np.full(kernels.height, NONE, np.int64)
+    if ops.height:
+        rows[launched.to_numpy()] = enclosing_ops(ops, points, "launch_ns")
+    known = pl.Series(rows != NONE)
+    op_ids = pl.Series(ops["op_id"].to_numpy()[rows]) if ops.height else kernels["op_id"]
+    is_leaf = kernels["kind"] == "op"
+    times = launch["launch_ns"].fill_null(kernels["start_ns"])
+    result = kernels.with_columns(
+        op_id=pl.when(known & ~is_leaf).then(op_ids).otherwise("op_id"),
+        step=steps_at(capture, times),
+    )
+    missing = int((~launched & ~is_leaf).sum())
+    warnings = info.warnings
+    if missing:
+        warnings += (
+            f"{missing} of {kernels.height} pieces of device work have no launch in the capture: "
+            "their operators are unknown.",
+        )
+    return result, structs.replace(info, attributed=True, warnings=warnings)
