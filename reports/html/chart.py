@@ -49,7 +49,9 @@ class CeilingLine(msgspec.Struct, frozen=True):
     """
 
     kind: str
-    label: str
+    # What it is and its rate, as words; the name is "" where another line already has it.
+    name: str
+    rate: str
     source: Source
     used: bool
     is_roof: bool
@@ -184,16 +186,17 @@ def _lines(
     for ceiling in memory:
         start = left
         # Up to the highest roof in use; the rest of the line belongs to the roofs that are not.
-        for rates, label in zip(heights, (_memory_label(ceiling), ""), strict=True):
+        for rates, name in zip(heights, (ceiling.level or "memory", ""), strict=True):
             end = min(max(rates) / ceiling.rate, right) if rates else right
             if end <= start:
                 continue
             lines.append(
                 CeilingLine(
                     kind="memory",
-                    label=label,
+                    name=name,
+                    rate=formatting.byte_rate(ceiling.rate),
                     source=ceiling.source,
-                    used=bool(label),
+                    used=bool(name),
                     is_roof=is_roof,
                     x0=start,
                     y0=start * ceiling.rate,
@@ -212,7 +215,8 @@ def _lines(
         lines.append(
             CeilingLine(
                 kind="compute",
-                label=f"{_group_label(group)} {formatting.flops_rate(rate)}",
+                name=_group_name(group),
+                rate=formatting.flops_rate(rate),
                 source=group[0].source,
                 used=_bounds(group[0], used),
                 is_roof=is_roof,
@@ -223,10 +227,6 @@ def _lines(
             )
         )
     return lines
-
-
-def _memory_label(ceiling: Ceiling) -> str:
-    return f"{ceiling.level} {formatting.byte_rate(ceiling.rate)}"
 
 
 def _bounds(ceiling: Ceiling, used: frozenset[tuple[str, str]]) -> bool:
@@ -256,7 +256,7 @@ def _equal_rates(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
     return groups
 
 
-def _group_label(group: Sequence[Ceiling]) -> str:
+def _group_name(group: Sequence[Ceiling]) -> str:
     """ "bf16, fp16 tensor"; units apart: "fp64 tensor, fp32 vector"."""
     units = dict.fromkeys(ceiling.unit for ceiling in group)
     return ", ".join(

@@ -106,14 +106,16 @@ def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
     """Step time, MFU, share of the roof, waiting, the profiler's stretch, coverage."""
     time, stretch = facts.step_time_fact(analysis.steps), facts.stretch_fact(analysis.steps)
     mfu = facts.utilization_facts(analysis.utilization)[0]
-    coverage = analysis.coverage
+    covered = analysis.coverage.with_flops
     return (
         Tile("Step time", time.value, time.note),
         Tile("MFU", mfu.value, mfu.note),
         _roof_tile(analysis),
         _waiting_tile(analysis),
         Tile(
-            "Modelled", formatting.percent(coverage.with_flops), "of device time has a FLOP model"
+            "Modelled",
+            formatting.percent(covered),
+            "no device work seen" if covered is None else "of device time has a FLOP model",
         ),
         Tile("Profiler stretch", stretch.value, stretch.note),
     )

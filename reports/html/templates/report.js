@@ -90,6 +90,7 @@
   };
   const narrow = matchMedia("(max-width: 1000px)");
   const print = matchMedia("print");
+  const isNarrow = () => narrow.matches || print.matches;
   let current = data.levels[0];
 
   const shownCeilings = () =>
@@ -136,14 +137,18 @@
     const font = (line) => ({ size: 12, color: colour(line.is_roof ? "ink" : "soft") });
     const lines = shownCeilings();
     return [
-      ...lines.filter((line) => line.kind === "memory" && line.label)
+      ...lines.filter((line) => line.kind === "memory" && line.name)
         .map((line) => slantedLabel(line, perDecade, ranges, font(line))),
       ...flatLabels(lines.filter((line) => line.kind === "compute"), perDecade, ranges, font),
     ];
   }
 
-  function text(line) {
-    return line.source === "measured" ? `${line.label}, measured` : line.label;
+  // Plotly reads a little HTML in labels: what comes from the data is escaped.
+  function text(line, separator) {
+    const escape = (part) =>
+      part.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+    const measured = line.source === "measured" ? ", measured" : "";
+    return `${escape(line.name)}${separator}${line.rate}${measured}`;
   }
 
   function slantedLabel(line, perDecade, ranges, font) {
@@ -155,53 +160,44 @@
     const x = start + 0.68 * (end - start);
     const side = line.source === "measured" ? -1 : 1;
     return {
-      x, y: x + offset, xref: "x", yref: "y", text: text(line), font, showarrow: false,
+      x, y: x + offset, xref: "x", yref: "y", text: text(line, " "), font, showarrow: false,
       textangle: (-angle * 180) / Math.PI,
       xshift: -side * 10 * Math.sin(angle), yshift: side * 10 * Math.cos(angle),
     };
   }
 
-  // Moves heights apart to at least `gap`, each group staying around its own centre.
+  // Moves heights apart to at least `gap`, each group around its own centre and below `limit`.
   // `heights` runs from high to low; so does the result.
-  function spread(heights, gap) {
+  function spread(heights, gap, limit) {
+    const half = ({ count }) => ((count - 1) / 2) * gap;
+    const centre = (group) => Math.min(group.sum / group.count, limit - half(group));
+    const bottom = (group) => centre(group) - half(group);
+    const top = (group) => centre(group) + half(group);
     const groups = [];
     for (const height of heights) {
       let group = { sum: height, count: 1 };
-      const middle = ({ sum, count }) => sum / count;
-      const bottom = (above) => middle(above) - ((above.count - 1) / 2) * gap;
-      const top = (below) => middle(below) + ((below.count - 1) / 2) * gap;
       while (groups.length && bottom(groups.at(-1)) - top(group) < gap) {
         const above = groups.pop();
         group = { sum: above.sum + group.sum, count: above.count + group.count };
       }
       groups.push(group);
     }
-    return groups.flatMap(({ sum, count }) =>
-      Array.from({ length: count }, (_, i) => sum / count + ((count - 1) / 2 - i) * gap));
+    return groups.flatMap((group) =>
+      Array.from({ length: group.count }, (_, index) => top(group) - index * gap));
   }
 
-  // In the right margin with a thin leader to each line's end; inside the plot where it is narrow.
+  // In the right margin, with a thin leader to each line's end.
   function flatLabels(lines, perDecade, ranges, font) {
-    const inside = narrow.matches || print.matches;
     const height = (line) => (Math.log10(line.y0) - ranges.y[0]) * perDecade.y;
-    const wanted = (line) => {
-      const side = line.source === "measured" ? -9 : 9;
-      return height(line) + (inside ? side : 0);
-    };
-    const sorted = [...lines].sort((a, b) => wanted(b) - wanted(a));
-    const heights = spread(sorted.map(wanted), 16);
-    return sorted.map((line, index) => {
-      const shift = heights[index] - height(line);
-      const label = {
-        x: 1, xref: "paper", y: Math.log10(line.y0), yref: "y", text: text(line), font: font(line),
-      };
-      return inside
-        ? { ...label, xanchor: "right", xshift: -2, yshift: shift, showarrow: false }
-        : {
-          ...label, xanchor: "left", ax: 24, ay: -shift,
-          arrowhead: 0, arrowwidth: 1, arrowcolor: font(line).color, borderpad: 2,
-        };
-    });
+    const sorted = [...lines].sort((a, b) => height(b) - height(a));
+    const top = (ranges.y[1] - ranges.y[0]) * perDecade.y;
+    const heights = spread(sorted.map(height), isNarrow() ? 31 : 16, top);
+    return sorted.map((line, index) => ({
+      x: 1, xref: "paper", xanchor: "left", y: Math.log10(line.y0), yref: "y",
+      text: text(line, isNarrow() ? "<br>" : " "), align: "left", font: font(line),
+      ax: 24, ay: height(line) - heights[index], borderpad: 2,
+      arrowhead: 0, arrowwidth: 1, arrowcolor: font(line).color,
+    }));
   }
 
   // A tick a decade; 2 and 5 too where few decades are on screen.
@@ -243,8 +239,9 @@
 
   function layout(colour) {
     const ranges = currentRanges();
+    const labelled = shownCeilings().some((line) => line.kind === "compute");
     const margin = {
-      l: 70, r: narrow.matches || print.matches ? 16 : 270, t: 38, b: 56,
+      l: 70, r: labelled ? (isNarrow() ? 185 : 270) : 16, t: 38, b: 56,
     };
     const width = print.matches ? 700 : chart.clientWidth;
     const height = chart.clientHeight;

@@ -1,0 +1,283 @@
+"""The HTML page in a real browser: headless Chromium, with no network.
+
+A copy of the page gets a probe script at its end, which leaves its answer as JSON in an attribute
+of the body; the browser prints the document and the test reads it there.
+"""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuprof.reports.html.page import render_html
+from gpuprof.roofline.analysis import Analysis, Bottleneck
+
+_CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+pytestmark = pytest.mark.skipif(_CHROMIUM is None, reason="Chromium is not installed")
+
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--window-size=1400,1000",
+    "--virtual-time-budget=10000",
+)
+
+_HELPERS = """
+const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr`)];
+const shown = (id) => rows(id).filter((row) => !row.hidden).map((row) => row.id);
+const column = (id, index) => rows(id).map((row) => row.cells[index].dataset.value);
+const texts = (selector) =>
+  [...document.querySelectorAll(selector)].map((element) => element.textContent);
+const clickHead = (id, index) =>
+  document.querySelectorAll(`#${id} thead button`)[index].click();
+const type = (id, text) => {
+  const input = document.querySelector(`input[data-table="${id}"]`);
+  input.value = text;
+  input.dispatchEvent(new Event("input"));
+};
+const press = (key) =>
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const later = () => new Promise((resolve) => setTimeout(resolve, 300));
+const hoverFirstPoint = async () => {
+  const chart = document.getElementById("chart");
+  chart.scrollIntoView();
+  await later();
+  const box = chart.querySelector(".points path").getBoundingClientRect();
+  const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, bubbles: true };
+  const area = chart.querySelector(".nsewdrag");
+  area.dispatchEvent(new MouseEvent("mousemove", at));
+  await later();
+};
+"""
+
+Probe = Callable[[Analysis, str], Any]
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    """Renders an analysis and evaluates the body of an async function in the page."""
+
+    def run(analysis: Analysis, body: str) -> Any:
+        script = (
+            f"{_HELPERS}\nconst answer = async () => {{ {body} }};\n"
+            "const leave = (value) => document.body.setAttribute('data-answer', value);\n"
+            "answer().then((value) => leave(JSON.stringify(value)), (e) => leave(`!${e}`));"
+        )
+        page = tmp_path / "page.html"
+        page.write_text(
+            render_html(analysis).replace("</body>", f"<script>{script}</script></body>"),
+            encoding="utf-8",
+        )
+        profile = tmp_path / "chromium"
+        profile.mkdir(exist_ok=True)
+        document = subprocess.run(
+            [
+                str(_CHROMIUM),
+                *_FLAGS,
+                f"--user-data-dir={profile}",
+                "--dump-dom",
+                page.as_uri(),
+            ],
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+            timeout=120,
+        ).stdout
+        found = re.search(r'<body[^>]*data-answer="([^"]*)"', document)
+        assert found, "the page's script did not get to its end"
+        text = html.unescape(found[1])
+        assert not text.startswith("!"), text
+        return json.loads(text)
+
+    return run
+
+
+def test_the_roofline_is_drawn_without_network(probe: Probe, training_analysis: Analysis) -> None:
+    answer = probe(
+        training_analysis,
+        """
+        await later();
+        return {
+          points: document.querySelectorAll("#chart .points path").length,
+          lines: document.querySelectorAll("#chart .lines path").length,
+          labels: texts("#chart .annotation-text"),
+          expected: JSON.parse(texts("#chart-data")[0]).levels[0].points.length,
+          loaded: performance.getEntriesByType("resource").map((entry) => entry.name)
+            .filter((name) => /^(https?|wss?):/.test(name)),
+        };
+        """,
+    )
+    assert answer["points"] == answer["expected"] > 10
+    assert answer["lines"] >= 6
+    assert any("bf16 tensor 989 TFLOP/s" in label for label in answer["labels"])
+    assert answer["loaded"] == []
+
+
+def test_levels_and_ceilings_can_be_switched(probe: Probe, training_analysis: Analysis) -> None:
+    answer = probe(
+        training_analysis,
+        """
+        const points = () => document.querySelectorAll("#chart .points path").length;
+        const lines = () => document.querySelectorAll("#chart .lines path").length;
+        const counts = [points()];
+        for (const level of ["range", "step"]) {
+          document.querySelector(`[data-level="${level}"]`).click();
+          await later();
+          counts.push(points());
+        }
+        const before = lines();
+        document.getElementById("all-ceilings").click();
+        await later();
+        return { counts, added: lines() - before, pressed: texts('[aria-pressed="true"]') };
+        """,
+    )
+    assert answer["counts"][1:] == [3, 1]
+    assert answer["added"] > 0
+    assert answer["pressed"] == ["Step"]
+
+
+def test_a_point_shows_all_its_figures_under_the_pointer(
+    probe: Probe, training_analysis: Analysis
+) -> None:
+    text = probe(
+        training_analysis,
+        """
+        await hoverFirstPoint();
+        const card = document.getElementById("card");
+        return card.hidden ? "" : card.textContent;
+        """,
+    )
+    for part in ("Calls", "Device time", "TFLOP bf16 matmul", "FLOP/byte", "read", "Roof", "Class"):
+        assert part in text
+
+
+def test_columns_sort_both_ways_with_unknown_last(
+    probe: Probe, training_analysis: Analysis
+) -> None:
+    answer = probe(
+        training_analysis,
+        """
+        clickHead("kernel-table", 4);
+        const down = column("kernel-table", 4);
+        clickHead("kernel-table", 4);
+        const up = column("kernel-table", 4);
+        const order = document.querySelectorAll("#kernel-table th")[4].getAttribute("aria-sort");
+        clickHead("kernel-table", 0);
+        return { down, up, order, names: texts("#kernel-table .title") };
+        """,
+    )
+    known = [float(value) for value in answer["down"] if value]
+    assert known == sorted(known, reverse=True)
+    assert answer["down"][-1] == answer["up"][-1] == ""
+    assert [float(value) for value in answer["up"] if value] == known[::-1]
+    assert answer["order"] == "ascending"
+    assert answer["names"][0].strip().startswith("at::native")
+
+
+def test_the_filter_finds_rows_by_all_words(probe: Probe, training_analysis: Analysis) -> None:
+    answer = probe(
+        training_analysis,
+        """
+        type("kernel-table", "aten::mm FORWARD");
+        const found = shown("kernel-table");
+        const said = document.querySelector("#kernels output").textContent;
+        type("kernel-table", "");
+        return { found, said, all: shown("kernel-table").length };
+        """,
+    )
+    expected = [
+        f"kernel-{index}"
+        for index, point in enumerate(training_analysis.kernels)
+        if point.op == "aten::mm" and point.phase == "forward"
+    ]
+    assert answer["found"] == expected
+    assert answer["said"].startswith(f"{len(expected)} of {len(training_analysis.kernels)} rows")
+    assert answer["all"] == len(training_analysis.kernels)
+
+
+def test_the_slash_key_goes_to_a_filter(probe: Probe, training_analysis: Analysis) -> None:
+    assert probe(
+        training_analysis,
+        """
+        scrollTo(0, 0);
+        press("/");
+        return document.activeElement.dataset.table ?? "";
+        """,
+    )
+
+
+def test_hostile_names_run_nothing_anywhere(probe: Probe, training_analysis: Analysis) -> None:
+    attack = "<script>alert(1)</script><img src=x onerror=\"document.title='owned'\">"
+    hostile = msgspec.structs.replace(
+        training_analysis.kernels[0],
+        name=attack,
+        op=attack,
+        detail=attack,
+        assumptions=(attack,),
+        bottleneck=Bottleneck("compute", attack, 5),
+    )
+    ceilings = tuple(
+        msgspec.structs.replace(c, level=attack if c.level else None, reference=attack)
+        for c in training_analysis.ceilings
+    )
+    analysis = msgspec.structs.replace(
+        training_analysis,
+        title=attack,
+        kernels=(hostile,),
+        ops=(hostile,),
+        ranges=(msgspec.structs.replace(hostile, level="range"),),
+        ceilings=ceilings,
+        warnings=(attack,),
+    )
+    answer = probe(
+        analysis,
+        """
+        await hoverFirstPoint();
+        document.getElementById("all-ceilings").click();
+        await later();
+        return {
+          title: document.title,
+          images: document.images.length,
+          scripts: document.scripts.length,
+          card: document.getElementById("card").textContent,
+          label: texts("#chart .annotation-text"),
+          range: document.getElementById("range-0").textContent,
+        };
+        """,
+    )
+    assert answer["title"].startswith("<script>alert(1)</script>")
+    assert answer["images"] == 0
+    # The data, plotly, the page's own and the probe.
+    assert answer["scripts"] == 4
+    for text in (answer["card"], answer["range"], *answer["label"][:1]):
+        assert "<script>alert(1)</script>" in text
+
+
+@pytest.mark.parametrize("fixture", ["cpu_analysis", "bare_analysis"])
+def test_pages_with_little_in_them_raise_no_error(
+    probe: Probe, fixture: str, request: pytest.FixtureRequest
+) -> None:
+    analysis = request.getfixturevalue(fixture)
+    points = probe(
+        analysis,
+        """
+        await later();
+        return document.querySelectorAll("#chart .points path").length;
+        """,
+    )
+    assert (points > 0) == bool(analysis.kernels)

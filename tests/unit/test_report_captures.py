@@ -1,0 +1,32 @@
+"""The stored analysis of a capture."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.profiler.captures import load_analysis, read_stored_analysis
+from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
+
+
+def test_the_stored_analysis_is_used(tmp_path: Path, training_analysis: Analysis) -> None:
+    (tmp_path / ANALYSIS_FILE).write_bytes(msgspec.json.encode(training_analysis))
+    assert load_analysis(tmp_path) == training_analysis
+
+
+def test_another_schema_is_not_read(tmp_path: Path) -> None:
+    newer = {"schema_version": ANALYSIS_SCHEMA_VERSION + 1, "kernels": "of another form"}
+    (tmp_path / ANALYSIS_FILE).write_bytes(msgspec.json.encode(newer))
+    assert read_stored_analysis(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema_version": 1}', b"\xff"])
+def test_a_broken_file_is_named_with_the_remedy(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ANALYSIS_FILE).write_bytes(content)
+    with pytest.raises(CaptureError, match=r"analysis\.json: .*delete it"):
+        load_analysis(tmp_path)
+
+
+def test_no_capture_at_all(tmp_path: Path) -> None:
+    assert read_stored_analysis(tmp_path / "absent") is None

@@ -1,0 +1,102 @@
+"""The roofline's geometry."""
+
+import math
+
+import msgspec
+import pytest
+
+from gpuprof.reports.html.chart import Chart, make_chart
+from gpuprof.roofline.analysis import Analysis
+
+
+def _chart(analysis: Analysis) -> Chart:
+    rows = [(f"kernel-{index}", point) for index, point in enumerate(analysis.kernels)]
+    chart = make_chart(analysis, [("kernel", "Kernels", rows)])
+    assert chart is not None
+    return chart
+
+
+def test_every_point_and_every_line_lies_in_the_ranges(training_analysis: Analysis) -> None:
+    chart = _chart(training_analysis)
+    for x, y in [
+        *((point.x, point.y) for point in chart.levels[0].points),
+        *((line.x1, line.y1) for line in chart.ceilings),
+    ]:
+        assert chart.x_range[0] <= math.log10(x) <= chart.x_range[1] + 1e-3
+        assert chart.y_range[0] <= math.log10(y) <= chart.y_range[1]
+
+
+def test_compute_roofs_begin_at_their_ridge(training_analysis: Analysis) -> None:
+    lines = [line for line in _chart(training_analysis).ceilings if line.source == "datasheet"]
+    bf16 = next(line for line in lines if line.name == "bf16 tensor")
+    assert bf16.y0 == bf16.y1 == 989.4e12
+    assert bf16.x0 == pytest.approx(989.4e12 / 3.35e12)
+
+
+def test_the_memory_roof_ends_at_the_highest_compute_roof_in_use(
+    training_analysis: Analysis,
+) -> None:
+    lines = [
+        line
+        for line in _chart(training_analysis).ceilings
+        if line.source == "datasheet" and line.kind == "memory"
+    ]
+    assert [(line.name, line.used) for line in lines] == [("DRAM", True), ("", False)]
+    assert lines[0].y1 == pytest.approx(989.4e12)
+    assert lines[1].y1 == pytest.approx(1978.9e12)
+    assert lines[0].y0 / lines[0].x0 == pytest.approx(3.35e12)
+
+
+def test_only_precisions_of_the_program_count_as_used(training_analysis: Analysis) -> None:
+    names = {
+        line.name
+        for line in _chart(training_analysis).ceilings
+        if line.used and line.kind == "compute"
+    }
+    assert names == {"bf16 tensor", "fp32 vector"}
+
+
+def test_only_the_source_of_the_percentages_is_the_roof(training_analysis: Analysis) -> None:
+    chart = _chart(training_analysis)
+    assert {line.source for line in chart.ceilings if line.is_roof} == {"datasheet"}
+    assert {line.source for line in chart.ceilings} == {"datasheet", "measured"}
+
+
+def test_equal_unused_peaks_share_a_line(training_analysis: Analysis) -> None:
+    ceilings = tuple(
+        msgspec.structs.replace(c, rate=494.7e12) if c.precision == "fp16" else c
+        for c in training_analysis.ceilings
+    )
+    analysis = msgspec.structs.replace(training_analysis, ceilings=ceilings)
+    assert "fp16, tf32 tensor" in {line.name for line in _chart(analysis).ceilings}
+
+
+def test_points_without_intensity_are_left_out_and_counted(training_analysis: Analysis) -> None:
+    level = _chart(training_analysis).levels[0]
+    absent = len(training_analysis.kernels) - len(level.points)
+    assert absent > 0
+    assert level.note.startswith(f"{absent} of {len(training_analysis.kernels)} kernels")
+    assert "do no arithmetic" in level.note
+    assert "no FLOP or byte model" in level.note
+
+
+def test_area_grows_with_device_time(training_analysis: Analysis) -> None:
+    points = _chart(training_analysis).levels[0].points
+    sizes = [point.size for point in points]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(8 <= size <= 54 for size in sizes)
+
+
+def test_without_ceilings_there_are_points_and_no_lines(cpu_analysis: Analysis) -> None:
+    chart = _chart(cpu_analysis)
+    assert chart.ceilings == ()
+    assert chart.levels[0].points
+
+
+def test_without_points_there_is_no_chart(bare_analysis: Analysis) -> None:
+    assert make_chart(bare_analysis, [("kernel", "Kernels", [])]) is None
+
+
+def test_values_that_are_not_finite_have_no_place(training_analysis: Analysis) -> None:
+    broken = msgspec.structs.replace(training_analysis.kernels[0], flops_per_s=math.inf)
+    assert make_chart(training_analysis, [("kernel", "Kernels", [("kernel-0", broken)])]) is None

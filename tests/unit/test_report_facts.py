@@ -1,0 +1,84 @@
+"""The words that all reports share."""
+
+import msgspec
+import pytest
+
+from gpuprof.reports import facts
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.cost_models.cost import Flops
+
+
+def test_the_parts_of_a_step_add_up_to_it(training_analysis: Analysis) -> None:
+    split = training_analysis.split
+    assert split is not None
+    parts = facts.split_parts(split)
+    assert sum(part.nanoseconds for part in parts) == split.step_ns
+    assert sum(part.fraction for part in parts) == pytest.approx(1)
+
+
+def test_mfu_names_its_peak_and_its_source(training_analysis: Analysis) -> None:
+    mfu, causal = facts.utilization_facts(training_analysis.utilization)
+    assert "989 TFLOP/s bf16 tensor (datasheet, dense)" in mfu.note
+    assert float(causal.value.rstrip("%")) < float(mfu.value.rstrip("%"))
+
+
+def test_mfu_without_a_peak_is_unknown_and_says_why(training_analysis: Analysis) -> None:
+    assert training_analysis.utilization is not None
+    utilization = msgspec.structs.replace(
+        training_analysis.utilization, peak=None, mfu=None, mfu_causal=None
+    )
+    (fact,) = facts.utilization_facts(utilization)
+    assert fact.value == "-"
+    assert "no bf16 peak is known" in fact.note
+
+
+def test_mfu_over_the_peak_is_flagged(training_analysis: Analysis) -> None:
+    assert training_analysis.utilization is not None
+    utilization = msgspec.structs.replace(training_analysis.utilization, mfu=1.04)
+    fact = facts.utilization_facts(utilization)[0]
+    assert fact.value == "104%"
+    assert "peak or count wrong" in fact.note
+
+
+def test_the_step_time_names_its_clock_and_range(training_analysis: Analysis) -> None:
+    fact = facts.step_time_fact(training_analysis.steps)
+    assert fact.value == "12.91 ms"
+    assert fact.note == "median of 10, 12.88 ms to 13.16 ms, quartiles 0.3% apart, CUDA events"
+
+
+def test_one_step_has_no_spread(training_analysis: Analysis) -> None:
+    steps = msgspec.structs.replace(training_analysis.steps, timed=1)
+    assert facts.step_time_fact(steps).note == "one step, CUDA events"
+
+
+def test_no_step_is_said_once_with_the_reason(bare_analysis: Analysis) -> None:
+    fact = facts.step_time_fact(bare_analysis.steps)
+    assert (fact.value, fact.note) == ("-", "no complete step was seen")
+
+
+def test_the_rounded_hundred_is_not_flagged_but_more_is() -> None:
+    assert facts.roof_percent(1.0004) == "100%"
+    assert facts.roof_percent(1.12) == "112%!"
+    assert facts.roof_percent(None) == "-"
+
+
+def test_flops_are_named_by_precision_and_unit() -> None:
+    flops = (Flops("matmul", "bf16", 137_438_953_472), Flops("vector", "fp32", 0))
+    assert facts.flops_text(flops) == "137 GFLOP bf16 matmul"
+    assert facts.flops_text(()) == "none"
+    assert facts.flops_text(None) == "-"
+
+
+def test_a_script_that_raised_is_said_to_have(bare_analysis: Analysis) -> None:
+    assert "exception (exit code 1)" in facts.ending_sentence(bare_analysis)
+    finished = msgspec.structs.replace(bare_analysis, ending="finished")
+    assert facts.ending_sentence(finished) == ""
+
+
+def test_only_recorded_facts_are_listed(
+    training_analysis: Analysis, bare_analysis: Analysis
+) -> None:
+    assert facts.environment_facts(bare_analysis) == ()
+    labels = [fact.label for fact in facts.environment_facts(training_analysis)]
+    assert "OMP_NUM_THREADS" in labels
+    assert "HIP" not in labels

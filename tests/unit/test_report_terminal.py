@@ -1,0 +1,108 @@
+"""The terminal summary."""
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from gpuprof.reports.terminal import TOP_OPS, render_summary
+from gpuprof.roofline.analysis import Analysis
+
+
+def _text(analysis: Analysis, width: int = 80, *, terminal: bool = False) -> str:
+    output = io.StringIO()
+    console = Console(file=output, width=width, force_terminal=terminal, color_system=None)
+    render_summary(analysis, console, Path("my run.gpuprof"))
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_line_is_wider_than_the_terminal(training_analysis: Analysis, width: int) -> None:
+    assert max(len(line) for line in _text(training_analysis, width).splitlines()) <= width
+
+
+def test_the_summary_says_what_matters(training_analysis: Analysis) -> None:
+    text = " ".join(_text(training_analysis).split())
+    for part in (
+        "NVIDIA H100 80GB HBM3",
+        "optimizer steps (AdamW) 3 warm-up, 10 timed, 3 profiled",
+        "12.91 ms median of 10",
+        "CUDA events",
+        "+6.1%",
+        "of 989 TFLOP/s bf16 tensor (datasheet, dense)",
+        "at the roof",
+        "waiting for the host",
+        "compute GEMMs reach 66 %",
+        "Up to 3.01 ms a step to gain.",
+        "98.3% a FLOP model",
+        "mylib::rope_backward (576 µs)",
+        "The power limit lowered the SM clock",
+    ):
+        assert part in text
+
+
+def test_the_last_line_can_be_pasted_into_a_shell(training_analysis: Analysis) -> None:
+    assert _text(training_analysis, 40).splitlines()[-1] == "gpuprof report 'my run.gpuprof'"
+
+
+def test_the_largest_operators_are_listed_with_calls_a_step(training_analysis: Analysis) -> None:
+    lines = _text(training_analysis, 200).splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("Operator"))
+    rows = [line.split() for line in lines[head + 2 : head + 2 + TOP_OPS]]
+    assert rows[0][:5] == ["aten::mm", "backward", "3", "1.74", "14.0%"]
+    assert rows[0][-1] == "compute"
+    assert len(rows) == TOP_OPS
+
+
+def test_flops_bytes_and_intensity_come_with_room(training_analysis: Analysis) -> None:
+    assert "FLOP/B" in _text(training_analysis, 100)
+    assert "FLOP/B" not in _text(training_analysis, 80)
+
+
+def test_over_the_roof_is_marked_and_explained(training_analysis: Analysis) -> None:
+    first = msgspec.structs.replace(training_analysis.ops[0], roof_fraction=1.31)
+    analysis = msgspec.structs.replace(training_analysis, ops=(first, *training_analysis.ops[1:]))
+    text = _text(analysis)
+    assert "131%!" in text
+    assert "peak or count wrong, or data in cache" in text
+    assert "peak or count wrong" not in _text(training_analysis)
+
+
+def test_without_ceilings_the_reason_is_given_once(cpu_analysis: Analysis) -> None:
+    text = " ".join(_text(cpu_analysis).split())
+    assert text.count("so there are no percentages of a roof") == 1
+
+
+def test_nothing_known_still_makes_a_summary(bare_analysis: Analysis) -> None:
+    text = _text(bare_analysis)
+    assert "no complete step was seen" in text
+    assert "ended with an exception (exit code 1)" in text
+    assert "None" not in text
+    assert "nan" not in text
+
+
+def test_names_can_neither_style_nor_move_the_terminal(training_analysis: Analysis) -> None:
+    hostile = msgspec.structs.replace(
+        training_analysis.ops[0], name="[red]mm[/red]\x1b[2J\x1b]0;title\x07"
+    )
+    analysis = msgspec.structs.replace(training_analysis, ops=(hostile,), title="\x1b[5mtitle")
+    text = _text(analysis, 120, terminal=True)
+    assert "\x1b[2J" not in text
+    assert "\x1b[5m" not in text
+    assert "\x07" not in text
+    assert r"[red]mm[/red]\x1b[2J" in text
+
+
+def test_no_color_is_honoured(training_analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    def colours() -> int:
+        output = io.StringIO()
+        console = Console(file=output, force_terminal=True, width=80, color_system="standard")
+        render_summary(training_analysis, console)
+        return output.getvalue().count("\x1b[34m")
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert colours() > 0
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert colours() == 0
