@@ -169,6 +169,8 @@ def glu_backward(call: OpCall) -> Cost | None:
     )
 
 
+# With a model in the table, for old versions whose relu has a kernel of its own.
+register_composites("aten::relu", "aten::relu_")
 register_composites(
     "aten::dropout",
     "aten::dropout_",

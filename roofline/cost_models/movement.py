@@ -23,7 +23,7 @@ def fill(call: OpCall) -> Cost | None:
     return None if target is None else copy_cost(0, target.bytes)
 
 
-@cost_model("aten::zero_", composite=True)
+@cost_model("aten::zero_")
 def zero(call: OpCall) -> Cost | None:
     """(self): a memset, or a call of fill_."""
     return fill(call)

@@ -22,7 +22,7 @@ class _Reduction:
     """`axes` is where the reduced axes stand, in overloads of at least `arguments` arguments.
 
     `results` are the dtypes written for an output element: same, summed (integers widen to int64),
-    bool, or index (int64). A dtype argument at `dtype`, counted from the end, overrides them.
+    bool, or index (int64). A dtype argument, the last of these overloads, overrides them.
     """
 
     operations: int
@@ -47,7 +47,7 @@ _REDUCTIONS = {
     "aten::all": _Reduction(1, results=("bool",)),
     "aten::count_nonzero": _Reduction(1, results=("index",)),
     "aten::norm": _Reduction(2, axes=2, arguments=4),
-    "aten::linalg_vector_norm": _Reduction(2, axes=2, arguments=3, has_dtype=True),
+    "aten::linalg_vector_norm": _Reduction(2, axes=2, arguments=5, has_dtype=True),
     "aten::var": _Reduction(4, arguments=4),
     "aten::std": _Reduction(4, arguments=4),
     "aten::var_mean": _Reduction(4, arguments=4, results=("same", "same")),
@@ -77,7 +77,9 @@ def _reduce(call: OpCall, rule: _Reduction) -> Cost | None:
         return None
     of_axes = len(call.arguments) >= rule.arguments
     outputs = reduced_elements(call, tensor.shape, rule.axes) if of_axes else 1
-    override = call.dtype(len(call.arguments) - 1) if rule.has_dtype else None
+    override = None
+    if rule.has_dtype:
+        override = call.dtype(rule.arguments - 1 if of_axes else 1)
     written = total(
         bytes_for(outputs, override or _result(kind, tensor.dtype)) for kind in rule.results
     )
