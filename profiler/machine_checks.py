@@ -1,0 +1,295 @@
+"""What this machine offers to a profiler, each missing thing with the way to get it.
+
+Every function answers with `Check`s and raises nothing: a machine where something is broken is
+the one that most needs the list.
+"""
+
+import importlib.metadata
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from glob import glob
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gpuprof.collectors.fingerprint import accelerators, cpu_device
+from gpuprof.collectors.manifest import Device
+from gpuprof.collectors.nvml import NvmlSampler, open_library, text
+from gpuprof.collectors.schema import SAMPLES
+from gpuprof.profiler.calibration_cache import load_cached
+from gpuprof.roofline.devices import find_spec
+
+State = Literal["yes", "partly", "no"]
+
+_REQUIRED_PACKAGES: Final = (
+    "jinja2",
+    "msgspec",
+    "numpy",
+    "nvidia-ml-py",
+    "nvtx",
+    "plotly",
+    "polars",
+    "rich",
+    "scipy",
+)
+# package: (what it is for, how to get it)
+_OPTIONAL_PACKAGES: Final = {
+    "triton": ("reference kernels and inductor on GPUs", "comes with a CUDA build of torch"),
+    "cuda-core": ("kernels in CUDA C++", "pip install 'gpuprof[cuda]'"),
+    "ncu-report": ("reading .ncu-rep files", "pip install 'gpuprof[ncu]'"),
+}
+# Where the tools are installed without being on PATH.
+_TOOL_PLACES: Final = {
+    "nsys": (
+        "/opt/nvidia/nsight-systems/*/bin/nsys",
+        "/usr/local/cuda*/bin/nsys",
+        "/usr/local/cuda*/nsight-systems*/bin/nsys",
+    ),
+    "ncu": (
+        "/opt/nvidia/nsight-compute/*/ncu",
+        "/usr/local/cuda*/bin/ncu",
+        "/usr/local/cuda*/nsight-compute*/ncu",
+    ),
+}
+_TOOL_NAMES: Final = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
+_CAP_SYS_ADMIN: Final = 21
+# Two samples this far apart, so that the averages of GPM have a time to cover.
+_NVML_PAUSE_S: Final = 0.15
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked for."""
+
+    group: str
+    name: str
+    state: State
+    finding: str
+    # What to do where it is missing; "" where nothing is.
+    remedy: str = ""
+
+
+def all_checks() -> list[Check]:
+    """Everything, in the order in which it is shown."""
+    torch, torch_check = import_torch()
+    devices = _devices(torch)
+    return [
+        *device_checks(devices, torch),
+        torch_check,
+        *torch_checks(torch),
+        *nvml_checks(),
+        *(tool_check(name) for name in _TOOL_PLACES),
+        counter_permission(),
+        *package_checks(),
+    ]
+
+
+def import_torch() -> tuple[Any, Check]:
+    """torch, or None where it does not import, and what was found."""
+    try:
+        import torch
+    # A half-installed torch fails with anything from OSError to a SystemError of its libraries.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return None, Check("PyTorch", "torch", "no", reason, "pip install torch (pytorch.org)")
+    return torch, Check("PyTorch", "torch", "yes", str(torch.__version__))
+
+
+def torch_checks(torch: Any) -> Iterator[Check]:
+    """What torch was built with: CUDA, kineto, and CUPTI behind it."""
+    if torch is None:
+        return
+    rocm = getattr(torch.version, "hip", None)
+    platform = (
+        f"ROCm {rocm}" if rocm else f"CUDA {torch.version.cuda}" if torch.version.cuda else ""
+    )
+    cuda_build = "install a CUDA build of torch: pytorch.org/get-started"
+    if platform:
+        yield Check("PyTorch", "GPU build", "yes", platform)
+    else:
+        yield Check("PyTorch", "GPU build", "no", "torch is built for the CPU only", cuda_build)
+    if torch.autograd.kineto_available():
+        yield Check("PyTorch", "profiler", "yes", "torch.profiler with kineto")
+    else:
+        yield Check("PyTorch", "profiler", "no", "torch is built without kineto", cuda_build)
+        return
+    if torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities():
+        yield Check("PyTorch", "GPU tracing", "yes", "roctracer" if rocm else "CUPTI")
+    else:
+        reason = "no GPU in use" if platform else "torch is built for the CPU only"
+        yield Check("PyTorch", "GPU tracing", "no", reason, "" if platform else cuda_build)
+
+
+def device_checks(devices: tuple[Device, ...], torch: Any) -> Iterator[Check]:
+    """Each GPU and the CPU, with the ceilings that are known for it."""
+    if not devices:
+        library, _ = open_library()
+        finding = "no GPU that CUDA can use"
+        remedy = "profiling on the CPU works; for a GPU see its driver's installation guide"
+        if library is not None:
+            count = library.nvmlDeviceGetCount()
+            library.nvmlShutdown()
+            finding = f"NVML sees {count} GPUs, but torch cannot use one"
+            remedy = "check CUDA_VISIBLE_DEVICES, the driver's age and the build of torch"
+        yield Check("Devices", "GPU", "no", finding, remedy)
+    for device in devices:
+        size = f"{device.name}, {device.multiprocessors} multiprocessors"
+        yield Check("Devices", f"GPU {device.index}", "yes", size)
+        lookup = find_spec(device)
+        if lookup.spec is not None:
+            yield Check("Devices", "datasheet peaks", "yes", lookup.spec.source)
+        else:
+            remedy = "gpuprof calibrate measures ceilings here"
+            yield Check("Devices", "datasheet peaks", "no", lookup.reason, remedy)
+        yield _calibration_check(device, torch)
+    cpu = cpu_device()
+    yield Check("Devices", "CPU", "yes", f"{cpu.name}, {cpu.multiprocessors} usable cores")
+    yield _calibration_check(cpu, torch)
+
+
+def nvml_checks() -> Iterator[Check]:
+    """The driver, and which readings NVML gives for each GPU."""
+    library, reason = open_library()
+    if library is None:
+        remedy = "needs an NVIDIA driver on this machine (in a container: --gpus all)"
+        yield Check("GPU state", "NVML", "no", reason, remedy)
+        return
+    driver = text(library.nvmlSystemGetDriverVersion())
+    library.nvmlShutdown()
+    yield Check("GPU state", "NVML", "yes", f"driver {driver}")
+    yield from reading_checks(NvmlSampler())
+
+
+def reading_checks(sampler: NvmlSampler) -> Iterator[Check]:
+    """Which columns of the samples a sampler fills, device by device."""
+    sampler.start()
+    time.sleep(_NVML_PAUSE_S)
+    frame = sampler.stop()
+    readings = [name for name in SAMPLES if name not in ("rank", "time_ns", "device")]
+    for device in frame["device"].unique().sort():
+        rows = frame.filter(frame["device"] == device)
+        silent = [name for name in readings if rows[name].null_count() == rows.height]
+        answered = [name for name in readings if name not in silent]
+        state: State = "partly" if silent else "yes"
+        yield Check("GPU state", f"GPU {device} readings", state, ", ".join(answered))
+        for name in silent:
+            notes = (note for note in sampler.notes if name in note)
+            remedy = next(notes, "GPM has it on Hopper and later, outside MIG")
+            yield Check("GPU state", f"GPU {device} {name}", "no", "does not answer", remedy)
+    if frame.is_empty():
+        yield Check("GPU state", "readings", "no", "; ".join(sampler.notes) or "no GPU is visible")
+
+
+def tool_check(name: str) -> Check:
+    """Whether one of NVIDIA's command-line profilers is installed, and where."""
+    path = find_tool(name, _TOOL_PLACES[name])
+    title = f"{_TOOL_NAMES[name]} ({name})"
+    if path is None:
+        remedy = f"developer.nvidia.com/nsight-{_TOOL_NAMES[name].split()[1].lower()}"
+        return Check("Tools", title, "no", "not found", f"{remedy}, or the CUDA toolkit")
+    version = _tool_version(path)
+    if shutil.which(name) is None:
+        remedy = f"add {Path(path).parent} to PATH"
+        return Check("Tools", title, "partly", f"{version}{path}, not on PATH", remedy)
+    return Check("Tools", title, "yes", f"{version}{path}")
+
+
+def find_tool(name: str, places: tuple[str, ...]) -> str | None:
+    """The path of a tool: on PATH, else the last by name of the places where it is installed."""
+    on_path = shutil.which(name)
+    if on_path is not None:
+        return on_path
+    installed = [path for place in places for path in sorted(glob(place))]
+    return installed[-1] if installed else None
+
+
+def counter_permission(
+    parameters: Path = Path("/proc/driver/nvidia/params"), status: Path = Path("/proc/self/status")
+) -> Check:
+    """Whether this process may read GPU performance counters, which Nsight Compute needs."""
+    name = "counter permission"
+    admin_only = _entry(parameters, "RmProfilingAdminOnly")
+    if admin_only is None:
+        return Check("Tools", name, "no", "no NVIDIA driver here", "")
+    if admin_only == "0":
+        return Check("Tools", name, "yes", "the driver allows every user")
+    capabilities = int(_entry(status, "CapEff") or "0", 16)
+    if capabilities >> _CAP_SYS_ADMIN & 1:
+        return Check("Tools", name, "yes", "this process is an administrator (CAP_SYS_ADMIN)")
+    return Check(
+        "Tools",
+        name,
+        "no",
+        "the driver allows administrators only (ERR_NVGPUCTRPERM)",
+        "load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run as root"
+        " (in a container: --cap-add SYS_ADMIN)",
+    )
+
+
+def package_checks() -> Iterator[Check]:
+    """Python packages: one line for the required, one for each optional one."""
+    missing = [name for name in _REQUIRED_PACKAGES if package_version(name) is None]
+    if missing:
+        remedy = "pip install " + " ".join(missing)
+        yield Check("Packages", "required", "no", f"missing: {', '.join(missing)}", remedy)
+    else:
+        found = ", ".join(f"{name} {package_version(name)}" for name in _REQUIRED_PACKAGES)
+        yield Check("Packages", "required", "yes", found)
+    for name, (purpose, remedy) in _OPTIONAL_PACKAGES.items():
+        version = package_version(name)
+        if version is None:
+            yield Check("Packages", name, "no", f"for {purpose}", remedy)
+        else:
+            yield Check("Packages", name, "yes", version)
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a package, without importing it."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _devices(torch: Any) -> tuple[Device, ...]:
+    try:
+        return accelerators(torch) if torch is not None and torch.cuda.is_available() else ()
+    # A driver too old for this torch raises RuntimeError, a broken one AssertionError or OSError.
+    except (RuntimeError, AssertionError, OSError):
+        return ()
+
+
+def _calibration_check(device: Device, torch: Any) -> Check:
+    name = "measured ceilings"
+    known = None
+    if torch is not None:
+        known = load_cached(device, str(torch.__version__), torch.get_num_threads())
+    if known is None:
+        return Check("Devices", name, "no", "not measured yet", "gpuprof calibrate")
+    day = time.strftime("%Y-%m-%d", time.gmtime(known.measured_ns // 10**9))
+    return Check("Devices", name, "yes", f"{len(known.ceilings)} ceilings, {day}")
+
+
+def _tool_version(path: str) -> str:
+    """The version a tool prints, with a separator; "" where it does not."""
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    words = done.stdout.split()
+    version = next((word for word in reversed(words) if word[:1].isdigit()), "")
+    return f"{version}, " if version else ""
+
+
+def _entry(file: Path, key: str) -> str | None:
+    """The value of a `key: value` line of a /proc file."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return None
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for name, _, value in pairs if name.strip() == key), None)

@@ -1,0 +1,131 @@
+"""One visit to a GPU: fingerprint, NVML and GPM readings, doctor, and two calibrations.
+
+    python tests/gpu/visit_calibrate.py [--output FOLDER]
+
+Prints what it found, writes calibrate.json to FOLDER (default: $OUT, else here), and exits 1
+where something did not work or a rate is below what the device must reach.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import torch
+from rich.console import Console
+
+from gpuprof.collectors.fingerprint import collect_fingerprint
+from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
+from gpuprof.collectors.nvml import NvmlSampler
+from gpuprof.profiler.commands.calibrate import ceiling_table
+from gpuprof.profiler.commands.doctor import checks_table
+from gpuprof.profiler.machine_checks import Check, all_checks
+from gpuprof.reference_kernels.calibration import calibrate
+from gpuprof.roofline.devices import find_spec
+
+# Rates that a healthy device reaches: (name of the ceiling, bytes or FLOP a second).
+_MUST_REACH = {
+    "NVIDIA H100 SXM5 80GB": (("DRAM copy", 2.9e12), ("GEMM bf16", 740e12)),
+    "NVIDIA H200 SXM": (("DRAM copy", 4.1e12), ("GEMM bf16", 740e12)),
+}
+_REPEATABLE_WITHIN = 0.02
+
+T = TypeVar("T")
+
+
+class Visit(msgspec.Struct):
+    """All that was seen, for a look at it without the GPU."""
+
+    fingerprint: Fingerprint | None = None
+    checks: list[Check] = []
+    samples: list[dict[str, float | None]] = []
+    notes: list[str] = []
+    calibrations: list[Calibration] = []
+    problems: list[str] = []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", ".")))
+    output: Path = parser.parse_args().output
+    console = Console(width=120)
+    visit = Visit()
+    started = time.perf_counter()
+
+    visit.fingerprint = _attempt(visit, "fingerprint", collect_fingerprint)
+    if visit.fingerprint is not None:
+        print(msgspec.json.format(msgspec.json.encode(visit.fingerprint)).decode())
+    visit.checks = _attempt(visit, "doctor", all_checks) or []
+    console.print(checks_table(visit.checks))
+    _attempt(visit, "NVML under load", lambda: _sample_under_load(visit, console))
+    for device in visit.fingerprint.devices[:1] if visit.fingerprint else ():
+        _attempt(visit, "calibration", lambda: _calibrate_twice(visit, device, console))  # noqa: B023
+
+    print(f"visit took {time.perf_counter() - started:.1f} s")
+    for problem in visit.problems:
+        print(f"PROBLEM {problem}")
+    (output / "calibrate.json").write_bytes(msgspec.json.encode(visit))
+    return 1 if visit.problems else 0
+
+
+def _attempt(visit: Visit, name: str, work: Callable[[], T]) -> T | None:
+    try:
+        return work()
+    # A visit is dear: the parts after a broken one still run.
+    except Exception:
+        visit.problems.append(f"{name}: {traceback.format_exc()}")
+        return None
+
+
+def _sample_under_load(visit: Visit, console: Console) -> None:
+    """Half a second of matrix products: clocks, power and tensor activity must show it."""
+    sampler = NvmlSampler([0], interval_ns=100_000_000)
+    sampler.start()
+    left = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    end = time.perf_counter() + 1.0
+    while time.perf_counter() < end:
+        left @ left
+        torch.cuda.synchronize()
+    frame = sampler.stop()
+    console.print(frame.select(c for c in frame.columns if frame[c].null_count() < frame.height))
+    visit.samples = frame.to_dicts()
+    visit.notes = sampler.notes
+    print("notes:", *sampler.notes, sep="\n  ")
+    if frame.height < 5:
+        visit.problems.append(f"only {frame.height} NVML samples in a second")
+    peak = frame["tensor_active_percent"].max()
+    if not isinstance(peak, float) or not 50 < peak <= 100:
+        visit.problems.append(f"GPM tensor activity under matrix products is {peak} %")
+
+
+def _calibrate_twice(visit: Visit, device: Device, console: Console) -> None:
+    """Both runs in full, each rate within 2 % of the other, and none above the datasheet by far."""
+    for _ in range(2):
+        started = time.perf_counter()
+        calibration = calibrate(device)
+        console.print(ceiling_table(calibration))
+        print(f"calibration took {time.perf_counter() - started:.1f} s")
+        visit.calibrations.append(calibration)
+    first, second = visit.calibrations
+    rates = {ceiling.name: ceiling.rate for ceiling in first.ceilings}
+    for ceiling in second.ceilings:
+        change = ceiling.rate / rates[ceiling.name] - 1
+        print(f"{ceiling.name:<12} second run {change:+.2%}")
+        if abs(change) > _REPEATABLE_WITHIN:
+            visit.problems.append(f"{ceiling.name} changed by {change:+.2%} between two runs")
+    spec = find_spec(device).spec
+    if spec is None:
+        visit.problems.append(f"no datasheet row: {find_spec(device).reason}")
+        return
+    for name, least in _MUST_REACH.get(spec.name, ()):
+        if rates[name] < least:
+            visit.problems.append(f"{name} reached {rates[name]:.4g}, must reach {least:.4g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
