@@ -95,6 +95,12 @@ def joined(parts: Iterable[str]) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def sentence(text: str) -> str:
+    """`text` with a capital first letter and a full stop, as it stands among other sentences."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) or not text else ".")
+
+
 def ending_sentence(analysis: Analysis) -> str:
     """How the program stopped, where that was not by finishing; else ""."""
     code = "" if analysis.exit_code is None else f" (exit code {analysis.exit_code})"

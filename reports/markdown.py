@@ -51,7 +51,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _warnings(analysis: Analysis) -> list[str]:
     texts = [text for text in (facts.ending_sentence(analysis), *analysis.warnings) if text]
-    return ["\n".join(f"> **Warning:** {escaped(text)}  " for text in texts)] if texts else []
+    return (
+        ["\n".join(f"> **Warning:** {escaped(facts.sentence(text))}  " for text in texts)]
+        if texts
+        else []
+    )
 
 
 def _facts_table(items: Iterable[facts.Fact]) -> str:
@@ -62,7 +66,8 @@ def _facts_table(items: Iterable[facts.Fact]) -> str:
 def _verdict(analysis: Analysis) -> str:
     verdict = analysis.bottleneck
     gain = f" {facts.gain_sentence(verdict.gain_ns)}" if verdict.gain_ns else ""
-    return f"**Bottleneck: {verdict.kind}.** {escaped(verdict.evidence)}{escaped(gain)}"
+    evidence = facts.sentence(verdict.evidence)
+    return f"**Bottleneck: {verdict.kind}.** {escaped(evidence + gain)}"
 
 
 def _split(analysis: Analysis) -> list[str]:
@@ -152,7 +157,7 @@ def _coverage(analysis: Analysis) -> list[str]:
             (escaped(op.name), formatting.count(op.calls), formatting.duration(op.device_ns))
             for op in analysis.coverage.unmodelled
         ]
-        parts.append(table(("Operator without a model", ">Calls", ">Device time"), rows))
+        parts.append(table(("Operator without a full model", ">Calls", ">Device time"), rows))
     return parts
 
 

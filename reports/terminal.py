@@ -71,12 +71,14 @@ def _print_step(analysis: Analysis, console: Console) -> None:
             value.append_text(_text(f"  {fact.note}", "not bold dim"))
         table.add_row(_text(fact.label), value)
     verdict = analysis.bottleneck
-    sentence = f"  {verdict.evidence}"
+    evidence = facts.sentence(verdict.evidence)
     if verdict.gain_ns:
-        sentence = f"{sentence} {facts.gain_sentence(verdict.gain_ns)}"
+        evidence = f"{evidence} {facts.gain_sentence(verdict.gain_ns)}"
     table.add_row(
         _text("Bottleneck"),
-        _text(verdict.kind, f"bold {_STYLES[verdict.kind]}").append_text(_text(sentence, "none")),
+        _text(verdict.kind, f"bold {_STYLES[verdict.kind]}").append_text(
+            _text(f"  {evidence}", "none")
+        ),
     )
     console.print(table)
 
@@ -189,7 +191,7 @@ def _print_warnings(analysis: Analysis, console: Console) -> None:
         return
     table = _grid()
     for index, warning in enumerate(analysis.warnings):
-        table.add_row(Text("" if index else "Warnings", "yellow"), _text(warning))
+        table.add_row(Text("" if index else "Warnings", "yellow"), _text(facts.sentence(warning)))
     console.print(table)
 
 

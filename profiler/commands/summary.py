@@ -1,6 +1,7 @@
 """`gpuprof summary`."""
 
 import argparse
+import io
 import sys
 from pathlib import Path
 
@@ -26,6 +27,8 @@ class SummaryCommand:
         from gpuprof.reports.terminal import render_summary
 
         analysis = load_analysis(arguments.capture)
-        console = Console(file=sys.stdout, soft_wrap=False)
-        render_summary(analysis, console, arguments.capture)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # An ASCII-only stdout gets a question mark for "µ", not a traceback.
+            sys.stdout.reconfigure(errors="replace")
+        render_summary(analysis, Console(), arguments.capture)
         return 0

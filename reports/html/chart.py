@@ -14,7 +14,7 @@ from gpuprof.reports.facts import CLASS_MEANINGS
 from gpuprof.roofline.analysis import Analysis, BottleneckKind, RooflinePoint
 from gpuprof.roofline.ceilings import Ceiling, Source
 
-_SMALLEST_DIAMETER = 8.0
+_SMALLEST_DIAMETER = 9.0
 _LARGEST_DIAMETER = 54.0
 # Room around what is drawn, in decades.
 _MARGIN = 0.35

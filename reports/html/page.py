@@ -51,7 +51,7 @@ def render_html(analysis: Analysis) -> str:
         split=facts.split_parts(analysis.split) if analysis.split else (),
         over_peak=facts.any_over_peak((*analysis.kernels, *analysis.ops)),
         warnings=[
-            formatting.printable(text)
+            formatting.printable(facts.sentence(text))
             for text in (facts.ending_sentence(analysis), *analysis.warnings)
             if text
         ],
@@ -77,12 +77,8 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.globals.update(facts=facts, formatting=formatting)
-    environment.filters.update(printable=formatting.printable, sentence=_sentence)
+    environment.filters["printable"] = formatting.printable
     return environment
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _source(environment: jinja2.Environment, name: str) -> Markup:
@@ -137,4 +133,6 @@ def _waiting_tile(analysis: Analysis) -> Tile:
         return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
     waiting = facts.split_parts(split)[-1]
     time, step = formatting.duration(waiting.nanoseconds), facts.step_duration(split.step_ns)
-    return Tile("Waiting for the host", formatting.percent(waiting.fraction), f"{time} of {step}")
+    kind = "a step" if split.basis == "timed" else "a profiled step"
+    note = f"{time} of {kind} of {step}"
+    return Tile("Waiting for the host", formatting.percent(waiting.fraction), note)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import OVER_PEAK, Fact, flops_text, gain_sentence, is_over_peak
+from gpuprof.reports.facts import OVER_PEAK, Fact, flops_text, gain_sentence, is_over_peak, sentence
 from gpuprof.roofline.analysis import RooflinePoint
 
 MOST_ROWS = 500
@@ -145,7 +145,7 @@ def _roof(point: RooflinePoint) -> list[Fact]:
         note = ", ".join(part for part in (roof, least, warning) if part)
         facts.append(Fact("Roof", formatting.percent(point.roof_fraction), note))
     verdict = point.bottleneck
-    facts.append(Fact("Class", verdict.kind, formatting.printable(verdict.evidence)))
+    facts.append(Fact("Class", verdict.kind, formatting.printable(sentence(verdict.evidence))))
     if verdict.gain_ns:
         facts.append(Fact("Gain", gain_sentence(verdict.gain_ns)))
     return facts

@@ -84,7 +84,7 @@ def test_area_grows_with_device_time(training_analysis: Analysis) -> None:
     points = _chart(training_analysis).levels[0].points
     sizes = [point.size for point in points]
     assert sizes == sorted(sizes, reverse=True)
-    assert all(8 <= size <= 54 for size in sizes)
+    assert all(9 <= size <= 54 for size in sizes)
 
 
 def test_without_ceilings_there_are_points_and_no_lines(cpu_analysis: Analysis) -> None:

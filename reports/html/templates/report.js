@@ -158,7 +158,7 @@
     const start = Math.max(ranges.x[0], ranges.y[0] - offset);
     const end = Math.min(ranges.x[1], ranges.y[1] - offset, Math.log10(line.x1));
     const x = start + 0.68 * (end - start);
-    const side = line.source === "measured" ? -1 : 1;
+    const side = line.is_roof ? 1 : -1;
     return {
       x, y: x + offset, xref: "x", yref: "y", text: text(line, " "), font, showarrow: false,
       textangle: (-angle * 180) / Math.PI,
