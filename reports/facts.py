@@ -15,7 +15,6 @@ from gpuprof.roofline.analysis import (
     RooflinePoint,
     StepSplit,
     StepTimes,
-    Utilization,
 )
 from gpuprof.roofline.cost_models.cost import Flops
 
@@ -164,10 +163,13 @@ def stretch_fact(steps: StepTimes) -> Fact:
     return Fact("Profiler", f"+{formatting.percent(stretch)}", f"a profiled step takes {profiled}")
 
 
-def utilization_facts(utilization: Utilization | None) -> tuple[Fact, ...]:
+def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     """MFU against its named peak, under both conventions for causal attention."""
+    utilization = analysis.utilization
     if utilization is None:
-        return (Fact("MFU", formatting.UNKNOWN, "no step with counted matmul FLOPs"),)
+        timed = analysis.steps.timed
+        why = "no matmul was counted" if timed else "no step was timed without the profiler"
+        return (Fact("MFU", formatting.UNKNOWN, why),)
     reached = formatting.flops_rate(utilization.flops_per_s)
     if utilization.peak is None or utilization.mfu is None:
         why = f"{reached}; no {utilization.precision} peak is known for this device"

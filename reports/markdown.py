@@ -21,7 +21,7 @@ def render_markdown(analysis: Analysis) -> str:
         _facts_table(
             (
                 *facts.step_facts(analysis.steps),
-                *facts.utilization_facts(analysis.utilization),
+                *facts.utilization_facts(analysis),
             )
         ),
         _verdict(analysis),

@@ -64,7 +64,7 @@ def _print_step(analysis: Analysis, console: Console) -> None:
     table = _grid()
     for fact in (
         *facts.step_facts(analysis.steps),
-        *facts.utilization_facts(analysis.utilization),
+        *facts.utilization_facts(analysis),
     ):
         value = _text(fact.value, "bold")
         if fact.note:

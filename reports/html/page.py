@@ -101,7 +101,7 @@ def _tables(analysis: Analysis) -> tuple[Table, ...]:
 def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
     """Step time, MFU, share of the roof, waiting, the profiler's stretch, coverage."""
     time, stretch = facts.step_time_fact(analysis.steps), facts.stretch_fact(analysis.steps)
-    mfu = facts.utilization_facts(analysis.utilization)[0]
+    mfu = facts.utilization_facts(analysis)[0]
     covered = analysis.coverage.with_flops
     return (
         Tile("Step time", time.value, time.note),

@@ -17,7 +17,7 @@ def test_the_parts_of_a_step_add_up_to_it(training_analysis: Analysis) -> None:
 
 
 def test_mfu_names_its_peak_and_its_source(training_analysis: Analysis) -> None:
-    mfu, causal = facts.utilization_facts(training_analysis.utilization)
+    mfu, causal = facts.utilization_facts(training_analysis)
     assert "989 TFLOP/s bf16 tensor (datasheet, dense)" in mfu.note
     assert float(causal.value.rstrip("%")) < float(mfu.value.rstrip("%"))
 
@@ -27,7 +27,8 @@ def test_mfu_without_a_peak_is_unknown_and_says_why(training_analysis: Analysis)
     utilization = msgspec.structs.replace(
         training_analysis.utilization, peak=None, mfu=None, mfu_causal=None
     )
-    (fact,) = facts.utilization_facts(utilization)
+    analysis = msgspec.structs.replace(training_analysis, utilization=utilization)
+    (fact,) = facts.utilization_facts(analysis)
     assert fact.value == "-"
     assert "no bf16 peak is known" in fact.note
 
@@ -35,9 +36,15 @@ def test_mfu_without_a_peak_is_unknown_and_says_why(training_analysis: Analysis)
 def test_mfu_over_the_peak_is_flagged(training_analysis: Analysis) -> None:
     assert training_analysis.utilization is not None
     utilization = msgspec.structs.replace(training_analysis.utilization, mfu=1.04)
-    fact = facts.utilization_facts(utilization)[0]
+    analysis = msgspec.structs.replace(training_analysis, utilization=utilization)
+    fact = facts.utilization_facts(analysis)[0]
     assert fact.value == "104%"
     assert "peak or count wrong" in fact.note
+
+
+def test_mfu_is_not_taken_from_profiled_steps_and_says_so(bare_analysis: Analysis) -> None:
+    (fact,) = facts.utilization_facts(bare_analysis)
+    assert (fact.value, fact.note) == ("-", "no step was timed without the profiler")
 
 
 def test_the_step_time_names_its_clock_and_range(training_analysis: Analysis) -> None:
@@ -60,6 +67,12 @@ def test_the_rounded_hundred_is_not_flagged_but_more_is() -> None:
     assert facts.roof_percent(1.0004) == "100%"
     assert facts.roof_percent(1.12) == "112%!"
     assert facts.roof_percent(None) == "-"
+
+
+def test_a_sentence_gets_a_capital_and_one_full_stop() -> None:
+    assert facts.sentence("18% of the step: the host") == "18% of the step: the host."
+    assert facts.sentence("no GPU. ") == "No GPU."
+    assert facts.sentence("") == ""
 
 
 def test_flops_are_named_by_precision_and_unit() -> None:
