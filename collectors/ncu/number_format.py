@@ -14,7 +14,7 @@ from gpuprof.collectors.errors import CaptureError
 
 Separator = Literal[".", ","]
 
-_NUMBER: Final = re.compile(r"([+-]?)(\d[\d.,' \u2019\u00a0\u202f]*)((?:[eE][+-]?\d{1,3})?)")
+_NUMBER: Final = re.compile(r"([+-]?)([0-9][0-9.,' \u2019\u00a0\u202f]*)((?:[eE][+-]?[0-9]{1,3})?)")
 # These only ever group digits.
 _PURE_GROUPING: Final = re.compile(r"[' \u2019\u00a0\u202f]")
 # `ncu --print-metric-instances values` appends the instances: "12 (3; 4; 5)".
@@ -38,7 +38,7 @@ class NumberFormat:
         groups = whole.split(_other(self.decimal))
         if len(groups) > 1 and not _well_grouped(groups):
             return None
-        if not re.fullmatch(r"\d*", fraction):
+        if not re.fullmatch(r"[0-9]*", fraction):
             return None
         return Decimal(f"{sign}{''.join(groups)}.{fraction or 0}{exponent}")
 
