@@ -8,6 +8,7 @@ import polars as pl
 
 Integers = npt.NDArray[np.int64]
 NONE: Final = -1
+_NEVER: Final = 2**63
 
 
 def parents(threads: Integers, starts: Integers, ends: Integers) -> Integers:
@@ -17,27 +18,24 @@ def parents(threads: Integers, starts: Integers, ends: Integers) -> Integers:
     first. An interval belongs to those that contain its start: a child may seem to end after its
     parent where a clock was rounded, and is cut there for what follows.
     """
-    result = np.full(len(starts), NONE, np.int64)
     # One pass with a stack a thread. A loop over lists: faster than a vector pass per depth.
+    # Each stack stands on an interval without end, which stands for "none".
     stacks: dict[int, list[tuple[int, int]]] = {}
     found: list[int] = []
-    position = 0
-    for thread, start, end in zip(threads.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        stack = stacks.get(thread)
-        if stack is None:
-            stack = stacks[thread] = []
-        while stack and stack[-1][0] <= start:
+    stack: list[tuple[int, int]] = []
+    current = None
+    rows = zip(threads.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    for position, (thread, start, end) in enumerate(rows):
+        if thread != current:
+            stack = stacks.setdefault(thread, [(_NEVER, NONE)])
+            current = thread
+        outer_end, outer = stack[-1]
+        while outer_end <= start:
             stack.pop()
-        if stack:
             outer_end, outer = stack[-1]
-            found.append(outer)
-            stack.append((min(end, outer_end), position))
-        else:
-            found.append(NONE)
-            stack.append((end, position))
-        position += 1
-    result[:] = found
-    return result
+        found.append(outer)
+        stack.append((end if end < outer_end else outer_end, position))
+    return np.array(found, np.int64)
 
 
 def innermost(

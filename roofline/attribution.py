@@ -67,11 +67,12 @@ def steps_at(capture: Capture, times: pl.Series) -> pl.Series:
     at = times.to_numpy()
     row = np.searchsorted(steps["start_ns"].to_numpy(), at, side="right") - 1
     inside = (row >= 0) & (at < steps["end_ns"].to_numpy()[row])
-    return (
+    index: pl.Series = (
         pl.select(pl.when(pl.Series(inside)).then(pl.Series(steps["index"].to_numpy()[row])))
         .to_series()
         .cast(pl.Int32)
     )
+    return index
 
 
 def enclosing_ops(ops: pl.DataFrame, points: pl.DataFrame, time: str) -> Integers:

@@ -64,7 +64,9 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
 def _named(names: pl.Series, pattern: str) -> Booleans:
     """Which rows have a name that matches; each distinct name is looked at once."""
     distinct = names.unique()
-    return names.is_in(distinct.filter(distinct.str.contains(pattern)).implode()).to_numpy()
+    matching = distinct.filter(distinct.str.contains(pattern))
+    result: Booleans = names.is_in(matching.implode()).to_numpy()
+    return result
 
 
 def _in_optimizer_range(capture: Capture) -> Booleans:
@@ -74,7 +76,8 @@ def _in_optimizer_range(capture: Capture) -> Booleans:
     starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
     parent = parents(threads, starts, ends)
     times = capture.ops["start_ns"].to_numpy()
-    return innermost(threads, starts, ends, parent, op_threads, times) != NONE
+    inside: Booleans = innermost(threads, starts, ends, parent, op_threads, times) != NONE
+    return inside
 
 
 def _inherit(codes: npt.NDArray[np.int8], parent: Integers) -> npt.NDArray[np.int8]:

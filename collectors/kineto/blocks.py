@@ -1,6 +1,6 @@
 """Cuts the text of a trace into blocks of whole events and decodes them.
 
-The array `traceEvents` is never parsed as a whole: blocks of about 1 MB end where an event starts
+The array `traceEvents` is never parsed as a whole: blocks of about 2 MB end where an event starts
 (found by the layout of the first event), so memory stays flat and a damaged event costs only
 itself. A cut in the wrong place leaves an unclosed object, which does not decode; the block is
 then scanned element by element.
@@ -17,7 +17,7 @@ from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.source import Source
 
-BLOCK_BYTES: Final = 1 << 20
+BLOCK_BYTES: Final = 2 << 20
 # One event, the text before traceEvents and the text behind it are each held in memory whole.
 _LONGEST: Final = 64 << 20
 # An event that has not ended by here is damaged, if another seems to start behind it.
@@ -31,6 +31,7 @@ _TAR_MAGIC: Final = b"ustar"
 _TAR_MAGIC_AT: Final = 257
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_SEPARATORS: Final = b", \t\r\n"
 _BETWEEN: Final = re.compile(rb"[\s,]*")
 _INDENT: Final = re.compile(rb"\s*(\n[ \t]*)\{")
 _END: Final = re.compile(rb"\}\s*\]")
@@ -146,7 +147,7 @@ class Blocks:
         """The next block; None where more of the file is needed."""
         cut = self._last_start()
         if cut:
-            text = _array(self._buffer[:cut])
+            text = _array(self._buffer, cut)
             batch = decode.valid(text, self._findings) or decode.repaired(text, self._findings)
             if batch is not None:
                 self._buffer = self._buffer[cut:]
@@ -160,7 +161,7 @@ class Blocks:
     def _last(self) -> Batch | None:
         """The events up to the end of the array, or of a file that was cut off."""
         for match in islice(_END.finditer(self._buffer, self._last_start()), _CANDIDATES):
-            text = _array(self._buffer[: match.start() + 1])
+            text = _array(self._buffer, match.start() + 1)
             batch = decode.valid(text, self._findings)
             if batch is not None:
                 self._buffer = self._buffer[match.end() :]
@@ -231,7 +232,7 @@ class Blocks:
         """Where the element at `start` may end: before the next event, or where it closes."""
         buffer = self._buffer
         if following is not None:
-            yield start + len(buffer[start:following].rstrip(b", \t\r\n"))
+            yield start + len(buffer[start:following].rstrip(_SEPARATORS))
         if self._findings.unreadable >= _DISTRUST:
             return
         if buffer[start : start + 1] not in b"{[":
@@ -282,5 +283,8 @@ class Blocks:
         self.metadata = metadata or {}
 
 
-def _array(events: bytes) -> bytes:
-    return b"[" + events.rstrip(b", \t\r\n") + b"]"
+def _array(text: bytes, end: int) -> bytes:
+    """The events in text[:end] as a JSON array, with one copy."""
+    while end and text[end - 1] in _SEPARATORS:
+        end -= 1
+    return b"".join((b"[", memoryview(text)[:end], b"]"))

@@ -4,6 +4,7 @@ In order: the typed decoder; untyped JSON read leniently; the same two after rep
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +29,7 @@ class Batch:
     """
 
     text: bytes
-    events: list[Struct]
+    events: Sequence[Struct]
     exact: bool
 
 

@@ -182,7 +182,7 @@ def _decoder(types: tuple[type[Struct], ...]) -> "msgspec.json.Decoder[list[Stru
     # A union of types made at run time has no static type.
     union: object = types[0]
     for kind in types[1:]:
-        union = union | kind  # type: ignore[operator]
+        union = union | kind
     return msgspec.json.Decoder(list[union])  # type: ignore[valid-type]
 
 

@@ -32,9 +32,14 @@ def classify(kernels: pl.DataFrame, findings: Findings) -> pl.DataFrame:
     an element (nccl-tests, doc/PERFORMANCE.md). Null where the trace does not say.
     """
     table = _table()
-    kind = pl.when(pl.col("collective").is_not_null()).then(pl.lit("collective"))
-    for row in table.kinds:
-        kind = kind.when(pl.col("name").str.contains(row.pattern)).then(pl.lit(row.kind))
+    by_name = pl.coalesce(
+        pl.when(pl.col("collective").is_not_null()).then(pl.lit("collective")),
+        *(
+            pl.when(pl.col("name").str.contains(row.pattern)).then(pl.lit(row.kind))
+            for row in table.kinds
+        ),
+        "kind",
+    )
     sizes = {name: size for group in table.dtypes for name, size in group.bytes.items()}
     size = pl.col("dtype").replace_strict(sizes, default=None, return_dtype=pl.Int64)
     # Only a count that times an element's size still fits is a count of elements.
@@ -44,7 +49,7 @@ def classify(kernels: pl.DataFrame, findings: Findings) -> pl.DataFrame:
     unknown = kernels.filter(pl.col("dtype").is_not_null() & size.is_null())["dtype"]
     findings.unknown_dtypes.update(unknown.to_list())
     return kernels.with_columns(
-        kind=pl.when(pl.col("kind") == "kernel").then(kind.otherwise("kind")).otherwise("kind"),
+        kind=pl.when(pl.col("kind") == "kernel").then(by_name).otherwise("kind"),
         message_bytes=elements * size,
     )
 

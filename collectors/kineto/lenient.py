@@ -87,20 +87,21 @@ def event(element: object, findings: Findings) -> Event | None:
         if isinstance(raw_args, dict)
         else {}
     )
-    place = (name, identifier(element.get("pid")), identifier(element.get("tid")), start)
-    if kind is Memory:
-        return Memory("i", *place, _memory_args(args))
+    process, thread = identifier(element.get("pid")), identifier(element.get("tid"))
+    if issubclass(kind, Memory):
+        return kind("i", name, process, thread, start, _memory_args(args))
     duration = nanoseconds(element.get("dur"), DURATION_LIMIT)
     if phase != "X" or duration is None:
         findings.malformed += 1
         return None
-    if kind is Op:
-        return Op("X", *place, duration, _op_args(args))
-    if kind is Launch or kind is DriverLaunch:
-        return kind("X", *place, duration, LaunchArgs(integer(args.get("correlation"))))
-    if kind is Kernel or kind is Memcpy or kind is Memset:
-        return kind("X", *place, duration, _device_args(args))
-    return kind("X", *place, duration)
+    if issubclass(kind, Op):
+        return kind("X", name, process, thread, start, duration, _op_args(args))
+    if issubclass(kind, Launch):
+        launch_args = LaunchArgs(integer(args.get("correlation")))
+        return kind("X", name, process, thread, start, duration, launch_args)
+    if issubclass(kind, Kernel):
+        return kind("X", name, process, thread, start, duration, _device_args(args))
+    return kind("X", name, process, thread, start, duration)
 
 
 def nanoseconds(value: object, limit_us: int) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from isal import isal_zlib
+from isal.isal_zlib import IsalError
 
 from gpuprof.collectors.errors import CaptureError
 
@@ -55,7 +56,7 @@ class Source:
                     member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
                 try:
                     output = member.decompress(rest, PIECE_BYTES)
-                except isal_zlib.error as error:
+                except IsalError as error:  # type: ignore[misc]  # isal's stubs declare an instance
                     self.problem = f"its gzip stream is damaged ({error})"
                     return
                 rest = member.unused_data if member.eof else member.unconsumed_tail
@@ -66,7 +67,7 @@ class Source:
         while not member.eof:
             try:
                 output = member.decompress(b"", PIECE_BYTES)
-            except isal_zlib.error as error:
+            except IsalError as error:  # type: ignore[misc]  # isal's stubs declare an instance
                 self.problem = f"its gzip stream is damaged ({error})"
                 return
             if not output:

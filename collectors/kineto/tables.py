@@ -1,12 +1,12 @@
 """Batches of events -> the columns of a capture, one frame a batch, joined at the end."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import astuple
 
 from gpuprof.collectors.kineto.decode import Batch
@@ -16,7 +16,6 @@ from gpuprof.collectors.kineto.events import (
     DriverLaunch,
     Kernel,
     Launch,
-    LaunchArgs,
     Memcpy,
     Memory,
     MemoryArgs,
@@ -35,10 +34,21 @@ Integers = npt.NDArray[np.int64]
 _EXACT_BELOW_US: Final = float(2**43)
 _DIMENSIONS: Final = ("x", "y", "z")
 _NO_OP: Final = OpArgs()
-_NO_LAUNCH: Final = LaunchArgs()
 _NO_DEVICE: Final = DeviceArgs()
 _NO_MEMORY: Final = MemoryArgs()
-_KINDS: Final[dict[type[Kernel], str]] = {Kernel: "kernel", Memcpy: "memcpy", Memset: "memset"}
+_NO_SIZE: Final = (None, None, None)
+# The name of allocator events among the instants of their category.
+_MEMORY: Final = "[memory]"
+_KINDS: Final[dict[type[Struct], str]] = {Kernel: "kernel", Memcpy: "memcpy", Memset: "memset"}
+_TABLE_OF: Final[dict[type[Struct], str]] = {
+    Op: "ops",
+    Launch: "launches",
+    DriverLaunch: "launches",
+    **dict.fromkeys(_KINDS, "kernels"),
+    Annotation: "ranges",
+    PythonFunction: "frames",
+    Memory: "allocations",
+}
 
 # The columns of each table before rank, kinds and links are known. `order` breaks ties of start.
 _SHARED: Final = {
@@ -55,17 +65,17 @@ OPS: Final = pl.Schema(
         "order": pl.Int64,
         "sequence": pl.Int64,
         "forward_thread": pl.Int64,
-        **dict.fromkeys(_TEXTS, pl.String),
+        # JSON text, still bytes.
+        **dict.fromkeys(_TEXTS, pl.Binary),
     }
 )
 LAUNCHES: Final = pl.Schema({**_SHARED, "correlation": pl.Int64})
 RANGES: Final = pl.Schema(_SHARED)
 ALLOCATIONS: Final = pl.Schema(
     {
-        "process": pl.Int64,
-        "thread": pl.Int64,
-        "time_ns": pl.Int64,
-        **dict.fromkeys(("bytes", "total", "device_type", "device"), pl.Int64),
+        "name": pl.String,
+        **dict.fromkeys(("process", "thread", "start_ns"), pl.Int64),
+        **dict.fromkeys(MemoryArgs.__struct_fields__, pl.Int64),
     }
 )
 _DEVICE_COLUMNS: Final[tuple[str, ...]] = tuple(
@@ -117,64 +127,66 @@ class Tables:
 
     def table(self, name: str) -> pl.DataFrame:
         """All rows of one table, in the order of the file. The rows are given up."""
-        frames = self._frames.pop(name)
-        return pl.concat([pl.DataFrame(schema=_SCHEMAS[name]), *frames])
+        frame = pl.concat([pl.DataFrame(schema=_SCHEMAS[name]), *self._frames.pop(name)])
+        if name == "allocations":
+            return frame.filter(pl.col("name") == _MEMORY).rename({"start_ns": "time_ns"})
+        negative = frame["end_ns"] < frame["start_ns"]
+        if negative.any():
+            self._findings.negative_durations += int(negative.sum())
+            frame = frame.filter(~negative)
+        if name == "ops":
+            return frame.with_columns(_one_line(frame[text]) for text in _TEXTS)
+        if "correlation" in frame.columns:
+            # Kineto writes 0 where an activity had no correlation.
+            frame = frame.with_columns(pl.col("correlation").replace(0, None))
+        if name == "kernels":
+            # The rows of device events are a process per device and a thread per stream.
+            return frame.with_columns(
+                device=pl.coalesce("device", "process"), stream=pl.coalesce("stream", "thread")
+            )
+        return frame
 
     def _frame(
         self, kind: type[Struct], events: list[Struct], exact: bool
     ) -> tuple[str, pl.DataFrame] | None:
-        """The table and rows of events of one kind, or None for a kind that is not read."""
-        columns = list(zip(*map(astuple, events), strict=True))
-        if kind is Memory:
-            return "allocations", _allocations(columns, exact)
-        if kind is Op:
-            name, extra = "ops", _op_columns(columns.pop())
-        elif kind is Launch or kind is DriverLaunch:
-            name, extra = "launches", _launch_columns(columns.pop())
-        elif kind in _KINDS:
-            name, extra = "kernels", _device_columns(columns.pop())
-            extra["kind"] = pl.repeat(_KINDS[kind], len(events), eager=True)
-        elif kind is Annotation:
-            name, extra = "ranges", {}
-        elif kind is PythonFunction:
-            name, extra = "frames", {}
-        else:
+        """The table and rows of events of one kind, or None for a kind that is not read.
+
+        Only conversions here: anything that polars computes is cheaper once on the whole table.
+        """
+        if kind not in _TABLE_OF:
             return None
-        _, names, processes, threads, starts, durations = columns
-        start_ns, duration_ns = _nanoseconds(starts, exact), _nanoseconds(durations, exact)
-        frame = pl.DataFrame(
-            {
-                "name": pl.Series(names, dtype=pl.String),
-                "process": _identifiers(processes),
-                "thread": _identifiers(threads),
-                "start_ns": start_ns,
-                "end_ns": start_ns + duration_ns,
-                **extra,
-            }
-        ).select(_SCHEMAS[name].names())
-        negative = duration_ns < 0
-        if negative.any():
-            self._findings.negative_durations += int(negative.sum())
-            frame = frame.filter(~negative)
-        return name, frame
-
-
-def _allocations(columns: Sequence[Sequence[Any]], exact: bool) -> pl.DataFrame:
-    _, names, processes, threads, times, args = columns
-    values = zip(*(astuple(each or _NO_MEMORY) for each in args), strict=True)
-    fields = zip(MemoryArgs.__struct_fields__, values, strict=True)
-    frame = pl.DataFrame(
-        {
+        columns = list(zip(*map(astuple, events), strict=True))
+        _, names, processes, threads, starts, *rest = columns
+        start_ns = _nanoseconds(starts, exact)
+        shared = {
+            "name": pl.Series(names, dtype=pl.String),
             "process": _identifiers(processes),
             "thread": _identifiers(threads),
-            "time_ns": _nanoseconds(times, exact),
-            **{name: pl.Series(column, dtype=pl.Int64) for name, column in fields},
+            "start_ns": start_ns,
         }
-    ).select(ALLOCATIONS.names())
-    return frame.filter(np.array([name == "[memory]" for name in names]))
+        if kind is Memory:
+            return "allocations", pl.DataFrame({**shared, **_memory_columns(rest[0])})
+        shared["end_ns"] = start_ns + _nanoseconds(rest[0], exact)
+        if kind is Op:
+            shared.update(_op_columns(rest[1]))
+        elif issubclass(kind, Launch):
+            values = [each.correlation if each else None for each in rest[1]]
+            shared["correlation"] = pl.Series(values, dtype=pl.Int64)
+        elif issubclass(kind, Kernel):
+            shared["kind"] = pl.Series([_KINDS[kind]] * len(events))
+            shared.update(_device_columns(rest[1]))
+        return _TABLE_OF[kind], pl.DataFrame(shared)
 
 
-def _op_columns(args: Iterable[OpArgs | None]) -> dict[str, pl.Series]:
+def _memory_columns(args: Sequence[MemoryArgs | None]) -> dict[str, pl.Series]:
+    values = zip(*(astuple(each or _NO_MEMORY) for each in args), strict=True)
+    return {
+        name: pl.Series(column, dtype=pl.Int64)
+        for name, column in zip(MemoryArgs.__struct_fields__, values, strict=True)
+    }
+
+
+def _op_columns(args: Sequence[OpArgs | None]) -> dict[str, pl.Series]:
     external, sequence, forward, *texts = zip(
         *(astuple(each or _NO_OP) for each in args), strict=True
     )
@@ -182,23 +194,19 @@ def _op_columns(args: Iterable[OpArgs | None]) -> dict[str, pl.Series]:
         "order": pl.Series(external, dtype=pl.Int64),
         "sequence": pl.Series(sequence, dtype=pl.Int64),
         "forward_thread": pl.Series(forward, dtype=pl.Int64),
-        **{name: _text(column) for name, column in zip(_TEXTS, texts, strict=True)},
+        **{
+            name: pl.Series(list(map(bytes, column)), dtype=pl.Binary)
+            for name, column in zip(_TEXTS, texts, strict=True)
+        },
     }
-
-
-def _launch_columns(args: Iterable[LaunchArgs | None]) -> dict[str, pl.Series]:
-    values = [(each or _NO_LAUNCH).correlation or None for each in args]
-    return {"correlation": pl.Series(values, dtype=pl.Int64)}
 
 
 def _device_columns(args: Sequence[DeviceArgs | None]) -> dict[str, pl.Series]:
     values = zip(*(astuple(each or _NO_DEVICE) for each in args), strict=True)
     fields: dict[str, Sequence[Any]] = dict(zip(DeviceArgs.__struct_fields__, values, strict=True))
     columns = {name: pl.Series(fields[name], dtype=KERNELS[name]) for name in _DEVICE_COLUMNS}
-    # Kineto writes 0 where an activity had no correlation.
-    columns["correlation"] = columns["correlation"].replace(0, None)
     for what in ("grid", "block"):
-        sizes = [each or (None, None, None) for each in fields[what]]
+        sizes = [each or _NO_SIZE for each in fields[what]]
         for axis, column in zip(_DIMENSIONS, zip(*sizes, strict=True), strict=True):
             columns[f"{what}_{axis}"] = pl.Series(column, dtype=pl.Int64)
     return columns
@@ -206,30 +214,31 @@ def _device_columns(args: Sequence[DeviceArgs | None]) -> dict[str, pl.Series]:
 
 def _nanoseconds(times: Sequence[Any], exact: bool) -> Integers:
     """Microseconds as decoded -> int64 nanoseconds. Raises `InexactTimes`."""
-    values = np.array(times)
+    values: npt.NDArray[Any] = np.array(times)
     if exact:
-        return values.astype(np.int64)
+        return values
     if values.dtype == np.int64:
-        return values * 1000
+        values *= 1000
+        return values
     if np.abs(values).max() >= _EXACT_BELOW_US:
         raise InexactTimes
     whole = np.floor(values)
     fraction = np.rint((values - whole) * 1000).astype(np.int64)
-    return whole.astype(np.int64) * 1000 + fraction
+    nanoseconds: Integers = whole.astype(np.int64) * 1000 + fraction
+    return nanoseconds
 
 
 def _identifiers(values: Sequence[Any]) -> Integers:
-    array = np.array(values)
+    array: Integers = np.array(values)
     if array.dtype == np.int64:
         return array
     return np.array([identifier(value) for value in values], np.int64)
 
 
-def _text(column: Sequence[Raw]) -> pl.Series:
+def _one_line(column: pl.Series) -> pl.Series:
     """JSON values as text on one line, in Kineto's own spacing; null where absent."""
-    if not any(column):
-        return pl.repeat(None, len(column), dtype=pl.String, eager=True)
-    text = pl.Series(list(map(bytes, column)), dtype=pl.Binary).cast(pl.String)
+    text = column.cast(pl.String)
     if text.str.contains("\n", literal=True).any():
         text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
-    return text.replace(["", "null"], None)
+    text = text.replace(["", "null"], None)
+    return text
