@@ -133,12 +133,12 @@ def _left_out_note(points: Sequence[RooflinePoint], label: str) -> str:
     without_flops = sum(point.total_flops == 0 for point in absent)
     reasons = []
     if without_flops:
-        reasons.append(f"{without_flops} do no arithmetic (copies, fills)")
+        reasons.append(f"{without_flops} without arithmetic (copies, fills)")
     if len(absent) > without_flops:
-        reasons.append(f"{len(absent) - without_flops} have no FLOP or byte model")
+        reasons.append(f"{len(absent) - without_flops} without a FLOP or byte model")
     return (
-        f"{len(absent)} of {len(points)} {label.lower()} ({share} of device time) have no place "
-        f"in this plot: {'; '.join(reasons)}."
+        f"Not in this plot: {len(absent)} of {len(points)} {label.lower()} ({share} of device "
+        f"time): {', '.join(reasons)}."
     )
 
 

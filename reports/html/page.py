@@ -49,7 +49,6 @@ def render_html(analysis: Analysis) -> str:
         step_row=step_row,
         step_plot=make_step_plot(analysis.steps),
         split=facts.split_parts(analysis.split) if analysis.split else (),
-        over_peak=facts.any_over_peak((*analysis.kernels, *analysis.ops)),
         warnings=[
             formatting.printable(facts.sentence(text))
             for text in (facts.ending_sentence(analysis), *analysis.warnings)
