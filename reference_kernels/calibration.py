@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import msgspec
 import torch
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
@@ -31,6 +32,9 @@ _TOO_SLOW_S = 0.5
 _GPU_ARRAY_BYTES = 4 * 2**30
 _CPU_ARRAY_BYTES = 128 * 2**20
 _NVML_INTERVAL_NS = 20_000_000
+# A quiet machine's own services take a few percent.
+_IDLE_PERCENT = 10.0
+_CPU_WATCH_S = 0.3
 
 Progress = Callable[[str], None]
 
@@ -43,8 +47,10 @@ def calibrate(device: Device, progress: Progress = lambda _: None) -> Calibratio
     """
     place = "cpu" if device.kind == "cpu" else f"cuda:{device.index}"
     context = nullcontext() if device.kind == "cpu" else torch.cuda.device(device.index)
+    busy = busy_note(device)
     with torch.inference_mode(), context:
-        ceilings = (*_compute(device, place, progress), *_memory(device, place, progress))
+        measured = (*_compute(device, place, progress), *_memory(device, place, progress))
+    ceilings = tuple(msgspec.structs.replace(c, method=c.method + busy) for c in measured)
     return Calibration(
         device=device,
         torch=str(torch.__version__),
@@ -52,6 +58,18 @@ def calibrate(device: Device, progress: Progress = lambda _: None) -> Calibratio
         measured_ns=time.time_ns(),
         ceilings=ceilings,
     )
+
+
+def busy_note(device: Device) -> str:
+    """ "; the CPU was 60 % busy" where others used `device` just now, else ""."""
+    if device.kind == "cpu":
+        share, what = _cpu_busy_percent(), "the CPU"
+    else:
+        sampler = NvmlSampler([device.index])
+        sampler.start()
+        readings = sampler.stop()["utilisation_percent"].drop_nulls().to_list()
+        share, what = max(readings, default=0.0), "the GPU"
+    return f"; {what} was {share:.0f} % busy with other work" if share > _IDLE_PERCENT else ""
 
 
 def available_memory_bytes(
@@ -66,6 +84,23 @@ def available_memory_bytes(
     if maximum.exists() and current.exists() and maximum.read_text().strip() != "max":
         limits.append(int(maximum.read_text()) - int(current.read_text()))
     return min(limits, default=None)
+
+
+def _cpu_busy_percent(statistics_file: Path = Path("/proc/stat")) -> float:
+    """Share of all cores that did not idle while this process slept; 0 where nothing tells."""
+    if not statistics_file.exists():
+        return 0.0
+
+    def idle_and_total() -> tuple[int, int]:
+        # user nice system idle iowait irq softirq steal: man 5 proc
+        times = [int(field) for field in statistics_file.read_text().split("\n", 1)[0].split()[1:9]]
+        return times[3] + times[4], sum(times)
+
+    idle_before, total_before = idle_and_total()
+    time.sleep(_CPU_WATCH_S)
+    idle, total = idle_and_total()
+    passed = total - total_before
+    return 100 * (1 - (idle - idle_before) / passed) if passed else 0.0
 
 
 def _compute(device: Device, place: str, progress: Progress) -> Iterator[MeasuredCeiling]:

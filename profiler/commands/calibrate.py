@@ -65,8 +65,8 @@ class CalibrateCommand:
                 print(f"gpuprof: {file.parent} cannot be written: not kept", file=sys.stderr)
             if any(ceiling.spread > _LARGE_SPREAD for ceiling in calibration.ceilings):
                 print(
-                    f"gpuprof: spread over {_LARGE_SPREAD:.0%}: the device may be busy; measure"
-                    " again with gpuprof calibrate --force",
+                    f"gpuprof: spread over {_LARGE_SPREAD:.0%}: measure again with"
+                    " gpuprof calibrate --force when the machine is quiet",
                     file=sys.stderr,
                 )
         if arguments.json is not None:

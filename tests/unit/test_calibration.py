@@ -1,0 +1,144 @@
+"""Calibration on the CPU at small sizes: what is measured, left out, and left alone."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gpuprof.collectors.manifest import Device  # noqa: E402
+from gpuprof.reference_kernels import calibration, gemm, timing  # noqa: E402
+from gpuprof.reference_kernels.stream import make_streams  # noqa: E402
+
+CPU = Device(index=0, kind="cpu", name="A CPU", multiprocessors=2, l2_cache_bytes=2**20)
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "_SMALLEST_GEMM", 32)
+    monkeypatch.setattr(calibration, "_LARGEST_GEMM", 64)
+    monkeypatch.setattr(calibration, "_REPEAT_S", 0.0001)
+    monkeypatch.setattr(calibration, "_WARMUP_S", {"cpu": 0.0})
+    monkeypatch.setattr(calibration, "_CPU_WATCH_S", 0.01)
+    monkeypatch.setattr(calibration, "_array_bytes", lambda device: 2**16)
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_cpu_has_a_compute_ceiling_per_precision_and_a_dram_ceiling_per_stream() -> None:
+    told: list[str] = []
+    result = calibration.calibrate(CPU, told.append)
+    assert [c.name for c in result.ceilings if c.kind == "memory"] == [
+        "DRAM copy",
+        "DRAM triad",
+        "DRAM read",
+    ]
+    precisions = [c.precision for c in result.ceilings if c.kind == "compute"]
+    assert precisions[:2] == ["fp32", "fp64"]
+    assert all(c.rate > 0 and c.spread >= 0 for c in result.ceilings)
+    assert result.threads == torch.get_num_threads()
+    assert "matrix product fp32" in told
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_precision_that_cannot_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    working = gemm.make_gemm
+
+    def without_bf16(device: str, precision: str, size: int) -> timing.Call:
+        if precision == "bf16":
+            raise RuntimeError('"addmm_impl_cpu_" not implemented for BFloat16')
+        return working(device, precision, size)
+
+    monkeypatch.setattr(gemm, "make_gemm", without_bf16)
+    result = calibration.calibrate(CPU)
+    assert [c.precision for c in result.ceilings if c.kind == "compute"] == ["fp32", "fp64"]
+
+
+@pytest.mark.usefixtures("_small")
+def test_an_emulated_precision_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "time_call", lambda call, cuda: 10.0)
+    result = calibration.calibrate(CPU)
+    assert not [c for c in result.ceilings if c.kind == "compute"]
+
+
+@pytest.mark.usefixtures("_small")
+def test_the_programs_random_numbers_and_settings_are_left_alone() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    before = torch.get_float32_matmul_precision(), torch.is_grad_enabled()
+    calibration.calibrate(CPU)
+    assert torch.equal(torch.rand(3), expected)
+    assert (torch.get_float32_matmul_precision(), torch.is_grad_enabled()) == before
+
+
+def test_other_work_on_the_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "_cpu_busy_percent", lambda: 61.0)
+    assert calibration.busy_note(CPU) == "; the CPU was 61 % busy with other work"
+    monkeypatch.setattr(calibration, "_cpu_busy_percent", lambda: 3.0)
+    assert calibration.busy_note(CPU) == ""
+
+
+def test_the_busy_share_is_what_passed_while_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "stat"
+    file.write_text("cpu 100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n")
+    # 75 of the next 100 ticks are not idle.
+    later = "cpu 150 0 120 715 110 0 0 5 0 0\n"
+    monkeypatch.setattr(calibration.time, "sleep", lambda seconds: file.write_text(later))
+    assert calibration._cpu_busy_percent(file) == pytest.approx(75.0)
+
+
+def test_streams_count_each_array_once() -> None:
+    streams = {stream.name: stream.bytes_moved for stream in make_streams("cpu", 4096)}
+    assert streams == {"copy": 8192, "triad": 12288, "read": 4096}
+
+
+def test_streams_do_what_they_say() -> None:
+    copy, triad, read = make_streams("cpu", 4096)
+    copied, summed = copy.call(), triad.call()
+    assert isinstance(copied, torch.Tensor)
+    # All write to the same array: the triad's result has replaced the copy's.
+    assert copied is summed
+    assert isinstance(read.call(), torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("limit", "available"), [("max\n", 1000 * 1024), ("500000\n", 400_000), (None, 1000 * 1024)]
+)
+def test_memory_is_bounded_by_the_container_too(
+    tmp_path: Path, limit: str | None, available: int
+) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    1000 kB\n")
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.current").write_text("100000\n")
+    assert calibration.available_memory_bytes(meminfo, tmp_path) == available
+
+
+def test_arrays_leave_the_cache_behind_or_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large_cache = Device(index=0, kind="cpu", name="A CPU", l2_cache_bytes=2**30)
+    monkeypatch.setattr(calibration, "available_memory_bytes", lambda: 2**40)
+    size = calibration._array_bytes(large_cache)
+    assert size is not None
+    assert 3 * size >= 4 * 2**30
+    monkeypatch.setattr(calibration, "available_memory_bytes", lambda: 2**31)
+    assert calibration._array_bytes(large_cache) is None
+
+
+def test_repeats_are_batches_of_at_least_the_asked_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+
+    def call() -> None:
+        now[0] += 0.01
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    seconds = timing.time_repeats(call, cuda=False, repeats=3, repeat_s=0.05, warmup_s=0.2)
+    assert seconds == pytest.approx((0.01, 0.01, 0.01))
+    # First call, one timed call, 20 to warm up, 3 x 5 measured.
+    assert now[0] == pytest.approx(0.37)
