@@ -18,6 +18,8 @@ from gpuprof.collectors.errors import CaptureError
 
 MAGIC = b"SQLite format 3\x00"
 
+# Python decodes SQLite's own messages strictly, and those quote the file's bytes.
+_DAMAGED = (sqlite3.Error, UnicodeDecodeError)
 _BATCH_ROWS = 100_000
 # A row of an SQLite table takes at least two bytes of header and two of cell pointer. A damaged or
 # hostile file whose pages form a cycle is stopped by this.
@@ -65,7 +67,7 @@ class Database:
             )
             cursor = self._connection.execute(f"SELECT {selected} FROM {actual}")
             return self._fetch(cursor, table, schema)
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise _damaged(self.path, str(error), f"table {table}") from error
 
     def strings(self) -> pl.DataFrame:
@@ -106,7 +108,7 @@ class Database:
                 )
                 if isinstance(name, str) and re.fullmatch(r"\w+", name)
             ]
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise _damaged(self.path, str(error)) from error
         versions: dict[str, list[tuple[int, str]]] = {}
         for name in names:
@@ -129,14 +131,14 @@ def opened(path: Path, file: Path) -> Iterator[Database]:
         connection = sqlite3.connect(
             f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1", uri=True
         )
-    except sqlite3.Error as error:
+    except _DAMAGED as error:
         raise CaptureError(path, f"could not be opened: {error}") from error
     try:
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             connection.execute("PRAGMA query_only = ON")
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise _damaged(path, str(error)) from error
         yield Database(path, file.stat().st_size, connection)
     finally:
