@@ -95,9 +95,15 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital first letter and a full stop, as it stands among other sentences."""
+    """`text` with a capital first letter and a full stop, as it stands among other sentences.
+
+    A first word that is no plain word, such as aten::mm, keeps its letters.
+    """
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) or not text else ".")
+    first = text.partition(" ")[0]
+    if first.rstrip(":,").isalpha():
+        text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def ending_sentence(analysis: Analysis) -> str:
@@ -342,6 +348,11 @@ def _megahertz(clock: int | None) -> str | None:
 
 def _allowed(setting: bool | None) -> str | None:
     return None if setting is None else "allowed" if setting else "not allowed"
+
+
+def launched_by(point: RooflinePoint) -> str:
+    """The operator that launched a kernel; "" where none did or it is the point itself."""
+    return point.op if point.op != point.name else ""
 
 
 def per_step(analysis: Analysis, total: float) -> float:

@@ -119,8 +119,8 @@ def _points(title: str, points: Sequence[RooflinePoint], analysis: Analysis) -> 
 
 
 def _row(point: RooflinePoint, analysis: Analysis) -> tuple[str, ...]:
-    origin = (point.op if point.level == "kernel" else "", point.phase)
-    name = facts.joined([formatting.short_name(point.name), *origin])
+    short = formatting.short_name(point.name)
+    name = facts.joined([short, facts.launched_by(point), point.phase])
     return (
         escaped(name),
         formatting.count(facts.per_step(analysis, point.calls)),

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import OVER_PEAK, Fact, flops_text, gain_sentence, is_over_peak, sentence
+from gpuprof.reports.facts import (
+    OVER_PEAK,
+    Fact,
+    flops_text,
+    gain_sentence,
+    is_over_peak,
+    launched_by,
+    sentence,
+)
 from gpuprof.roofline.analysis import RooflinePoint
 
 MOST_ROWS = 500
@@ -69,8 +77,7 @@ def make_table(
 
 def make_row(row_id: str, point: RooflinePoint, profiled_steps: int) -> Row:
     """One point with its names made printable."""
-    origin = point.op if point.level == "kernel" else ""
-    parts = (origin, point.phase, point.detail)
+    parts = (launched_by(point), point.phase, point.detail)
     return Row(
         id=row_id,
         title=formatting.printable(formatting.short_name(point.name)),
@@ -97,7 +104,7 @@ def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]
 def _identity(point: RooflinePoint) -> list[Fact]:
     labels = (
         ("Name", point.name if formatting.short_name(point.name) != point.name else ""),
-        ("Operator", point.op),
+        ("Operator", launched_by(point)),
         ("Phase", point.phase),
         ("Launch and shapes" if point.level == "kernel" else "Shapes", point.detail),
     )

@@ -72,6 +72,7 @@ def test_the_rounded_hundred_is_not_flagged_but_more_is() -> None:
 def test_a_sentence_gets_a_capital_and_one_full_stop() -> None:
     assert facts.sentence("18% of the step: the host") == "18% of the step: the host."
     assert facts.sentence("no GPU. ") == "No GPU."
+    assert facts.sentence("aten::mm is slow") == "aten::mm is slow."
     assert facts.sentence("") == ""
 
 

@@ -185,6 +185,13 @@ def test_without_ceilings_the_page_says_so_and_keeps_its_tables(cpu_analysis: An
     assert "kernel-0" in page.rows
 
 
+def test_a_leaf_operator_is_not_said_to_be_launched_by_itself(cpu_analysis: Analysis) -> None:
+    row = _page(cpu_analysis).rows["kernel-0"]
+    assert "backward · [[4096" in row
+    assert "aten::mm ·" not in row
+    assert "Operator" not in row
+
+
 def test_nothing_recorded_makes_a_small_page_without_a_chart(bare_analysis: Analysis) -> None:
     page = _page(bare_analysis)
     assert page.data == ""
