@@ -177,6 +177,4 @@ register_composites(
     "aten::feature_dropout",
     "aten::prelu",
     "aten::log_sigmoid",
-    "aten::softsign",
-    "aten::tanhshrink",
 )

@@ -156,6 +156,5 @@ register_composites(
     "aten::linalg_multi_dot",
     "aten::bilinear",
     "aten::_trilinear",
-    "aten::__matmul__",
     "aten::linear_backward",
 )

@@ -45,9 +45,17 @@ def _foreach(call: OpCall, operations: int) -> Cost | None:
     return _lists_cost(call, operations * elements, sum(map(_distinct, lists)), elements)
 
 
+# Those of the elementwise operators that torch has over lists.
+_FOREACH = frozenset(
+    "abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min cos cosh div erf erfc exp "
+    "expm1 floor frac lerp lgamma log log10 log1p log2 maximum minimum mul neg pow reciprocal "
+    "round rsqrt sigmoid sign sin sinh sqrt sub tan tanh trunc".split()
+)
+
+
 def _register_foreach() -> None:
     for family in families():
-        for name in family.names:
+        for name in _FOREACH.intersection(family.names):
 
             @cost_model(f"aten::_foreach_{name}", f"aten::_foreach_{name}_", composite=True)
             def _model(call: OpCall, operations: int = family.operations) -> Cost | None:

@@ -49,5 +49,4 @@ register_composites(
     "aten::special_softmax",
     "aten::special_log_softmax",
     "aten::_safe_softmax",
-    "aten::softmin",
 )
