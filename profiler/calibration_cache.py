@@ -12,6 +12,10 @@ from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Calibration, Device
 from gpuprof.collectors.storage import write_file
 
+# A quiet machine's repeats agree within a few percent. Figures worse than this are used once, with
+# their spread beside them, and measured again the next time.
+MAXIMUM_KEPT_SPREAD = 0.5
+
 
 def cache_file(device: Device, torch_version: str, threads: int | None) -> Path:
     """Where the calibration of `device` is kept, below $XDG_CACHE_HOME or ~/.cache.
@@ -58,7 +62,8 @@ def calibrate_cached(
 ) -> Calibration:
     """The stored calibration of `device` for this process's torch, measured now if need be.
 
-    `force` measures again. A cache that cannot be written is no error: the next call measures.
+    `force` measures again. Figures from a busy machine are not kept, and a cache that cannot be
+    written is no error: the next call measures again.
     """
     import torch
 
@@ -69,5 +74,11 @@ def calibrate_cached(
         known = load_cached(device, str(torch.__version__), torch.get_num_threads())
     if known is None:
         known = calibrate(device, progress)
-        store(known)
+        if is_steady(known):
+            store(known)
     return known
+
+
+def is_steady(calibration: Calibration) -> bool:
+    """Whether the repeats of every ceiling agree well enough to keep the figures."""
+    return all(ceiling.spread <= MAXIMUM_KEPT_SPREAD for ceiling in calibration.ceilings)

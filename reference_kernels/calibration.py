@@ -35,6 +35,8 @@ _NVML_INTERVAL_NS = 20_000_000
 # A quiet machine's own services take a few percent.
 _IDLE_PERCENT = 10.0
 _CPU_WATCH_S = 0.3
+# NVML's utilisation is an average over up to a second.
+_GPU_WATCH_S = 1.2
 
 Progress = Callable[[str], None]
 
@@ -65,10 +67,7 @@ def busy_note(device: Device) -> str:
     if device.kind == "cpu":
         share, what = _cpu_busy_percent(), "the CPU"
     else:
-        sampler = NvmlSampler([device.index])
-        sampler.start()
-        readings = sampler.stop()["utilisation_percent"].drop_nulls().to_list()
-        share, what = max(readings, default=0.0), "the GPU"
+        share, what = _gpu_busy_percent(device), "the GPU"
     return f"; {what} was {share:.0f} % busy with other work" if share > _IDLE_PERCENT else ""
 
 
@@ -101,6 +100,16 @@ def _cpu_busy_percent(statistics_file: Path = Path("/proc/stat")) -> float:
     idle, total = idle_and_total()
     passed = total - total_before
     return 100 * (1 - (idle - idle_before) / passed) if passed else 0.0
+
+
+def _gpu_busy_percent(device: Device) -> float:
+    """NVML's utilisation once it no longer covers what this process did before; 0 if unknown."""
+    torch.cuda.synchronize(device.index)
+    sampler = NvmlSampler([device.index])
+    sampler.start()
+    time.sleep(_GPU_WATCH_S)
+    readings: list[float] = sampler.stop()["utilisation_percent"].drop_nulls().to_list()
+    return readings[-1] if readings else 0.0
 
 
 def _compute(device: Device, place: str, progress: Progress) -> Iterator[MeasuredCeiling]:

@@ -54,7 +54,7 @@ def float32_products(*, tf32: bool) -> Iterator[None]:
 def _make_fp8(device: str, size: int) -> Call:
     # cuBLAS takes the second factor of an fp8 product only in column order.
     left, right = (factor.to(torch.float8_e4m3fn) for factor in _random_factors(device, size))
-    scale = torch.ones((), device=device)
+    scale = torch.ones((), device=device, dtype=torch.float32)
     multiply: Callable[..., torch.Tensor] = torch._scaled_mm
     return lambda: multiply(
         left, right.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True
@@ -62,12 +62,17 @@ def _make_fp8(device: str, size: int) -> Call:
 
 
 def _make_int8(device: str, size: int) -> Call:
-    left, right = ((factor * 32).to(torch.int8) for factor in _random_factors(device, size))
+    left, right = (
+        (factor * 32).clamp(-127, 127).to(torch.int8) for factor in _random_factors(device, size)
+    )
     return lambda: torch._int_mm(left, right.t())
 
 
 def _random_factors(device: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Two normal float32 matrices, without touching the program's own random numbers."""
     generator = torch.Generator(device).manual_seed(0)
-    left = torch.randn(size, size, device=device, generator=generator)
-    return left, torch.randn(size, size, device=device, generator=generator)
+
+    def draw() -> torch.Tensor:
+        return torch.randn(size, size, device=device, dtype=torch.float32, generator=generator)
+
+    return draw(), draw()

@@ -29,7 +29,7 @@ def make_streams(device: str, array_bytes: int) -> tuple[Stream, ...]:
     elements = array_bytes // 4
     moved = elements * 4
     first, second = (_random(device, elements) for _ in range(2))
-    out = torch.zeros(elements, device=device)
+    out = torch.zeros(elements, device=device, dtype=torch.float32)
     return (
         Stream("copy", "one array read, one written", lambda: out.copy_(first), 2 * moved),
         Stream(
@@ -45,5 +45,7 @@ def make_streams(device: str, array_bytes: int) -> tuple[Stream, ...]:
 def _random(device: str, elements: int) -> torch.Tensor:
     """Random numbers, repeated from a block: drawing them all takes longer than measuring."""
     generator = torch.Generator(device).manual_seed(0)
-    block = torch.rand(min(elements, _RANDOM_BLOCK), device=device, generator=generator)
+    block = torch.rand(
+        min(elements, _RANDOM_BLOCK), device=device, dtype=torch.float32, generator=generator
+    )
     return block.repeat(-(-elements // block.numel()))[:elements]

@@ -1,7 +1,6 @@
 """`gpuprof calibrate`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,6 @@ if TYPE_CHECKING:
 
     from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
     from gpuprof.roofline.ceilings import Roof
-
-# Repeats of a quiet device agree within a few percent.
-_LARGE_SPREAD = 0.2
 
 
 class CalibrateCommand:
@@ -48,7 +44,6 @@ class CalibrateCommand:
         from rich.console import Console
 
         from gpuprof.collectors.storage import refuse_existing, write_file
-        from gpuprof.profiler.calibration_cache import cache_file
 
         if arguments.json is not None:
             refuse_existing(arguments.json, force=arguments.force)
@@ -58,17 +53,7 @@ class CalibrateCommand:
             calibration = _measure(device, force=arguments.force)
             calibrations.append(calibration)
             console.print(ceiling_table(calibration))
-            file = cache_file(device, calibration.torch, calibration.threads)
-            if file.exists():
-                console.print(f"kept in {file}", style="dim", soft_wrap=True, highlight=False)
-            else:
-                print(f"gpuprof: {file.parent} cannot be written: not kept", file=sys.stderr)
-            if any(ceiling.spread > _LARGE_SPREAD for ceiling in calibration.ceilings):
-                print(
-                    f"gpuprof: spread over {_LARGE_SPREAD:.0%}: measure again with"
-                    " gpuprof calibrate --force when the machine is quiet",
-                    file=sys.stderr,
-                )
+            print(_whereabouts(calibration))
         if arguments.json is not None:
             content = msgspec.json.format(msgspec.json.encode(calibrations), indent=1)
             write_file(arguments.json, content)
@@ -132,6 +117,27 @@ def _datasheet_ceiling(roof: "Roof", measured: "MeasuredCeiling") -> tuple[str, 
     else:
         promised = roof.memory_rate(measured.level or "")
     return None if promised is None else (promised.kind, promised.rate)
+
+
+def _whereabouts(calibration: "Calibration") -> str:
+    """Where the calibration is kept, or why it is not."""
+    from gpuprof.profiler.calibration_cache import (
+        MAXIMUM_KEPT_SPREAD,
+        cache_file,
+        is_steady,
+        load_cached,
+    )
+
+    circumstances = (calibration.device, calibration.torch, calibration.threads)
+    file = cache_file(*circumstances)
+    if load_cached(*circumstances) == calibration:
+        return f"Kept in {file}"
+    if not is_steady(calibration):
+        return (
+            f"Not kept, because a spread is over {MAXIMUM_KEPT_SPREAD:.0%}:"
+            " measure again when the machine is quiet."
+        )
+    return f"Not kept, because {file.parent} cannot be written."
 
 
 def _rate(kind: str, rate: float) -> str:

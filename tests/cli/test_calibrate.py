@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.profiler import calibration_cache
 from gpuprof.profiler.commands.calibrate import ceiling_table
@@ -54,26 +55,53 @@ def calibration(device: Device, torch: str = "2.13.0", threads: int | None = 4) 
     )
 
 
-def test_the_cpu_is_measured_once_and_then_known(tmp_path: Path) -> None:
+def test_the_cpu_is_measured_and_shown(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    first = gpuprof("--json", str(tmp_path / "first.json"), cache=tmp_path)
-    assert first.returncode == 0, first.stderr
-    (found,) = msgspec.json.decode((tmp_path / "first.json").read_bytes(), type=list[Calibration])
+    file = tmp_path / "calibrations.json"
+    done = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (found,) = msgspec.json.decode(file.read_bytes(), type=list[Calibration])
     assert found.device.kind == "cpu"
     assert {"GEMM fp32", "GEMM fp64", "DRAM copy"} <= {c.name for c in found.ceilings}
-    assert all(c.rate > 1e8 and c.spread >= 0 and c.repeats > 1 for c in found.ceilings)
-    assert "GEMM fp32" in first.stdout
-    assert "measured" in first.stdout
+    assert all(c.rate > 1e6 and c.spread >= 0 and c.repeats > 1 for c in found.ceilings)
+    assert "GEMM fp32" in done.stdout
+    assert "Kept in" in done.stdout or "Not kept, because a spread" in done.stdout
 
-    again = gpuprof("--json", str(tmp_path / "again.json"), cache=tmp_path)
-    assert again.returncode == 0, again.stderr
-    # The same moment of measuring: nothing was measured again.
-    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "first.json").read_bytes()
 
-    refused = gpuprof("--json", str(tmp_path / "again.json"), cache=tmp_path)
+def test_what_is_known_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    known = calibration(cpu_device(), torch=str(torch.__version__), threads=torch.get_num_threads())
+    assert calibration_cache.store(known) is not None
+    file = tmp_path / "calibrations.json"
+    done = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert msgspec.json.decode(file.read_bytes(), type=list[Calibration]) == [known]
+    assert "Kept in" in done.stdout
+
+    refused = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)
     assert refused.returncode == 1
     assert "exists" in refused.stderr
     assert refused.stdout == ""
+
+
+@pytest.mark.parametrize(("spread", "kept"), [(0.04, True), (0.6, False)])
+def test_figures_from_a_busy_machine_are_used_once_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, kept: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    from gpuprof.reference_kernels import calibration as measuring
+
+    base = calibration(CPU, torch=str(torch.__version__), threads=torch.get_num_threads())
+    ceilings = tuple(msgspec.structs.replace(c, spread=spread) for c in base.ceilings)
+    fresh = msgspec.structs.replace(base, ceilings=ceilings)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(measuring, "calibrate", lambda device, progress: fresh)
+    assert calibration_cache.calibrate_cached(CPU) == fresh
+    found = calibration_cache.load_cached(CPU, fresh.torch, fresh.threads)
+    assert found == (fresh if kept else None)
 
 
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
