@@ -95,6 +95,8 @@ def _capture(path: Path, fields: dict[str, object], tables: Tables, findings: Fi
         kernels.is_empty()
         and not launches["name"].str.contains("(?i)launch").any()
         and not any(map(_ACCELERATOR.match, findings.unread_categories))
+        # Device events may have stood in the part that is missing.
+        and (not findings.incomplete or fields.get("deviceProperties") == [])
     )
     if on_cpu:
         kernels = cpu_leaf_ops.kernels(ops)
@@ -259,8 +261,8 @@ def _missing(frames: dict[str, pl.DataFrame], on_cpu: bool, shapes: bool) -> lis
         )
     elif frames["kernels"].is_empty():
         missing.append(
-            f"No GPU activity in the trace, but {frames['launches'].height} runtime calls: no "
-            "device event was recorded (ProfilerActivity.CUDA, CUPTI) or is of a kind that is read."
+            "No device event in the trace that is read: CUPTI recorded none (ProfilerActivity."
+            "CUDA), they are of another accelerator, or they are in a missing part of the file."
         )
     if frames["ops"].is_empty():
         missing.append(

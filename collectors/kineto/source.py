@@ -9,6 +9,8 @@ from isal.isal_zlib import IsalError
 from gpuprof.collectors.errors import CaptureError
 
 PIECE_BYTES = 1 << 20
+# A damaged stream loses the output of the call that finds the damage: at most this much.
+_OUTPUT_BYTES = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
 # zlib's code for "a gzip member with its header and checksum".
 _GZIP_WINDOW = 31
@@ -55,7 +57,7 @@ class Source:
                         return
                     member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
                 try:
-                    output = member.decompress(rest, PIECE_BYTES)
+                    output = member.decompress(rest, _OUTPUT_BYTES)
                 except IsalError as error:  # type: ignore[misc]  # isal's stubs declare an instance
                     self.problem = f"its gzip stream is damaged ({error})"
                     return
@@ -66,7 +68,7 @@ class Source:
         # What fits neither into the output limit nor into the input stays inside the decompressor.
         while not member.eof:
             try:
-                output = member.decompress(b"", PIECE_BYTES)
+                output = member.decompress(b"", _OUTPUT_BYTES)
             except IsalError as error:  # type: ignore[misc]  # isal's stubs declare an instance
                 self.problem = f"its gzip stream is damaged ({error})"
                 return

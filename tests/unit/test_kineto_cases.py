@@ -1,0 +1,214 @@
+"""Each small trace that made other tools fail, read right. The traces are in tests/data/kineto."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from gpuprof.collectors import kineto
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CaptureError
+
+DATA = Path(__file__).parents[1] / "data" / "kineto"
+BASE_NS = 1_700_000_000_000_000_000
+
+
+def read(name: str) -> Capture:
+    return kineto.read(DATA / f"{name}.json")
+
+
+def durations_us(capture: Capture) -> dict[str, float]:
+    """Device time by kind of work."""
+    duration = (pl.col("end_ns") - pl.col("start_ns")).sum() / 1000
+    return dict(capture.kernels.group_by("kind").agg(duration).iter_rows())
+
+
+def warnings(capture: Capture) -> str:
+    return "\n".join(capture.processes[0].warnings)
+
+
+def test_rocm_kernels_are_told_by_name_and_a_correlation_of_0_is_none() -> None:
+    capture = read("amd-rccl")
+    assert durations_us(capture) == {"kernel": 8, "collective": 50, "memcpy": 4, "memset": 2}
+    assert capture.kernels["correlation"].to_list() == [77, None, 90, 91]
+    assert capture.kernels["stream"].to_list() == [0, 1, 0, 0]
+    (device,) = capture.processes[0].fingerprint.devices
+    assert (device.kind, device.warp_size, device.compute_capability) == ("hip", 64, None)
+
+
+def test_a_graph_replay_keeps_all_its_kernels_with_one_correlation() -> None:
+    capture = read("cuda-graph")
+    assert durations_us(capture) == {"kernel": 35}
+    assert capture.kernels["correlation"].to_list() == [500] * 3
+    assert capture.kernels["graph_id"].to_list() == [3] * 3
+    assert capture.ranges.select("name", "domain").rows() == [("decode", "record_function")]
+
+
+def test_annotations_and_waits_on_device_rows_are_not_device_work() -> None:
+    capture = read("gpu-annotation-and-sync")
+    assert capture.kernels.height == 2
+    assert durations_us(capture) == {"kernel": 40, "collective": 60}
+    assert capture.kernels["end_ns"].max() - capture.kernels["start_ns"].min() == 60_000
+
+
+def test_epoch_microseconds_with_decimals_are_exact_to_the_nanosecond() -> None:
+    kernels = read("huge-ts").kernels
+    start = 1_753_000_000_123_456_001
+    assert kernels["start_ns"].to_list() == [start, start + 999, start + 1499]
+    assert kernels["end_ns"].to_list() == [start + 999, start + 1499, start + 1749]
+
+
+def test_invalid_utf8_is_replaced_and_reported() -> None:
+    capture = read("invalid-utf8")
+    assert durations_us(capture) == {"kernel": 8}
+    assert "\ufffd" in capture.kernels["name"][0]
+    assert "invalid UTF-8 sequence" in warnings(capture)
+
+
+@pytest.mark.parametrize(
+    ("name", "finding"),
+    [("json-backslash", "2 illegal escapes"), ("json-control-char", "2 raw control characters")],
+)
+def test_illegal_text_in_a_string_is_repaired_and_reported(name: str, finding: str) -> None:
+    capture = read(name)
+    assert finding in warnings(capture)
+    assert durations_us(capture) == {"kernel": 8}
+    (op,) = capture.ops.select("name", "input_dims").rows()
+    assert op == ("aten::mm", "[[64, 32], [32, 16]]")
+
+
+def test_categories_and_keys_of_2020_are_read() -> None:
+    capture = read("legacy-categories")
+    assert durations_us(capture) == {"kernel": 8, "memcpy": 4}
+    assert capture.kernels["bytes"].to_list() == [None, 4096]
+    assert capture.kernels["stream"].to_list() == [7, 7]
+    assert capture.ops["input_dims"].to_list() == ["[[64, 32], [32, 16]]"]
+    assert capture.launches.select("thread", "correlation").rows() == [(100, 7)]
+    assert capture.kernels["start_ns"][0] == 40_000
+    assert capture.manifest.clock == "unknown start"
+
+
+def test_numbers_that_are_not_finite_are_missing() -> None:
+    capture = read("nan-inf-tokens")
+    assert durations_us(capture) == {"kernel": 15}
+    assert "3 non-finite numbers" in warnings(capture)
+
+
+def test_a_message_is_the_larger_buffer_times_the_size_of_an_element() -> None:
+    kernels = read("nccl-factors").kernels
+    assert kernels.select("collective", "message_bytes", "group_size").rows() == [
+        ("allreduce", 67108864, 8),
+        ("_allgather_base", 33554432, 8),
+        ("_reduce_scatter_base", 33554432, 8),
+        ("all_to_all", 16777216, 8),
+        ("broadcast", 33554432, 8),
+        ("all_to_allv", 33554432, 8),
+        ("send", 33554432, 8),
+        ("allreduce", 4, 1),
+        (None, None, None),
+        (None, None, None),
+        (None, None, None),
+    ]
+    assert kernels["kind"].to_list() == ["collective"] * 10 + ["kernel"]
+
+
+def test_an_unknown_dtype_leaves_the_message_unknown(tmp_path: Path) -> None:
+    text = (DATA / "nccl-factors.json").read_text().replace('"Float"', '"Quad"')
+    (tmp_path / "t.json").write_text(text)
+    capture = kineto.read(tmp_path / "t.json")
+    assert capture.kernels["message_bytes"][0] is None
+    assert "2 collectives of unknown dtype 'Quad'" in warnings(capture)
+
+
+def test_ranks_meet_on_the_clock_of_their_base_times() -> None:
+    kernels = [read(f"nccl-straggler-rank{rank}").kernels for rank in (0, 1)]
+    assert [frame["rank"][0] for frame in kernels] == [0, 1]
+    first, second = (frame.row(0, named=True) for frame in kernels)
+    assert first["end_ns"] == second["end_ns"]
+    assert second["start_ns"] - first["start_ns"] == 8_000_000
+
+
+def test_nested_operators_have_their_parents() -> None:
+    ops = read("nested-ops").ops
+    assert ops.select("op_id", "parent_id", "name").rows() == [
+        (0, None, "aten::linear"),
+        (1, 0, "aten::matmul"),
+        (2, 1, "aten::mm"),
+    ]
+
+
+def test_streams_overlap_on_the_common_clock() -> None:
+    kernels = read("overlap-union").kernels
+    assert (kernels["end_ns"] - kernels["start_ns"]).sum() == 250_000
+    assert kernels["end_ns"].max() - kernels["start_ns"].min() == 250_000
+    assert kernels["start_ns"].min() >= BASE_NS
+
+
+def test_python_stacks_tell_which_operators_were_recomputed() -> None:
+    ops = read("recompute").ops
+    assert ops["recompute"].to_list() == [False, True, False, False, False]
+
+
+def test_without_python_stacks_recompute_is_unknown() -> None:
+    assert read("nested-ops").ops["recompute"].to_list() == [None] * 3
+
+
+def test_nanoseconds_survive_and_a_negative_duration_is_left_out() -> None:
+    capture = read("sub-us-rounding")
+    kernels = capture.kernels.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
+    assert kernels.select("name", "ns").rows() == [("tiny", 200), ("tiny", 300), ("zero", 0)]
+    assert "1 event with a negative duration was left out" in warnings(capture)
+
+
+def test_malformed_events_are_counted_and_numbers_as_text_are_read() -> None:
+    capture = read("bad-events")
+    (kernel,) = capture.kernels.select("start_ns", "end_ns").rows()
+    assert kernel == (BASE_NS + 12_500, BASE_NS + 15_500)
+    assert "3 malformed events" in warnings(capture)
+    assert "phase B" in warnings(capture)
+
+
+def test_leaf_operators_are_the_work_of_a_run_without_a_gpu() -> None:
+    capture = read("cpu-only")
+    assert durations_us(capture) == {"op": 50}
+    assert "No GPU activity in the trace" in warnings(capture)
+    assert [d.kind for d in capture.processes[0].fingerprint.devices] == ["cpu"]
+
+
+def test_missing_shapes_are_reported_with_the_way_to_get_them() -> None:
+    capture = read("no-shapes")
+    assert not capture.processes[0].shapes_recorded
+    assert "record_shapes=True" in warnings(capture)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"traceEvents": []}', '{"traceEvents": null}'])
+def test_a_trace_without_events_is_refused_saying_so(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(CaptureError, match="no events"):
+        kineto.read(path)
+
+
+def test_what_is_not_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 20)
+    with pytest.raises(CaptureError, match="not a profiler trace"):
+        kineto.read(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="no such file"):
+        kineto.read(tmp_path / "absent.json")
+
+
+def test_a_training_step_has_steps_ranges_and_allocations() -> None:
+    capture = kineto.read(DATA / "h100_block_train_bf16.json.gz")
+    assert capture.steps.select("index", "phase", "found_by").rows() == [
+        (index, "profiled", "ProfilerStep annotations") for index in capture.steps["index"]
+    ]
+    assert (capture.steps["host_ns"] == capture.steps["end_ns"] - capture.steps["start_ns"]).all()
+    assert not capture.ranges["name"].str.starts_with("ProfilerStep").any()
+    assert {"cpu", "device"} == set(capture.allocations["category"])
+    assert capture.processes[0].shapes_recorded
+    assert capture.processes[0].fingerprint.devices[0].multiprocessors == 132
+    assert capture.manifest.clock == "unix epoch"
