@@ -237,7 +237,7 @@ def _identifiers(values: Sequence[Any]) -> Integers:
 
 def _one_line(column: pl.Series) -> pl.Series:
     """JSON values as text on one line, in Kineto's own spacing; null where absent."""
-    text = column.cast(pl.String)
+    text: pl.Series = column.cast(pl.String)
     if text.str.contains("\n", literal=True).any():
         text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
     text = text.replace(["", "null"], None)

@@ -1,0 +1,103 @@
+"""Every public trace equals what Python's json module and plain loops say about it."""
+
+import gzip
+import json
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gpuprof.collectors import kineto
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.roofline.attribution import attribute
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+FILES = sorted(
+    [*(SHARED / "public" / "kineto").glob("*.json.gz"), *(SHARED / "recordings").glob("*.json.gz")]
+)
+DEVICE_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+OP_CATEGORIES = {"cpu_op", "operator"}
+LAUNCH_CATEGORIES = {"cuda_runtime", "cuda_driver", "runtime"}
+
+pytestmark = pytest.mark.skipif(not FILES, reason="the public traces of ../shared are absent")
+
+
+def nanoseconds(value: int | Decimal) -> int:
+    return round(Decimal(value) * 1000)
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path) as file:
+        document = json.load(file, parse_float=Decimal)
+    found = document if isinstance(document, list) else document["traceEvents"]
+    return [event for event in found if isinstance(event.get("cat"), str)]
+
+
+def union(intervals: list[tuple[int, int]]) -> int:
+    """Nanoseconds covered by at least one interval."""
+    total, reached = 0, None
+    for start, end in sorted(intervals):
+        if reached is None or start > reached:
+            total, reached = total + end - start, end
+        elif end > reached:
+            total, reached = total + end - reached, end
+    return total
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_totals_counts_and_busy_time_equal_a_plain_calculation(path: Path) -> None:
+    found = events(path)
+    by_category: dict[str, list[tuple[int, int, str]]] = {}
+    for event in found:
+        if event["ph"] == "X":
+            start, duration = nanoseconds(event["ts"]), nanoseconds(event["dur"])
+            row = (start, start + duration, event["name"])
+            by_category.setdefault(event["cat"].lower(), []).append(row)
+    device, ops, launches = (
+        [row for category in categories for row in by_category.get(category, ())]
+        for categories in (DEVICE_CATEGORIES, OP_CATEGORIES, LAUNCH_CATEGORIES)
+    )
+    capture = kineto.read(path)
+    kernels = capture.kernels.filter(pl.col("kind") != "op")
+    assert kernels.height == len(device)
+    assert capture.launches.height == len(launches)
+    steps = {name for _, _, name in ops if name.startswith("ProfilerStep#")}
+    assert capture.ops.height == sum(name not in steps for _, _, name in ops)
+    totals: Counter[str] = Counter()
+    for start, end, name in device:
+        totals[name] += end - start
+    duration = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    assert dict(kernels.group_by("name").agg(duration).iter_rows()) == dict(totals)
+    busy = union([(start, end) for start, end, _ in device])
+    assert union(list(kernels.select("start_ns", "end_ns").iter_rows())) == busy
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_operators_of_kernels_equal_a_plain_search(path: Path) -> None:
+    capture = attribute(kineto.read(path))
+    threads: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for op in capture.ops.select("process", "thread", "start_ns", "end_ns", "op_id").iter_rows():
+        threads.setdefault(op[:2], []).append(op[2:])
+    calls: dict[int, tuple[int, int, int]] = {}
+    for call in capture.launches.sort("start_ns").iter_rows(named=True):
+        calls.setdefault(call["correlation"], (call["process"], call["thread"], call["start_ns"]))
+    chosen = capture.kernels.filter(pl.col("kind") != "op").gather_every(97)
+    for kernel in chosen.iter_rows(named=True):
+        call = calls.get(kernel["correlation"]) if kernel["correlation"] is not None else None
+        around = (
+            [op for op in threads.get(call[:2], []) if op[0] <= call[2] < op[1]] if call else []
+        )
+        # The innermost operator started last; sorted rows put it last among equals.
+        expected = around[-1][2] if around else None
+        assert kernel["op_id"] == expected
+
+
+def test_a_tar_archive_of_traces_is_refused_with_the_reason() -> None:
+    path = SHARED / "public" / "kineto" / "param_dlrm_kineto.tar.gz"
+    if not path.exists():
+        pytest.skip("the public traces of ../shared are absent")
+    with pytest.raises(CaptureError, match="tar archive"):
+        kineto.read(path)
