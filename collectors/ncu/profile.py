@@ -4,6 +4,7 @@ ncu serialises kernels and times each alone, on no common clock. The kernels tab
 durations end to end from 0 in launch order, so durations are right and gaps mean nothing.
 """
 
+import math
 from array import array
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -27,6 +28,8 @@ _DURATION: Final = "gpu__time_duration.sum"
 _REGISTERS: Final = "launch__registers_per_thread"
 _SHARED_STATIC: Final = "launch__shared_mem_per_block_static"
 _SHARED_DYNAMIC: Final = "launch__shared_mem_per_block_dynamic"
+# A day: longer is damage.
+_LONGEST_NS: Final = 86_400 * 10**9
 _CONDITIONS: Final = (
     "Nsight Compute ran each kernel alone, with clocks locked to base and caches flushed unless it "
     "was told otherwise: its durations are not those of the program"
@@ -62,11 +65,14 @@ class Profile:
     _value: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, launch: int, metric: str, unit: str, value: Decimal) -> None:
-        """Store one counter of the launch with this index."""
+        """Store one counter of the launch with this index, unless no float64 can hold it."""
         base, factor = base_unit(unit)
+        number = float(value * factor)
+        if not math.isfinite(number):
+            return
         self._launch.append(launch)
         self._metric.append(self._metrics.setdefault((metric, base), len(self._metrics)))
-        self._value.append(float(value * factor))
+        self._value.append(number)
 
     def add_attribute(self, launch: int, name: str, text: str) -> None:
         """Store what the report says about the device of a launch."""
@@ -162,8 +168,8 @@ class Profile:
                 "launch", pl.col("value").round().cast(pl.Int64, strict=False).alias(column)
             )
             frame = frame.join(values, on="launch", how="left", maintain_order="left")
-        end = pl.col("duration").fill_null(0).cum_sum()
-        timed = pl.col("duration").is_not_null()
+        timed = pl.col("duration").is_between(0, _LONGEST_NS)
+        end = pl.when(timed).then("duration").otherwise(0).cum_sum()
         return schema.conform(
             "kernels",
             frame.with_columns(

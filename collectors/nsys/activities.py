@@ -17,6 +17,9 @@ from gpuprof.collectors.nsys.identifiers import (
     zero_is_null,
 )
 
+# How the name of a graph that was recorded as one piece of work begins.
+WHOLE_GRAPH: Final = "CUDA graph "
+
 _ACTIVITY: Final = "CUPTI_ACTIVITY_KIND_"
 _STREAM_WORK: Final[dict[str, type[int] | type[str]]] = {
     "start": int,
@@ -149,7 +152,7 @@ def _whole_graphs(database: Database, kernels: pl.DataFrame) -> pl.DataFrame:
     """CUDA graphs that nsys recorded as one piece of work (--cuda-graph-trace=graph)."""
     columns = {**_STREAM_WORK, "graphId": int, "graphExecId": int}
     frame = database.read(f"{_ACTIVITY}GRAPH_TRACE", columns).select(
-        pl.format("CUDA graph {}", pl.coalesce("graphId", "graphExecId").fill_null(0)).alias(
+        pl.format(f"{WHOLE_GRAPH}{{}}", pl.coalesce("graphId", "graphExecId").fill_null(0)).alias(
             "name"
         ),
         pl.lit("kernel").alias("kind"),

@@ -16,6 +16,7 @@ from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.nsys import session
 from gpuprof.collectors.nsys.activities import device_work, launches
+from gpuprof.collectors.nsys.completeness import missing
 from gpuprof.collectors.nsys.database import Database, opened
 from gpuprof.collectors.nsys.export import sqlite_file
 from gpuprof.collectors.nsys.ranges import nvtx_ranges
@@ -23,8 +24,6 @@ from gpuprof.collectors.nsys.ranges import nvtx_ranges
 # 2^61 ns is 73 years from the session's start: further away is damage, and below it no sum of a
 # time and the Unix epoch overflows.
 _LATEST_NS: Final = 2**61
-_LAUNCHING: Final = r"^(cuda|cu)(Launch(Cooperative)?Kernel|GraphLaunch)"
-_CAPTURING: Final = r"^(cuda|cu)StreamBeginCapture"
 
 
 def read(path: Path) -> Capture:
@@ -44,10 +43,10 @@ def _capture(path: Path, database: Database) -> Capture:
     warnings: list[str] = []
     kernels = _timed(device_work(database, strings), "pieces of device work", clock, warnings)
     calls = _timed(launches(database, strings), "API calls", clock, warnings)
-    ranges = _timed(nvtx_ranges(database, strings), "NVTX ranges", clock, warnings)
+    ranges = _timed(nvtx_ranges(database, strings), "NVTX ranges", clock, warnings, open_ends=True)
 
     ranks = _ranks(kernels)
-    warnings += _missing(database, kernels, calls, ranges)
+    warnings += missing(kernels, calls, ranges)
     warnings += session.diagnostics(database)
     processes = tuple(
         _process(database, kernels, rank, len(ranks) or 1, global_pid, tuple(warnings))
@@ -81,13 +80,17 @@ def _refuse_foreign(path: Path, database: Database) -> None:
 
 
 def _timed(
-    frame: pl.DataFrame, what: str, clock: session.Clock, warnings: list[str]
+    frame: pl.DataFrame,
+    what: str,
+    clock: session.Clock,
+    warnings: list[str],
+    *,
+    open_ends: bool = False,
 ) -> pl.DataFrame:
-    """The rows with possible times, on the capture's clock. An open end stays null."""
+    """The rows with possible times, on the capture's clock. With `open_ends` an end may be null."""
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    open_end = what == "NVTX ranges"
     possible = (start.abs() < _LATEST_NS) & (
-        ((end >= start) & (end < _LATEST_NS)) | (end.is_null() & pl.lit(open_end))
+        ((end >= start) & (end < _LATEST_NS)) | (end.is_null() & pl.lit(open_ends))
     )
     kept = frame.filter(possible)
     if kept.height < frame.height:
@@ -149,52 +152,3 @@ def _process(
         device=indices.index(busiest) if busiest is not None and busiest in indices else 0,
         warnings=warnings if rank == 0 else (),
     )
-
-
-def _missing(
-    database: Database, kernels: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame
-) -> list[str]:
-    """What the recording could not see, in plain sentences."""
-    if not kernels.height:
-        seen = [
-            f"{frame.height} {what}"
-            for frame, what in ((calls, "API calls"), (ranges, "NVTX ranges"))
-            if frame.height
-        ]
-        found = " and ".join(seen) or "no events at all"
-        return [
-            f"no GPU activity recorded: the export holds {found}; record with `nsys profile "
-            "--trace=cuda,nvtx` and let the program reach its GPU work"
-        ]
-    warnings = []
-    whole = kernels.filter(pl.col("name").str.starts_with("CUDA graph ")).height
-    if whole:
-        warnings.append(
-            f"{whole} CUDA graph launches were recorded as a whole; record with "
-            "--cuda-graph-trace=node to see their kernels"
-        )
-    unfinished = ranges["end_ns"].null_count()
-    if unfinished:
-        warnings.append(f"{unfinished} NVTX ranges were never closed; they have no end")
-    return warnings + _unlinked(kernels, calls)
-
-
-def _unlinked(kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
-    if not calls.height:
-        return ["no CUDA API calls recorded: kernels have no launch"]
-    key = ["global_pid", "correlation"]
-    warnings = []
-    orphans = kernels.join(calls, on=key, how="anti").height
-    if orphans:
-        warnings.append(
-            f"{orphans} of {kernels.height} pieces of device work have no launch recorded"
-        )
-    # A launch into a stream that is being captured makes a graph node and no work.
-    capturing = calls.filter(pl.col("name").str.contains(_CAPTURING))["global_pid"].unique()
-    made = calls.filter(
-        pl.col("name").str.contains(_LAUNCHING) & ~pl.col("global_pid").is_in(capturing.implode())
-    )
-    dropped = made.join(kernels, on=key, how="anti").height
-    if dropped:
-        warnings.append(f"{dropped} of {made.height} launches have no device work recorded")
-    return warnings

@@ -207,6 +207,18 @@ def test_processes_are_ranks_in_the_order_of_their_ids(tmp_path: Path) -> None:
     assert capture.counters.select("rank", "value").rows() == [(1, 5.0), (0, 6.0)]
 
 
+def test_values_that_cannot_be_are_missing(tmp_path: Path) -> None:
+    capture = read_lines(
+        tmp_path,
+        DETAILS_HEADER,
+        detail(0, "gpu__time_duration.sum", "s", "1e9"),
+        detail(0, "dram__bytes_read.sum", "Gbyte", "1e999"),
+        detail(1, "gpu__time_duration.sum", "ns", "7"),
+    )
+    assert capture.counters["metric"].to_list() == ["gpu__time_duration.sum"] * 2
+    assert capture.kernels.select("start_ns", "end_ns").rows() == [(None, None), (0, 7)]
+
+
 def test_a_file_that_powershell_redirected_is_read(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_bytes(

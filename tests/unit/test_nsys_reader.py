@@ -335,6 +335,9 @@ def test_processes_with_gpu_work_are_ranks_in_the_order_of_their_ids(tmp_path: P
     ]
     assert capture.kernels.select("rank", "process").rows() == [(1, PID + 1), (0, PID)]
     assert sorted(capture.launches["process"]) == [PID, PID + 1]
+    assert "1 API calls and NVTX ranges of processes without GPU work" in "; ".join(
+        capture.processes[0].warnings
+    )
 
 
 def test_devices_are_numbered_as_each_process_sees_them(tmp_path: Path) -> None:
