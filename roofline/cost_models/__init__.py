@@ -9,6 +9,7 @@ from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
     collective,
     convolution,
     elementwise,
+    fused_layers,
     gemm,
     indexing,
     loss,

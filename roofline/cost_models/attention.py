@@ -11,9 +11,15 @@ pair against 4 D, is not counted.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from gpuprof.roofline.cost_models.attention_pairs import kept_pairs
+from gpuprof.roofline.cost_models.attention_signatures import (
+    BACKWARD,
+    COMPOSITE_BACKWARD,
+    COMPOSITE_FORWARD,
+    FORWARD,
+    AttentionSignature,
+)
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, gemm_flops, total
@@ -22,141 +28,6 @@ from gpuprof.roofline.dtypes import named
 
 _LENGTHS_UNKNOWN = "sequence lengths are not in the trace, only their sum and maximum"
 _CAUSAL_UNKNOWN = "is_causal was not recorded"
-
-
-@dataclass(frozen=True)
-class _Signature:
-    """Where an attention operator keeps its arguments, as positions in its schema.
-
-    Keys and values follow the query. None: the operator has no such argument.
-    """
-
-    # bhsd: batch, heads, sequence, head size; bshd: batch, sequence, heads, head size.
-    layout: Literal["bhsd", "bshd"]
-    causal: int | None = None
-    # An integer argument: 0 no mask, 1 causal from the top left, 2 from the bottom right.
-    mask_type: int | None = None
-    bottom_right: bool = False
-    bias: int | None = None
-    # Whether the log-sum-exp is written: always, never, or by the flag at a position.
-    log_sum_exp: bool | int = True
-    # Cumulative sequence lengths of packed sequences, and their maxima; keys' follow queries'.
-    starts: int | None = None
-    maxima: int | None = None
-    # window_size_left; window_size_right follows.
-    window: int | None = None
-    # Arguments whose presence hides how many keys are read (paged caches, used lengths).
-    unknown_if_present: tuple[int, ...] = ()
-    backward: bool = False
-    query: int = 0
-    # Backward only: the forward's output and log-sum-exp.
-    saved: tuple[int, int] | None = None
-
-
-_FORWARD = {
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _Signature("bhsd", causal=4, bias=5),
-    "aten::_flash_attention_forward": _Signature(
-        "bshd",
-        causal=8,
-        bottom_right=True,
-        starts=3,
-        maxima=5,
-        window=11,
-        unknown_if_present=(13, 15),
-    ),
-    "aten::_efficient_attention_forward": _Signature(
-        "bshd",
-        mask_type=9,
-        bias=3,
-        log_sum_exp=10,
-        starts=4,
-        maxima=6,
-        unknown_if_present=(12, 13),
-    ),
-    "aten::_cudnn_attention_forward": _Signature(
-        "bhsd", causal=10, bias=3, log_sum_exp=8, starts=4, maxima=6
-    ),
-    # flash-attn 2.7 and later, flash_attn/flash_attn_interface.py.
-    "flash_attn::_flash_attn_forward": _Signature("bshd", causal=5, bottom_right=True, window=6),
-    "flash_attn::_flash_attn_varlen_forward": _Signature(
-        "bshd",
-        causal=9,
-        bottom_right=True,
-        starts=3,
-        maxima=5,
-        window=10,
-        unknown_if_present=(15, 16, 17),
-    ),
-}
-_COMPOSITE_FORWARD = {
-    "aten::scaled_dot_product_attention": _Signature("bhsd", causal=5, bias=3, log_sum_exp=False),
-    "aten::_scaled_dot_product_flash_attention": _Signature("bhsd", causal=4),
-    "aten::_scaled_dot_product_efficient_attention": _Signature(
-        "bhsd", causal=6, bias=3, log_sum_exp=4
-    ),
-    "aten::_scaled_dot_product_cudnn_attention": _Signature(
-        "bhsd", causal=6, bias=3, log_sum_exp=4
-    ),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _Signature("bhsd", causal=5, bias=3),
-}
-_BACKWARD = {
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Signature(
-        "bhsd", causal=7, bias=8, saved=(4, 5), backward=True, query=1
-    ),
-    "aten::_flash_attention_backward": _Signature(
-        "bshd",
-        causal=11,
-        bottom_right=True,
-        starts=6,
-        maxima=8,
-        window=15,
-        saved=(4, 5),
-        backward=True,
-        query=1,
-    ),
-    "aten::_efficient_attention_backward": _Signature(
-        "bshd",
-        mask_type=14,
-        bias=4,
-        starts=6,
-        maxima=8,
-        unknown_if_present=(18,),
-        saved=(5, 10),
-        backward=True,
-        query=1,
-    ),
-    "aten::_cudnn_attention_backward": _Signature(
-        "bhsd", causal=14, bias=8, starts=9, maxima=11, saved=(4, 5), backward=True, query=1
-    ),
-    "flash_attn::_flash_attn_backward": _Signature(
-        "bshd", causal=11, bottom_right=True, window=12, saved=(4, 5), backward=True, query=1
-    ),
-    "flash_attn::_flash_attn_varlen_backward": _Signature(
-        "bshd",
-        causal=15,
-        bottom_right=True,
-        starts=9,
-        maxima=11,
-        window=16,
-        saved=(4, 5),
-        backward=True,
-        query=1,
-    ),
-}
-_COMPOSITE_BACKWARD = {
-    "aten::_scaled_dot_product_flash_attention_backward": _Signature(
-        "bhsd", causal=11, starts=6, maxima=8, saved=(4, 5), backward=True, query=1
-    ),
-    "aten::_scaled_dot_product_efficient_attention_backward": _Signature(
-        "bhsd", causal=11, bias=4, saved=(5, 6), backward=True, query=1
-    ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _Signature(
-        "bhsd", causal=14, bias=8, starts=9, maxima=11, saved=(4, 5), backward=True, query=1
-    ),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Signature(
-        "bhsd", causal=13, bias=4, saved=(6, 7), backward=True, query=1
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -174,7 +45,7 @@ class _Problem:
     lengths_known: bool
 
 
-def _problem(call: OpCall, where: _Signature) -> _Problem | None:
+def _problem(call: OpCall, where: AttentionSignature) -> _Problem | None:
     query, key, value = (call.tensor(where.query + offset) for offset in range(3))
     if query is None or key is None or value is None:
         return None
@@ -213,7 +84,7 @@ def _problem(call: OpCall, where: _Signature) -> _Problem | None:
     )
 
 
-def _pairs(call: OpCall, where: _Signature, problem: _Problem) -> int | None:
+def _pairs(call: OpCall, where: AttentionSignature, problem: _Problem) -> int | None:
     """Pairs that the mask keeps in one head of one sequence; None where its kind is unknown."""
     bottom_right = where.bottom_right
     causal: bool | None = False
@@ -242,7 +113,7 @@ def _pairs(call: OpCall, where: _Signature, problem: _Problem) -> int | None:
     )
 
 
-def _cost(call: OpCall, where: _Signature) -> Cost | None:
+def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
     problem = _problem(call, where)
     if problem is None:
         return None
@@ -277,7 +148,7 @@ def _cost(call: OpCall, where: _Signature) -> Cost | None:
 
 def _traffic(
     call: OpCall,
-    where: _Signature,
+    where: AttentionSignature,
     problem: _Problem,
     query: Tensor,
     key: Tensor | None,
@@ -288,7 +159,9 @@ def _traffic(
     if any(call.has(position) for position in where.unknown_if_present):
         # Of a paged or partly filled cache only a part is read.
         inputs = None
-    output = bytes_for(problem.rows * problem.value_size, query.dtype)
+    # Attention on 8-bit inputs writes a wider output of a dtype that is not recorded.
+    narrow = query.dtype is not None and query.dtype.bits == 8
+    output = None if narrow else bytes_for(problem.rows * problem.value_size, query.dtype)
     if where.saved is not None:
         saved = bytes_of(*(call.tensor(position) for position in where.saved))
         # The output's gradient has the output's shape; the gradients have their tensors'.
@@ -306,13 +179,13 @@ def _traffic(
 
 
 for _signatures, _is_composite in (
-    (_FORWARD | _BACKWARD, False),
-    (_COMPOSITE_FORWARD | _COMPOSITE_BACKWARD, True),
+    (FORWARD | BACKWARD, False),
+    (COMPOSITE_FORWARD | COMPOSITE_BACKWARD, True),
 ):
     for _name, _signature in _signatures.items():
 
         @cost_model(_name, composite=_is_composite)
-        def _attention(call: OpCall, where: _Signature = _signature) -> Cost | None:
+        def _attention(call: OpCall, where: AttentionSignature = _signature) -> Cost | None:
             return _cost(call, where)
 
 

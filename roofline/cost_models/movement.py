@@ -1,5 +1,7 @@
 """Copies, fills and concatenation, and the operators that only make views."""
 
+import math
+
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, copy_cost
@@ -45,6 +47,17 @@ def random_fill(call: OpCall) -> Cost | None:
         return None
     read = bytes_of(call.tensor(1))
     return copy_cost(read, target.bytes, "random numbers are not counted as operations")
+
+
+@cost_model("aten::arange", composite=True)
+def arange(call: OpCall) -> Cost | None:
+    """(start, end, step, out); the other overloads call this one."""
+    start, end, step = (call.number(position) for position in range(3))
+    output = call.tensor(3)
+    if start is None or end is None or not step or output is None:
+        return None
+    elements = math.ceil((end - start) / step)
+    return copy_cost(0, bytes_for(elements, output.dtype))
 
 
 @cost_model("aten::cat")

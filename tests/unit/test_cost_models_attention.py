@@ -151,6 +151,27 @@ def test_packed_sequences_of_several_lengths_have_bytes_but_no_count() -> None:
     assert any("lengths" in text for text in result.assumptions)
 
 
+def test_flash_attention_3_keeps_its_flags_after_its_optional_tensors() -> None:
+    q, kv = bf16(2, 64, 8, 128), bf16(2, 64, 2, 128)
+    forward = cost(
+        "flash_attn_3::fwd", q, kv, kv, *(None,) * 20, *values("0.1", "True", "-1", "-1")
+    )
+    assert forward.matmul_flops() == 2 * 8 * (64 * 65 // 2) * 4 * 128
+    cached = cost(
+        "flash_attn_3::fwd",
+        q, kv, kv, kv, kv, *(None,) * 18, *values("0.1", "True", "-1", "-1"),
+    )  # fmt: skip
+    assert cached.flops is None
+    assert cached.bytes_read is None
+
+
+def test_attention_on_eight_bit_inputs_has_an_unknown_output() -> None:
+    q = Tensor((2, 64, 8, 128), named("float8_e4m3fn"))
+    result = cost("flash_attn_3::fwd", q, q, q, *(None,) * 20, *values("0.1", "False", "-1", "-1"))
+    assert result.flops == (Flops("matmul", "fp8", 2 * 8 * 64 * 64 * 4 * 128),)
+    assert result.bytes_written is None
+
+
 def test_a_sliding_window_limits_the_pairs() -> None:
     q = bf16(1, 128, 2, 64)
     result = cost(

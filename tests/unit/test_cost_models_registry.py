@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpuprof.roofline.cost_models import (
-    attention,
+    attention_signatures,
     convolution,
     cost_model,
     cost_of,
@@ -140,10 +140,10 @@ def test_positions_of_convolution_arguments_are_those_of_torchs_schemas(op: str)
 ATTENTIONS = {
     op: signature
     for table in (
-        attention._FORWARD,
-        attention._COMPOSITE_FORWARD,
-        attention._BACKWARD,
-        attention._COMPOSITE_BACKWARD,
+        attention_signatures.FORWARD,
+        attention_signatures.COMPOSITE_FORWARD,
+        attention_signatures.BACKWARD,
+        attention_signatures.COMPOSITE_BACKWARD,
     )
     for op, signature in table.items()
     if op.startswith("aten::")
