@@ -8,11 +8,10 @@ import csv
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 import msgspec
 
@@ -36,8 +35,8 @@ _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _TRIPLE: Final = re.compile(r"\(\s*([0-9]{1,9}),\s*([0-9]{1,9}),\s*([0-9]{1,9})\s*\)")
 
 
-@dataclass(frozen=True)
-class _Value:
+# A tuple, not a dataclass: one is made for each cell of pages that hold thousands a row.
+class _Value(NamedTuple):
     """One cell with a metric's value, as it is printed."""
 
     place: str
@@ -204,7 +203,7 @@ def _raw(
     yield _Value(place, launch, row, "", "", "")
     for metric, text in row.items():
         if metric not in _LAUNCH_COLUMNS and not _NVTX_COLUMN.match(metric):
-            yield _Value(f"{place}, {metric}", launch, row, metric, units.get(metric, ""), text)
+            yield _Value(place, launch, row, metric, units.get(metric, ""), text)
 
 
 def _store(profile: Profile, launch: int, cell: _Value, number_format: NumberFormat) -> None:
@@ -257,11 +256,12 @@ class _Labels(msgspec.Struct, frozen=True):
 
 def _metric_of(section: str, label: str) -> str:
     """The metric that a label of the details page shows, or "section / label" where unknown."""
-    return _labels().get((section, label)) or f"{section} / {label}"
+    return details_labels().get((section, label)) or f"{section} / {label}"
 
 
 @lru_cache(maxsize=1)
-def _labels() -> dict[tuple[str, str], str]:
+def details_labels() -> dict[tuple[str, str], str]:
+    """(section, label) of the details page -> the metric it shows."""
     text = files("gpuprof.collectors.ncu").joinpath("labels.toml").read_bytes()
     return {
         (part.section, label): metric

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -29,18 +30,7 @@ class NumberFormat:
 
     def parse(self, text: str) -> Decimal | None:
         """The number that `text` is, or None where it is none ("n/a", "no data", "nan", "")."""
-        match = _match(text)
-        if match is None:
-            return None
-        sign, digits, exponent = match.groups()
-        digits = _PURE_GROUPING.sub("", digits)
-        whole, _, fraction = digits.partition(self.decimal)
-        groups = whole.split(_other(self.decimal))
-        if len(groups) > 1 and not _well_grouped(groups):
-            return None
-        if not re.fullmatch(r"[0-9]*", fraction):
-            return None
-        return Decimal(f"{sign}{''.join(groups)}.{fraction or 0}{exponent}")
+        return _parse(text, self.decimal)
 
 
 def infer(path: Path, values: Iterable[tuple[str, str]]) -> NumberFormat:
@@ -76,6 +66,23 @@ def infer(path: Path, values: Iterable[tuple[str, str]]) -> NumberFormat:
     return NumberFormat(next(iter(found), "."))
 
 
+# A page repeats many values: most counters of most launches are 0.
+@lru_cache(maxsize=4096)
+def _parse(text: str, decimal: Separator) -> Decimal | None:
+    match = _match(text)
+    if match is None:
+        return None
+    sign, digits, exponent = match.groups()
+    whole, _, fraction = _PURE_GROUPING.sub("", digits).partition(decimal)
+    groups = whole.split(_other(decimal))
+    if len(groups) > 1 and not _well_grouped(groups):
+        return None
+    if not re.fullmatch(r"[0-9]*", fraction):
+        return None
+    return Decimal(f"{sign}{''.join(groups)}.{fraction or 0}{exponent}")
+
+
+@lru_cache(maxsize=4096)
 def _decimal_separator(text: str) -> Separator | Literal["ambiguous"] | None:
     """What one value says about the decimal separator; None where it says nothing."""
     match = _match(text)
@@ -110,4 +117,5 @@ def _other(separator: Separator) -> Separator:
 
 
 def _match(text: str) -> re.Match[str] | None:
-    return _NUMBER.fullmatch(_INSTANCES.sub("", text.strip()))
+    text = text.strip()
+    return _NUMBER.fullmatch(_INSTANCES.sub("", text) if text.endswith(")") else text)

@@ -8,7 +8,7 @@ import pytest
 from gpuprof.collectors import ncu
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.ncu.csv_page import _labels
+from gpuprof.collectors.ncu.csv_page import details_labels
 from gpuprof.collectors.ncu.units import base_unit
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "ncu"
@@ -82,7 +82,7 @@ def test_the_pages_of_one_run_agree_as_far_as_they_print_digits() -> None:
     )
     key = ["kernel", "grid", "block", "launch_index", "metric", "unit"]
     both = raw.join(details, on=key)
-    mapped = set(_labels().values())
+    mapped = set(details_labels().values())
     assert set(both["metric"]) == mapped
     assert both.height == 30 * len(mapped)
     resolution = printed_resolution()
@@ -98,7 +98,7 @@ def printed_resolution() -> dict[str, float]:
     half: dict[str, float] = {}
     with gzip.open(DETAILS, "rt") as lines:
         for row in csv.DictReader(lines):
-            metric = _labels().get((row["Section Name"], row["Metric Name"]))
+            metric = details_labels().get((row["Section Name"], row["Metric Name"]))
             if metric:
                 digit = 0.005 if "." in row["Metric Value"] else 0.5
                 step = digit * float(base_unit(row["Metric Unit"])[1])
