@@ -135,7 +135,7 @@ class Tables:
             self._findings.negative_durations += int(negative.sum())
             frame = frame.filter(~negative)
         if name == "ops":
-            return frame.with_columns(_one_line(frame[text]) for text in _TEXTS)
+            return frame.with_columns(self._text(frame[name]) for name in _TEXTS)
         if "correlation" in frame.columns:
             # Kineto writes 0 where an activity had no correlation.
             frame = frame.with_columns(pl.col("correlation").replace(0, None))
@@ -145,6 +145,22 @@ class Tables:
                 device=pl.coalesce("device", "process"), stream=pl.coalesce("stream", "thread")
             )
         return frame
+
+    def _text(self, column: pl.Series) -> pl.Series:
+        """JSON values as text on one line, in Kineto's own spacing; null where absent."""
+        try:
+            text: pl.Series = column.cast(pl.String)
+        except pl.exceptions.ComputeError:
+            # The typed decoder does not look into values that it leaves as they are.
+            repaired = [value.decode(errors="replace") for value in column]
+            text = pl.Series(column.name, repaired)
+            self._findings.repairs["invalid UTF-8 sequence"] += text.str.count_matches(
+                "\ufffd", literal=True
+            ).sum()
+        if text.str.contains("\n", literal=True).any():
+            text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
+        text = text.replace(["", "null"], None)
+        return text
 
     def _frame(
         self, kind: type[Struct], events: list[Struct], exact: bool
@@ -233,12 +249,3 @@ def _identifiers(values: Sequence[Any]) -> Integers:
     if array.dtype == np.int64:
         return array
     return np.array([identifier(value) for value in values], np.int64)
-
-
-def _one_line(column: pl.Series) -> pl.Series:
-    """JSON values as text on one line, in Kineto's own spacing; null where absent."""
-    text: pl.Series = column.cast(pl.String)
-    if text.str.contains("\n", literal=True).any():
-        text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
-    text = text.replace(["", "null"], None)
-    return text
