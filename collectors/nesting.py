@@ -83,3 +83,20 @@ def thread_codes(*frames: pl.DataFrame) -> list[Integers]:
     )["code"].cast(pl.Int64)
     bounds = np.cumsum([frame.height for frame in frames])
     return list(np.split(codes.to_numpy(), bounds[:-1]))
+
+
+def enclosing(
+    intervals: pl.DataFrame, points: pl.DataFrame, time: str, parent: Integers | None = None
+) -> Integers:
+    """For each row of `points` the row in `intervals` of the innermost one around it, or -1.
+
+    Both have columns process and thread. A point is at its column `time`; an interval reaches from
+    start_ns to end_ns, and the rows are sorted as `parents` needs them, whose result `parent` is.
+    """
+    if points.is_empty() or intervals.is_empty():
+        return np.full(points.height, NONE, np.int64)
+    threads, at_threads = thread_codes(intervals, points)
+    starts, ends = intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy()
+    if parent is None:
+        parent = parents(threads, starts, ends)
+    return innermost(threads, starts, ends, parent, at_threads, points[time].to_numpy())

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ProcessInfo
-from gpuprof.collectors.nesting import NONE, Integers, innermost, thread_codes
+from gpuprof.collectors.nesting import NONE, Integers, enclosing
 
 _LAUNCH_KEY: Final = ("rank", "process", "correlation")
 
@@ -75,17 +75,6 @@ def steps_at(capture: Capture, times: pl.Series) -> pl.Series:
     return index
 
 
-def enclosing_ops(ops: pl.DataFrame, points: pl.DataFrame, time: str) -> Integers:
-    """For each point (process, thread, `time`) the row in `ops` of the innermost op around it.
-
-    `ops` are all of one rank, sorted as the table is. -1 where none is.
-    """
-    threads, at_threads = thread_codes(ops, points)
-    parent = rows_of(ops, ops["parent_id"])
-    starts, ends = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
-    return innermost(threads, starts, ends, parent, at_threads, points[time].to_numpy())
-
-
 def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     """The rows in `ops`, of one rank, that hold `op_ids`; -1 for null and for unknown ids."""
     rows = pl.DataFrame({"op_id": ops["op_id"], "row": np.arange(ops.height)})
@@ -101,8 +90,7 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
     launched = launch["launch_ns"].is_not_null()
     points = launch.filter(launched)
     rows = np.full(kernels.height, NONE, np.int64)
-    if ops.height:
-        rows[launched.to_numpy()] = enclosing_ops(ops, points, "launch_ns")
+    rows[launched.to_numpy()] = enclosing(ops, points, "launch_ns", rows_of(ops, ops["parent_id"]))
     known = pl.Series(rows != NONE)
     op_ids = pl.Series(ops["op_id"].to_numpy()[rows]) if ops.height else kernels["op_id"]
     is_leaf = kernels["kind"] == "op"

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.nesting import NONE, Integers, innermost, parents, thread_codes
+from gpuprof.collectors.nesting import NONE, Integers, enclosing, thread_codes
 from gpuprof.roofline.attribution import launch_of_kernels, rows_of, steps_at
 
 # pytorch torch/csrc/autograd/engine.cpp names the node it evaluates; the node's own record_function
@@ -72,11 +72,7 @@ def _named(names: pl.Series, pattern: str) -> Booleans:
 def _in_optimizer_range(capture: Capture) -> Booleans:
     ranges = capture.ranges.filter(pl.col("name").str.contains(_OPTIMIZER))
     ranges = ranges.sort("start_ns", "end_ns", descending=[False, True])
-    threads, op_threads = thread_codes(ranges, capture.ops)
-    starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    parent = parents(threads, starts, ends)
-    times = capture.ops["start_ns"].to_numpy()
-    inside: Booleans = innermost(threads, starts, ends, parent, op_threads, times) != NONE
+    inside: Booleans = enclosing(ranges, capture.ops, "start_ns") != NONE
     return inside
 
 

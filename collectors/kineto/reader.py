@@ -27,7 +27,7 @@ from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.source import Source
 from gpuprof.collectors.kineto.tables import InexactTimes, Tables
 from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
-from gpuprof.collectors.nesting import NONE, Integers, innermost, parents, thread_codes
+from gpuprof.collectors.nesting import NONE, Integers, enclosing, parents, thread_codes
 
 STEPS_FOUND_BY: Final = "ProfilerStep annotations"
 _STEP: Final = r"^ProfilerStep#(\d{1,9})$"
@@ -189,25 +189,17 @@ def _mark_recompute(ops: pl.DataFrame, frames: pl.DataFrame, with_stack: bool) -
     if not with_stack and frames.is_empty():
         return ops
     frames = frames.sort("start_ns", "end_ns", descending=[False, True])
-    enclosing = _enclosing(frames, ops, "start_ns")
-    return ops.with_columns(recompute=pl.Series(enclosing != NONE))
+    return ops.with_columns(recompute=pl.Series(enclosing(frames, ops, "start_ns") != NONE))
 
 
 def _allocations(raw: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     on_device = pl.col("device_type") != _CPU_DEVICE_TYPE
+    parent = ops["parent_id"].fill_null(NONE).to_numpy()
     return raw.with_columns(
-        op_id=_links(_enclosing(ops, raw, "time_ns")),
+        op_id=_links(enclosing(ops, raw, "time_ns", parent)),
         device=pl.when(on_device).then(pl.col("device")),
         category=pl.when(on_device).then(pl.lit("device")).otherwise(pl.lit("cpu")),
     ).sort("time_ns", maintain_order=True)
-
-
-def _enclosing(intervals: pl.DataFrame, points: pl.DataFrame, time: str) -> Integers:
-    """For each point the row of the innermost interval of its thread around it, or NONE."""
-    threads, point_threads = thread_codes(intervals, points)
-    starts, ends = intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy()
-    outer = parents(threads, starts, ends)
-    return innermost(threads, starts, ends, outer, point_threads, points[time].to_numpy())
 
 
 def _main_process(*frames: pl.DataFrame) -> int | None:

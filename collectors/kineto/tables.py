@@ -1,5 +1,6 @@
 """Batches of events -> the columns of a capture, one frame a batch, joined at the end."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -113,14 +114,9 @@ class Tables:
 
     def add(self, batch: Batch) -> None:
         """Add the events of `batch`. Raises `InexactTimes` before adding any."""
-        groups: dict[type[Struct], list[Struct]] = {}
+        groups: defaultdict[type[Struct], list[Struct]] = defaultdict(list)
         for event in batch.events:
-            kind = type(event)
-            group = groups.get(kind)
-            if group is None:
-                groups[kind] = [event]
-            else:
-                group.append(event)
+            groups[type(event)].append(event)
         converted = [self._frame(kind, found, batch.exact) for kind, found in groups.items()]
         for name, frame in filter(None, converted):
             self._frames[name].append(frame)
@@ -154,13 +150,11 @@ class Tables:
             # The typed decoder does not look into values that it leaves as they are.
             repaired = [value.decode(errors="replace") for value in column]
             text = pl.Series(column.name, repaired)
-            self._findings.repairs["invalid UTF-8 sequence"] += text.str.count_matches(
-                "\ufffd", literal=True
-            ).sum()
+            number = text.str.count_matches("\ufffd", literal=True).sum()
+            self._findings.repairs["invalid UTF-8 sequence"] += int(number)
         if text.str.contains("\n", literal=True).any():
             text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
-        text = text.replace(["", "null"], None)
-        return text
+        return text.set((text == "") | (text == "null"), None)
 
     def _frame(
         self, kind: type[Struct], events: list[Struct], exact: bool
