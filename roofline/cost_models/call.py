@@ -112,12 +112,13 @@ class OpCall:
         return argument.text or None if isinstance(argument, Scalar) else None
 
     def number(self, position: int) -> float | None:
-        """The number at `position`; None where it is absent, unrecorded or no number."""
+        """The finite number at `position`; None where it is absent, unrecorded or none."""
         text = self.text(position)
         try:
-            return None if text is None else float(text)
+            number = math.nan if text is None else float(text)
         except ValueError:
             return None
+        return number if math.isfinite(number) else None
 
     def integer(self, position: int) -> int | None:
         """The integer at `position`; None where it is absent, unrecorded or no integer."""

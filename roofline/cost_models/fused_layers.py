@@ -1,8 +1,8 @@
 """Fused layers of common libraries: gates, RMS norm with residual, rotary embedding, KV cache.
 
-Sources: vLLM csrc/torch_bindings.cpp (`_C::`, `_C_cache_ops::`), SGLang sgl-kernel/csrc/common_extension.cc
-(`sgl_kernel::`), AITER's calls as traces record them (`aiter::`), Liger-Kernel
-src/liger_kernel/ops (autograd functions, recorded under their class name).
+Sources: vLLM csrc/torch_bindings.cpp (`_C::`, `_C_cache_ops::`), SGLang
+sgl-kernel/csrc/common_extension.cc (`sgl_kernel::`), AITER's calls as traces record them
+(`aiter::`), Liger-Kernel src/liger_kernel/ops (autograd functions, recorded by class name).
 
 Operations an element: silu(a) * b 5, its gradients 12 (a sigmoid again, da and db); gelu(a) * b 6,
 tanh form 10. RMS norm 4, 5 with the addition of a residual. A rotation is 6 a pair, 3 an element.

@@ -63,9 +63,19 @@ def _no_work(call: OpCall) -> Cost:
 
 
 def cost_of(call: OpCall) -> Cost | None:
-    """What `call` costs, or None where its operator has no model or the model has no answer."""
+    """What `call` costs, or None where its operator has no model or the model has no answer.
+
+    A negative figure means that the model misread the arguments: that is no answer either.
+    """
     model = _models.get(call.name)
-    return None if model is None else model(call)
+    cost = None if model is None else model(call)
+    return None if cost is None or _has_negative(cost) else cost
+
+
+def _has_negative(cost: Cost) -> bool:
+    counts = (part.count for part in cost.flops or ())
+    figures = (*counts, cost.bytes_read, cost.bytes_written, cost.full_attention_flops)
+    return any(figure is not None and figure < 0 for figure in figures)
 
 
 def is_modelled(name: str) -> bool:

@@ -172,3 +172,9 @@ def test_positions_of_attention_arguments_are_those_of_torchs_schemas(op: str) -
         assert [names[position] for position in where.saved] == ["out", "logsumexp"]
     hiding = {"seqused_k", "block_table", "seqlen_k", "window_size"}
     assert {names[position] for position in where.unknown_if_present} <= hiding
+
+
+def test_a_negative_figure_is_no_answer(mylib: str) -> None:
+    wrong = Cost(flops=(Flops("vector", "fp32", -1),), bytes_read=0, bytes_written=0)
+    cost_model(mylib)(lambda call: wrong)
+    assert cost_of(OpCall(mylib, ())) is None
