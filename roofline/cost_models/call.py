@@ -84,6 +84,8 @@ class OpCall:
     # Names of the kernels that this call launched. Some carry an element type in their template
     # arguments that the operator's own record lacks (TensorList).
     kernels: tuple[str, ...] = ()
+    # The dtype of the tensors in lists, where gpuprof.roofline.cost_models.list_dtypes found it.
+    list_dtype: DType | None = None
 
     def _argument(self, position: int) -> Argument:
         return self.arguments[position] if position < len(self.arguments) else None

@@ -62,17 +62,20 @@ def arange(call: OpCall) -> Cost | None:
 
 @cost_model("aten::cat")
 def cat(call: OpCall) -> Cost | None:
-    """(tensors, dim): bytes are known only where the kernel's name tells the element's size."""
+    """(tensors, dim): the element's size is in the kernel's name, or in other tensors' dtypes."""
     tensors = call.tensors(0)
     if not tensors:
         # Kineto leaves long lists empty.
         return copy_cost(None, None, "the trace did not record the tensors")
-    size = element_size(call.kernels)
+    size, origin = element_size(call.kernels), "element size from the kernel's name"
+    if size is None and call.list_dtype is not None:
+        size = call.list_dtype.bytes_for(1)
+        origin = "element type from other tensors of these shapes in the trace"
     if size is None:
         return copy_cost(None, None, "the trace records no dtype for a list of tensors")
     read = size * sum(tensor.distinct_elements for tensor in tensors)
     written = size * sum(tensor.elements for tensor in tensors)
-    return copy_cost(read, written, "element size from the kernel's name")
+    return copy_cost(read, written, origin)
 
 
 @cost_model(

@@ -1,8 +1,8 @@
 """Optimizers: the _foreach_ operators over lists of tensors, and the fused steps.
 
-A list's dtype is not recorded; it is read from the names of the kernels where those are known.
-Without it the bytes are unknown and the operations count at float32, in which torch's kernels
-compute every float but float64.
+A list's dtype is not recorded; it is read from the names of the kernels, or else from other
+tensors of the same shapes. Without it the bytes are unknown and the operations count at float32, in
+which torch's kernels compute every float but float64.
 
 Operations an element of a fused step, a root or division as one. Adam: first moment 3, second
 moment 4, denominator 3, update 3; weight decay 2, amsgrad 1. SGD: update 2, momentum 3, nesterov
@@ -18,6 +18,7 @@ from gpuprof.roofline.cost_models.registry import cost_model
 from gpuprof.roofline.dtypes import named
 
 _FROM_KERNEL = "element type from the kernel's name"
+_FROM_SHAPES = "element type from other tensors of these shapes in the trace"
 _ASSUMED = "the trace records no dtype for a list of tensors: operations counted at float32"
 
 
@@ -27,12 +28,18 @@ def _distinct(tensors: tuple[Tensor, ...]) -> int:
 
 def _lists_cost(call: OpCall, operations: int, read: int, written: int) -> Cost:
     """Cost of `operations` on lists of which `read` and `written` elements move."""
-    dtype = element_type(call.kernels)
+    dtype = named_by_kernel = element_type(call.kernels)
+    if dtype is None:
+        dtype = call.list_dtype
+    if named_by_kernel:
+        assumption = _FROM_KERNEL
+    else:
+        assumption = _FROM_SHAPES if dtype else _ASSUMED
     return Cost(
         flops=vector_flops(dtype or named("float32"), operations),
         bytes_read=bytes_for(read, dtype),
         bytes_written=bytes_for(written, dtype),
-        assumptions=(_FROM_KERNEL if dtype else _ASSUMED,),
+        assumptions=(assumption,),
     )
 
 
