@@ -33,8 +33,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     bytes_written: int | None
     assumptions: tuple[str, ...] = ()
     # Matmul FLOPs under the convention that counts causal attention in full (PaLM, torch), where
-    # that differs from `flops`, which counts the pairs that the mask keeps. Of a backward both
-    # include the scores that it computes again, as torch's counter does and PaLM's formula does not.
+    # that differs from `flops`, which counts the pairs that the mask keeps. Both include the
+    # scores that a backward computes again, as torch's counter does and PaLM's formula does not.
     full_attention_flops: int | None = None
 
     def matmul_flops(self) -> int | None:
