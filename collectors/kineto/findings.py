@@ -58,17 +58,22 @@ class Findings:
             found.append(f"The trace is not valid JSON; repaired: {repairs}.")
         if self.unread_categories:
             total = sum(self.unread_categories.values())
-            names = ", ".join(sorted(self.unread_categories)[:8])
+            names = ", ".join(map(_printable, sorted(self.unread_categories)[:8]))
             found.append(f"{_count(total, 'event')} of kinds that are not read: {names}.")
         for dtype, number in sorted(self.unknown_dtypes.items()):
             found.append(
-                f"{_count(number, 'collective')} of unknown dtype {dtype!r}: message size unknown."
+                f"{_count(number, 'collective')} of unknown dtype {_printable(dtype)}: message size unknown."
             )
         return tuple(found)
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _printable(name: str) -> str:
+    """Text of the file, fit for one line of a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name[:40])
 
 
 def _was(number: int) -> str:

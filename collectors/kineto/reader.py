@@ -151,7 +151,7 @@ def _capture(path: Path, fields: dict[str, object], tables: Tables, findings: Fi
 def _ops(raw: pl.DataFrame) -> pl.DataFrame:
     """Operators in order, with ids and parents."""
     ops = raw.sort(
-        "start_ns", "end_ns", "order", descending=[False, True, False], maintain_order=True
+        "start_ns", "end_ns", "external_id", descending=[False, True, False], maintain_order=True
     )
     (threads,) = thread_codes(ops)
     parent = parents(threads, ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy())

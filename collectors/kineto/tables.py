@@ -1,14 +1,14 @@
 """Batches of events -> the columns of a capture, one frame a batch, joined at the end."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.events import (
@@ -17,6 +17,7 @@ from gpuprof.collectors.kineto.events import (
     DriverLaunch,
     Kernel,
     Launch,
+    LaunchArgs,
     Memcpy,
     Memory,
     MemoryArgs,
@@ -33,10 +34,6 @@ Integers = npt.NDArray[np.int64]
 # A float64 of microseconds below this is within half a nanosecond of the decimal that was written,
 # if its whole part and its fraction are converted apart.
 _EXACT_BELOW_US: Final = float(2**43)
-_DIMENSIONS: Final = ("x", "y", "z")
-_NO_OP: Final = OpArgs()
-_NO_DEVICE: Final = DeviceArgs()
-_NO_MEMORY: Final = MemoryArgs()
 _NO_SIZE: Final = (None, None, None)
 # The name of allocator events among the instants of their category.
 _MEMORY: Final = "[memory]"
@@ -50,8 +47,16 @@ _TABLE_OF: Final[dict[type[Struct], str]] = {
     PythonFunction: "frames",
     Memory: "allocations",
 }
+# Stand for the args of events that have none; kinds whose args are not read are absent here.
+_NO_ARGS: Final[dict[type[Struct], Struct]] = {
+    Op: OpArgs(),
+    **dict.fromkeys((Launch, DriverLaunch), LaunchArgs()),
+    **dict.fromkeys(_KINDS, DeviceArgs()),
+    Memory: MemoryArgs(),
+}
 
-# The columns of each table before rank, kinds and links are known. `order` breaks ties of start.
+# The columns of each table before rank, kinds and links are known. external_id tells which of two
+# operators that start together is the outer one.
 _SHARED: Final = {
     "name": pl.String,
     "process": pl.Int64,
@@ -63,7 +68,7 @@ _TEXTS: Final = ("input_dims", "input_types", "input_strides", "concrete_inputs"
 OPS: Final = pl.Schema(
     {
         **_SHARED,
-        "order": pl.Int64,
+        "external_id": pl.Int64,
         "sequence": pl.Int64,
         "forward_thread": pl.Int64,
         # JSON text, still bytes.
@@ -88,7 +93,7 @@ KERNELS: Final = pl.Schema(
         **_SHARED,
         "kind": pl.String,
         **{name: pl.String if name in _DEVICE_TEXTS else pl.Int64 for name in _DEVICE_COLUMNS},
-        **{f"{what}_{axis}": pl.Int64 for what in ("grid", "block") for axis in _DIMENSIONS},
+        **{f"{what}_{axis}": pl.Int64 for what in ("grid", "block") for axis in "xyz"},
     }
 )
 _SCHEMAS: Final = {
@@ -114,16 +119,21 @@ class Tables:
 
     def add(self, batch: Batch) -> None:
         """Add the events of `batch`. Raises `InexactTimes` before adding any."""
-        groups: defaultdict[type[Struct], list[Struct]] = defaultdict(list)
+        groups: defaultdict[type[Struct], list[Any]] = defaultdict(list)
         for event in batch.events:
             groups[type(event)].append(event)
-        converted = [self._frame(kind, found, batch.exact) for kind, found in groups.items()]
-        for name, frame in filter(None, converted):
+        converted = [
+            (_TABLE_OF[kind], _frame(kind, events, batch.exact))
+            for kind, events in groups.items()
+            if kind in _TABLE_OF
+        ]
+        for name, frame in converted:
             self._frames[name].append(frame)
 
     def table(self, name: str) -> pl.DataFrame:
         """All rows of one table, in the order of the file. The rows are given up."""
-        frame = pl.concat([pl.DataFrame(schema=_SCHEMAS[name]), *self._frames.pop(name)])
+        empty = pl.DataFrame(schema=_SCHEMAS[name])
+        frame = pl.concat([empty, *(part.select(empty.columns) for part in self._frames.pop(name))])
         if name == "allocations":
             return frame.filter(pl.col("name") == _MEMORY).rename({"start_ns": "time_ns"})
         negative = frame["end_ns"] < frame["start_ns"]
@@ -134,7 +144,8 @@ class Tables:
             return frame.with_columns(self._text(frame[name]) for name in _TEXTS)
         if "correlation" in frame.columns:
             # Kineto writes 0 where an activity had no correlation.
-            frame = frame.with_columns(pl.col("correlation").replace(0, None))
+            known = pl.when(pl.col("correlation") != 0).then("correlation")
+            frame = frame.with_columns(correlation=known)
         if name == "kernels":
             # The rows of device events are a process per device and a thread per stream.
             return frame.with_columns(
@@ -156,69 +167,52 @@ class Tables:
             text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
         return text.set((text == "") | (text == "null"), None)
 
-    def _frame(
-        self, kind: type[Struct], events: list[Struct], exact: bool
-    ) -> tuple[str, pl.DataFrame] | None:
-        """The table and rows of events of one kind, or None for a kind that is not read.
 
-        Only conversions here: anything that polars computes is cheaper once on the whole table.
-        """
-        if kind not in _TABLE_OF:
-            return None
-        columns = list(zip(*map(astuple, events), strict=True))
-        _, names, processes, threads, starts, *rest = columns
-        start_ns = _nanoseconds(starts, exact)
-        shared = {
-            "name": pl.Series(names, dtype=pl.String),
-            "process": _identifiers(processes),
-            "thread": _identifiers(threads),
-            "start_ns": start_ns,
-        }
-        if kind is Memory:
-            return "allocations", pl.DataFrame({**shared, **_memory_columns(rest[0])})
-        shared["end_ns"] = start_ns + _nanoseconds(rest[0], exact)
-        if kind is Op:
-            shared.update(_op_columns(rest[1]))
-        elif issubclass(kind, Launch):
-            values = [each.correlation if each else None for each in rest[1]]
-            shared["correlation"] = pl.Series(values, dtype=pl.Int64)
-        elif issubclass(kind, Kernel):
-            shared["kind"] = pl.Series([_KINDS[kind]] * len(events))
-            shared.update(_device_columns(rest[1]))
-        return _TABLE_OF[kind], pl.DataFrame(shared)
+def _frame(kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:
+    """The rows of events of one kind. Raises `InexactTimes`.
 
-
-def _memory_columns(args: Sequence[MemoryArgs | None]) -> dict[str, pl.Series]:
-    values = zip(*(astuple(each or _NO_MEMORY) for each in args), strict=True)
-    return {
-        name: pl.Series(column, dtype=pl.Int64)
-        for name, column in zip(MemoryArgs.__struct_fields__, values, strict=True)
+    Only conversions here: what polars computes is cheaper once on the whole table.
+    """
+    start_ns = _nanoseconds([event.ts for event in events], exact)
+    columns: dict[str, Any] = {
+        "name": pl.Series([event.name for event in events], dtype=pl.String),
+        "process": _identifiers([event.pid for event in events]),
+        "thread": _identifiers([event.tid for event in events]),
+        "start_ns": start_ns,
     }
+    if kind is not Memory:
+        columns["end_ns"] = start_ns + _nanoseconds([event.dur for event in events], exact)
+    absent = _NO_ARGS.get(kind)
+    if absent is not None:
+        args = [event.args or absent for event in events]
+        columns.update(_fields(args, _SCHEMAS[_TABLE_OF[kind]]))
+        if kind in _KINDS:
+            columns["kind"] = pl.Series([_KINDS[kind]] * len(events))
+            columns.update(_sizes(args))
+    return pl.DataFrame(columns)
 
 
-def _op_columns(args: Sequence[OpArgs | None]) -> dict[str, pl.Series]:
-    external, sequence, forward, *texts = zip(
-        *(astuple(each or _NO_OP) for each in args), strict=True
-    )
-    return {
-        "order": pl.Series(external, dtype=pl.Int64),
-        "sequence": pl.Series(sequence, dtype=pl.Int64),
-        "forward_thread": pl.Series(forward, dtype=pl.Int64),
-        **{
-            name: pl.Series(list(map(bytes, column)), dtype=pl.Binary)
-            for name, column in zip(_TEXTS, texts, strict=True)
-        },
-    }
+def _fields(args: Sequence[Struct], table: pl.Schema) -> dict[str, pl.Series]:
+    """Those fields of `args` that are columns of `table`, by name."""
+    columns = {}
+    for name in args[0].__struct_fields__:
+        dtype = table.get(name)
+        if dtype is not None:
+            values: Iterable[Any] = map(attrgetter(name), args)
+            # Python lists: the fastest way into a Series, and bytes() takes Raw out of the block.
+            values = list(map(bytes, values) if dtype == pl.Binary else values)
+            columns[name] = pl.Series(values, dtype=dtype)
+    return columns
 
 
-def _device_columns(args: Sequence[DeviceArgs | None]) -> dict[str, pl.Series]:
-    values = zip(*(astuple(each or _NO_DEVICE) for each in args), strict=True)
-    fields: dict[str, Sequence[Any]] = dict(zip(DeviceArgs.__struct_fields__, values, strict=True))
-    columns = {name: pl.Series(fields[name], dtype=KERNELS[name]) for name in _DEVICE_COLUMNS}
+def _sizes(args: Sequence[Any]) -> dict[str, pl.Series]:
+    """The three columns of each of grid and block."""
+    columns = {}
     for what in ("grid", "block"):
-        sizes = [each or _NO_SIZE for each in fields[what]]
-        for axis, column in zip(_DIMENSIONS, zip(*sizes, strict=True), strict=True):
-            columns[f"{what}_{axis}"] = pl.Series(column, dtype=pl.Int64)
+        sizes = [getattr(each, what) or _NO_SIZE for each in args]
+        for axis, name in enumerate("xyz"):
+            values = [size[axis] for size in sizes]
+            columns[f"{what}_{name}"] = pl.Series(values, dtype=pl.Int64)
     return columns
 
 
