@@ -23,7 +23,6 @@ def cache_file(device: Device, torch_version: str, threads: int | None) -> Path:
     Rates depend on the device, on torch's libraries, on a CPU's threads and on how this version
     of gpuprof measures. `threads` counts for a CPU only.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     parts = [
         device.name,
         device.uuid or "",
@@ -34,7 +33,15 @@ def cache_file(device: Device, torch_version: str, threads: int | None) -> Path:
     ]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     slug = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
-    return Path(base) / "gpuprof" / f"calibration-{slug}-{digest}.json"
+    return _folder() / f"calibration-{slug}-{digest}.json"
+
+
+def is_empty() -> bool:
+    """Whether no calibration is kept at all, which can be told without torch."""
+    try:
+        return not any(_folder().glob("calibration-*.json"))
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return True
 
 
 def load_cached(device: Device, torch_version: str, threads: int | None) -> Calibration | None:
@@ -82,3 +89,7 @@ def calibrate_cached(
 def is_steady(calibration: Calibration) -> bool:
     """Whether the repeats of every ceiling agree well enough to keep the figures."""
     return all(ceiling.spread <= MAXIMUM_KEPT_SPREAD for ceiling in calibration.ceilings)
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuprof"

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpuprof._version import __version__
 from gpuprof.collectors.errors import GpuprofError
+from gpuprof.profiler.commands.analyze import AnalyzeCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
 from gpuprof.profiler.commands.report import ReportCommand
@@ -32,6 +33,7 @@ class Command(Protocol):
 
 COMMANDS: tuple[Command, ...] = (
     RunCommand(),
+    AnalyzeCommand(),
     SummaryCommand(),
     ReportCommand(),
     CalibrateCommand(),

@@ -46,7 +46,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
     machine = Machine(device, roof)
 
-    work = find_work(capture, _math_mode(device, process))
+    work = find_work(capture, math_mode(device, process))
     times = step_times(capture)
     ops = op_points(work, machine)
     kernels = kernel_points(work, machine)
@@ -119,7 +119,8 @@ def _roof_source(ceilings: tuple[Ceiling, ...]) -> Source | None:
     return "measured" if sources else None
 
 
-def _math_mode(device: Device | None, process: ProcessInfo) -> MathMode:
+def math_mode(device: Device | None, process: ProcessInfo) -> MathMode:
+    """The units that float32 products of `process` ran on."""
     # TF32 exists on NVIDIA GPUs only; the flags mean nothing elsewhere.
     if device is None or device.kind != "cuda":
         return MathMode()

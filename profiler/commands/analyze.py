@@ -1,0 +1,145 @@
+"""`gpuprof analyze`."""
+
+import argparse
+import io
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import CommandError
+
+if TYPE_CHECKING:
+    from gpuprof.collectors.capture import Capture
+    from gpuprof.roofline.analysis import Analysis
+
+_CHROME_SUFFIXES = (".json", ".json.gz")
+
+
+class AnalyzeCommand:
+    """Turn other tools' traces into a capture and print its summary.
+
+    Reads PyTorch profiler traces (.json, .json.gz), Nsight Systems .sqlite and .nsys-rep, Nsight
+    Compute .ncu-rep and .csv, and captures of gpuprof. A folder is the set of ranks of one job.
+    Several paths are files of one run and are joined: a trace and the counters of its kernels.
+    """
+
+    name = "analyze"
+    summary = "read traces of PyTorch, Nsight Systems and Nsight Compute"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="file or folder")
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="CAPTURE",
+            help="capture folder (named after the first path, in the working directory)",
+        )
+        parser.add_argument("-f", "--force", action="store_true", help="replace old files")
+        parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+        parser.add_argument(
+            "--rank", type=int, metavar="R", help="the rank to analyse (default: the first)"
+        )
+        parser.add_argument(
+            "--to-chrome",
+            type=Path,
+            metavar="FILE",
+            help="also write that rank as a Chrome trace for Perfetto: .json or .json.gz",
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
+        from gpuprof.profiler import importing
+
+        paths: list[Path] = arguments.paths
+        output = arguments.output or default_output(paths)
+        check_output(output, force=arguments.force)
+        check_chrome_file(arguments.to_chrome, paths, force=arguments.force)
+
+        with _status(quiet=arguments.quiet) as progress:
+            capture = importing.read_run(paths, progress)
+            progress("Analysing")
+            analysis = importing.analyze_rank(capture, arguments.rank)
+            if output is not None:
+                progress(f"Writing {output}")
+                importing.store(capture, analysis, output)
+            if arguments.to_chrome is not None:
+                progress(f"Writing {arguments.to_chrome}")
+                importing.write_chrome_trace(capture, analysis, arguments.to_chrome)
+        if arguments.to_chrome is not None and not arguments.quiet:
+            print(f"gpuprof: wrote {arguments.to_chrome}", file=sys.stderr)
+        if not arguments.quiet:
+            _print_summary(capture, analysis, paths[0] if output is None else output)
+        return 0
+
+
+def default_output(paths: Sequence[Path]) -> Path | None:
+    """A capture in the working directory, named after the first path.
+
+    None for one path that is a capture already: there is nothing new to store.
+    """
+    from gpuprof.collectors.opening import is_capture, run_name
+
+    if len(paths) == 1 and is_capture(paths[0]):
+        return None
+    return Path(f"{run_name(paths[0])}.gpuprof")
+
+
+def check_output(output: Path | None, *, force: bool) -> None:
+    """Raise `CommandError` where `output` may not be written or replaced."""
+    from gpuprof.collectors.opening import is_capture
+    from gpuprof.collectors.storage import refuse_existing
+
+    if output is None:
+        return
+    refuse_existing(output, force=force)
+    if output.exists() and not is_capture(output):
+        raise CommandError(f"{output} is no capture and will not be replaced; choose another -o")
+
+
+def check_chrome_file(file: Path | None, paths: Sequence[Path], *, force: bool) -> None:
+    """Raise `CommandError` where the Chrome trace may not be written to `file`."""
+    from gpuprof.collectors.storage import refuse_existing
+
+    if file is None:
+        return
+    if not file.name.lower().endswith(_CHROME_SUFFIXES):
+        expected = " or ".join(_CHROME_SUFFIXES)
+        raise CommandError(f"--to-chrome {file}: the name must end in {expected}", exit_code=2)
+    refuse_existing(file, force=force)
+    if file.is_dir() or file.resolve() in [path.resolve() for path in paths]:
+        raise CommandError(f"{file} will not be replaced; choose another --to-chrome")
+
+
+@contextmanager
+def _status(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Says on a terminal what is being done, and leaves no trace of it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if quiet:
+        yield lambda _: None
+        return
+    with Console(stderr=True).status("") as status:
+        yield lambda what: status.update(Text(what))
+
+
+def _print_summary(capture: "Capture", analysis: "Analysis", path: Path) -> None:
+    from rich.console import Console
+
+    from gpuprof.reports.terminal import render_summary
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An ASCII-only stdout gets a question mark for "µ", not a traceback.
+        sys.stdout.reconfigure(errors="replace")
+    ranks = capture.manifest.ranks
+    if len(ranks) > 1:
+        listed = ", ".join(map(str, ranks))
+        print(
+            f"{len(ranks)} ranks: {listed}. This is rank {analysis.rank}; --rank R shows another."
+        )
+        print()
+    render_summary(analysis, Console(), path)

@@ -1,0 +1,123 @@
+"""Traces of other tools -> a capture with its analysis, stored or written out. Without torch."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from isal import igzip
+
+from gpuprof.collectors import storage
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.fingerprint import accelerators
+from gpuprof.collectors.manifest import Calibration, ProcessInfo
+from gpuprof.collectors.nvml import open_library, text
+from gpuprof.collectors.opening import open_traces
+from gpuprof.profiler import calibration_cache
+from gpuprof.reports import formatting
+from gpuprof.reports.chrome_trace import chrome_trace
+from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.attribution import attribute
+
+Progress = Callable[[str], None]
+
+
+def read_run(paths: Sequence[Path], progress: Progress) -> Capture:
+    """The attributed capture of the files, folders and captures of one run.
+
+    Ceilings measured on this machine are added where the run's device is one of this machine's.
+    Raises `CaptureError`.
+    """
+
+    def reading(path: Path) -> None:
+        size = "" if path.is_dir() else f" ({formatting.byte_count(path.stat().st_size)})"
+        progress(f"Reading {path.name}{size}")
+
+    capture = open_traces(paths, reading)
+    progress("Finding the operators of each kernel")
+    return attribute(_with_local_ceilings(capture))
+
+
+def analyze_rank(capture: Capture, rank: int | None) -> Analysis:
+    """The analysis of one rank, the first where none is asked for. Raises `CommandError`."""
+    ranks = capture.manifest.ranks
+    if rank is not None and rank not in ranks:
+        known = ", ".join(map(str, ranks))
+        raise CommandError(f"--rank {rank}: the ranks here are {known}", exit_code=2)
+    return analyze(capture, rank=rank)
+
+
+def store(capture: Capture, analysis: Analysis, path: Path) -> None:
+    """Write `capture` with this analysis as the folder `path`."""
+    storage.save(capture, path, extra={ANALYSIS_FILE: msgspec.json.encode(analysis)})
+
+
+def write_chrome_trace(capture: Capture, analysis: Analysis, path: Path) -> None:
+    """Write the analysed rank as a Chrome trace, compressed where the name ends in .gz."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        _write(temporary, chrome_trace(capture.rank(analysis.rank), analysis), path.suffix)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, pieces: Iterable[bytes], suffix: str) -> None:
+    with path.open("wb") as file:
+        if suffix.lower() != ".gz":
+            file.writelines(pieces)
+            return
+        # No name and time in the header: equal captures give equal files.
+        with igzip.IGzipFile("", "wb", fileobj=file, mtime=0) as compressed:  # type: ignore[no-untyped-call]  # isal types its reader only
+            compressed.writelines(pieces)
+
+
+def _with_local_ceilings(capture: Capture) -> Capture:
+    if calibration_cache.is_empty():
+        return capture
+    names = local_gpus()
+    return capture.with_processes(
+        tuple(_with_calibration(process, names) for process in capture.processes)
+    )
+
+
+def _with_calibration(process: ProcessInfo, names: frozenset[str]) -> ProcessInfo:
+    devices = process.fingerprint.devices
+    if process.calibration is not None or process.device >= len(devices):
+        return process
+    name = devices[process.device].name
+    if name not in names:
+        return process
+    return msgspec.structs.replace(process, calibration=calibration_of(name))
+
+
+def local_gpus() -> frozenset[str]:
+    """Names of the GPUs of this machine, asked of NVML: that takes milliseconds, torch seconds."""
+    library, _ = open_library()
+    if library is None:
+        return frozenset()
+    try:
+        return frozenset(
+            text(library.nvmlDeviceGetName(library.nvmlDeviceGetHandleByIndex(index)))
+            for index in range(library.nvmlDeviceGetCount())
+        )
+    except library.NVMLError:
+        return frozenset()
+    finally:
+        library.nvmlShutdown()
+
+
+def calibration_of(name: str) -> Calibration | None:
+    """What `gpuprof calibrate` measured on the GPU of this name with this torch, if it did."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    for device in accelerators(torch):
+        if device.name == name:
+            return calibration_cache.load_cached(
+                device, str(torch.__version__), torch.get_num_threads()
+            )
+    return None

@@ -1,0 +1,50 @@
+"""What the analysis says about each single piece of device work."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.analysis import Analysis, RooflinePoint
+from gpuprof.roofline.analyze import math_mode
+from gpuprof.roofline.ceilings import Roof
+from gpuprof.roofline.points import Machine, kernel_points
+from gpuprof.roofline.work import find_work
+
+# Rows that agree in these share a point, and have equal counts each.
+_ALIKE = (
+    *("name", "kind", "signature", "phase", "compute_kernels", "bytes"),
+    *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+)
+
+
+@dataclass(frozen=True)
+class KernelVerdicts:
+    """`points[of_kernel[row]]` is the point of row `row` of the capture's kernels.
+
+    `of_kernel` is null outside the profiled steps. All launches of one point have equal counts:
+    those of one are the point's over its `calls`.
+    """
+
+    points: tuple[RooflinePoint, ...]
+    of_kernel: pl.Series
+
+
+def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
+    """The points of the kernels of an attributed one-rank capture with this analysis."""
+    machine = Machine(analysis.device, _roof(analysis))
+    work = find_work(capture, math_mode(analysis.device, capture.processes[0]))
+    points: list[RooflinePoint] = []
+    of_kernel = np.full(capture.kernels.height, -1, np.int64)
+    for alike in work.kernels.partition_by(_ALIKE, maintain_order=True):
+        of_kernel[alike["kernel_row"].to_numpy()] = len(points)
+        points += kernel_points(replace(work, kernels=alike), machine)
+    return KernelVerdicts(tuple(points), pl.Series("point", of_kernel).replace(-1, None))
+
+
+def _roof(analysis: Analysis) -> Roof | None:
+    source = analysis.roof_source
+    if source is None:
+        return None
+    return Roof(tuple(each for each in analysis.ceilings if each.source == source), source)
