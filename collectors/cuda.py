@@ -39,9 +39,11 @@ class DeviceTime:
 
         The driver answers in ms, with a resolution of about half a microsecond.
         """
-        return round(self._event.elapsed_time(later._event) * 1e6)
+        milliseconds: float = self._event.elapsed_time(later._event)
+        return round(milliseconds * 1e6)
 
 
 def peak_memory_bytes() -> int:
     """The most device memory that torch's allocator held for tensors."""
-    return int(_cuda.max_memory_allocated())
+    peak: int = _cuda.max_memory_allocated()
+    return peak

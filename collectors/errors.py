@@ -41,7 +41,13 @@ class CaptureError(GpuprofError):
     """
 
     def __init__(
-        self, path: str | Path, problem: str, *, place: str = "", expected: str = "", remedy: str = ""
+        self,
+        path: str | Path,
+        problem: str,
+        *,
+        place: str = "",
+        expected: str = "",
+        remedy: str = "",
     ) -> None:
         where = f"{path}, {place}" if place else f"{path}"
         parts = [f"{where}: {problem}"]

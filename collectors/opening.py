@@ -6,6 +6,7 @@ A file's content decides, its name only where the content does not.
 import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from gpuprof.collectors import kineto, ncu, nsys, storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDependencyError
 from gpuprof.collectors.joining import join
 from gpuprof.collectors.kineto.source import Source
 from gpuprof.collectors.ncu.report import MAGIC as NCU_MAGIC
@@ -94,7 +95,7 @@ def run_name(path: Path) -> str:
 def _folder(path: Path, progress: Progress) -> Capture:
     """All traces in a folder, joined. Files that are none are left out."""
     captures: list[Capture] = []
-    problems: list[CaptureError] = []
+    problems: list[GpuprofError] = []
     try:
         files = sorted(filter(_is_visible_file, path.iterdir()), key=_natural)
     except OSError as error:
@@ -104,7 +105,7 @@ def _folder(path: Path, progress: Progress) -> Capture:
             reader = _reader(file)
             progress(file)
             captures.append(reader(file))
-        except CaptureError as error:  # noqa: PERF203 - a read takes longer than a try
+        except (CaptureError, MissingDependencyError) as error:  # noqa: PERF203
             problems.append(error)
     if not captures:
         raise CaptureError(
@@ -114,7 +115,16 @@ def _folder(path: Path, progress: Progress) -> Capture:
             else "no files in this folder",
             expected=f"traces, or a capture ({storage.MANIFEST_FILE}); subfolders are not searched",
         )
-    return _warned(join(captures), tuple(f"left out: {problem}" for problem in problems))
+    joined = join(captures)
+    left_out = tuple(f"left out: {problem}" for problem in problems)
+    return replace(
+        joined,
+        manifest=msgspec.structs.replace(joined.manifest, title=run_name(path)),
+        processes=tuple(
+            msgspec.structs.replace(process, warnings=(*process.warnings, *left_out))
+            for process in joined.processes
+        ),
+    )
 
 
 def _is_visible_file(path: Path) -> bool:
@@ -155,9 +165,3 @@ def _reader(path: Path) -> Reader:
 def _pieces(path: Path) -> Iterator[bytes]:
     """The file's bytes, decompressed where it is gzip."""
     return iter(Source(path))
-
-
-def _warned(capture: Capture, warnings: tuple[str, ...]) -> Capture:
-    first, *others = capture.processes
-    first = msgspec.structs.replace(first, warnings=(*first.warnings, *warnings))
-    return capture.with_processes((first, *others))

@@ -55,7 +55,7 @@ class StepFinder:
         """Whether the leading marks can be trusted to be the steps from here on."""
         if self._leader is None:
             return False
-        if not isinstance(self._leader.source, ForwardCalls):
+        if len(self._sources) == 1 or not isinstance(self._leader.source, ForwardCalls):
             return True
         self._forward_calls += 1
         return self._forward_calls > _FORWARD_CALLS_BEFORE_AN_OPTIMIZER or not training_is_pending()

@@ -24,7 +24,6 @@ from gpuprof.collectors.manifest import CAPTURE_SCHEMA_VERSION, Manifest, Proces
 
 MANIFEST_FILE = "manifest.json"
 PROCESS_FILE = "process.json"
-ANALYSIS_FILE = "analysis.json"
 
 T = TypeVar("T")
 

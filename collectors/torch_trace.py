@@ -4,6 +4,7 @@ torch allows one profiler in a process. When the script starts its own while our
 way; while the script's runs, ours does not start.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +48,8 @@ class TorchTrace:
     def start(self) -> None:
         """Begin on the calling thread; `step` and `stop` must be called on the same one."""
         own_profilers.add(id(self._profiler))
-        self._profiler.start()
+        with _without_warnings():
+            self._profiler.start()
 
     def step(self) -> None:
         """A step boundary. After the last recorded step the trace is complete."""
@@ -57,23 +59,29 @@ class TorchTrace:
             self.stop()
             self.complete = True
         else:
-            self._profiler.step()
-
-    @property
-    def recorded_steps(self) -> bool:
-        """Whether at least one recorded step has begun."""
-        return self._steps_left is None or self._profiler.step_num > 0
+            with _without_warnings():
+                self._profiler.step()
 
     def stop(self) -> None:
         """End the recording; `export` can follow."""
         if id(self._profiler) in own_profilers:
-            self._profiler.stop()
+            with _without_warnings():
+                self._profiler.stop()
             own_profilers.discard(id(self._profiler))
 
     def export(self) -> Path:
         """Write the trace as Kineto JSON and return its path."""
         self._profiler.export_chrome_trace(str(self.path))
         return self.path
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    # What torch warns of concerns its own schedule (2.11: "Profiler clears events at the end of
+    # each cycle"), which is as we want it, and stderr belongs to the script.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager

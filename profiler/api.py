@@ -83,9 +83,7 @@ class profile:
             return
         recording, self._recording = self._recording, None
         failed = error is not None
-        self.analysis = recording.finish(
-            "exception" if failed else "finished", int(failed), calibrate=False
-        )
+        self.analysis = recording.finish("exception" if failed else "finished", int(failed))
 
     @property
     def capture(self) -> Capture | None:

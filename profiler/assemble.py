@@ -9,9 +9,11 @@ import polars as pl
 from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema, storage
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler.session import Observations
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.attribution import attribute
 
@@ -28,16 +30,16 @@ def assemble(
     samples: pl.DataFrame | None,
 ) -> Capture:
     """The attributed capture of one process."""
-    traced = kineto.read(seen.trace) if seen.trace is not None else None
+    traced, problem = _read_trace(seen.trace)
     found_by = seen.found_by or WHOLE_SCRIPT
-    steps = _steps(seen, traced, found_by, process.rank)
+    steps = _steps(seen, found_by, process.rank)
     process = msgspec.structs.replace(
         process,
         started_ns=seen.started_ns,
         ended_ns=seen.ended_ns,
         steps_found_by=found_by,
         shapes_recorded=traced is not None,
-        warnings=(*process.warnings, *seen.warnings, *_trace_warnings(traced)),
+        warnings=(*process.warnings, *seen.warnings, *problem, *_trace_warnings(traced)),
     )
     if traced is not None:
         process = _with_traced_device(process, traced)
@@ -60,10 +62,20 @@ def assemble(
     )
 
 
+def _read_trace(path: Path | None) -> tuple[Capture | None, tuple[str, ...]]:
+    """The trace, and why there is none: step times are worth keeping without it."""
+    if path is None:
+        return None, ()
+    try:
+        return kineto.read(path), ()
+    except CaptureError as error:
+        return None, (f"nothing was profiled: {error}",)
+
+
 def store(capture: Capture, path: Path) -> Analysis:
     """Write `capture` with its analysis as the folder `path`."""
     analysis = analyze(capture)
-    storage.save(capture, path, extra={storage.ANALYSIS_FILE: msgspec.json.encode(analysis)})
+    storage.save(capture, path, extra={ANALYSIS_FILE: msgspec.json.encode(analysis)})
     return analysis
 
 
@@ -88,10 +100,14 @@ def _with_traced_device(process: ProcessInfo, traced: Capture) -> ProcessInfo:
     for position, device in enumerate(devices):
         if device.kind in kinds and (device.kind == "cpu" or device.index == busiest):
             return msgspec.structs.replace(process, device=position)
-    return process
+    if kinds != {"cpu"}:
+        return process
+    # A machine's fingerprint names its GPUs; this program left them alone.
+    with_cpu = msgspec.structs.replace(process.fingerprint, devices=(*devices, cpu_device()))
+    return msgspec.structs.replace(process, fingerprint=with_cpu, device=len(devices))
 
 
-def _steps(seen: Observations, traced: Capture | None, found_by: str, rank: int) -> pl.DataFrame:
+def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
     rows: list[dict[str, object]] = [
         {
             "phase": step.phase,
@@ -108,8 +124,6 @@ def _steps(seen: Observations, traced: Capture | None, found_by: str, rank: int)
         end_ns = seen.first_look_end_ns or seen.ended_ns or start_ns
         first = {"phase": "profiled", "start_ns": start_ns, "end_ns": end_ns}
         rows.append({**first, "host_ns": end_ns - start_ns})
-    elif traced is not None:
-        rows += traced.steps.select(_STEP_COLUMNS).to_dicts()
     frame = pl.DataFrame(rows, schema={name: schema.STEPS[name] for name in _STEP_COLUMNS})
     return schema.conform(
         "steps",

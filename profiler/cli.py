@@ -1,6 +1,7 @@
 """The `gpuprof` command: parses, runs one sub-command, and prints errors as one line."""
 
 import argparse
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -54,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
         subparser = commands.add_parser(
             command.name,
             help=command.summary,
-            description=type(command).__doc__,
+            description=inspect.getdoc(command),
             formatter_class=RawDescriptionRichHelpFormatter,
         )
         command.prepare_parser(subparser)

@@ -2,7 +2,7 @@
 
 import os
 import resource
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import msgspec
 from gpuprof.collectors import cuda
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.fingerprint import collect_fingerprint
-from gpuprof.collectors.manifest import Ending, ProcessInfo
+from gpuprof.collectors.manifest import Calibration, Device, Ending, ProcessInfo
 from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.profiler import calibration_cache
 from gpuprof.profiler.assemble import assemble, store
@@ -39,18 +39,30 @@ class Recording:
         self.subject = subject
         self.options = options
         self.session = Session(options, on_profiled=self._store_early)
-        self._sampler = NvmlSampler(interval_ns=_SAMPLE_INTERVAL_NS)
+        self._rank = int(os.environ.get("RANK", "0"))
+        local_rank = os.environ.get("LOCAL_RANK")
+        self._sampler = NvmlSampler(
+            None if local_rank is None else [int(local_rank)],
+            rank=self._rank,
+            interval_ns=_SAMPLE_INTERVAL_NS,
+        )
 
     def start(self) -> None:
         """Begin to watch this process."""
         self._sampler.start()
         self.session.start()
 
-    def finish(self, ending: Ending, exit_code: int, *, calibrate: bool) -> Analysis:
+    def finish(
+        self,
+        ending: Ending,
+        exit_code: int,
+        *,
+        calibrate: Callable[[Device], Calibration] | None = None,
+    ) -> Analysis:
         """Stop watching, store the capture and return its analysis.
 
-        `calibrate` measures the ceilings of a device that has none from a datasheet, if no
-        earlier run on this machine has.
+        `calibrate` measures the ceilings of a CPU, which has no datasheet, if no earlier run on
+        this machine has.
         """
         seen = self.session.finish()
         try:
@@ -63,7 +75,7 @@ class Recording:
                 title=self.subject.title,
                 samples=samples,
             )
-            return store(_with_ceilings(capture, calibrate=calibrate), self.subject.output)
+            return store(_with_ceilings(capture, calibrate), self.subject.output)
         finally:
             self.session.close()
 
@@ -77,11 +89,11 @@ class Recording:
             title=self.subject.title,
             samples=None,
         )
-        store(_with_ceilings(capture, calibrate=False), self.subject.output)
+        store(_with_ceilings(capture, None), self.subject.output)
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         return ProcessInfo(
-            rank=int(os.environ.get("RANK", "0")),
+            rank=self._rank,
             world_size=int(os.environ.get("WORLD_SIZE", "1")),
             process=os.getpid(),
             command=self.subject.command,
@@ -90,11 +102,12 @@ class Recording:
             fingerprint=collect_fingerprint(),
             schedule=self.options.schedule,
             peak_memory_bytes=_peak_memory_bytes(),
-            warnings=tuple(self._sampler.notes),
+            # Without a GPU there is nothing that a sampler could miss.
+            warnings=tuple(self._sampler.notes) if cuda.in_use() else (),
         )
 
 
-def _with_ceilings(capture: Capture, *, calibrate: bool) -> Capture:
+def _with_ceilings(capture: Capture, calibrate: Callable[[Device], Calibration] | None) -> Capture:
     """`capture` with the ceilings measured on this machine, where there are any."""
     (process,) = capture.processes
     fingerprint = process.fingerprint
@@ -104,9 +117,9 @@ def _with_ceilings(capture: Capture, *, calibrate: bool) -> Capture:
     calibration = calibration_cache.load_cached(
         device, fingerprint.torch or "", fingerprint.torch_threads
     )
-    if calibration is None and calibrate and device.kind == "cpu":
-        print("gpuprof: measuring what this CPU can do, once (gpuprof calibrate)", file=sys.stderr)
-        calibration = calibration_cache.calibrate_cached(device)
+    worth_it = device.kind == "cpu" and not capture.kernels.is_empty()
+    if calibration is None and calibrate is not None and worth_it:
+        calibration = calibrate(device)
     process = msgspec.structs.replace(process, calibration=calibration)
     return capture.with_processes((process,))
 

@@ -1,5 +1,6 @@
 """Runs a program under a recording, and ends as the program would have ended."""
 
+import atexit
 import os
 import signal
 import sys
@@ -7,12 +8,14 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from gpuprof.collectors.errors import GpuprofError
-from gpuprof.collectors.manifest import Ending
+from gpuprof.collectors.manifest import Calibration, Device, Ending
+from gpuprof.profiler import calibration_cache
 from gpuprof.profiler.recording import Recording, Subject
 from gpuprof.profiler.script import Program, Target, execute, prepare
 from gpuprof.profiler.session import Options
@@ -33,8 +36,6 @@ def run_target(target: Target, options: Options, output: Path, *, quiet: bool) -
     except SyntaxError as error:
         traceback.print_exception(type(error), error, None)
         return 1
-    # Kineto would tell of each start and stop on the script's stderr.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     subject = Subject(
         output=output,
         title=target.title,
@@ -46,8 +47,7 @@ def run_target(target: Target, options: Options, output: Path, *, quiet: bool) -
     with _sigterm_raises(process), _saving_before_exit(recording, process, quiet=quiet):
         ending, status = _execute(recording, program, target)
     if os.getpid() != process:
-        # A forked child that ran to the end of the program; the parent has the recording.
-        return status
+        _end_forked_child(status)
     _finish(recording, ending, status, quiet=quiet)
     if ending == "sigterm":
         # Threads that still run would hold the interpreter back, and it was asked to go.
@@ -73,16 +73,39 @@ def _execute(recording: Recording, program: Program, target: Target) -> tuple[En
     return "finished", 0
 
 
+def _end_forked_child(status: int) -> NoReturn:
+    """Leave a child that the program forked and that ran to its end; the parent records.
+
+    It must not run C++ destructors: libkineto's waits for a thread that only the parent has, so
+    that a plain exit would hang in any program that forks after using torch.profiler.
+    """
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _finish(recording: Recording, ending: Ending, status: int, *, quiet: bool) -> None:
     """Store the capture; a failure to do so is told but does not change the exit code's cause."""
     sys.stdout.flush()
+    # Whoever asked the program to go does not want to wait.
+    calibrate = None if ending in ("sigterm", "interrupted") else partial(_calibrate, quiet)
     try:
-        analysis = recording.finish(ending, status, calibrate=ending in ("finished", "exception"))
+        analysis = recording.finish(ending, status, calibrate=calibrate)
     except (GpuprofError, OSError) as error:
         print(f"gpuprof: the capture could not be stored: {error}", file=sys.stderr)
         return
     if not quiet:
         print_summary(analysis, recording.subject.output)
+
+
+def _calibrate(quiet: bool, device: Device) -> Calibration:
+    if not quiet:
+        print("gpuprof: measuring once what this CPU can do (gpuprof calibrate)", file=sys.stderr)
+    return calibration_cache.calibrate_cached(device)
 
 
 def _exit_status(error: SystemExit) -> int:

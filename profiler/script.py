@@ -76,13 +76,15 @@ def _script(value: str) -> Program:
 
 
 def _compile_file(path: Path, *, argv0: str, path0: str) -> Program:
-    with io.open_code(str(path)) as file:
+    # As python does, so that a script that changes its folder still finds itself.
+    file_name = os.path.abspath(path)
+    with io.open_code(file_name) as file:
         source = file.read()
-    code = compile(source, str(path), "exec", dont_inherit=True)
+    code = compile(source, file_name, "exec", dont_inherit=True)
     main = _main_module()
-    main.__file__ = str(path)
+    main.__file__ = file_name
     main.__cached__ = None  # type: ignore[attr-defined]
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", str(path))
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", file_name)
     return Program(code, main, argv0, path0)
 
 

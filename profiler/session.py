@@ -156,7 +156,7 @@ class Session:
         elif self._phase == "timed":
             self._timed_boundary(mark)
         elif self._phase == "profiled":
-            self._profiled_boundary()
+            self._profiled_boundary(mark)
 
     def _warmup_boundary(self, mark: Mark) -> None:
         # What ran before the first mark that ends a step was a step too, with the set-up in it.
@@ -205,10 +205,13 @@ class Session:
         path = self._folder / "profiled.json"
         self._trace = TorchTrace(path, steps=self.options.schedule.profiled)
         self._trace.start()
+        # Opens with the first recorded step: the one before it warms the profiler up.
+        self._clock = StepClock("profiled", device_events=False)
 
-    def _profiled_boundary(self) -> None:
-        if self._trace is None:
+    def _profiled_boundary(self, mark: Mark) -> None:
+        if self._trace is None or self._clock is None:
             return
+        self._clock.boundary(mark.tokens)
         self._trace.step()
         if self._trace.complete:
             self._close_trace()
@@ -220,6 +223,7 @@ class Session:
         self.seen.ranges = nvtx_ranges.take_recorded()
         self.seen.trace = self._trace.export()
         self.seen.trace_is_first_look = False
+        self._close_clock()
         self._trace = None
 
     def _complete(self) -> None:
@@ -235,6 +239,7 @@ class Session:
         if self._trace is not None:
             self._trace.stop()
             self._trace = None
+            self._clock = None
             nvtx_ranges.stop_recording()
             nvtx_ranges.take_recorded()
 
@@ -303,8 +308,9 @@ class Session:
         self._note_found_by()
         self._finder.remove()
         self._stop_first_look()
-        self._close_clock()
-        if self._trace is not None and self._trace.recorded_steps:
+        if self._trace is None:
+            self._close_clock()
+        elif self._clock is not None and self._clock.steps > 0:
             self._trace.stop()
             self._close_trace()
         self._drop_trace()

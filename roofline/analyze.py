@@ -1,8 +1,5 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
-import msgspec
-import polars as pl
-
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device, ProcessInfo
@@ -26,6 +23,7 @@ from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.device_state import device_state
 from gpuprof.roofline.devices import find_spec
 from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
+from gpuprof.roofline.range_points import range_points
 from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.utilization import utilization
 from gpuprof.roofline.work import find_work
@@ -81,6 +79,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,
         ops=ops,
+        ranges=range_points(capture, work, machine),
         device_state=(
             None if device is None else device_state(capture.samples, capture.steps, device.index)
         ),

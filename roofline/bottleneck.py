@@ -44,7 +44,7 @@ def classify(
     """The class of `calls` calls that took `device_ns` in all and `times` at the roof in all."""
     binding = times.binding
     if binding is None or device_ns <= 0:
-        return Bottleneck("unknown", reason_unknown or "no ceiling for this device", None)
+        return Bottleneck("unknown", reason_unknown, None)
     fraction = binding.ns / device_ns
     gain_ns = max(0, round((device_ns - binding.ns) / steps))
     per_call_us = device_ns / calls / 1e3

@@ -2,19 +2,8 @@
 
 import polars as pl
 
+from gpuprof.collectors.nvml import slowdown_reasons
 from gpuprof.roofline.analysis import DeviceState
-
-# nvml.h, nvmlClocksEventReason*. Idle (0x1) and the applications-clocks setting (0x2) are no
-# slow-down under load.
-_THROTTLE_REASONS = {
-    0x4: "software power cap",
-    0x8: "hardware slow-down",
-    0x10: "sync boost",
-    0x20: "software thermal slow-down",
-    0x40: "hardware thermal slow-down",
-    0x80: "hardware power brake",
-    0x100: "display clock setting",
-}
 
 
 def device_state(samples: pl.DataFrame, steps: pl.DataFrame, device: int) -> DeviceState | None:
@@ -44,7 +33,7 @@ def device_state(samples: pl.DataFrame, steps: pl.DataFrame, device: int) -> Dev
         power_watts_median=None if power is None else power / 1e3,
         temperature_celsius_maximum=_extreme(chosen["temperature_celsius"].max()),
         memory_used_bytes_maximum=_extreme(chosen["memory_used_bytes"].max()),
-        throttle_reasons=tuple(name for bit, name in _THROTTLE_REASONS.items() if reasons & bit),
+        throttle_reasons=slowdown_reasons(reasons),
     )
 
 

@@ -70,9 +70,9 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
             signature = work.signatures[row["signature"]]
             name, detail, reason = signature.name, signature.detail, signature.reason
             calls = row["calls"]
-            total = _times(signature.cost, calls)
+            total = times_calls(signature.cost, calls)
         points.append(
-            _point(
+            point(
                 "op",
                 name,
                 detail,
@@ -86,7 +86,7 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
                 reason=reason,
             )
         )
-    return _largest_first(points)
+    return largest_first(points)
 
 
 def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
@@ -110,12 +110,10 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
     for row in groups.iter_rows(named=True):
         signature = None if row["signature"] is None else work.signatures[row["signature"]]
         total, reason = _kernel_total(row, signature.cost if signature else None)
-        if not reason and signature is not None:
-            reason = signature.reason
-        if signature is None and not reason:
-            reason = "no operator launched it"
+        if not reason:
+            reason = signature.reason if signature is not None else "no operator launched it"
         points.append(
-            _point(
+            point(
                 "kernel",
                 row["name"],
                 _launch_text(row) or (signature.detail if signature else ""),
@@ -134,7 +132,7 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
                 ),
             )
         )
-    return _largest_first(points)
+    return largest_first(points)
 
 
 def step_point(
@@ -146,18 +144,9 @@ def step_point(
     """
     if not ops:
         return None
-    flops = _add(part for point in ops if point.flops for part in point.flops)
-    read = sum(point.bytes_read or 0 for point in ops)
-    written = sum(point.bytes_written or 0 for point in ops)
-    device_ns = sum(point.device_ns for point in ops)
-    partial = any(point.flops is None or point.total_bytes is None for point in ops)
-    total = Total(
-        flops,
-        read,
-        written,
-        ("some device work has no cost model: counts are lower bounds",) if partial else (),
-    )
-    return _point(
+    device_ns = sum(op.device_ns for op in ops)
+    total = sum_known(Total(op.flops, op.bytes_read, op.bytes_written) for op in ops)
+    return point(
         "step",
         "step",
         "",
@@ -183,10 +172,23 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
         return Total((), read, row["copied_bytes"]), ""
     if row["compute_kernels"] is not None and row["compute_kernels"] > 1:
         return UNKNOWN, f"one of {row['compute_kernels']} kernels of its operator: see the operator"
-    return _times(cost, row["calls"]), ""
+    return times_calls(cost, row["calls"]), ""
 
 
-def _times(cost: Cost | None, calls: int) -> Total:
+def sum_known(totals: Iterable[Total]) -> Total:
+    """The sum of what is known, marked as a lower bound where something is not."""
+    parts = list(totals)
+    partial = any(part.flops is None or part.bytes_moved is None for part in parts)
+    return Total(
+        _add(flops for part in parts for flops in part.flops or ()),
+        sum(part.bytes_read or 0 for part in parts),
+        sum(part.bytes_written or 0 for part in parts),
+        ("some device work has no cost model: counts are lower bounds",) if partial else (),
+    )
+
+
+def times_calls(cost: Cost | None, calls: int) -> Total:
+    """The counts of `calls` calls that cost `cost` each."""
     if cost is None:
         return UNKNOWN
     flops = (
@@ -213,7 +215,7 @@ def _add(parts: Iterable[Flops]) -> tuple[Flops, ...]:
     )
 
 
-def _point(
+def point(
     level: Level,
     name: str,
     detail: str,
@@ -227,9 +229,10 @@ def _point(
     reason: str,
     op: str = "",
     phase: Phase = "",
-    launch: Launch = Launch(None, None),  # noqa: B008 - frozen
+    launch: Launch | None = None,
     bottleneck: Bottleneck | None = None,
 ) -> RooflinePoint:
+    """The point of `calls` calls that took `device_ns`; `reason` says why counts are unknown."""
     times = roof_time(total.flops, total.bytes_moved, machine.roof)
     if bottleneck is None:
         bottleneck = classify(
@@ -238,8 +241,8 @@ def _point(
             device_ns=device_ns,
             steps=steps,
             device_kind=machine.kind,
-            launch=launch,
-            reason_unknown=reason,
+            launch=launch or Launch(None, None),
+            reason_unknown=reason or _why_no_roof(total, machine),
         )
     count = None if total.flops is None else sum(part.count for part in total.flops)
     moved = total.bytes_moved
@@ -262,6 +265,15 @@ def _point(
         assumptions=total.assumptions,
         **_roof_fields(times, device_ns),
     )
+
+
+def _why_no_roof(total: Total, machine: Machine) -> str:
+    if total.flops is None or total.bytes_moved is None:
+        missing = "FLOPs" if total.flops is None else "bytes"
+        return f"its {missing} are unknown: the trace does not say enough of its arguments"
+    if machine.roof is None:
+        return "no ceiling is known for this device: run gpuprof calibrate on it"
+    return "no ceiling is known for its precision"
 
 
 def _roof_fields(times: RoofTime, device_ns: int) -> dict[str, Any]:
@@ -293,15 +305,15 @@ def _product(row: dict[str, Any], part: str) -> int | None:
 def _launch_text(row: dict[str, Any]) -> str:
     if row["grid_x"] is None or row["block_x"] is None:
         return ""
-    grid, block = ("x".join(str(row[f"{part}_{axis}"]) for axis in "xyz") for part in _PARTS)
+    grid, block = (
+        "x".join(str(row[f"{part}_{axis}"]) for axis in "xyz") for part in ("grid", "block")
+    )
     return f"grid {grid}, block {block}"
 
 
-_PARTS = ("grid", "block")
-
-
-def _largest_first(points: list[RooflinePoint]) -> tuple[RooflinePoint, ...]:
-    return tuple(sorted(points, key=lambda point: (-point.device_ns, point.name, point.detail)))
+def largest_first(points: Iterable[RooflinePoint]) -> tuple[RooflinePoint, ...]:
+    """`points` by device time, in an order that does not depend on the input's."""
+    return tuple(sorted(points, key=lambda p: (-p.device_ns, p.name, p.detail)))
 
 
 def _sum(column: pl.Series) -> int:

@@ -21,14 +21,18 @@ class ResourceTime:
 
 @dataclass(frozen=True)
 class RoofTime:
-    """Per-resource times of one piece of work; absent where count or ceiling is unknown."""
+    """Per-resource times of one piece of work; None where there is none, or it is unknown."""
 
     compute: ResourceTime | None
     memory: ResourceTime | None
+    # Whether both counts and their ceilings are known, so that the larger time is the roof.
+    complete: bool
 
     @property
     def binding(self) -> ResourceTime | None:
-        """The resource that needs longest."""
+        """The resource that needs longest, where that can be told."""
+        if not self.complete:
+            return None
         known = [time for time in (self.compute, self.memory) if time is not None]
         return max(known, key=lambda time: time.ns, default=None)
 
@@ -38,12 +42,18 @@ def roof_time(
 ) -> RoofTime:
     """Times of `flops` and `bytes_moved` under `roof`.
 
-    A matmul in a precision without a ceiling makes the compute time unknown. Vector work without
-    one is left out: it never binds where a matmul does, and elementwise work is bound by memory.
+    A matmul in a precision without a ceiling makes the roof unknown. Vector work without one is
+    left out: it never binds where a matmul does, and elementwise work is bound by memory.
     """
     if roof is None:
-        return RoofTime(None, None)
-    return RoofTime(_compute_time(flops, roof), _memory_time(bytes_moved, roof))
+        return RoofTime(None, None, complete=False)
+    compute, memory = _compute_time(flops, roof), _memory_time(bytes_moved, roof)
+    without_ceiling = any(
+        part.kind == "matmul" and roof.compute_rate(part.kind, part.precision) is None
+        for part in flops or ()
+    )
+    complete = flops is not None and memory is not None and not without_ceiling
+    return RoofTime(compute, memory, complete)
 
 
 def _compute_time(flops: Sequence[Flops] | None, roof: Roof) -> ResourceTime | None:
@@ -54,8 +64,6 @@ def _compute_time(flops: Sequence[Flops] | None, roof: Roof) -> ResourceTime | N
     for part in flops:
         ceiling = roof.compute_rate(part.kind, part.precision)
         if ceiling is None:
-            if part.kind == "matmul" and part.count:
-                return None
             continue
         unit: Unit = ceiling.unit or "vector"
         ns = part.count / ceiling.rate * 1e9

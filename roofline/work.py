@@ -6,19 +6,31 @@ kernels that it launches itself. Without any model the launching operator owns t
 unknown cost.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.cost_models import cost_of, is_composite, is_modelled
+from gpuprof.roofline.attribution import rows_of
+from gpuprof.roofline.cost_models import cost_of, is_composite, is_modelled, is_view
 from gpuprof.roofline.cost_models.call import MathMode, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
+from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.op_tree import op_phases
 
-_SIGNATURE = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+_SIGNATURE = (
+    "name",
+    "input_dims",
+    "input_types",
+    "input_strides",
+    "concrete_inputs",
+    "kernel_names",
+)
+_LIST = "TensorList"
+_SEPARATOR = "\n"
 
 
 @dataclass(frozen=True)
@@ -37,9 +49,10 @@ class Signature:
 class Work:
     """Device work of the profiled steps, with owners and costs.
 
-    `kernels` has the capture's kernel columns plus duration_ns, owner_id (null: no operator),
-    signature (index into `signatures`, null: no operator), phase, and compute_kernels: how many
-    kernels that compute (not memcpy or memset) the owner's call launched.
+    `kernels` has the capture's kernel columns plus kernel_row (its row there), duration_ns,
+    owner_id (null: no operator), signature (index into `signatures`, null: no operator), phase,
+    and compute_kernels: how many kernels that compute (not memcpy or memset) the owner's call
+    launched.
     """
 
     kernels: pl.DataFrame
@@ -52,7 +65,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
 
     Work outside the profiled steps is left out where there are such steps.
     """
-    kernels = capture.kernels
+    kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
     steps = capture.steps.filter(pl.col("phase") == "profiled").height
     if steps:
         kernels = kernels.filter(pl.col("step").is_not_null())
@@ -60,17 +73,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
         _owners(kernels["op_id"], capture.ops).alias("owner_id"),
     )
-    owners = (
-        kernels.select(pl.col("owner_id").drop_nulls().unique())
-        .join(capture.ops, left_on="owner_id", right_on="op_id", how="left")
-        .join(
-            op_phases(capture).select("op_id", "phase"),
-            left_on="owner_id",
-            right_on="op_id",
-            how="left",
-        )
-        .select("owner_id", "phase", *_SIGNATURE)
-    )
+    owners = _owner_table(kernels, capture)
     unique = owners.select(_SIGNATURE).unique(maintain_order=True).with_row_index("signature")
     owners = owners.join(unique, on=_SIGNATURE, how="left", nulls_equal=True)
     compute = (
@@ -81,8 +84,47 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     kernels = kernels.join(
         owners.select("owner_id", "signature", "phase"), on="owner_id", how="left"
     ).join(compute, on="owner_id", how="left")
-    signatures = tuple(_signature(row, math_mode) for row in unique.iter_rows(named=True))
+    known = _dtypes_by_shape(capture.ops, unique)
+    signatures = tuple(_signature(row, math_mode, known) for row in unique.iter_rows(named=True))
     return Work(kernels.with_columns(pl.col("phase").fill_null("")), signatures, max(steps, 1))
+
+
+def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
+    """Each owner's signature columns and phase.
+
+    The kernels an owner launched belong to its signature only where its arguments do not tell
+    the element type, so that other calls are not kept apart by what cuBLAS happened to choose.
+    """
+    owners = (
+        kernels.select(pl.col("owner_id").drop_nulls().unique())
+        .join(capture.ops, left_on="owner_id", right_on="op_id", how="left")
+        .join(
+            op_phases(capture).select("op_id", "phase"),
+            left_on="owner_id",
+            right_on="op_id",
+            how="left",
+        )
+    )
+    untyped = owners.filter(
+        pl.col("input_types").str.contains(_LIST, literal=True)
+        | pl.col("owner_id").is_in(
+            kernels.filter(pl.col("kind") == "collective")["owner_id"].implode()
+        )
+    )
+    names = (
+        kernels.filter(pl.col("kind") != "op")
+        .join(untyped.select("owner_id"), on="owner_id", how="semi")
+        .group_by("owner_id")
+        .agg(pl.col("name").unique().sort().str.join(_SEPARATOR).alias("kernel_names"))
+    )
+    return owners.join(names, on="owner_id", how="left").select("owner_id", "phase", *_SIGNATURE)
+
+
+def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape, DType]:
+    """What the trace's other tensors tell of the lists in `signatures`; read only if there are."""
+    if not signatures["input_types"].str.contains(_LIST, literal=True).any():
+        return {}
+    return dtypes_by_shape(ops.select("input_dims", "input_types").unique().iter_rows())
 
 
 def _owners(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
@@ -90,31 +132,26 @@ def _owners(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
     if ops.is_empty():
         return pl.Series("owner_id", [None] * len(op_ids), dtype=pl.Int64)
     names = ops["name"].unique()
-    kinds = {name: is_modelled(name) and not is_composite(name) for name in names}
-    owns = ops["name"].replace_strict(kinds, return_dtype=pl.Boolean).to_numpy()
-    ids = ops["op_id"].to_numpy()
-    order = np.argsort(ids)
-    parents = _positions(ops["parent_id"], ids, order)
-    launching = _positions(op_ids, ids, order)
-    current = launching.copy()
+    terminal = {
+        name: is_modelled(name) and not is_composite(name) and not is_view(name) for name in names
+    }
+    composite = {name: is_modelled(name) and is_composite(name) for name in names}
+    owns = ops["name"].replace_strict(terminal, return_dtype=pl.Boolean).to_numpy()
+    owns_own = ops["name"].replace_strict(composite, return_dtype=pl.Boolean).to_numpy()
+    parents = rows_of(ops, ops["parent_id"])
+    launching = rows_of(ops, op_ids)
+    current = np.where((launching >= 0) & owns_own[launching], -1, launching)
     while (climbing := (current >= 0) & ~owns[current]).any():
         current[climbing] = parents[current[climbing]]
     found = np.where(current >= 0, current, launching)
     return pl.select(
-        pl.when(pl.Series(found >= 0)).then(pl.Series(ids[found])).alias("owner_id")
+        pl.when(pl.Series(found >= 0)).then(pl.Series(ops["op_id"].to_numpy()[found]))
     ).to_series()
 
 
-def _positions(
-    wanted: pl.Series, ids: NDArray[np.int64], order: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Where each of `wanted` stands in `ids` (`order` sorts them); -1 for null or absent."""
-    values = wanted.fill_null(-1).to_numpy()
-    places = order[np.clip(np.searchsorted(ids, values, sorter=order), 0, len(ids) - 1)]
-    return np.where(wanted.is_not_null().to_numpy() & (ids[places] == values), places, -1)
-
-
-def _signature(row: dict[str, str | None], math_mode: MathMode) -> Signature:
+def _signature(
+    row: dict[str, str | None], math_mode: MathMode, known: Mapping[Shape, DType]
+) -> Signature:
     name = row["name"] or ""
     detail = _detail(row["input_dims"], row["input_types"])
     call = parse_call(
@@ -124,12 +161,13 @@ def _signature(row: dict[str, str | None], math_mode: MathMode) -> Signature:
         row["input_strides"],
         row["concrete_inputs"],
         math_mode,
+        kernels=(row["kernel_names"] or "").split(_SEPARATOR) if row["kernel_names"] else (),
     )
     if not is_modelled(name):
         return Signature(name, detail, None, f"no cost model for {name}")
     if call is None:
         return Signature(name, detail, None, "shapes were not recorded (record_shapes=True)")
-    cost = cost_of(call)
+    cost = cost_of(replace(call, list_dtype=list_dtype(call, known)) if known else call)
     reason = "" if cost is not None else f"the cost model of {name} does not cover this call"
     return Signature(name, detail, cost, reason)
 

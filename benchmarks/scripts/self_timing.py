@@ -10,6 +10,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -56,5 +57,4 @@ def _by_events(step: Callable[[], None]) -> float:
         step()
         event.record()
     torch.cuda.synchronize()
-    pairs = zip(events, events[1:], strict=False)
-    return statistics.median(a.elapsed_time(b) * 1e6 for a, b in pairs)
+    return statistics.median(a.elapsed_time(b) * 1e6 for a, b in pairwise(events))

@@ -1,6 +1,7 @@
 """`gpuprof run`: profile a program that knows nothing about it."""
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -54,6 +55,9 @@ class RunCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. The exit code is the program's."""
+        # Kineto would tell of each start and stop of a profiler on the script's stderr. It looks
+        # at this when torch is imported; the levels of its messages end below 99.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         from gpuprof.collectors import storage
         from gpuprof.collectors.manifest import Schedule
         from gpuprof.profiler.run_target import run_target

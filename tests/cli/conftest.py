@@ -7,14 +7,42 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+
+from gpuprof.collectors.fingerprint import cpu_device
+from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
+from gpuprof.profiler import calibration_cache
 
 GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of this test session's own, so that nothing depends on earlier runs."""
-    return tmp_path_factory.mktemp("cache")
+    """A cache of this test session's own, which holds ceilings for this machine.
+
+    Measuring them takes seconds and is tested by itself; these are round numbers.
+    """
+    folder = tmp_path_factory.mktemp("cache")
+    ceilings = (
+        MeasuredCeiling(
+            kind="compute", name="fp32", precision="fp32", rate=1e11, spread=0.01, repeats=3
+        ),
+        MeasuredCeiling(
+            kind="memory", name="DRAM", level="DRAM", rate=1e10, spread=0.01, repeats=3
+        ),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        calibration_cache.store(
+            Calibration(
+                device=cpu_device(),
+                torch=str(torch.__version__),
+                threads=torch.get_num_threads(),
+                measured_ns=0,
+                ceilings=ceilings,
+            )
+        )
+    return folder
 
 
 @pytest.fixture

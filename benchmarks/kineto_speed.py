@@ -1,0 +1,126 @@
+"""How fast and in how much memory is a PyTorch trace read, against other tools?
+
+    python benchmarks/kineto_speed.py TRACE [--rounds N] [--hta PYTHON] [--tracelens PYTHON]
+
+Each tool runs in a process of its own, with the interpreter of an environment that has it:
+gpuprof with this one, HTA (HolisticTraceAnalysis) and TraceLens where their options name one. The
+rounds are interleaved, so that a machine that drifts does not count. Seconds exclude the start of
+the interpreter and imports; memory is the largest resident set of the process.
+
+    gpuprof    reads the file, attributes the kernels and analyses them
+    HTA        loads the file, then its kernel and its temporal breakdown
+    TraceLens  writes its performance report
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_GPUPROF = """
+from gpuprof.collectors import kineto
+from gpuprof.roofline.analyze import analyze
+def work(trace, folder):
+    analyze(kineto.read(Path(trace)))
+"""
+_HTA = """
+import logging
+logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+def work(trace, folder):
+    analysis = TraceAnalysis(trace_files={0: trace}, trace_dir=folder)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+    analysis.get_temporal_breakdown(visualize=False)
+"""
+_TRACELENS = """
+from TraceLens.Reporting.generate_perf_report_pytorch import generate_perf_report_pytorch
+def work(trace, folder):
+    generate_perf_report_pytorch(trace, output_csvs_dir=folder)
+"""
+# Runs in the tool's own interpreter; what the tool prints must not mix with the result.
+_CHILD = """
+import contextlib, json, os, resource, sys, time
+from pathlib import Path
+{tool}
+started = time.perf_counter()
+with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+    work(sys.argv[1], sys.argv[2])
+seconds = time.perf_counter() - started
+print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+"""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool to measure: its name, its interpreter and what it runs."""
+
+    name: str
+    python: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: seconds of work and the largest resident set in bytes."""
+
+    seconds: float
+    memory_bytes: int
+
+
+def measure(tool: Tool, trace: Path) -> Run:
+    """Run one tool once."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [tool.python, "-c", _CHILD.format(tool=tool.code), str(trace.absolute()), folder],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        sys.exit(f"{tool.name} failed on {trace}:\n{done.stderr[-2000:]}")
+    seconds, kilobytes = json.loads(done.stdout.splitlines()[-1])
+    return Run(seconds, kilobytes * 1024)
+
+
+def row(tool: Tool, runs: list[Run], trace_bytes: int, reference: float) -> str:
+    """One line of the table; `reference` is gpuprof's median in seconds."""
+    seconds = statistics.median(run.seconds for run in runs)
+    memory = statistics.median(run.memory_bytes for run in runs)
+    spread = (max(run.seconds for run in runs) - min(run.seconds for run in runs)) / seconds
+    return (
+        f"{tool.name:10} {seconds:9.2f} {spread:7.0%} {trace_bytes / seconds / 1e6:9.0f} "
+        f"{memory / 1e6:9.0f} {seconds / reference:9.1f}"
+    )
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hta", metavar="PYTHON", help="interpreter of an environment with HTA")
+    parser.add_argument("--tracelens", metavar="PYTHON", help="the same for TraceLens")
+    arguments = parser.parse_args()
+    tools = [Tool("gpuprof", sys.executable, _GPUPROF)]
+    if arguments.hta:
+        tools.append(Tool("HTA", arguments.hta, _HTA))
+    if arguments.tracelens:
+        tools.append(Tool("TraceLens", arguments.tracelens, _TRACELENS))
+    runs: dict[str, list[Run]] = {tool.name: [] for tool in tools}
+    for _ in range(arguments.rounds):
+        for tool in tools:
+            runs[tool.name].append(measure(tool, arguments.trace))
+    size = arguments.trace.stat().st_size
+    reference = statistics.median(run.seconds for run in runs["gpuprof"])
+    print(f"{arguments.trace.name}, {size / 1e6:.0f} MB, {arguments.rounds} rounds, medians")
+    print(f"{'tool':10} {'s':>9} {'spread':>7} {'MB/s':>9} {'RSS MB':>9} {'x gpuprof':>9}")
+    for tool in tools:
+        print(row(tool, runs[tool.name], size, reference))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Roofline points of user ranges: NVTX, record_function and gpuprof.region."""
+
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.op_tree import range_membership
+from gpuprof.roofline.points import (
+    UNKNOWN,
+    Machine,
+    Total,
+    largest_first,
+    point,
+    sum_known,
+    times_calls,
+)
+from gpuprof.roofline.work import Work
+
+# The precision of FLOPs that a region declared, where nothing inside tells it. No ceiling has it.
+_UNSPECIFIED = "unspecified"
+
+
+def range_points(capture: Capture, work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
+    """One point for each range name: the device work inside its passes in the profiled steps.
+
+    Where every pass declared FLOPs or bytes (`gpuprof.region`), those stand; otherwise the counts
+    are sums over the operators inside. Nested ranges each hold the work of the inner ones.
+    """
+    if capture.ranges.is_empty() or work.kernels.is_empty():
+        return ()
+    ranges = capture.ranges.with_row_index("range_row").select(
+        pl.col("range_row").cast(pl.Int64),
+        pl.col("name").alias("range"),
+        "domain",
+        "flops",
+        pl.col("bytes").alias("declared_bytes"),
+    )
+    members = (
+        range_membership(capture)
+        .select(pl.col("range_row", "kernel_row").cast(pl.Int64))
+        .join(work.kernels, on="kernel_row")
+        .join(ranges, on="range_row")
+    )
+    all_ns = int(work.kernels["duration_ns"].sum())
+    points = []
+    for (name, domain), rows in members.group_by("range", "domain", maintain_order=True):
+        passes, kernels = rows.unique("range_row"), rows.unique("kernel_row")
+        points.append(
+            point(
+                "range",
+                str(name),
+                str(domain),
+                _total(passes, kernels, work),
+                machine,
+                calls=passes.height,
+                device_ns=int(kernels["duration_ns"].sum()),
+                all_ns=all_ns,
+                steps=work.steps,
+                reason="",
+            )
+        )
+    return largest_first(points)
+
+
+def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
+    inside = sum_known(
+        UNKNOWN if signature is None else times_calls(work.signatures[signature].cost, calls)
+        for signature, calls in kernels.group_by("signature", maintain_order=True)
+        .agg(pl.col("owner_id").n_unique())
+        .iter_rows()
+    )
+    flops, moved = _declared(passes["flops"]), _declared(passes["declared_bytes"])
+    return Total(
+        inside.flops if flops is None else (Flops("matmul", _precision(inside), flops),),
+        inside.bytes_read if moved is None else moved,
+        inside.bytes_written if moved is None else 0,
+        inside.assumptions
+        if flops is None or moved is None
+        else ("counts declared by the region",),
+    )
+
+
+def _declared(column: pl.Series) -> int | None:
+    return int(column.sum()) if column.is_not_null().all() else None
+
+
+def _precision(inside: Total) -> str:
+    matmuls = [part for part in inside.flops or () if part.kind == "matmul"]
+    return max(matmuls, key=lambda part: part.count).precision if matmuls else _UNSPECIFIED
