@@ -61,9 +61,8 @@ class Findings:
             names = ", ".join(map(_printable, sorted(self.unread_categories)[:8]))
             found.append(f"{_count(total, 'event')} of kinds that are not read: {names}.")
         for dtype, number in sorted(self.unknown_dtypes.items()):
-            found.append(
-                f"{_count(number, 'collective')} of unknown dtype {_printable(dtype)}: message size unknown."
-            )
+            collectives = f"{_count(number, 'collective')} of unknown dtype {_printable(dtype)}"
+            found.append(f"{collectives}: message size unknown.")
         return tuple(found)
 
 

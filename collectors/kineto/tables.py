@@ -1,7 +1,7 @@
 """Batches of events -> the columns of a capture, one frame a batch, joined at the end."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -132,8 +132,9 @@ class Tables:
 
     def table(self, name: str) -> pl.DataFrame:
         """All rows of one table, in the order of the file. The rows are given up."""
-        empty = pl.DataFrame(schema=_SCHEMAS[name])
-        frame = pl.concat([empty, *(part.select(empty.columns) for part in self._frames.pop(name))])
+        parts = self._frames.pop(name)
+        # Diagonal: a part lacks the columns of which it has no value.
+        frame = pl.concat([pl.DataFrame(schema=_SCHEMAS[name]), *parts], how="diagonal")
         if name == "allocations":
             return frame.filter(pl.col("name") == _MEMORY).rename({"start_ns": "time_ns"})
         negative = frame["end_ns"] < frame["start_ns"]
@@ -193,14 +194,17 @@ def _frame(kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:
 
 
 def _fields(args: Sequence[Struct], table: pl.Schema) -> dict[str, pl.Series]:
-    """Those fields of `args` that are columns of `table`, by name."""
+    """Those fields of `args` that are columns of `table` and have a value anywhere, by name."""
     columns = {}
     for name in args[0].__struct_fields__:
         dtype = table.get(name)
-        if dtype is not None:
-            values: Iterable[Any] = map(attrgetter(name), args)
-            # Python lists: the fastest way into a Series, and bytes() takes Raw out of the block.
-            values = list(map(bytes, values) if dtype == pl.Binary else values)
+        if dtype is None:
+            continue
+        values: list[Any] = list(map(attrgetter(name), args))
+        if dtype == pl.Binary:
+            if any(values):
+                columns[name] = pl.Series(list(map(bytes, values)), dtype=dtype)
+        elif values.count(None) < len(values):
             columns[name] = pl.Series(values, dtype=dtype)
     return columns
 
