@@ -24,7 +24,7 @@ from gpuprof.roofline.kernel_verdicts import kernel_verdicts
 Event = dict[str, Any]
 
 # Rows turned into Python objects at a time.
-_SLICE_ROWS: Final = 10_000
+_SLICE_ROWS: Final = 2_000
 # Kineto adds the base to every time; a larger one would not fit beside them into int64.
 _LATEST_BASE_NS: Final = 4_000_000_000_000_000_000
 # Beside the threads, whose numbers are the operating system's.
