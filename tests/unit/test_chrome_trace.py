@@ -250,9 +250,9 @@ def test_crossing_and_unended_ranges_are_shown_beside_the_threads(tmp_path: Path
 
 def test_only_profiled_steps_are_read_back_as_steps(tmp_path: Path) -> None:
     steps = [
-        {"index": 0, "start_ns": 0, "end_ns": 10, "phase": "warmup"},
+        {"index": 0, "start_ns": 0, "end_ns": 10, "phase": "warmup", "host_ns": 10},
         {"index": 1, "start_ns": 10, "end_ns": 20, "phase": "timed", "host_ns": 10},
-        {"index": 2, "start_ns": 20, "end_ns": 30, "phase": "profiled"},
+        {"index": 2, "start_ns": 20, "end_ns": 30, "phase": "profiled", "host_ns": 10},
     ]
     capture = small_capture(steps=steps, kernels=[kernel(21, 22)])
     names = [event["name"] for event in events_of(capture) if event["ph"] == "X"]
