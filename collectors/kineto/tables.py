@@ -130,6 +130,10 @@ class Tables:
         for name, frame in converted:
             self._frames[name].append(frame)
 
+    def is_empty(self) -> bool:
+        """Nothing was added that a capture has rows of."""
+        return not any(self._frames[name] for name in ("ops", "kernels", "launches", "ranges"))
+
     def table(self, name: str) -> pl.DataFrame:
         """All rows of one table, in the order of the file. The rows are given up."""
         parts = self._frames.pop(name)
