@@ -17,6 +17,9 @@ from gpuprof.collectors.nesting import NONE, Integers, enclosing
 
 _LAUNCH_KEY: Final = ("rank", "process", "correlation")
 
+# A stream is an order of execution within these.
+_STREAM = ("process", "device", "context", "stream")
+
 
 def attribute(capture: Capture) -> Capture:
     """`capture` with `op_id` and `step` of its kernels filled.
@@ -95,15 +98,39 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
     op_ids = pl.Series(ops["op_id"].to_numpy()[rows]) if ops.height else kernels["op_id"]
     is_leaf = kernels["kind"] == "op"
     times = launch["launch_ns"].fill_null(kernels["start_ns"])
+    earlier = _launched_before_the_capture(kernels, launched)
     result = kernels.with_columns(
         op_id=pl.when(known & ~is_leaf).then(op_ids).otherwise("op_id"),
-        step=steps_at(capture, times),
+        step=pl.when(~earlier).then(steps_at(capture, times)),
     )
-    missing = int((~launched & ~is_leaf).sum())
+    missing = int((~launched & ~is_leaf & ~earlier).sum())
     warnings = info.warnings
+    if earlier.any():
+        warnings += (
+            f"{earlier.sum()} pieces of device work were launched before the recording began: "
+            "they belong to no step.",
+        )
     if missing:
         warnings += (
             f"{missing} of {kernels.height} pieces of device work have no launch in the capture: "
             "their operators are unknown.",
         )
     return result, structs.replace(info, attributed=True, warnings=warnings)
+
+
+def _launched_before_the_capture(kernels: pl.DataFrame, launched: pl.Series) -> pl.Series:
+    """Which kernels ran on their stream before the first one whose launch was recorded.
+
+    A stream runs in order, so what stands before that launch was queued when the recording began.
+    Where no launch at all was recorded this tells nothing, and no kernel counts.
+    """
+    marked = kernels.select(
+        "start_ns", "kind", *_STREAM, launched=launched if len(launched) else pl.lit(True)
+    )
+    first = marked.filter("launched").group_by(_STREAM).agg(first_ns=pl.col("start_ns").min())
+    joined = marked.join(first, on=_STREAM, how="left", nulls_equal=True, maintain_order="left")
+    return joined.select(
+        (~pl.col("launched") & (pl.col("kind") != "op") & (pl.col("start_ns") < pl.col("first_ns")))
+        .fill_null(False)
+        .alias("earlier")
+    )["earlier"]

@@ -51,10 +51,22 @@ def repaired(text: bytes, findings: Findings) -> Batch | None:
 
 
 def exactly(inexact: Batch, findings: Findings) -> Batch:
-    """The same events with their times read as decimals."""
-    found = _untyped(inexact.text, findings)
-    assert found is not None, "a batch decodes again"
-    return found
+    """The same events with their times read as decimals.
+
+    None of them where the text only decoded because the typed decoder does not look into what it
+    skips, and no repair helps.
+    """
+    text = inexact.text
+    changes: Counter[str] = Counter()
+    for mend in (None, repair.quick, repair.thorough):
+        if mend is not None:
+            text = mend(text, changes)
+        found = _untyped(text, findings)
+        if found is not None:
+            findings.repairs.update(changes)
+            return found
+    findings.unreadable += len(inexact.events)
+    return Batch(text, [], exact=True)
 
 
 def element(text: bytes, findings: Findings) -> tuple[bool, events.Event | None]:

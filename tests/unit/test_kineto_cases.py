@@ -1,5 +1,6 @@
 """Each small trace that made other tools fail, read right. The traces are in tests/data/kineto."""
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -212,3 +213,96 @@ def test_a_training_step_has_steps_ranges_and_allocations() -> None:
     assert capture.processes[0].shapes_recorded
     assert capture.processes[0].fingerprint.devices[0].multiprocessors == 132
     assert capture.manifest.clock == "unix epoch"
+
+
+def trace_of(path: Path, events: list[dict[str, object]], **fields: object) -> Capture:
+    """Read a trace of complete events; each has process 1 and thread 1 unless it says."""
+    complete = [{"ph": "X", "pid": 1, "tid": 1, "dur": 1, "args": {}, **event} for event in events]
+    path.write_text(json.dumps({**fields, "traceEvents": complete}))
+    return kineto.read(path)
+
+
+OP = {"cat": "cpu_op", "name": "aten::relu", "ts": 1}
+
+
+def test_launches_without_device_events_are_no_run_on_the_cpu(tmp_path: Path) -> None:
+    launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1}
+    capture = trace_of(tmp_path / "t.json", [OP, launch])
+    assert capture.kernels.is_empty()
+    assert "CUPTI recorded none" in warnings(capture)
+
+
+def test_events_of_another_accelerator_are_named_and_no_run_on_the_cpu(tmp_path: Path) -> None:
+    capture = trace_of(
+        tmp_path / "t.json", [OP, {"cat": "mtia_ccp_events", "name": "run", "ts": 1}]
+    )
+    assert capture.kernels.is_empty()
+    assert "1 event of kinds that are not read: mtia_ccp_events" in warnings(capture)
+
+
+def test_runtime_calls_that_launch_nothing_leave_it_a_run_on_the_cpu(tmp_path: Path) -> None:
+    query = {"cat": "cuda_runtime", "name": "cudaGetDeviceCount", "ts": 1}
+    assert trace_of(tmp_path / "t.json", [OP, query]).kernels["kind"].to_list() == ["op"]
+
+
+def test_of_two_operators_that_start_and_end_together_the_first_called_is_outer(
+    tmp_path: Path,
+) -> None:
+    inner = {**OP, "name": "aten::t", "args": {"External id": 9}}
+    outer = {**OP, "name": "aten::linear", "args": {"External id": 3}}
+    ops = trace_of(tmp_path / "t.json", [inner, outer]).ops
+    assert ops.select("name", "parent_id").rows() == [("aten::linear", None), ("aten::t", 0)]
+
+
+def test_steps_written_as_operators_are_steps(tmp_path: Path) -> None:
+    step = {"cat": "Operator", "name": "ProfilerStep#7", "ts": 0, "dur": 9}
+    capture = trace_of(tmp_path / "t.json", [step, OP])
+    assert capture.steps.select("index", "host_ns").rows() == [(7, 9000)]
+    assert capture.ops["name"].to_list() == ["aten::relu"]
+
+
+def test_allocations_find_their_operator_and_device(tmp_path: Path) -> None:
+    memory = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]"}
+    on_device = {"Bytes": -8, "Total Allocated": 16, "Device Type": 1, "Device Id": 3}
+    on_host = {"Bytes": 4, "Total Allocated": 4, "Device Type": 0, "Device Id": -1}
+    capture = trace_of(
+        tmp_path / "t.json",
+        [
+            {**OP, "dur": 10},
+            {**memory, "ts": 5, "args": on_device},
+            {**memory, "ts": 50, "args": on_host},
+        ],
+    )
+    assert capture.allocations.select("bytes", "total", "device", "category", "op_id").rows() == [
+        (-8, 16, 3, "device", 0),
+        (4, 4, None, "cpu", None),
+    ]
+
+
+def test_a_number_too_large_for_its_column_is_missing(tmp_path: Path) -> None:
+    kernel = {"cat": "kernel", "name": "k", "ts": 1}
+    args = {"registers per thread": 2**40, "correlation": 2**70, "stream": 2**40, "device": 0}
+    (row,) = trace_of(tmp_path / "t.json", [{**kernel, "args": args}]).kernels.to_dicts()
+    assert (row["registers"], row["correlation"], row["stream"]) == (None, None, 2**40)
+
+
+@pytest.mark.parametrize("base", [-1, 2**63, "soon", 10**19])
+def test_an_implausible_base_time_is_ignored_saying_so(tmp_path: Path, base: object) -> None:
+    capture = trace_of(tmp_path / "t.json", [OP], baseTimeNanoseconds=base)
+    assert capture.ops["start_ns"].to_list() == [1000]
+    assert "baseTimeNanoseconds is not a plausible time" in warnings(capture)
+
+
+@pytest.mark.parametrize("time", [1e300, 5e15, "noon", None, True])
+def test_an_event_without_a_plausible_time_is_left_out(tmp_path: Path, time: object) -> None:
+    capture = trace_of(tmp_path / "t.json", [OP, {**OP, "ts": time}])
+    assert capture.ops.height == 1
+    assert "1 malformed event" in warnings(capture)
+
+
+def test_the_device_is_the_one_that_ran_the_kernels(tmp_path: Path) -> None:
+    kernel = {"cat": "kernel", "name": "k", "ts": 1, "args": {"device": 5}}
+    devices = [{"id": 4, "name": "A"}, {"id": 5, "name": "B"}]
+    capture = trace_of(tmp_path / "t.json", [kernel], deviceProperties=devices)
+    (info,) = capture.processes
+    assert info.fingerprint.devices[info.device].name == "B"

@@ -224,6 +224,18 @@ def test_unescaped_quotes_in_names_are_repaired(tmp_path: Path) -> None:
     assert any("40 unescaped quotes" in warning for warning in capture.processes[0].warnings)
 
 
+def test_times_are_read_again_exactly_from_text_that_needs_repair(tmp_path: Path) -> None:
+    # The typed decoder reads this, for the bad byte is in a key that it skips.
+    event = b'{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":1,"x":"\xff","dur":1,"ts":%s}'
+    times = (b"1753000000123456.001", b"1753000000123457.002")
+    content = b'{"traceEvents":[' + b",".join(event % time for time in times) + b"]}"
+    capture = read(tmp_path / "trace.json", content)
+    assert capture.kernels["start_ns"].to_list() == [
+        1_753_000_000_123_456_001,
+        1_753_000_000_123_457_002,
+    ]
+
+
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "_BOMB_BYTES", 1 << 20)
     packed = gzip.compress(b'{"traceEvents": [' + b" " * (8 << 20))

@@ -18,6 +18,8 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 FILES = sorted(
     [*(SHARED / "public" / "kineto").glob("*.json.gz"), *(SHARED / "recordings").glob("*.json.gz")]
 )
+# Of 2023, when the external ids of device events were those of runtime calls.
+EARLIER_IDS = {"param_linear_kineto.json.gz", "param_resnet_kineto.json.gz"}
 DEVICE_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 OP_CATEGORIES = {"cpu_op", "operator"}
 LAUNCH_CATEGORIES = {"cuda_runtime", "cuda_driver", "runtime"}
@@ -73,6 +75,33 @@ def test_totals_counts_and_busy_time_equal_a_plain_calculation(path: Path) -> No
     assert dict(kernels.group_by("name").agg(duration).iter_rows()) == dict(totals)
     busy = union([(start, end) for start, end, _ in device])
     assert union(list(kernels.select("start_ns", "end_ns").iter_rows())) == busy
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_operators_of_kernels_are_those_that_kineto_names(path: Path) -> None:
+    """Since 2024 a kernel's External id is that of the operator that launched it."""
+    found = events(path)
+    ops = {
+        event["args"]["External id"]: (event["name"], nanoseconds(event["ts"]))
+        for event in found
+        if event["cat"] == "cpu_op" and "Ev Idx" in event["args"]
+    }
+    expected = Counter(
+        ops[event["args"]["External id"]]
+        for event in found
+        if event["cat"] == "kernel" and event.get("args", {}).get("External id") in ops
+    )
+    if not expected or path.name in EARLIER_IDS:
+        pytest.skip("its kernels do not name their operators")
+    capture = attribute(kineto.read(path))
+    owners = capture.kernels.join(capture.ops, on=["rank", "op_id"])
+    base = capture.ops["start_ns"].min() - min(start for _, start in ops.values())
+    actual = Counter(
+        (name, start - base)
+        for name, start in owners.select("name_right", "start_ns_right").iter_rows()
+    )
+    # Memory operations and kernels without an id are in `actual` alone.
+    assert not expected - actual
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
