@@ -14,7 +14,7 @@ import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.manifest import ProcessInfo
+from gpuprof.reports.chrome_header import base_ns, known, process_fields
 from gpuprof.reports.chrome_rows import crossing, device_offset, kernel_rows
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -25,8 +25,6 @@ Event = dict[str, Any]
 
 # Rows turned into Python objects at a time.
 _SLICE_ROWS: Final = 2_000
-# Kineto adds the base to every time; a larger one would not fit beside them into int64.
-_LATEST_BASE_NS: Final = 4_000_000_000_000_000_000
 # Beside the threads, whose numbers are the operating system's.
 _STEPS_ROW: Final = 0
 _DEVICE_SORT_INDEX: Final = 5_000_000
@@ -106,7 +104,7 @@ class _Writer:
         self._capture = capture
         self._analysis = analysis
         (self._info,) = capture.processes
-        self._base_ns = _base_ns(capture)
+        self._base_ns = base_ns(capture)
         processes = pl.concat(
             [capture.table(name)["process"] for name in ("ops", "launches", "ranges")]
         ).drop_nulls()
@@ -129,7 +127,7 @@ class _Writer:
         """The text up to and with the bracket that opens the events."""
         fields = {
             "schemaVersion": 1,
-            **_process_fields(self._info),
+            **process_fields(self._info),
             "baseTimeNanoseconds": self._base_ns,
             "displayTimeUnit": "ms",
             "traceName": self._capture.manifest.title,
@@ -206,7 +204,7 @@ class _Writer:
             yield self._slice("user_annotation", row, args)
             return
         # It cannot be a slice of its thread: it crosses another, or nobody saw its end.
-        begin = self._event("b", _SHOWN_ONLY, row, row["start_ns"], _known(args))
+        begin = self._event("b", _SHOWN_ONLY, row, row["start_ns"], known(args))
         yield {**begin, "id": row["range"]}
         if row["end_ns"] is not None:
             yield {**self._event("e", _SHOWN_ONLY, row, row["end_ns"]), "id": row["range"]}
@@ -270,7 +268,7 @@ class _Writer:
             "Device Type": 0 if on_cpu else 1,
             "Device Id": -1 if on_cpu else row["device"],
         }
-        event = self._event("i", "cpu_instant_event", row, row["time_ns"], _known(args))
+        event = self._event("i", "cpu_instant_event", row, row["time_ns"], known(args))
         yield {**event, "s": "t"}
 
     def _sample(self, row: Event) -> Iterator[Event]:
@@ -281,7 +279,7 @@ class _Writer:
                 yield self._event("C", _COUNTER, named, row["time_ns"], {unit: row[column]})
 
     def _slice(self, category: str, row: Event, args: Event) -> Event:
-        event = self._event("X", category, row, row["start_ns"], _known(args))
+        event = self._event("X", category, row, row["start_ns"], known(args))
         event["dur"] = _microseconds(row["end_ns"] - row["start_ns"])
         return event
 
@@ -342,47 +340,6 @@ def _message(row: Event) -> Event:
     return {"In msg nelems": elements, "Out msg nelems": elements}
 
 
-def _process_fields(info: ProcessInfo) -> Event:
-    """What Kineto says of a process beside its events."""
-    facts = info.fingerprint
-    gpus = [device for device in facts.devices if device.kind != "cpu"]
-    devices = []
-    for device in gpus:
-        major, _, minor = (device.compute_capability or "").partition(".")
-        properties = {
-            "id": device.index,
-            "name": device.name,
-            "totalGlobalMem": device.total_memory_bytes,
-            "computeMajor": int(major) if major.isdecimal() else None,
-            "computeMinor": int(minor) if minor.isdecimal() else None,
-            "warpSize": device.warp_size,
-            "numSms": device.multiprocessors,
-        }
-        devices.append(_known(properties))
-    fields: Event = {"deviceProperties": devices}
-    if info.world_size > 1:
-        fields["distributedInfo"] = {"rank": info.rank, "world_size": info.world_size}
-    if facts.hip is not None or any(device.kind == "hip" for device in gpus):
-        fields["hip_runtime_version"] = facts.hip
-    version = (facts.cuda or "").split(".")
-    if len(version) == 2 and all(part.isdecimal() for part in version):
-        # As CUDA packs it: 13.0 is 13000.
-        fields["cuda_runtime_version"] = int(version[0]) * 1000 + int(version[1]) * 10
-    return fields
-
-
-def _base_ns(capture: Capture) -> int:
-    """The earliest time of the capture, where it can be a base: numbers after it stay short."""
-    columns = (
-        frame[column].min()
-        for frame in capture.tables().values()
-        for column in ("start_ns", "time_ns")
-        if column in frame.columns
-    )
-    earliest = min((time for time in columns if isinstance(time, int)), default=0)
-    return earliest if 0 <= earliest <= _LATEST_BASE_NS else 0
-
-
 def _microseconds(time_ns: int) -> msgspec.Raw:
     """Nanoseconds as a decimal of microseconds, digit by digit: no float is involved."""
     whole, rest = divmod(abs(time_ns), 1000)
@@ -399,10 +356,6 @@ def _json_text(text: str | None) -> object:
     except (msgspec.MsgspecError, RecursionError):
         return text
     return msgspec.Raw(text)
-
-
-def _known(args: Event) -> Event:
-    return {key: value for key, value in args.items() if value is not None}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -20,9 +20,10 @@ _CHROME_SUFFIXES = (".json", ".json.gz")
 class AnalyzeCommand:
     """Turn other tools' traces into a capture and print its summary.
 
-    Reads PyTorch profiler traces (.json, .json.gz), Nsight Systems .sqlite and .nsys-rep, Nsight
-    Compute .ncu-rep and .csv, and captures of gpuprof. A folder is the set of ranks of one job.
-    Several paths are files of one run and are joined: a trace and the counters of its kernels.
+    Reads PyTorch profiler traces (.json, .json.gz), Nsight Systems .sqlite and
+    .nsys-rep, Nsight Compute .ncu-rep and .csv, and captures of gpuprof. A folder
+    is the set of ranks of one job. Several paths are files of one run and are
+    joined: a trace and the counters of its kernels.
     """
 
     name = "analyze"
