@@ -87,6 +87,19 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: tuple[MeasuredCeiling, ...]
 
 
+class ParameterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of one type that one group of a live optimizer steps.
+
+    The profiler leaves lists of more than 30 tensors empty, so the trace does not have this.
+    """
+
+    optimizer: str
+    elements: int
+    # As the profiler names types: "float", "c10::BFloat16".
+    dtype: str
+    weight_decay: float | None
+
+
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Steps asked for in each phase."""
 
@@ -113,6 +126,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     steps_found_by: str | None = None
     shapes_recorded: bool = False
     peak_memory_bytes: int | None = None
+    parameter_groups: tuple[ParameterGroup, ...] = ()
     calibration: Calibration | None = None
     # True once kernels.op_id and kernels.step have been filled.
     attributed: bool = False

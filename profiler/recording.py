@@ -11,8 +11,9 @@ import msgspec
 from gpuprof.collectors import cuda
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.fingerprint import collect_fingerprint
-from gpuprof.collectors.manifest import Calibration, Device, Ending, ProcessInfo
+from gpuprof.collectors.manifest import Calibration, Device, Ending, ParameterGroup, ProcessInfo
 from gpuprof.collectors.nvml import NvmlSampler
+from gpuprof.collectors.parameter_groups import live_parameter_groups
 from gpuprof.profiler import calibration_cache
 from gpuprof.profiler.assemble import assemble, store
 from gpuprof.profiler.session import Options, Session
@@ -39,6 +40,7 @@ class Recording:
         self.subject = subject
         self.options = options
         self.session = Session(options, on_profiled=self._store_early)
+        self._parameter_groups: tuple[ParameterGroup, ...] = ()
         self._rank = int(os.environ.get("RANK", "0"))
         local_rank = os.environ.get("LOCAL_RANK")
         self._sampler = NvmlSampler(
@@ -92,6 +94,8 @@ class Recording:
         store(_with_ceilings(capture, None), self.subject.output)
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
+        # At the end of the script its optimizers may be gone.
+        self._parameter_groups = live_parameter_groups() or self._parameter_groups
         return ProcessInfo(
             rank=self._rank,
             world_size=int(os.environ.get("WORLD_SIZE", "1")),
@@ -101,6 +105,7 @@ class Recording:
             ending=ending,
             fingerprint=collect_fingerprint(),
             schedule=self.options.schedule,
+            parameter_groups=self._parameter_groups,
             peak_memory_bytes=_peak_memory_bytes(),
             # Without a GPU there is nothing that a sampler could miss.
             warnings=tuple(self._sampler.notes) if cuda.in_use() else (),

@@ -8,16 +8,20 @@ unknown cost.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import ParameterGroup
+from gpuprof.roofline import dtypes
 from gpuprof.roofline.attribution import rows_of
 from gpuprof.roofline.cost_models import cost_of, is_composite, is_modelled, is_view
-from gpuprof.roofline.cost_models.call import MathMode, parse_call
+from gpuprof.roofline.cost_models.call import MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
+from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.op_tree import op_phases
 
@@ -84,8 +88,12 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     kernels = kernels.join(
         owners.select("owner_id", "signature", "phase"), on="owner_id", how="left"
     ).join(compute, on="owner_id", how="left")
-    known = _dtypes_by_shape(capture.ops, unique)
-    signatures = tuple(_signature(row, math_mode, known) for row in unique.iter_rows(named=True))
+    calls = dict(owners.group_by("signature").len().iter_rows())
+    lists = _Lists(_dtypes_by_shape(capture.ops, unique), capture.processes[0].parameter_groups)
+    signatures = tuple(
+        _signature(row, math_mode, lists, calls_per_step=calls[row["signature"]] / max(steps, 1))
+        for row in unique.iter_rows(named=True)
+    )
     return Work(kernels.with_columns(pl.col("phase").fill_null("")), signatures, max(steps, 1))
 
 
@@ -149,8 +157,30 @@ def _owners(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
     ).to_series()
 
 
+@dataclass(frozen=True)
+class _Lists:
+    """What is known of lists of tensors beside what a trace says of them."""
+
+    dtypes: Mapping[Shape, DType]
+    groups: tuple[ParameterGroup, ...]
+
+    def complete(self, call: OpCall, calls_per_step: float) -> OpCall:
+        """`call` with the type of its lists, and their size where it is a group's only step."""
+        if self.dtypes:
+            call = replace(call, list_dtype=list_dtype(call, self.dtypes))
+        decay = weight_decay(call)
+        groups = [group for group in self.groups if group.weight_decay == decay]
+        if decay is None or len(groups) != 1 or calls_per_step != 1:
+            return call
+        return replace(
+            call,
+            list_elements=groups[0].elements,
+            list_dtype=call.list_dtype or dtypes.parse(groups[0].dtype),
+        )
+
+
 def _signature(
-    row: dict[str, str | None], math_mode: MathMode, known: Mapping[Shape, DType]
+    row: dict[str, Any], math_mode: MathMode, lists: _Lists, *, calls_per_step: float
 ) -> Signature:
     name = row["name"] or ""
     detail = _detail(row["input_dims"], row["input_types"])
@@ -167,7 +197,7 @@ def _signature(
         return Signature(name, detail, None, f"no cost model for {name}")
     if call is None:
         return Signature(name, detail, None, "shapes were not recorded (record_shapes=True)")
-    cost = cost_of(replace(call, list_dtype=list_dtype(call, known)) if known else call)
+    cost = cost_of(lists.complete(call, calls_per_step))
     reason = "" if cost is not None else f"the cost model of {name} does not cover this call"
     return Signature(name, detail, cost, reason)
 

@@ -84,6 +84,8 @@ class OpCall:
     # Names of the kernels that this call launched. Some carry an element type in their template
     # arguments that the operator's own record lacks (TensorList).
     kernels: tuple[str, ...] = ()
+    # Elements of each list of parameters, where the trace left the lists empty for their length.
+    list_elements: int | None = None
     # The dtype of the tensors in lists, where gpuprof.roofline.cost_models.list_dtypes found it.
     list_dtype: DType | None = None
 

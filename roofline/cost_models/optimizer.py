@@ -43,6 +43,25 @@ def _lists_cost(call: OpCall, operations: int, read: int, written: int) -> Cost:
     )
 
 
+def _elements(call: OpCall) -> int | None:
+    """Elements of the parameters, the first list; Kineto leaves long lists empty."""
+    parameters = call.tensors(0)
+    if parameters is None or call.tensors(1) is None:
+        return None
+    return sum(tensor.elements for tensor in parameters) if parameters else call.list_elements
+
+
+def weight_decay(call: OpCall) -> float | None:
+    """The weight decay that a fused optimizer was called with; None for other operators."""
+    position = {
+        "aten::_fused_adam_": 9,
+        "aten::_fused_adamw_": 9,
+        "aten::_fused_sgd_": 3,
+        "aten::_fused_adagrad_": 6,
+    }.get(call.name)
+    return None if position is None else call.number(position)
+
+
 def _foreach(call: OpCall, operations: int) -> Cost | None:
     lists = [tensors for position in range(3) if (tensors := call.tensors(position)) is not None]
     # Kineto leaves long lists empty.
@@ -112,16 +131,14 @@ def unscale(call: OpCall) -> Cost | None:
 @cost_model("aten::_fused_adam_", "aten::_fused_adamw_")
 def fused_adam(call: OpCall) -> Cost | None:
     """(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr, ...)."""
-    parameters, gradients = call.tensors(0), call.tensors(1)
-    maxima = call.tensors(4)
-    if not parameters or gradients is None:
+    elements = _elements(call)
+    if elements is None:
         return None
-    decay, amsgrad = call.number(9), call.flag(11)
+    amsgrad = call.flag(11) is True
     unscales = call.has(13)
-    elements = sum(tensor.elements for tensor in parameters)
-    operations = 13 + 2 * (decay != 0) + bool(amsgrad) + unscales
+    operations = 13 + 2 * (weight_decay(call) != 0) + amsgrad + unscales
     # Parameter and both moments are read and written, the gradient read.
-    states = 4 if amsgrad and maxima else 3
+    states = 3 + amsgrad
     return _lists_cost(
         call,
         operations * elements,
@@ -133,14 +150,13 @@ def fused_adam(call: OpCall) -> Cost | None:
 @cost_model("aten::_fused_sgd_")
 def fused_sgd(call: OpCall) -> Cost | None:
     """(self, grads, momentum_buffers, weight_decay, momentum, lr, dampening, nesterov, ...)."""
-    parameters, gradients, buffers = call.tensors(0), call.tensors(1), call.tensors(2)
-    if not parameters or gradients is None:
+    elements = _elements(call)
+    if elements is None:
         return None
-    has_momentum = bool(buffers) and call.number(4) != 0
+    has_momentum = call.number(4) != 0
     first = call.flag(9) is True
     unscales = call.has(10)
-    elements = sum(tensor.elements for tensor in parameters)
-    operations = 2 + 2 * (call.number(3) != 0) + unscales
+    operations = 2 + 2 * (weight_decay(call) != 0) + unscales
     if has_momentum:
         operations += 3 * (not first) + 2 * (call.flag(7) is True)
     read = 2 + (has_momentum and not first)
@@ -151,9 +167,8 @@ def fused_sgd(call: OpCall) -> Cost | None:
 @cost_model("aten::_fused_adagrad_")
 def fused_adagrad(call: OpCall) -> Cost | None:
     """(self, grads, state_sums, state_steps, lr, lr_decay, weight_decay, ...)."""
-    parameters, gradients = call.tensors(0), call.tensors(1)
-    if not parameters or gradients is None:
+    elements = _elements(call)
+    if elements is None:
         return None
-    elements = sum(tensor.elements for tensor in parameters)
-    operations = 6 + 2 * (call.number(6) != 0)
+    operations = 6 + 2 * (weight_decay(call) != 0)
     return _lists_cost(call, operations * elements, 3 * elements, 2 * elements)

@@ -119,10 +119,22 @@ def test_a_kernel_counts_to_the_step_that_launched_it() -> None:
             steps=steps,
             launches=[launch(key, time) for key, time in times.items()],
             # The last one has no launch: its own start counts.
-            kernels=[*(kernel(key, 120) for key in times), kernel(None, 60)],
+            kernels=[*(kernel(key, 120) for key in times), kernel(None, 130)],
         )
     )
-    assert capture.kernels["step"].to_list() == [None, 1, 1, 2, None, 1]
+    assert capture.kernels["step"].to_list() == [None, 1, 1, 2, None, 2]
+
+
+def test_work_queued_before_the_recording_belongs_to_no_step() -> None:
+    capture = attribute(
+        capture_of(
+            steps=[step(0, 0, 100)],
+            launches=[launch(1, 10)],
+            kernels=[kernel(None, 5), kernel(1, 20), kernel(None, 30)],
+        )
+    )
+    assert capture.kernels["step"].to_list() == [None, 0, 0]
+    assert "1 pieces of device work were launched before" in capture.processes[0].warnings[0]
 
 
 def test_a_leaf_operator_keeps_its_own_id_and_counts_where_it_started() -> None:
