@@ -199,6 +199,7 @@ class Blocks:
         buffer = self._buffer
         found = []
         position = 0
+        following: int | None = 0
         while True:
             match = _BETWEEN.match(buffer, position)
             position = match.end() if match else position
@@ -208,7 +209,8 @@ class Blocks:
                 self._ended = True
                 position += 1
                 break
-            following = self._next_start(position)
+            if following is not None and following <= position:
+                following = self._next_start(position)
             for end in self._ends(position, following):
                 readable, event = decode.element(buffer[position:end], self._findings)
                 if readable:

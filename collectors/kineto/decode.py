@@ -17,6 +17,8 @@ from gpuprof.collectors.kineto.findings import Findings
 # What decoders raise on text that is no JSON, has another schema, nests too deep, or holds a
 # number of thousands of digits.
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
+# The search for a name takes time by the square of an event's length.
+_LONGEST_TO_SEARCH: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def element(text: bytes, findings: Findings) -> tuple[bool, events.Event | None]
     """Whether `text` is one JSON value, repaired if need be, and the event it is, if it is one."""
     changes: Counter[str] = Counter()
     for mend in (None, repair.quick, repair.thorough, repair.name):
+        if mend is repair.name and len(text) > _LONGEST_TO_SEARCH:
+            break
         if mend is not None:
             text = mend(text, changes)
         try:

@@ -47,12 +47,15 @@ class Source:
     def _inflate(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         bytes_in = 0
         member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
+        rest = b""
         for piece in pieces:
             bytes_in += len(piece)
-            rest = piece
+            rest += piece
             while rest:
                 if member.eof:
                     # gzip files may be joined end to end; what follows may also be padding.
+                    if rest == _GZIP_MAGIC[:1]:
+                        break
                     if not rest.startswith(_GZIP_MAGIC):
                         return
                     member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)

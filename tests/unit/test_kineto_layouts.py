@@ -133,6 +133,16 @@ def test_gzip_in_one_or_several_members_is_read(
         assert capture.processes == expected.processes
 
 
+def test_a_member_of_gzip_may_start_anywhere_in_what_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = kineto_layout(events(2)).encode()
+    packed = gzip.compress(content[:300]) + gzip.compress(content[300:])
+    for size in (2, 3, 5, 7):
+        monkeypatch.setattr(source, "PIECE_BYTES", size)
+        assert read(tmp_path / "trace.json.gz", packed).kernels.height == 2
+
+
 def test_the_first_bytes_tell_gzip_and_not_the_name(tmp_path: Path, expected: Capture) -> None:
     text = kineto_layout(events(40))
     assert_equal_facts(read(tmp_path / "plain.json.gz", text), expected)
@@ -254,6 +264,18 @@ def test_an_endless_event_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_deep_nesting_ends_in_an_answer(tmp_path: Path, opening: str) -> None:
     with pytest.raises(CaptureError):
         read(tmp_path / "deep.json", '{"traceEvents": [' + opening * 20_000)
+
+
+@pytest.mark.timeout(60)
+def test_a_million_elements_that_are_no_events_take_linear_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 << 20)
+    kernel = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":1,"ts":1,"dur":1}'
+    text = '{"traceEvents":[' + "1," * 300_000 + kernel + "," + "[]," * 100_000 + "2]}"
+    capture = read(tmp_path / "scalars.json", text)
+    assert capture.kernels.height == 1
+    assert any("400001 malformed events" in warning for warning in capture.processes[0].warnings)
 
 
 def test_a_tar_archive_is_refused_as_one(tmp_path: Path) -> None:

@@ -130,3 +130,27 @@ def test_a_tar_archive_of_traces_is_refused_with_the_reason() -> None:
         pytest.skip("the public traces of ../shared are absent")
     with pytest.raises(CaptureError, match="tar archive"):
         kineto.read(path)
+
+
+# Idle, compute, other device work and the whole, in us, as HolisticTraceAnalysis 0.5.0 prints them
+# (get_temporal_breakdown). It leaves out what the last step launched; its times are whole
+# microseconds, so only traces of that resolution can agree to the last digit.
+HTA_BREAKDOWN = {
+    "hta_trace_diff_control.json.gz": (62119, 234760, 86525, 383404),
+    "hta_trace_diff_test.json.gz": (46910, 429216, 152245, 628371),
+    "hta_sampled_rank-0.json.gz": (321378, 106252, 172428, 600058),
+    "hta_sampled_rank-1.json.gz": (328671, 135548, 136455, 600674),
+}
+
+
+@pytest.mark.parametrize("name", HTA_BREAKDOWN)
+def test_busy_and_idle_time_equal_those_of_hta(name: str) -> None:
+    capture = attribute(kineto.read(SHARED / "public" / "kineto" / name))
+    kernels = capture.kernels.filter(pl.col("step") != capture.steps["index"].max())
+    compute = kernels.filter(pl.col("kind") == "kernel")
+    busy, computing = (
+        union(list(frame.select("start_ns", "end_ns").iter_rows())) for frame in (kernels, compute)
+    )
+    whole = kernels["end_ns"].max() - kernels["start_ns"].min()
+    found = (whole - busy, computing, busy - computing, whole)
+    assert found == tuple(1000 * value for value in HTA_BREAKDOWN[name])
