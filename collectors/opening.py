@@ -68,7 +68,7 @@ def open_trace(path: Path, progress: Progress = lambda _: None) -> Capture:
     """
     if not path.exists():
         raise CaptureError(path, "no such file or folder")
-    if is_capture(path):
+    if storage.is_capture(path):
         progress(path)
         return storage.load(path)
     if path.is_dir():
@@ -76,11 +76,6 @@ def open_trace(path: Path, progress: Progress = lambda _: None) -> Capture:
     reader = _reader(path)
     progress(path)
     return reader(path)
-
-
-def is_capture(path: Path) -> bool:
-    """Whether `path` is the folder of a capture."""
-    return (path / storage.MANIFEST_FILE).is_file()
 
 
 def run_name(path: Path) -> str:

@@ -16,10 +16,17 @@ _PROFILER_NAMES = {
 }
 
 
+def live_optimizers() -> list[Optimizer]:
+    """Every optimizer of this process that is alive."""
+    # By type(): isinstance would ask each object for its __class__, and module proxies answer
+    # that with imports and warnings.
+    return [found for found in gc.get_objects() if issubclass(type(found), Optimizer)]
+
+
 def live_parameter_groups() -> tuple[ParameterGroup, ...]:
     """The groups of every optimizer that is alive, one a type, without frozen parameters."""
     found = []
-    for optimizer in (o for o in gc.get_objects() if isinstance(o, Optimizer)):
+    for optimizer in live_optimizers():
         for group in optimizer.param_groups:
             elements: dict[torch.dtype, int] = {}
             for parameter in group["params"]:

@@ -6,7 +6,6 @@ people. A mark stands at the end of a step (an optimizer's step, an explicit cal
 picks among them.
 """
 
-import gc
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from gpuprof.collectors import nvtx_ranges
+from gpuprof.collectors.parameter_groups import live_optimizers
 
 
 @dataclass(frozen=True)
@@ -231,4 +231,4 @@ class ForwardCalls:
 
 def training_is_pending() -> bool:
     """Whether a forward call looks like part of a step that an optimizer will end."""
-    return torch.is_grad_enabled() and any(isinstance(o, Optimizer) for o in gc.get_objects())
+    return torch.is_grad_enabled() and bool(live_optimizers())

@@ -28,18 +28,32 @@ PROCESS_FILE = "process.json"
 T = TypeVar("T")
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
+def refuse_existing(path: Path, *, force: bool, option: str = "-o") -> None:
     """Raise `CommandError` if `path` exists and may not be replaced, or cannot be made.
 
     Called before any work starts, so that nothing is measured only to be thrown away.
     """
+    other = f"choose another {option}"
     if path.exists() and not force:
-        raise CommandError(f"{path} exists; choose another -o or pass --force to replace it")
+        raise CommandError(f"{path} exists; {other} or pass --force to replace it")
     parent = path.absolute().parent
     if not parent.is_dir():
-        raise CommandError(f"{parent} is not a folder; make it first or choose another -o")
+        raise CommandError(f"{parent} is not a folder; make it first or {other}")
     if not os.access(parent, os.W_OK):
-        raise CommandError(f"{parent} cannot be written to; choose another -o")
+        raise CommandError(f"{parent} cannot be written to; {other}")
+
+
+def refuse_existing_capture(path: Path, *, force: bool) -> None:
+    """As `refuse_existing`; and `force` replaces captures and empty folders only."""
+    refuse_existing(path, force=force)
+    replaceable = is_capture(path) or (path.is_dir() and not any(path.iterdir()))
+    if path.exists() and not replaceable:
+        raise CommandError(f"{path} is no capture and will not be replaced; choose another -o")
+
+
+def is_capture(path: Path) -> bool:
+    """Whether `path` is a folder that a capture was saved to."""
+    return (path / MANIFEST_FILE).is_file()
 
 
 def save(capture: Capture, path: Path, *, extra: Mapping[str, bytes] | None = None) -> None:

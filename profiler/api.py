@@ -67,7 +67,7 @@ class profile:
         if Session.current is not None:
             return self
         self.output = self._requested_output or _unused(default_output("profile"))
-        storage.refuse_existing(self.output, force=self._force)
+        storage.refuse_existing_capture(self.output, force=self._force)
         subject = Subject(self.output, self.output.stem, source="gpuprof.profile", command=())
         self._recording = Recording(subject, self._options)
         self._recording.start()

@@ -1,4 +1,4 @@
-"""Makes a Capture of what a session saw, and the capture folder with its analysis."""
+"""Makes a Capture of what a session saw."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,14 +7,12 @@ import msgspec
 import polars as pl
 
 from gpuprof._version import __version__
-from gpuprof.collectors import kineto, schema, storage
+from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler.session import Observations
-from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
-from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.attribution import attribute
 
 WHOLE_SCRIPT = "the whole script, which marked no steps"
@@ -30,7 +28,8 @@ def assemble(
     samples: pl.DataFrame | None,
 ) -> Capture:
     """The attributed capture of one process."""
-    traced, problem = _read_trace(seen.trace)
+    has_gpu = any(device.kind != "cpu" for device in process.fingerprint.devices)
+    traced, problem = _read_trace(seen.trace, gpu_expected=has_gpu)
     found_by = seen.found_by or WHOLE_SCRIPT
     steps = _steps(seen, found_by, process.rank)
     process = msgspec.structs.replace(
@@ -62,21 +61,14 @@ def assemble(
     )
 
 
-def _read_trace(path: Path | None) -> tuple[Capture | None, tuple[str, ...]]:
+def _read_trace(path: Path | None, *, gpu_expected: bool) -> tuple[Capture | None, tuple[str, ...]]:
     """The trace, and why there is none: step times are worth keeping without it."""
     if path is None:
         return None, ()
     try:
-        return kineto.read(path), ()
+        return kineto.read(path, gpu_expected=gpu_expected), ()
     except CaptureError as error:
         return None, (f"nothing was profiled: {error}",)
-
-
-def store(capture: Capture, path: Path) -> Analysis:
-    """Write `capture` with its analysis as the folder `path`."""
-    analysis = analyze(capture)
-    storage.save(capture, path, extra={ANALYSIS_FILE: msgspec.json.encode(analysis)})
-    return analysis
 
 
 def _rebased(traced: Capture, manifest: Manifest, process: ProcessInfo) -> Capture:

@@ -1,11 +1,15 @@
 """From the path of a capture to its analysis, the short way where there is one."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
+
+if TYPE_CHECKING:
+    from gpuprof.collectors.capture import Capture
 
 
 class _Versioned(msgspec.Struct):
@@ -26,6 +30,13 @@ def load_analysis(path: Path) -> Analysis:
     from gpuprof.roofline.analyze import analyze
 
     return analyze(storage.load(path))
+
+
+def store(capture: "Capture", analysis: Analysis, path: Path) -> None:
+    """Write `capture` with its analysis as the folder `path`."""
+    from gpuprof.collectors import storage
+
+    storage.save(capture, path, extra={ANALYSIS_FILE: msgspec.json.encode(analysis)})
 
 
 def read_stored_analysis(path: Path) -> Analysis | None:

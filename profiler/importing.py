@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 from isal import igzip
 
-from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.fingerprint import accelerators
@@ -17,7 +16,7 @@ from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler import calibration_cache
 from gpuprof.reports import formatting
 from gpuprof.reports.chrome_trace import chrome_trace
-from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
+from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.attribution import attribute
 
@@ -47,11 +46,6 @@ def analyze_rank(capture: Capture, rank: int | None) -> Analysis:
         known = ", ".join(map(str, ranks))
         raise CommandError(f"--rank {rank}: the ranks here are {known}", exit_code=2)
     return analyze(capture, rank=rank)
-
-
-def store(capture: Capture, analysis: Analysis, path: Path) -> None:
-    """Write `capture` with this analysis as the folder `path`."""
-    storage.save(capture, path, extra={ANALYSIS_FILE: msgspec.json.encode(analysis)})
 
 
 def write_chrome_trace(capture: Capture, analysis: Analysis, path: Path) -> None:

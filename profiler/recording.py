@@ -15,9 +15,11 @@ from gpuprof.collectors.manifest import Calibration, Device, Ending, ParameterGr
 from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.collectors.parameter_groups import live_parameter_groups
 from gpuprof.profiler import calibration_cache
-from gpuprof.profiler.assemble import assemble, store
+from gpuprof.profiler.assemble import assemble
+from gpuprof.profiler.captures import store
 from gpuprof.profiler.session import Options, Session
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
 
 _SAMPLE_INTERVAL_NS = 20_000_000
 
@@ -77,7 +79,7 @@ class Recording:
                 title=self.subject.title,
                 samples=samples,
             )
-            return store(_with_ceilings(capture, calibrate), self.subject.output)
+            return self._store(_with_ceilings(capture, calibrate))
         finally:
             self.session.close()
 
@@ -91,7 +93,12 @@ class Recording:
             title=self.subject.title,
             samples=None,
         )
-        store(_with_ceilings(capture, None), self.subject.output)
+        self._store(_with_ceilings(capture, None))
+
+    def _store(self, capture: Capture) -> Analysis:
+        analysis = analyze(capture)
+        store(capture, analysis, self.subject.output)
+        return analysis
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         # At the end of the script its optimizers may be gone.

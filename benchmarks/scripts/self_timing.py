@@ -32,12 +32,12 @@ def run(step: Callable[[], None], steps: int) -> None:
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         with profile(activities=activities, record_shapes=True):
-            print(_median_ns(step))
+            print(median_ns(step))
     else:
-        print(_median_ns(step))
+        print(median_ns(step))
 
 
-def _median_ns(step: Callable[[], None]) -> float:
+def median_ns(step: Callable[[], None]) -> float:
     return _by_events(step) if torch.cuda.is_available() else _by_clock(step)
 
 

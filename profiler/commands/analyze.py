@@ -53,11 +53,14 @@ class AnalyzeCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
+        from gpuprof.collectors.storage import refuse_existing_capture
         from gpuprof.profiler import importing
+        from gpuprof.profiler.captures import store
 
         paths: list[Path] = arguments.paths
         output = arguments.output or default_output(paths)
-        check_output(output, force=arguments.force)
+        if output is not None:
+            refuse_existing_capture(output, force=arguments.force)
         check_chrome_file(arguments.to_chrome, paths, force=arguments.force)
 
         with _status(quiet=arguments.quiet) as progress:
@@ -66,7 +69,7 @@ class AnalyzeCommand:
             analysis = importing.analyze_rank(capture, arguments.rank)
             if output is not None:
                 progress(f"Writing {output}")
-                importing.store(capture, analysis, output)
+                store(capture, analysis, output)
             if arguments.to_chrome is not None:
                 progress(f"Writing {arguments.to_chrome}")
                 importing.write_chrome_trace(capture, analysis, arguments.to_chrome)
@@ -82,23 +85,12 @@ def default_output(paths: Sequence[Path]) -> Path | None:
 
     None for one path that is a capture already: there is nothing new to store.
     """
-    from gpuprof.collectors.opening import is_capture, run_name
+    from gpuprof.collectors.opening import run_name
+    from gpuprof.collectors.storage import is_capture
 
     if len(paths) == 1 and is_capture(paths[0]):
         return None
     return Path(f"{run_name(paths[0])}.gpuprof")
-
-
-def check_output(output: Path | None, *, force: bool) -> None:
-    """Raise `CommandError` where `output` may not be written or replaced."""
-    from gpuprof.collectors.opening import is_capture
-    from gpuprof.collectors.storage import refuse_existing
-
-    if output is None:
-        return
-    refuse_existing(output, force=force)
-    if output.exists() and not is_capture(output):
-        raise CommandError(f"{output} is no capture and will not be replaced; choose another -o")
 
 
 def check_chrome_file(file: Path | None, paths: Sequence[Path], *, force: bool) -> None:
@@ -110,7 +102,7 @@ def check_chrome_file(file: Path | None, paths: Sequence[Path], *, force: bool) 
     if not file.name.lower().endswith(_CHROME_SUFFIXES):
         expected = " or ".join(_CHROME_SUFFIXES)
         raise CommandError(f"--to-chrome {file}: the name must end in {expected}", exit_code=2)
-    refuse_existing(file, force=force)
+    refuse_existing(file, force=force, option="--to-chrome")
     if file.is_dir() or file.resolve() in [path.resolve() for path in paths]:
         raise CommandError(f"{file} will not be replaced; choose another --to-chrome")
 

@@ -70,7 +70,7 @@ class RunCommand:
             if arguments.steps is not None:
                 raise CommandError("--steps range and --step-range NAME go together", exit_code=2)
         output = arguments.output or default_output(target.stem)
-        storage.refuse_existing(output, force=arguments.force)
+        storage.refuse_existing_capture(output, force=arguments.force)
         options = Options(
             schedule=Schedule(
                 warmup=arguments.warmup, timed=arguments.timed, profiled=arguments.profiled
