@@ -8,7 +8,8 @@ import polars as pl
 
 Integers = npt.NDArray[np.int64]
 NONE: Final = -1
-_NEVER: Final = 2**63
+# Later than any time: the end of an interval that was never closed.
+NEVER: Final = 2**63 - 1
 # Python integers take four times the memory of an array's.
 _ROWS_AS_LISTS: Final = 1 << 16
 
@@ -32,7 +33,7 @@ def parents(threads: Integers, starts: Integers, ends: Integers) -> Integers:
         rows = zip(threads[part].tolist(), starts[part].tolist(), ends[part].tolist(), strict=True)
         for position, (thread, start, end) in enumerate(rows, begin):
             if thread != current:
-                stack = stacks.setdefault(thread, [(_NEVER, NONE)])
+                stack = stacks.setdefault(thread, [(NEVER + 1, NONE)])
                 current = thread
             outer_end, outer = stack[-1]
             while outer_end <= start:
@@ -97,12 +98,14 @@ def enclosing(
     """For each row of `points` the row in `intervals` of the innermost one around it, or -1.
 
     Both have columns process and thread. A point is at its column `time`; an interval reaches from
-    start_ns to end_ns, and the rows are sorted as `parents` needs them, whose result `parent` is.
+    start_ns to end_ns (null: it was never closed). The rows are sorted as `parents` needs them,
+    whose result `parent` is.
     """
     if points.is_empty() or intervals.is_empty():
         return np.full(points.height, NONE, np.int64)
     threads, at_threads = thread_codes(intervals, points)
-    starts, ends = intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy()
+    starts = intervals["start_ns"].to_numpy()
+    ends = intervals["end_ns"].fill_null(NEVER).to_numpy()
     if parent is None:
         parent = parents(threads, starts, ends)
     return innermost(threads, starts, ends, parent, at_threads, points[time].to_numpy())

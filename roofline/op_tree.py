@@ -1,5 +1,7 @@
 """What the tree of operators and the ranges around it say about each piece of work."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -7,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.nesting import NONE, Integers, enclosing, thread_codes
+from gpuprof.collectors.nesting import NEVER, NONE, Integers, enclosing, thread_codes
 from gpuprof.roofline.attribution import launch_of_kernels, rows_of, steps_at
 
 # pytorch torch/csrc/autograd/engine.cpp names the node it evaluates; the node's own record_function
@@ -33,18 +35,67 @@ def op_phases(capture: Capture) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def range_membership(capture: Capture) -> pl.DataFrame:
-    """Which device work each user range holds: a row (range_row, kernel_row) for each pair.
+@dataclass(frozen=True)
+class RangeMembers:
+    """The device work inside all ranges of one name and domain."""
 
-    Both are positions in the capture's tables. A range holds the work launched inside it on its own
-    thread. Backward operators are launched from threads of autograd, which know no ranges, while
-    the calling thread waits: work launched from a thread without ranges counts to the ranges that
-    are open at that time on the thread with the most ranges. Leaf operators of a CPU run are their
-    own launch. Nested ranges each hold the work of the inner ones; work without a launch in the
-    capture is in none.
+    name: str
+    domain: str
+    # Rows of the table ranges: the passes through the range that hold any work.
+    passes: Integers
+    # The work inside any of them, each piece once, as positions in what `range_members` was given.
+    kernels: Integers
+
+
+def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMembers]:
+    """Which device work the user ranges of a one-rank capture hold, one name after the other.
+
+    `kernel_rows` are the rows of the table kernels to look at. A range holds the work launched
+    inside it on its own thread. Backward operators are launched from threads of autograd, which
+    know no ranges, while the calling thread waits: work launched from a thread without ranges
+    counts to the ranges open at that time on the thread with the most ranges. Leaf operators of a
+    CPU run are their own launch. Nested ranges each hold the work of the inner ones; work without
+    a launch in the capture is in none.
     """
-    parts = [_rank_membership(capture, info.rank) for info in capture.processes]
-    return pl.concat(parts)
+    ranges = capture.ranges
+    launch = _launch_points(capture)[kernel_rows]
+    threads, at_threads = thread_codes(ranges, launch)
+    if not len(threads):
+        return
+    values, counts = np.unique(threads, return_counts=True)
+    at_threads = np.where(np.isin(at_threads, values), at_threads, values[np.argmax(counts)])
+    first, end = np.zeros_like(threads), np.zeros_like(threads)
+    starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].fill_null(NEVER).to_numpy()
+    times, launched = launch["launch_ns"].to_numpy(), launch["launched"].to_numpy()
+    # All launches, one thread after the other, each in the order of time: a range holds a slice.
+    ordered = [np.empty(0, np.int64)]
+    offset = 0
+    for thread in values:
+        points = np.flatnonzero((at_threads == thread) & launched)
+        points = points[np.argsort(times[points], kind="stable")]
+        here = np.flatnonzero(threads == thread)
+        first[here] = offset + np.searchsorted(times[points], starts[here])
+        end[here] = offset + np.searchsorted(times[points], ends[here])
+        ordered.append(points)
+        offset += len(points)
+    launches = np.concatenate(ordered)
+    groups = ranges.select("name", "domain").with_row_index("row").filter(pl.Series(end > first))
+    for (name, domain), rows in groups.group_by("name", "domain", maintain_order=True):
+        passes = rows["row"].to_numpy().astype(np.int64)
+        inside = launches[_union(first[passes], end[passes])]
+        yield RangeMembers(str(name), str(domain), passes, inside)
+
+
+def _union(first: Integers, end: Integers) -> Integers:
+    """All positions in any of the slices first..end, in order, each once."""
+    order = np.argsort(first, kind="stable")
+    first, end = first[order], end[order]
+    reached = np.maximum.accumulate(end)
+    # Of each slice only what lies behind the ones before it.
+    first[1:] = np.maximum(first[1:], reached[:-1])
+    count = np.maximum(end - first, 0)
+    positions: Integers = np.repeat(first - (np.cumsum(count) - count), count)
+    return positions + np.arange(count.sum())
 
 
 def _rank_phases(capture: Capture) -> pl.DataFrame:
@@ -88,32 +139,6 @@ def _inherit(codes: npt.NDArray[np.int8], parent: Integers) -> npt.NDArray[np.in
         # Row NONE (the last) is read where there is nothing above, and put right.
         above = np.where(above != NONE, above[above], NONE)
     return codes
-
-
-def _rank_membership(capture: Capture, rank: int) -> pl.DataFrame:
-    range_rows = np.flatnonzero(capture.ranges["rank"].to_numpy() == rank)
-    kernel_rows = np.flatnonzero(capture.kernels["rank"].to_numpy() == rank)
-    part = capture.rank(rank)
-    launch = _launch_points(part)
-    threads, at_threads = thread_codes(part.ranges, launch)
-    if len(threads):
-        values, counts = np.unique(threads, return_counts=True)
-        at_threads = np.where(np.isin(at_threads, values), at_threads, values[np.argmax(counts)])
-    times = launch["launch_ns"].to_numpy()
-    pairs = [np.empty((2, 0), np.int64)]
-    for thread in np.unique(threads):
-        ranges = np.flatnonzero(threads == thread)
-        points = np.flatnonzero((at_threads == thread) & launch["launched"].to_numpy())
-        points = points[np.argsort(times[points], kind="stable")]
-        first = np.searchsorted(times[points], part.ranges["start_ns"].to_numpy()[ranges])
-        last = np.searchsorted(times[points], part.ranges["end_ns"].to_numpy()[ranges])
-        count = last - first
-        # The positions first..last of each range, one after the other.
-        inner = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        kernels = points[np.repeat(first, count) + inner]
-        pairs.append(np.stack([np.repeat(ranges, count), kernels]))
-    members, kernels = np.concatenate(pairs, axis=1)
-    return pl.DataFrame({"range_row": range_rows[members], "kernel_row": kernel_rows[kernels]})
 
 
 def _launch_points(capture: Capture) -> pl.DataFrame:

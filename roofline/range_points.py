@@ -5,7 +5,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.op_tree import range_membership
+from gpuprof.roofline.op_tree import range_members
 from gpuprof.roofline.points import (
     UNKNOWN,
     Machine,
@@ -29,28 +29,15 @@ def range_points(capture: Capture, work: Work, machine: Machine) -> tuple[Roofli
     """
     if capture.ranges.is_empty() or work.kernels.is_empty():
         return ()
-    ranges = capture.ranges.with_row_index("range_row").select(
-        pl.col("range_row").cast(pl.Int64),
-        pl.col("name").alias("range"),
-        "domain",
-        "flops",
-        pl.col("bytes").alias("declared_bytes"),
-    )
-    members = (
-        range_membership(capture)
-        .select(pl.col("range_row", "kernel_row").cast(pl.Int64))
-        .join(work.kernels, on="kernel_row")
-        .join(ranges, on="range_row")
-    )
     all_ns = int(work.kernels["duration_ns"].sum())
     points = []
-    for (name, domain), rows in members.group_by("range", "domain", maintain_order=True):
-        passes, kernels = rows.unique("range_row"), rows.unique("kernel_row")
+    for members in range_members(capture, work.kernels["kernel_row"]):
+        passes, kernels = capture.ranges[members.passes], work.kernels[members.kernels]
         points.append(
             point(
                 "range",
-                str(name),
-                str(domain),
+                members.name,
+                members.domain,
                 _total(passes, kernels, work),
                 machine,
                 calls=passes.height,
@@ -70,7 +57,7 @@ def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
         .agg(pl.col("owner_id").n_unique())
         .iter_rows()
     )
-    flops, moved = _declared(passes["flops"]), _declared(passes["declared_bytes"])
+    flops, moved = _declared(passes["flops"]), _declared(passes["bytes"])
     return Total(
         inside.flops if flops is None else (Flops("matmul", _precision(inside), flops),),
         inside.bytes_read if moved is None else moved,

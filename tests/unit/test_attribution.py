@@ -13,7 +13,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.nesting import innermost, parents
 from gpuprof.roofline.attribution import attribute
-from gpuprof.roofline.op_tree import op_phases, range_membership
+from gpuprof.roofline.op_tree import op_phases, range_members
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 
@@ -203,6 +203,50 @@ def test_an_optimizer_range_marks_the_operators_of_its_thread() -> None:
     assert op_phases(capture)["phase"].to_list() == ["optimizer", "", ""]
 
 
+def members(capture: Capture) -> dict[str, tuple[list[int], list[int]]]:
+    """Of each range name the passes with work and the kernels in them."""
+    rows = pl.Series(range(capture.kernels.height), dtype=pl.Int64)
+    return {
+        found.name: (sorted(found.passes), sorted(found.kernels))
+        for found in range_members(capture, rows)
+    }
+
+
+def ranges_of(*rows: tuple[str, int, int | None]) -> list[dict[str, Any]]:
+    return [{"name": name, "start_ns": start, "end_ns": end} for name, start, end in rows]
+
+
+def test_work_in_several_ranges_of_one_name_counts_once() -> None:
+    passes = [("a", 0, 50), ("a", 10, 30), ("a", 40, 80), ("a", 90, 95), ("a", 200, 300)]
+    times = [5, 15, 45, 60, 85, 92]
+    capture = capture_of(
+        ranges=ranges_of(*passes),
+        launches=[launch(key, time) for key, time in enumerate(times, 1)],
+        kernels=[kernel(key) for key in range(1, 7)],
+    )
+    assert members(capture) == {"a": ([0, 1, 2, 3], [0, 1, 2, 3, 5])}
+
+
+def test_a_range_that_was_never_closed_holds_all_that_follows() -> None:
+    capture = capture_of(
+        ranges=ranges_of(("open", 10, None)),
+        launches=[launch(1, 5), launch(2, 10**18)],
+        kernels=[kernel(1), kernel(2)],
+    )
+    assert members(capture) == {"open": ([0], [1])}
+
+
+def test_many_kernels_under_many_nested_ranges_need_no_memory_for_each_pair() -> None:
+    depth, count = 2000, 100_000
+    capture = capture_of(
+        ranges=ranges_of(*(("nested", level, 10**9 - level) for level in range(depth))),
+        launches=[launch(key, 5000 + key) for key in range(1, count + 1)],
+        kernels=[kernel(key) for key in range(1, count + 1)],
+    )
+    (found,) = range_members(capture, pl.Series(range(count)))
+    assert (len(found.passes), len(found.kernels)) == (depth, count)
+
+
 def test_ranges_hold_the_work_launched_inside_them() -> None:
     ranges = [("outer", 0, 100, 1), ("inner", 10, 20, 1), ("other", 0, 100, 2)]
     launches = {1: (5, 1), 2: (10, 1), 3: (19, 1), 4: (20, 1), 5: (100, 1), 6: (50, 2), 7: (15, 9)}
@@ -214,17 +258,18 @@ def test_ranges_hold_the_work_launched_inside_them() -> None:
         launches=[launch(key, at, thread=thread) for key, (at, thread) in launches.items()],
         kernels=[*(kernel(key) for key in launches), kernel(None, 15)],
     )
-    members: dict[int, list[int]] = {}
-    for range_row, kernel_row in range_membership(capture).sort("kernel_row").rows():
-        members.setdefault(range_row, []).append(kernel_row)
     # Launch 7 comes from a thread without ranges, as autograd's are.
-    assert members == {0: [0, 1, 2, 3, 6], 1: [1, 2, 6], 2: [5]}
+    assert members(capture) == {
+        "outer": ([0], [0, 1, 2, 3, 6]),
+        "inner": ([1], [1, 2, 6]),
+        "other": ([2], [5]),
+    }
 
 
 def test_a_graph_replay_belongs_to_the_range_around_it() -> None:
     capture = attribute(kineto.read(DATA / "cuda-graph.json"))
     assert capture.kernels["op_id"].to_list() == [None] * 3
-    assert range_membership(capture).rows() == [(0, 0), (0, 1), (0, 2)]
+    assert members(capture) == {"decode": ([0], [0, 1, 2])}
 
 
 def test_leaf_operators_are_members_by_their_own_start() -> None:
@@ -233,7 +278,7 @@ def test_leaf_operators_are_members_by_their_own_start() -> None:
         kernels=[kernel(None, 10, kind="op", op_id=0, stream=1)],
         ranges=[{"name": "r", "start_ns": 0, "end_ns": 15}],
     )
-    assert range_membership(capture).rows() == [(0, 0)]
+    assert members(capture) == {"r": ([0], [0])}
 
 
 def naive_parent(threads: list[int], starts: list[int], ends: list[int]) -> list[int]:

@@ -22,7 +22,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.kineto import blocks, source
 from gpuprof.roofline.attribution import attribute
-from gpuprof.roofline.op_tree import op_phases, range_membership
+from gpuprof.roofline.op_tree import op_phases, range_members
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 INPUTS = int(os.environ.get("GPUPROF_FUZZ_INPUTS", "400"))
@@ -173,7 +173,8 @@ def use(capture: Capture) -> None:
     """What follows reading must work on whatever was read."""
     capture = attribute(capture)
     assert op_phases(capture).height == capture.ops.height
-    range_membership(capture)
+    for members in range_members(capture, pl.Series(range(capture.kernels.height), dtype=pl.Int64)):
+        assert len(members.kernels)
     assert (capture.kernels["end_ns"] >= capture.kernels["start_ns"]).all()
     assert capture.ops["op_id"].is_unique().all()
 
