@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 
 from gpuprof.collectors import kineto
+from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.roofline.attribution import attribute
 
@@ -38,6 +40,21 @@ def events(path: Path) -> list[dict[str, Any]]:
     return [event for event in found if isinstance(event.get("cat"), str)]
 
 
+@dataclass(frozen=True)
+class Trace:
+    """One file, read by Python's json and by gpuprof."""
+
+    name: str
+    events: list[dict[str, Any]]
+    capture: Capture
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name)
+def trace(request: pytest.FixtureRequest) -> Trace:
+    path: Path = request.param
+    return Trace(path.name, events(path), attribute(kineto.read(path)))
+
+
 def union(intervals: list[tuple[int, int]]) -> int:
     """Nanoseconds covered by at least one interval."""
     total, reached = 0, None
@@ -49,11 +66,9 @@ def union(intervals: list[tuple[int, int]]) -> int:
     return total
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_totals_counts_and_busy_time_equal_a_plain_calculation(path: Path) -> None:
-    found = events(path)
+def test_totals_counts_and_busy_time_equal_a_plain_calculation(trace: Trace) -> None:
     by_category: dict[str, list[tuple[int, int, str]]] = {}
-    for event in found:
+    for event in trace.events:
         if event["ph"] == "X":
             start, duration = nanoseconds(event["ts"]), nanoseconds(event["dur"])
             row = (start, start + duration, event["name"])
@@ -62,7 +77,7 @@ def test_totals_counts_and_busy_time_equal_a_plain_calculation(path: Path) -> No
         [row for category in categories for row in by_category.get(category, ())]
         for categories in (DEVICE_CATEGORIES, OP_CATEGORIES, LAUNCH_CATEGORIES)
     )
-    capture = kineto.read(path)
+    capture = trace.capture
     kernels = capture.kernels.filter(pl.col("kind") != "op")
     assert kernels.height == len(device)
     assert capture.launches.height == len(launches)
@@ -77,23 +92,21 @@ def test_totals_counts_and_busy_time_equal_a_plain_calculation(path: Path) -> No
     assert union(list(kernels.select("start_ns", "end_ns").iter_rows())) == busy
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_operators_of_kernels_are_those_that_kineto_names(path: Path) -> None:
+def test_operators_of_kernels_are_those_that_kineto_names(trace: Trace) -> None:
     """Since 2024 a kernel's External id is that of the operator that launched it."""
-    found = events(path)
     ops = {
         event["args"]["External id"]: (event["name"], nanoseconds(event["ts"]))
-        for event in found
+        for event in trace.events
         if event["cat"] == "cpu_op" and "Ev Idx" in event["args"]
     }
     expected = Counter(
         ops[event["args"]["External id"]]
-        for event in found
+        for event in trace.events
         if event["cat"] == "kernel" and event.get("args", {}).get("External id") in ops
     )
-    if not expected or path.name in EARLIER_IDS:
+    if not expected or trace.name in EARLIER_IDS:
         pytest.skip("its kernels do not name their operators")
-    capture = attribute(kineto.read(path))
+    capture = trace.capture
     owners = capture.kernels.join(capture.ops, on=["rank", "op_id"])
     base = capture.ops["start_ns"].min() - min(start for _, start in ops.values())
     actual = Counter(
@@ -104,9 +117,8 @@ def test_operators_of_kernels_are_those_that_kineto_names(path: Path) -> None:
     assert not expected - actual
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_operators_of_kernels_equal_a_plain_search(path: Path) -> None:
-    capture = attribute(kineto.read(path))
+def test_operators_of_kernels_equal_a_plain_search(trace: Trace) -> None:
+    capture = trace.capture
     threads: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for op in capture.ops.select("process", "thread", "start_ns", "end_ns", "op_id").iter_rows():
         threads.setdefault(op[:2], []).append(op[2:])
