@@ -51,12 +51,14 @@ def launch_of_kernels(capture: Capture) -> pl.DataFrame:
     Columns process, thread, launch_ns; thread and launch_ns are null where the capture holds no
     launch. Where two calls have one correlation id the earlier, outer one counts.
     """
-    launches = (
-        capture.launches.filter(pl.col("correlation").is_not_null())
-        .sort("start_ns", maintain_order=True)
-        .unique(_LAUNCH_KEY, keep="first", maintain_order=True)
-        .select(*_LAUNCH_KEY, "thread", launch_ns="start_ns")
+    launches = capture.launches.filter(pl.col("correlation").is_not_null()).select(
+        *_LAUNCH_KEY, "thread", launch_ns="start_ns"
     )
+    # Ids that differ are the rule within one process, and quicker to see than to make.
+    if (np.diff(np.sort(launches["correlation"].to_numpy())) == 0).any():
+        launches = launches.sort("launch_ns", maintain_order=True).unique(
+            _LAUNCH_KEY, keep="first", maintain_order=True
+        )
     return capture.kernels.join(launches, on=_LAUNCH_KEY, how="left", maintain_order="left").select(
         "process", "thread", "launch_ns"
     )
@@ -80,11 +82,14 @@ def steps_at(capture: Capture, times: pl.Series) -> pl.Series:
 
 def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     """The rows in `ops`, of one rank, that hold `op_ids`; -1 for null and for unknown ids."""
-    rows = pl.DataFrame({"op_id": ops["op_id"], "row": np.arange(ops.height)})
-    found = pl.DataFrame({"op_id": op_ids}).join(
-        rows, on="op_id", how="left", maintain_order="left"
-    )
-    return found["row"].fill_null(NONE).to_numpy()
+    if ops.is_empty():
+        return np.full(len(op_ids), NONE, np.int64)
+    ids, wanted = ops["op_id"].to_numpy(), op_ids.fill_null(0).to_numpy()
+    order = np.argsort(ids, kind="stable")
+    place = np.searchsorted(ids, wanted, sorter=order)
+    rows = order[np.minimum(place, len(ids) - 1)]
+    known = (ids[rows] == wanted) & op_ids.is_not_null().to_numpy()
+    return np.where(known, rows, NONE)
 
 
 def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, ProcessInfo]:

@@ -74,6 +74,17 @@ def test_operators_of_other_threads_and_processes_do_not_count() -> None:
     assert capture.kernels["op_id"].to_list() == [1, 2, None]
 
 
+def test_of_two_calls_with_one_correlation_the_earlier_one_is_the_launch() -> None:
+    capture = attribute(
+        capture_of(
+            ops=[op(4, 0, 10), op(2, 20, 30)],
+            launches=[launch(5, 25), launch(5, 5)],
+            kernels=[kernel(5), kernel(5)],
+        )
+    )
+    assert capture.kernels["op_id"].to_list() == [4, 4]
+
+
 def test_ranks_are_attributed_apart() -> None:
     capture = attribute(
         capture_of(
