@@ -4,6 +4,7 @@ torch allows one profiler in a process. When the script starts its own while our
 way; while the script's runs, ours does not start.
 """
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ class TorchTrace:
 
     def start(self) -> None:
         """Begin on the calling thread; `step` and `stop` must be called on the same one."""
+        # Without this, CUPTI stays attached after a profile with a schedule, and every later launch
+        # of the script pays: 400 small kernels took 7.5 ms instead of 5.0 (H200, torch 2.11).
+        os.environ.setdefault("TEARDOWN_CUPTI", "1")
         own_profilers.add(id(self._profiler))
         with _without_warnings():
             self._profiler.start()

@@ -247,6 +247,29 @@ def roof_sentence(analysis: Analysis) -> str:
     return "Percentages of the roof are of the rates measured on this device by gpuprof calibrate."
 
 
+def ceiling_fact(analysis: Analysis) -> Fact:
+    """The ceilings that bind this work, the largest part of it first, and their origin."""
+    if analysis.roof_source is None:
+        return Fact("Ceilings", formatting.UNKNOWN, "none is known for this device")
+    binding = dict.fromkeys(op.roof for op in analysis.ops if op.roof)
+    ceilings = [
+        ceiling
+        for label in binding
+        for ceiling in analysis.ceilings
+        if ceiling.label == label and ceiling.source == analysis.roof_source
+    ]
+    value = ", ".join(
+        f"{formatting.quantity(ceiling.rate, 'FLOP/s')} {ceiling.precision} {ceiling.unit}"
+        if ceiling.kind == "compute"
+        else f"{formatting.quantity(ceiling.rate, 'B/s')} {ceiling.level}"
+        for ceiling in ceilings[:3]
+    )
+    if analysis.roof_source == "measured":
+        return Fact("Ceilings", value or formatting.UNKNOWN, "measured here by gpuprof calibrate")
+    origins = ", ".join(dict.fromkeys(ceiling.reference for ceiling in ceilings[:3]))
+    return Fact("Ceilings", value or formatting.UNKNOWN, f"dense; {origins}" if origins else "")
+
+
 def device_facts(analysis: Analysis) -> tuple[Fact, ...]:
     """The device itself."""
     device = analysis.device

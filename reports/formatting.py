@@ -146,3 +146,22 @@ def short_name(name: str) -> str:
     short = "".join(kept).removeprefix("void ").strip()
     looks_like_code = "::" in source or name.startswith("void ")
     return short if depth == 0 and short and looks_like_code else name
+
+
+# Kernels that are only the frame around the one that a template argument names.
+_FRAMES = ("cutlass::Kernel", "cutlass::Kernel2", "cutlass::device_kernel")
+
+
+def kernel_name(name: str) -> str:
+    """A kernel's own name without its return type, namespaces, template and parameters.
+
+    >>> kernel_name("void at::native::(anonymous namespace)::multi_kernel<Add<4>, 2>(Add<4>)")
+    'multi_kernel'
+    """
+    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    head, template, rest = bare.partition("<")
+    if template and head in _FRAMES:
+        return kernel_name(rest.rstrip(">"))
+    own = head.partition("(")[0].rpartition("::")[2].strip()
+    # A name that this leaves nothing of is shown as it is.
+    return own or name

@@ -12,10 +12,13 @@ from rich.text import Text
 from gpuprof.reports import facts, formatting
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 
-TOP_OPS = 10
+TOP_KERNELS = 10
 # From this width on the table also has room for FLOPs, bytes and intensity.
 _WIDE = 100
 _BAR_CELLS = 24
+# Columns that the figures beside a kernel's name need.
+_FIGURES = 53
+_WIDE_FIGURES = 80
 _STYLES = {
     "roof": "green",
     "compute": "blue",
@@ -41,7 +44,7 @@ def render_summary(analysis: Analysis, console: Console, capture: Path | None = 
     _print_head(analysis, console)
     _print_step(analysis, console)
     _print_split(analysis, console)
-    _print_top_ops(analysis, console)
+    _print_top_kernels(analysis, console)
     _print_coverage(analysis, console)
     _print_warnings(analysis, console)
     if capture is not None:
@@ -63,6 +66,7 @@ def _print_head(analysis: Analysis, console: Console) -> None:
 def _print_step(analysis: Analysis, console: Console) -> None:
     table = _grid()
     for fact in (
+        facts.ceiling_fact(analysis),
         *facts.step_facts(analysis.steps),
         *facts.utilization_facts(analysis),
     ):
@@ -105,21 +109,23 @@ def _print_split(analysis: Analysis, console: Console) -> None:
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
-def _print_top_ops(analysis: Analysis, console: Console) -> None:
-    if not analysis.ops:
+def _print_top_kernels(analysis: Analysis, console: Console) -> None:
+    if not analysis.kernels:
         return
-    shown = analysis.ops[:TOP_OPS]
+    shown = analysis.kernels[:TOP_KERNELS]
     wide = console.width >= _WIDE
     _blank(console)
-    share = formatting.percent(sum(op.device_fraction for op in shown))
+    share = formatting.percent(sum(kernel.device_fraction for kernel in shown))
     console.print(
         Text(
-            f"Largest {len(shown)} of {len(analysis.ops)} operators by device time ({share}), "
+            f"Largest {len(shown)} of {len(analysis.kernels)} kernels by device time ({share}), "
             + ("means for one step" if analysis.steps.profiled else "totals")
         )
     )
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, expand=False)
-    table.add_column("Operator", overflow="fold", ratio=1, min_width=16)
+    # Rich would shorten the figures before a name that does not wrap.
+    room = max(16, console.width - (_WIDE_FIGURES if wide else _FIGURES))
+    table.add_column("Kernel", overflow="ellipsis", no_wrap=True, max_width=room)
     for head in ("Calls", "ms", "Share", "FLOP/s"):
         table.add_column(head, justify="right", no_wrap=True)
     if wide:
@@ -127,33 +133,39 @@ def _print_top_ops(analysis: Analysis, console: Console) -> None:
             table.add_column(head, justify="right", no_wrap=True)
     table.add_column("Roof", justify="right", no_wrap=True)
     table.add_column("Class", no_wrap=True)
-    for op in shown:
-        table.add_row(*_op_cells(analysis, op, wide=wide))
+    for kernel in shown:
+        table.add_row(*_cells(analysis, kernel, wide=wide))
     console.print(table)
     for line in _table_notes(analysis, shown):
         console.print(_text(line, "dim"))
 
 
-def _op_cells(analysis: Analysis, op: RooflinePoint, *, wide: bool) -> list[str | Text]:
-    name = _text(op.name)
-    if op.phase:
-        name.append_text(_text(f" {op.phase}", "dim"))
-    over = facts.is_over_peak(op.roof_fraction)
+def _cells(analysis: Analysis, kernel: RooflinePoint, *, wide: bool) -> list[str | Text]:
+    over = facts.is_over_peak(kernel.roof_fraction)
     work: list[str | Text] = [
-        _per_step(analysis, op.total_flops),
-        _per_step(analysis, op.total_bytes),
-        formatting.intensity(op.arithmetic_intensity),
+        _per_step(analysis, kernel.total_flops),
+        _per_step(analysis, kernel.total_bytes),
+        formatting.intensity(kernel.arithmetic_intensity),
     ]
     return [
-        name,
-        formatting.count(facts.per_step(analysis, op.calls)),
-        formatting.milliseconds(facts.per_step(analysis, op.device_ns)),
-        formatting.percent(op.device_fraction),
-        formatting.quantity(op.flops_per_s, "").strip(),
+        _kernel_name(kernel),
+        formatting.count(facts.per_step(analysis, kernel.calls)),
+        formatting.milliseconds(facts.per_step(analysis, kernel.device_ns)),
+        formatting.percent(kernel.device_fraction),
+        formatting.quantity(kernel.flops_per_s, "").strip(),
         *(work if wide else []),
-        Text(facts.roof_percent(op.roof_fraction), "bold yellow" if over else ""),
-        Text(op.bottleneck.kind, _STYLES[op.bottleneck.kind]),
+        Text(facts.roof_percent(kernel.roof_fraction), "bold yellow" if over else ""),
+        Text(kernel.bottleneck.kind, _STYLES[kernel.bottleneck.kind]),
     ]
+
+
+def _kernel_name(kernel: RooflinePoint) -> Text:
+    """The kernel, and on a second line the operator that launched it; one line where they match."""
+    name = _text(formatting.kernel_name(kernel.name))
+    origin = " ".join(part for part in (kernel.op, kernel.phase) if part)
+    if kernel.op == kernel.name:
+        return name.append_text(_text(f" {kernel.phase}", "dim")) if kernel.phase else name
+    return Text("\n").join((name, _text(f"  {origin}", "dim"))) if origin else name
 
 
 def _per_step(analysis: Analysis, total: int | None) -> str:
@@ -165,8 +177,8 @@ def _per_step(analysis: Analysis, total: int | None) -> str:
 def _table_notes(analysis: Analysis, shown: tuple[RooflinePoint, ...]) -> list[str]:
     """What the table's percentages are of, and what its signs mean where they occur."""
     notes = [facts.roof_sentence(analysis)]
-    if any(op.flops is None or op.total_bytes is None for op in shown):
-        notes.append(f"{formatting.UNKNOWN} unknown: the operator has no FLOP or no byte model.")
+    if any(kernel.flops is None or kernel.total_bytes is None for kernel in shown):
+        notes.append(f"{formatting.UNKNOWN} unknown: `gpuprof report` says why for each kernel.")
     if facts.any_over_peak(shown):
         notes.append(f"! {facts.OVER_PEAK}.")
     return notes

@@ -17,6 +17,7 @@ from gpuprof.roofline.work import Work
 
 _COPIES = ("memcpy", "memset")
 NO_OP = "(no operator)"
+_LAUNCH_COLUMNS = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
 
 
 @dataclass(frozen=True)
@@ -90,20 +91,23 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
 
 
 def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
-    """One point for each kernel name, launch configuration and operator signature.
+    """One point for each kernel name and operator signature.
 
-    A kernel has its operator's cost where it is the only one that the operator launched;
-    otherwise the cost is known for the operator alone.
+    The kernels of a name have their operator's cost where they are all that the operator launched
+    to compute; otherwise the cost is known for the operator alone.
     """
-    grid = [f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz"]
-    groups = work.kernels.group_by(
-        "name", "kind", "signature", "phase", *grid, maintain_order=True
-    ).agg(
+    groups = work.kernels.group_by("name", "kind", "signature", "phase", maintain_order=True).agg(
         pl.len().alias("calls"),
+        pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
         pl.col("compute_kernels").max(),
         pl.col("bytes").sum().alias("copied_bytes"),
         pl.col("bytes").is_not_null().all().alias("bytes_known"),
+        # The launch configuration, null where the launches differ in it.
+        *(
+            pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
+            for column in _LAUNCH_COLUMNS
+        ),
     )
     all_ns = _sum(groups["duration_ns"])
     points = []
@@ -170,9 +174,11 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
             return UNKNOWN, f"moved {row['copied_bytes']} bytes over the host link"
         read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
         return Total((), read, row["copied_bytes"]), ""
-    if row["compute_kernels"] is not None and row["compute_kernels"] > 1:
+    if row["compute_kernels"] is None:
+        return UNKNOWN, ""
+    if row["calls"] != row["owners"] * row["compute_kernels"]:
         return UNKNOWN, f"one of {row['compute_kernels']} kernels of its operator: see the operator"
-    return times_calls(cost, row["calls"]), ""
+    return times_calls(cost, row["owners"]), ""
 
 
 def sum_known(totals: Iterable[Total]) -> Total:

@@ -1,5 +1,7 @@
 """How long the steps took, and where the time of one step went."""
 
+import math
+
 import numpy as np
 import polars as pl
 
@@ -82,21 +84,21 @@ def split_step(
     busy_ns = min(busy_ns, step_ns)
     total_ns = sum(point.device_ns for point in points) / steps
     scale = busy_ns / total_ns / steps if total_ns else 0.0
-    at_roof = sum(min(point.roof_ns, point.device_ns) for point in points if point.roof_ns)
-    below = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
+    lost = {"compute": 0, "memory": 0, "latency": 0, "unmodelled": 0}
     for point in points:
-        if point.roof_ns is not None and point.bottleneck.kind in below:
-            below[point.bottleneck.kind] += max(0, point.device_ns - point.roof_ns)
-    parts = {name: round(ns * scale) for name, ns in below.items()}
-    at_roof_ns = round(at_roof * scale)
+        if point.roof_ns is None or point.bottleneck.kind not in lost:
+            lost["unmodelled"] += point.device_ns
+        else:
+            lost[point.bottleneck.kind] += max(0, point.device_ns - point.roof_ns)
+    parts = {name: math.floor(ns * scale) for name, ns in lost.items()}
     return StepSplit(
         step_ns=step_ns,
         basis="timed" if basis_is_timed else "profiled",
-        at_roof_ns=at_roof_ns,
+        at_roof_ns=busy_ns - sum(parts.values()),
         below_roof_compute_ns=parts["compute"],
         below_roof_memory_ns=parts["memory"],
         below_roof_latency_ns=parts["latency"],
-        unmodelled_ns=max(0, busy_ns - at_roof_ns - sum(parts.values())),
+        unmodelled_ns=parts["unmodelled"],
         waiting_ns=step_ns - busy_ns,
     )
 

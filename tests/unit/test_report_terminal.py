@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from gpuprof.reports.terminal import TOP_OPS, render_summary
+from gpuprof.reports.formatting import kernel_name
+from gpuprof.reports.terminal import TOP_KERNELS, render_summary
 from gpuprof.roofline.analysis import Analysis
 
 
@@ -47,13 +48,19 @@ def test_the_last_line_can_be_pasted_into_a_shell(training_analysis: Analysis) -
     assert _text(training_analysis, 40).splitlines()[-1] == "gpuprof report 'my run.gpuprof'"
 
 
-def test_the_largest_operators_are_listed_with_calls_a_step(training_analysis: Analysis) -> None:
+_CLASSES = ("compute", "memory", "latency", "launch", "unknown")
+
+
+def test_the_largest_kernels_are_listed_with_calls_a_step(training_analysis: Analysis) -> None:
     lines = _text(training_analysis, 200).splitlines()
-    head = next(index for index, line in enumerate(lines) if line.startswith("Operator"))
-    rows = [line.split() for line in lines[head + 2 : head + 2 + TOP_OPS]]
-    assert rows[0][:5] == ["aten::mm", "backward", "3", "1.74", "14.0%"]
-    assert rows[0][-1] == "compute"
-    assert len(rows) == TOP_OPS
+    head = next(index for index, line in enumerate(lines) if line.startswith("Kernel"))
+    rows = [line.split() for line in lines[head + 2 :]]
+    first = training_analysis.kernels[0]
+    per_step = first.calls / training_analysis.steps.profiled
+    assert rows[0][:2] == [kernel_name(first.name), f"{per_step:g}"]
+    assert rows[0][-1] == first.bottleneck.kind
+    assert rows[1][0] == first.op
+    assert sum(row[-1:] in ([kind] for kind in _CLASSES) for row in rows) == TOP_KERNELS
 
 
 def test_flops_bytes_and_intensity_come_with_room(training_analysis: Analysis) -> None:
@@ -62,8 +69,10 @@ def test_flops_bytes_and_intensity_come_with_room(training_analysis: Analysis) -
 
 
 def test_over_the_roof_is_marked_and_explained(training_analysis: Analysis) -> None:
-    first = msgspec.structs.replace(training_analysis.ops[0], roof_fraction=1.31)
-    analysis = msgspec.structs.replace(training_analysis, ops=(first, *training_analysis.ops[1:]))
+    first = msgspec.structs.replace(training_analysis.kernels[0], roof_fraction=1.31)
+    analysis = msgspec.structs.replace(
+        training_analysis, kernels=(first, *training_analysis.kernels[1:])
+    )
     text = _text(analysis)
     assert "131%!" in text
     assert "peak or count wrong, or data in cache" in text
@@ -85,9 +94,9 @@ def test_nothing_known_still_makes_a_summary(bare_analysis: Analysis) -> None:
 
 def test_names_can_neither_style_nor_move_the_terminal(training_analysis: Analysis) -> None:
     hostile = msgspec.structs.replace(
-        training_analysis.ops[0], name="[red]mm[/red]\x1b[2J\x1b]0;title\x07"
+        training_analysis.kernels[0], name="[red]mm[/red]\x1b[2J\x1b]0;title\x07"
     )
-    analysis = msgspec.structs.replace(training_analysis, ops=(hostile,), title="\x1b[5mtitle")
+    analysis = msgspec.structs.replace(training_analysis, kernels=(hostile,), title="\x1b[5mtitle")
     text = _text(analysis, 120, terminal=True)
     assert "\x1b[2J" not in text
     assert "\x1b[5m" not in text
