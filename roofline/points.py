@@ -184,11 +184,13 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
 def sum_known(totals: Iterable[Total]) -> Total:
     """The sum of what is known, marked as a lower bound where something is not."""
     parts = list(totals)
-    partial = any(part.flops is None or part.bytes_moved is None for part in parts)
+    flops = [part.flops for part in parts if part.flops is not None]
+    moved = [part for part in parts if part.bytes_moved is not None]
+    partial = len(flops) < len(parts) or len(moved) < len(parts)
     return Total(
-        _add(flops for part in parts for flops in part.flops or ()),
-        sum(part.bytes_read or 0 for part in parts),
-        sum(part.bytes_written or 0 for part in parts),
+        _add(one for several in flops for one in several) if flops else None,
+        sum(part.bytes_read or 0 for part in moved) if moved else None,
+        sum(part.bytes_written or 0 for part in moved) if moved else None,
         ("some device work has no cost model: counts are lower bounds",) if partial else (),
     )
 

@@ -1,0 +1,45 @@
+"""`gpuprof run` on a real GPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+ROOT = Path(__file__).parent.parent.parent
+
+
+def profile(script: Path, folder: Path) -> dict[str, Any]:
+    """The analysis of `script` as JSON."""
+    capture = folder / "out.gpuprof"
+    command = [sys.executable, "-m", "gpuprof", "run", "-q", "-o", str(capture), str(script)]
+    subprocess.run(command, check=True, timeout=300)
+    analysis: dict[str, Any] = json.loads((capture / "analysis.json").read_bytes())
+    return analysis
+
+
+def test_a_training_step_is_timed_counted_and_sampled(tmp_path: Path) -> None:
+    analysis = profile(ROOT / "examples" / "train_transformer.py", tmp_path)
+    assert analysis["device"]["name"] == torch.cuda.get_device_name()
+    assert analysis["steps"]["clock"] == "CUDA events"
+    assert (analysis["steps"]["timed"], analysis["steps"]["profiled"]) == (10, 3)
+    assert analysis["coverage"]["with_op"] > 0.99
+    assert analysis["coverage"]["with_flops"] > 0.97
+    assert analysis["coverage"]["with_bytes"] > 0.95
+    assert analysis["device_state"]["samples"] > 0
+    kinds = {kernel["bottleneck"]["kind"] for kernel in analysis["kernels"]}
+    assert {"compute", "memory"} <= kinds
+
+
+def test_a_launch_bound_script_waits_for_the_host(tmp_path: Path) -> None:
+    analysis = profile(ROOT / "benchmarks" / "scripts" / "launch_bound.py", tmp_path)
+    assert analysis["steps"]["found_by"] == "forward calls of ManySmallOps"
+    assert analysis["bottleneck"]["kind"] == "launch"
+    assert analysis["steps"]["launches_per_step"] == 400
