@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 class CalibrateCommand:
     """Measure what this machine's devices reach, and keep it.
 
-    Matrix products in each precision and streaming copies, each as the median of repeats with
-    its spread. Reports show these ceilings beside the datasheet's; for a CPU they are the only
-    ones. The figures are kept by device and torch version and measured again with --force.
+    Matrix products in each precision and streaming copies, each as the median of
+    repeats with its spread. Reports show these ceilings beside the datasheet's;
+    for a CPU they are the only ones. The figures are kept by device and torch
+    version and measured again with --force.
     """
 
     name = "calibrate"

@@ -25,7 +25,7 @@ class ReportCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
-        parser.add_argument("capture", type=Path, help="folder that gpuprof run made")
+        parser.add_argument("capture", type=Path, help="folder that gpuprof run or analyze made")
         parser.add_argument(
             "-o",
             "--output",

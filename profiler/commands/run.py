@@ -14,9 +14,9 @@ STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "script")
 class RunCommand:
     """Profile a script, module or command without editing it.
 
-    The program runs as python would run it, in this process: its arguments, its output and its
-    exit code are its own. Steps are found, a few are timed with no profiler attached, a few more
-    are profiled, and the rest of the program runs untouched.
+    The program runs as python would run it, in this process: its arguments, its
+    output and its exit code are its own. Steps are found, a few are timed with no
+    profiler attached, a few more are profiled, and the rest runs untouched.
     """
 
     name = "run"
@@ -30,7 +30,13 @@ class RunCommand:
         kind.add_argument("-c", dest="code", action="store_true", help="the target is Python code")
         parser.add_argument("target", help="script, module or code; options end here")
         parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
-        parser.add_argument("-o", "--output", type=Path, metavar="CAPTURE", help="capture folder")
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="CAPTURE",
+            help="folder to write (gpuprof-TARGET-TIME.gpuprof here)",
+        )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old capture")
         parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
         parser.add_argument(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class SummaryCommand:
-    """Print what a capture says: step time, MFU, where the time goes, what holds it back.
+    """Print what a capture says: step time, MFU, where time goes, what holds it back.
 
     The same summary that `gpuprof run` ends with.
     """
@@ -17,7 +17,7 @@ class SummaryCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
-        parser.add_argument("capture", type=Path, help="folder that gpuprof run made")
+        parser.add_argument("capture", type=Path, help="folder that gpuprof run or analyze made")
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CaptureError`."""

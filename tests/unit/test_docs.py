@@ -1,0 +1,85 @@
+"""The documentation names what there is, its examples hold, and its links lead somewhere."""
+
+import argparse
+import doctest
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import gpuprof
+from gpuprof.collectors.fingerprint import ENVIRONMENT_VARIABLES
+from gpuprof.profiler.cli import COMMANDS, Command
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def test_the_api_page_has_a_section_for_each_public_name() -> None:
+    headings = re.findall(r"^## gpuprof\.(\S+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(gpuprof.__all__)
+
+
+def test_the_examples_of_the_api_page_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failures, attempts = doctest.testfile(str(DOCS / "api.md"), module_relative=False)
+    assert attempts >= 20
+    assert failures == 0
+
+
+def test_examples_are_on_pages_whose_examples_are_run() -> None:
+    with_examples = {name_of(page) for page in PAGES if ">>> " in page.read_text()}
+    # test_cost_models_docs.py runs those of numbers.md.
+    assert with_examples == {"docs/api.md", "docs/numbers.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page if not path else page.parent / path
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+            assert anchor in {anchor_of(heading) for heading in headings}, target
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_page_on_run_names_every_environment_variable_that_is_stored() -> None:
+    table = re.findall(r"^\| [\w ]+ \| (`[A-Z].*) \|$", (DOCS / "run.md").read_text(), re.MULTILINE)
+    named = re.findall(r"`([A-Z0-9_]+)`", " ".join(table))
+    assert sorted(named) == sorted(ENVIRONMENT_VARIABLES)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_each_command_has_a_page_that_names_its_options(command: Command) -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    command.prepare_parser(parser)
+    parser.usage = None
+    options = re.findall(r"(?<=[\[ ])--?[a-z][a-z-]*", parser.format_usage())
+    page = (DOCS / f"{command.name}.md").read_text()
+    assert [option for option in options if f"`{option}" not in page] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_text_of_a_commands_help_fits_80_columns(command: Command) -> None:
+    text = inspect.getdoc(command) or ""
+    assert 0 < max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_the_index_names_every_page() -> None:
+    index = (DOCS / "README.md").read_text()
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
