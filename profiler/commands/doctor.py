@@ -15,10 +15,10 @@ _STYLES: Final[dict[str, str]] = {"yes": "green", "partly": "yellow", "no": "red
 class DoctorCommand:
     """Say what this machine offers to a profiler, and how to get what is missing.
 
-    Looks at the GPUs and their driver, at what torch was built with (kineto, CUPTI),
-    at what NVML answers, for Nsight Systems and Nsight Compute and the permission to
-    read GPU counters, and at the Python packages. Nothing is changed; the exit code
-    is 0 whatever is missing.
+    Looks at the GPUs and their driver, at what torch was built with (kineto,
+    CUPTI), at what NVML answers, for Nsight Systems and Nsight Compute and the
+    permission to read GPU counters, and at the Python packages. Nothing is
+    changed; the exit code is 0 whatever is missing.
     """
 
     name = "doctor"
