@@ -57,6 +57,7 @@ class CaptureError(GpuprofError):
             parts.append(remedy)
         super().__init__("; ".join(parts))
         self.path = Path(path)
+        self.problem = problem
         self.place = place
         self.expected = expected
         self.remedy = remedy

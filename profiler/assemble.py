@@ -28,8 +28,7 @@ def assemble(
     samples: pl.DataFrame | None,
 ) -> Capture:
     """The attributed capture of one process."""
-    has_gpu = any(device.kind != "cpu" for device in process.fingerprint.devices)
-    traced, problem = _read_trace(seen.trace, gpu_expected=has_gpu)
+    traced, problem = _read_trace(seen.trace)
     found_by = seen.found_by or WHOLE_SCRIPT
     steps = _steps(seen, found_by, process.rank)
     process = msgspec.structs.replace(
@@ -61,14 +60,14 @@ def assemble(
     )
 
 
-def _read_trace(path: Path | None, *, gpu_expected: bool) -> tuple[Capture | None, tuple[str, ...]]:
+def _read_trace(path: Path | None) -> tuple[Capture | None, tuple[str, ...]]:
     """The trace, and why there is none: step times are worth keeping without it."""
     if path is None:
         return None, ()
     try:
-        return kineto.read(path, gpu_expected=gpu_expected), ()
+        return kineto.read(path, advise=False), ()
     except CaptureError as error:
-        return None, (f"nothing was profiled: {error}",)
+        return None, (f"nothing was profiled: {error.problem}",)
 
 
 def _rebased(traced: Capture, manifest: Manifest, process: ProcessInfo) -> Capture:

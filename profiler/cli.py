@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -72,3 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GpuprofError as error:
         print(f"gpuprof: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; python would complain when it flushes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

@@ -5,6 +5,7 @@ the one that most needs the list.
 """
 
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import time
@@ -47,6 +48,9 @@ _TOOL_PLACES: Final = {
         "/opt/nvidia/nsight-systems/*/bin/nsys",
         "/usr/local/cuda*/bin/nsys",
         "/usr/local/cuda*/nsight-systems*/bin/nsys",
+        # Nsight Compute brings a copy of it.
+        "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
+        "/usr/local/cuda*/nsight-compute*/host/target-linux-x64/nsys",
     ),
     "ncu": (
         "/opt/nvidia/nsight-compute/*/ncu",
@@ -280,9 +284,8 @@ def _tool_version(path: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    words = done.stdout.split()
-    version = next((word for word in reversed(words) if word[:1].isdigit()), "")
-    return f"{version}, " if version else ""
+    version = re.search(r"\b\d{4}\.\d+(\.\d+)*", done.stdout)
+    return f"{version[0]}, " if version else ""
 
 
 def _entry(file: Path, key: str) -> str | None:

@@ -14,9 +14,10 @@ from gpuprof.collectors.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Calibration, Device, Ending, ParameterGroup, ProcessInfo
 from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.collectors.parameter_groups import live_parameter_groups
-from gpuprof.profiler import calibration_cache
+from gpuprof.profiler import calibration_cache, ranks
 from gpuprof.profiler.assemble import assemble
 from gpuprof.profiler.captures import store
+from gpuprof.profiler.ranks import Ranks
 from gpuprof.profiler.session import Options, Session
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
@@ -43,16 +44,16 @@ class Recording:
         self.options = options
         self.session = Session(options, on_profiled=self._store_early)
         self._parameter_groups: tuple[ParameterGroup, ...] = ()
-        self._rank = int(os.environ.get("RANK", "0"))
-        local_rank = os.environ.get("LOCAL_RANK")
+        self.ranks = Ranks.from_environment()
         self._sampler = NvmlSampler(
-            None if local_rank is None else [int(local_rank)],
-            rank=self._rank,
+            None if self.ranks.alone else [self.ranks.local_rank],
+            rank=self.ranks.rank,
             interval_ns=_SAMPLE_INTERVAL_NS,
         )
 
     def start(self) -> None:
         """Begin to watch this process."""
+        ranks.remove_stale_part(self.subject.output, self.ranks)
         self._sampler.start()
         self.session.start()
 
@@ -66,7 +67,7 @@ class Recording:
         """Stop watching, store the capture and return its analysis.
 
         `calibrate` measures the ceilings of a CPU, which has no datasheet, if no earlier run on
-        this machine has.
+        this machine has. Of several ranks, rank 0 waits for the others and stores them all.
         """
         seen = self.session.finish()
         try:
@@ -79,7 +80,12 @@ class Recording:
                 title=self.subject.title,
                 samples=samples,
             )
-            return self._store(_with_ceilings(capture, calibrate))
+            # Ranks that measured at the same time would measure each other.
+            capture = _with_ceilings(capture, calibrate if self.ranks.alone else None)
+            analysis = self._store(capture)
+            if self.ranks.alone or self.ranks.rank != 0:
+                return analysis
+            return self._join()
         finally:
             self.session.close()
 
@@ -97,15 +103,25 @@ class Recording:
 
     def _store(self, capture: Capture) -> Analysis:
         analysis = analyze(capture)
-        store(capture, analysis, self.subject.output)
+        store(capture, analysis, self.ranks.part(self.subject.output))
+        return analysis
+
+    def _join(self) -> Analysis:
+        joined, warnings = ranks.join_parts(self.subject.output, self.ranks)
+        first, *others = joined.processes
+        first = msgspec.structs.replace(first, warnings=(*first.warnings, *warnings))
+        joined = joined.with_processes((first, *others))
+        analysis = analyze(joined)
+        store(joined, analysis, self.subject.output)
+        ranks.remove_parts(self.subject.output, self.ranks)
         return analysis
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         # At the end of the script its optimizers may be gone.
         self._parameter_groups = live_parameter_groups() or self._parameter_groups
         return ProcessInfo(
-            rank=self._rank,
-            world_size=int(os.environ.get("WORLD_SIZE", "1")),
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
             process=os.getpid(),
             command=self.subject.command,
             exit_code=exit_code,

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
+import gpuprof
 from gpuprof.collectors.errors import GpuprofError
 from gpuprof.collectors.manifest import Calibration, Device, Ending
 from gpuprof.profiler import calibration_cache
@@ -23,6 +24,7 @@ from gpuprof.reports.terminal import print_summary
 
 _SIGTERM_STATUS = 128 + signal.SIGTERM
 _INTERRUPTED_STATUS = 128 + signal.SIGINT
+_OUR_FOLDER = str(Path(gpuprof.__file__).parent) + os.sep
 
 
 class _Terminated(SystemExit):
@@ -98,7 +100,7 @@ def _finish(recording: Recording, ending: Ending, status: int, *, quiet: bool) -
     except (GpuprofError, OSError) as error:
         print(f"gpuprof: the capture could not be stored: {error}", file=sys.stderr)
         return
-    if not quiet:
+    if not quiet and recording.ranks.rank == 0:
         print_summary(analysis, recording.subject.output)
 
 
@@ -119,11 +121,25 @@ def _exit_status(error: SystemExit) -> int:
 
 
 def _print_traceback(error: BaseException, program: Program) -> None:
-    """Print the script's traceback without the frames that lead to it."""
+    """Print the script's traceback without our frames: those that lead to it and those in it."""
     tail: TracebackType | None = error.__traceback__
     while tail is not None and tail.tb_frame.f_code is not program.code:
         tail = tail.tb_next
+    tail = _without_our_frames(tail)
     sys.excepthook(type(error), error.with_traceback(tail), tail)
+
+
+def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
+    """`trace` without what step sources and NVTX wrappers add between two frames of the script."""
+    kept: list[TracebackType] = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
+            kept.append(trace)
+        trace = trace.tb_next
+    result = None
+    for part in reversed(kept):
+        result = TracebackType(result, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return result
 
 
 @contextmanager

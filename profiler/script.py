@@ -1,5 +1,6 @@
 """Runs a script, module or command string in this process as `python` would."""
 
+import builtins
 import importlib.machinery
 import importlib.util
 import io
@@ -121,5 +122,6 @@ def _find_main(name: str) -> importlib.machinery.ModuleSpec | None:
 
 def _main_module() -> types.ModuleType:
     main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = __builtins__
+    # The module, not its dictionary as in imported modules: __main__ is special there.
+    main.__dict__["__builtins__"] = builtins
     return main

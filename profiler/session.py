@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -240,7 +240,9 @@ class Session:
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
-            self._trace.stop()
+            # Interrupted by a signal while it started, torch's profiler cannot be stopped.
+            with suppress(AssertionError, RuntimeError):
+                self._trace.stop()
             self._trace = None
             self._clock = None
             nvtx_ranges.stop_recording()
@@ -264,7 +266,7 @@ class Session:
         self._first_look.start()
         self._first_look_thread = threading.get_ident()
         if threading.current_thread() is threading.main_thread():
-            previous = signal.signal(_FIRST_LOOK_SIGNAL, lambda *_: self._stop_first_look())
+            previous = signal.signal(_FIRST_LOOK_SIGNAL, self._first_look_signalled)
             self._exits.callback(signal.signal, _FIRST_LOOK_SIGNAL, previous)
             timer = threading.Timer(
                 FIRST_LOOK_SECONDS, _thread.interrupt_main, [_FIRST_LOOK_SIGNAL]
@@ -272,6 +274,15 @@ class Session:
             timer.daemon = True
             timer.start()
             self._first_look_timer = timer
+
+    def _first_look_signalled(self, *_: object) -> None:
+        if self._first_look is not None and self.seen.first_look_end_ns is None:
+            if self._finder.leader is None:
+                self._warn_once(
+                    f"no step was marked in the first {FIRST_LOOK_SECONDS:.0f} s; only those were "
+                    "profiled (mark steps with gpuprof.step() or --step-range)"
+                )
+            self._stop_first_look()
 
     def _stop_first_look(self) -> None:
         if self._first_look is None or self.seen.first_look_end_ns is not None:

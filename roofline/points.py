@@ -59,7 +59,7 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
         pl.col("owner_id").n_unique().alias("calls"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
-        pl.col("bytes").sum().alias("copied_bytes"),
+        pl.col("over_link").any(),
     )
     all_ns = _sum(groups["duration_ns"])
     points = []
@@ -85,6 +85,7 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
                 all_ns=all_ns,
                 steps=work.steps,
                 reason=reason,
+                over_link=row["over_link"],
             )
         )
     return largest_first(points)
@@ -103,6 +104,7 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
         pl.col("compute_kernels").max(),
         pl.col("bytes").sum().alias("copied_bytes"),
         pl.col("bytes").is_not_null().all().alias("bytes_known"),
+        pl.col("over_link").any(),
         # The launch configuration, null where the launches differ in it.
         *(
             pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
@@ -130,6 +132,7 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
                 all_ns=all_ns,
                 steps=work.steps,
                 reason=reason,
+                over_link=row["over_link"],
                 launch=Launch(
                     _product(row, "grid"),
                     machine.device.multiprocessors if machine.device else None,
@@ -170,8 +173,6 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
     if row["kind"] in _COPIES:
         if not row["bytes_known"]:
             return UNKNOWN, "the trace does not say how many bytes it moved"
-        if "DtoD" not in row["name"] and row["kind"] == "memcpy":
-            return UNKNOWN, f"moved {row['copied_bytes']} bytes over the host link"
         read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
         return Total((), read, row["copied_bytes"]), ""
     if row["compute_kernels"] is None:
@@ -238,10 +239,14 @@ def point(
     op: str = "",
     phase: Phase = "",
     launch: Launch | None = None,
+    over_link: bool = False,
     bottleneck: Bottleneck | None = None,
 ) -> RooflinePoint:
-    """The point of `calls` calls that took `device_ns`; `reason` says why counts are unknown."""
-    times = roof_time(total.flops, total.bytes_moved, machine.roof)
+    """The point of `calls` calls that took `device_ns`; `reason` says why counts are unknown.
+
+    What moves over a link to the host or another device has no roof: DRAM is not what binds it.
+    """
+    times = roof_time(total.flops, total.bytes_moved, None if over_link else machine.roof)
     if bottleneck is None:
         bottleneck = classify(
             times,
@@ -250,7 +255,7 @@ def point(
             steps=steps,
             device_kind=machine.kind,
             launch=launch or Launch(None, None),
-            reason_unknown=reason or _why_no_roof(total, machine),
+            reason_unknown=reason or _why_no_roof(total, machine, over_link=over_link),
         )
     count = None if total.flops is None else sum(part.count for part in total.flops)
     moved = total.bytes_moved
@@ -275,7 +280,9 @@ def point(
     )
 
 
-def _why_no_roof(total: Total, machine: Machine) -> str:
+def _why_no_roof(total: Total, machine: Machine, *, over_link: bool) -> str:
+    if over_link:
+        return "it copies over the link to the host or another device, which has no ceiling here"
     if total.flops is None or total.bytes_moved is None:
         missing = "FLOPs" if total.flops is None else "bytes"
         return f"its {missing} are unknown: the trace does not say enough of its arguments"

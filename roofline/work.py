@@ -54,6 +54,7 @@ class Work:
     """Device work of the profiled steps, with owners and costs.
 
     `kernels` has the capture's kernel columns plus kernel_row (its row there), duration_ns,
+    over_link (a copy to or from the host or another device),
     owner_id (null: no operator), signature (index into `signatures`, null: no operator), phase,
     and compute_kernels: how many kernels that compute (not memcpy or memset) the owner's call
     launched.
@@ -75,6 +76,9 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         kernels = kernels.filter(pl.col("step").is_not_null())
     kernels = kernels.with_columns(
         (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
+        ((pl.col("kind") == "memcpy") & ~pl.col("name").str.contains("DtoD|DeviceToDevice")).alias(
+            "over_link"
+        ),
         _owners(kernels["op_id"], capture.ops).alias("owner_id"),
     )
     owners = _owner_table(kernels, capture)

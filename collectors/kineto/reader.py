@@ -24,15 +24,15 @@ from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
 _EPOCH_AFTER_NS: Final = 100_000_000_000_000_000
 
 
-def read(path: Path, *, gpu_expected: bool = True) -> Capture:
+def read(path: Path, *, advise: bool = True) -> Capture:
     """Read one trace file, plain or gzip, into a capture of one rank.
 
     The rank is what the trace's distributedInfo says, else 0. Operators have their parents,
     kernels not yet their operators (`gpuprof.roofline.attribution.attribute`). What was repaired
     or is missing stands in the warnings of the capture's process.
 
-    `gpu_expected` says that a trace without GPU activity lacks something. Raises `CaptureError`
-    where the file cannot be read or holds no events.
+    `advise` adds to the warnings how to record GPU activity and steps that the trace lacks.
+    Raises `CaptureError` where the file cannot be read or holds no events.
     """
     if not path.is_file():
         raise CaptureError(path, "no such file" if not path.exists() else "not a file")
@@ -48,7 +48,7 @@ def read(path: Path, *, gpu_expected: bool = True) -> Capture:
             " ".join(("no events: no operator, kernel, launch or range", *findings.sentences())),
             expected="a trace of at least one step",
         )
-    return _capture(path, blocks.metadata, tables, findings, gpu_expected=gpu_expected)
+    return _capture(path, blocks.metadata, tables, findings, advise=advise)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def _capture(
     tables: Tables,
     findings: Findings,
     *,
-    gpu_expected: bool,
+    advise: bool,
 ) -> Capture:
     rank, world_size = metadata.rank(fields)
     assembled = assemble(tables, fields, findings)
@@ -90,7 +90,7 @@ def _capture(
             fingerprint, devices=(Device(index=0, kind="cpu", name="CPU"),)
         )
     shapes = bool(frames["ops"]["input_dims"].str.contains(r"\[\d").any())
-    missing = _missing(frames, gpu_missing=assembled.on_cpu and gpu_expected, shapes=shapes)
+    missing = _missing(frames, on_cpu=assembled.on_cpu, shapes=shapes, advise=advise)
     info = ProcessInfo(
         rank=rank,
         world_size=world_size,
@@ -126,15 +126,17 @@ def _earliest(frames: Mapping[str, pl.DataFrame]) -> int:
     return min((start for start in starts if isinstance(start, int)), default=0)
 
 
-def _missing(frames: Mapping[str, pl.DataFrame], *, gpu_missing: bool, shapes: bool) -> list[str]:
+def _missing(
+    frames: Mapping[str, pl.DataFrame], *, on_cpu: bool, shapes: bool, advise: bool
+) -> list[str]:
     """What the trace does not hold, and how to record it."""
     missing = []
-    if gpu_missing:
+    if on_cpu and advise:
         missing.append(
             "No GPU activity in the trace: its leaf operators count as the work. If a GPU was "
             "used, record with ProfilerActivity.CUDA where CUPTI works."
         )
-    elif frames["kernels"].is_empty():
+    elif not on_cpu and frames["kernels"].is_empty():
         missing.append(
             "No device event in the trace that is read: CUPTI recorded none (ProfilerActivity."
             "CUDA), they are of another accelerator, or they are in a missing part of the file."
@@ -149,6 +151,6 @@ def _missing(frames: Mapping[str, pl.DataFrame], *, gpu_missing: bool, shapes: b
             "No operator shapes in the trace: FLOPs and bytes are unknown. Record with "
             "record_shapes=True."
         )
-    if frames["steps"].is_empty():
+    if frames["steps"].is_empty() and advise:
         missing.append("No steps in the trace: call prof.step() after each step while recording.")
     return missing

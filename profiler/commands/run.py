@@ -89,7 +89,13 @@ class RunCommand:
 
 
 def default_output(stem: str) -> Path:
-    """A folder in the working directory named after the target and the time."""
+    """A folder in the working directory named after the target and the time.
+
+    The ranks of one `torchrun` must agree on it: the port they meet at stands for the time there.
+    """
+    port = os.environ.get("MASTER_PORT")
+    if port is not None and os.environ.get("WORLD_SIZE", "1") != "1":
+        return Path(f"gpuprof-{stem}-port{port}.gpuprof")
     return Path(f"gpuprof-{stem}-{time.strftime('%Y%m%d-%H%M%S')}.gpuprof")
 
 

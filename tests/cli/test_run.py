@@ -109,6 +109,27 @@ def test_an_exception_prints_the_scripts_own_traceback(tmp_path: Path, gpuprof: 
     assert matmul_calls(capture) > 0
 
 
+def test_an_exception_inside_a_watched_call_prints_the_scripts_own_traceback(
+    tmp_path: Path, gpuprof: Gpuprof
+) -> None:
+    script = write(
+        tmp_path,
+        TRAINING + "import nvtx\n@nvtx.annotate()\ndef call(x):\n    return model(x)\n"
+        "train(4)\ncall(torch.randn(8, 63))",
+    )
+    plain = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    for options in ([], ["--warmup", "0", "--timed", "50"], ["--steps", "forward"]):
+        ours = gpuprof("run", "-q", *options, "--force", "-o", "out.gpuprof", script)
+        assert (ours.returncode, ours.stderr) == (1, plain.stderr)
+
+
+def test_main_has_the_builtins_that_python_gives_it(gpuprof: Gpuprof) -> None:
+    ours = gpuprof("run", "-q", "-c", "print(type(__builtins__).__name__)")
+    assert ours.stdout == "module\n"
+
+
 def test_a_syntax_error_is_told_as_python_tells_it(tmp_path: Path, gpuprof: Gpuprof) -> None:
     script = write(tmp_path, "def broken(:\n    pass\n")
     ours = gpuprof("run", "-o", "out.gpuprof", script)
@@ -381,3 +402,34 @@ def test_the_summary_names_the_steps_and_the_next_command(tmp_path: Path, gpupro
     assert ours.stderr.rstrip().endswith("gpuprof report out.gpuprof")
     analysis = json.loads((tmp_path / "out.gpuprof" / "analysis.json").read_bytes())
     assert analysis["steps"]["timed"] == 10
+
+
+def test_torchrun_makes_one_capture_of_all_ranks(
+    tmp_path: Path, gpuprof_environment: dict[str, str]
+) -> None:
+    script = write(
+        tmp_path,
+        TRAINING
+        + "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        + "dist.all_reduce(torch.ones(4))\ntrain(20)\nprint('done', flush=True)\n"
+        + "dist.destroy_process_group()",
+    )
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "gpuprof", "run", "-o", "out.gpuprof", script],
+        cwd=tmp_path,
+        env={**gpuprof_environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\ndone\n"), done.stderr
+    capture = storage.load(tmp_path / "out.gpuprof")
+    assert capture.manifest.ranks == (0, 1)
+    assert [process.world_size for process in capture.processes] == [2, 2]
+    for rank in (0, 1):
+        assert phases(capture.rank(rank)).count("timed") == 10
+        assert matmul_calls(capture.rank(rank)) > 0
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+    assert done.stderr.count("gpuprof report out.gpuprof") == 1

@@ -6,6 +6,7 @@ Recorded with benchmarks/scripts/llama_block.py, torch 2.11.0, CUDA 13.0, driver
 from pathlib import Path
 
 import pytest
+
 from gpuprof.collectors import storage
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
