@@ -27,7 +27,8 @@ def live_parameter_groups() -> tuple[ParameterGroup, ...]:
     """The groups of every optimizer that is alive, one a type, without frozen parameters."""
     found = []
     for optimizer in live_optimizers():
-        for group in optimizer.param_groups:
+        # One whose constructor raised has none.
+        for group in getattr(optimizer, "param_groups", ()):
             elements: dict[torch.dtype, int] = {}
             for parameter in group["params"]:
                 if parameter.requires_grad:

@@ -9,7 +9,9 @@ picks among them.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import count
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import ref
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
@@ -17,6 +19,31 @@ from torch.utils.hooks import RemovableHandle
 
 from gpuprof.collectors import nvtx_ranges
 from gpuprof.collectors.parameter_groups import live_optimizers
+
+T = TypeVar("T")
+
+
+class _Numbered(Generic[T]):
+    """Gives each object a number of its own without keeping it alive.
+
+    An id alone would do only while the object lives: the next one may get it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[ref[T], int]] = {}
+        self._numbers = count()
+
+    def key(self, item: T) -> int:
+        """The number of `item`."""
+        known = self._known.get(id(item))
+        if known is None or known[0]() is not item:
+            known = self._known[id(item)] = (ref(item), next(self._numbers))
+        return known[1]
+
+    def find(self, key: int) -> T:
+        """The living object with the number `key`."""
+        found = (item() for item, number in self._known.values() if number == key)
+        return next(item for item in found if item is not None)
 
 
 @dataclass(frozen=True)
@@ -143,27 +170,28 @@ class OptimizerSteps:
     def __init__(self) -> None:
         self._callback: MarkCallback | None = None
         self._handle: RemovableHandle | None = None
-        self._optimizers: dict[int, Optimizer] = {}
+        self._optimizers: _Numbered[Optimizer] = _Numbered()
 
     def install(self, callback: MarkCallback) -> None:
         self._callback = callback
         self._handle = register_optimizer_step_post_hook(self._stepped)
 
     def _stepped(self, optimizer: Optimizer, *_: object) -> None:
-        key = id(optimizer)
-        self._optimizers[key] = optimizer
+        # A compiled step has its hooks compiled in: seeing it would break its graph.
+        if torch.compiler.is_compiling():
+            return
         if self._callback is not None:
             label = f"optimizer steps ({type(optimizer).__name__})"
-            self._callback(Mark(self, key, label))
+            self._callback(Mark(self, self._optimizers.key(optimizer), label))
 
     def narrow(self, key: int) -> None:
         self._unhook()
-        self._handle = self._optimizers[key].register_step_post_hook(self._stepped)
+        optimizer = self._optimizers.find(key)
+        self._handle = optimizer.register_step_post_hook(self._stepped)
 
     def remove(self) -> None:
         self._unhook()
         self._callback = None
-        self._optimizers.clear()
 
     def _unhook(self) -> None:
         if self._handle is not None:
@@ -174,8 +202,11 @@ class OptimizerSteps:
 class ForwardCalls:
     """Outermost `torch.nn.Module` calls.
 
-    A hook on all modules makes every one of them take the slow way through `__call__` and is seen
-    by torch.compile, so it is lifted while an outermost call runs: inner modules never have it.
+    Hooks would do, but torch.compile traces them, compiles again when they go and warns about them,
+    and they are copied and pickled with their module. So calls are diverted on a class: on all
+    modules while steps are looked for, then on the class of the one that marks them. While an
+    outermost call runs none is diverted, so inner modules never meet ours. Modules that the script
+    compiles in place (`Module.compile`) are not seen.
     """
 
     name = "forward"
@@ -183,50 +214,69 @@ class ForwardCalls:
 
     def __init__(self) -> None:
         self._callback: MarkCallback | None = None
-        self._handle: RemovableHandle | None = None
-        self._modules: dict[int, torch.nn.Module] = {}
+        self._undo: Callable[[], None] | None = None
+        self._modules: _Numbered[torch.nn.Module] = _Numbered()
         self._thread: int | None = None
 
     def install(self, callback: MarkCallback) -> None:
         self._callback = callback
         self._thread = threading.get_ident()
-        self._hook_all()
+        self._watch_all()
 
-    def _hook_all(self) -> None:
-        self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._entered)
+    def _watch_all(self) -> None:
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+                return module._call_impl(*args, **kwargs)
+            self._stop_watching()
+            try:
+                self._mark(module)
+                return module._call_impl(*args, **kwargs)
+            finally:
+                if self._undo is None and self._callback is not None:
+                    self._watch_all()
 
-    def _entered(self, module: torch.nn.Module, _: object) -> None:
-        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
-            return
-        if self._handle is not None:
-            self._handle.remove()
-        self._handle = module.register_forward_hook(self._left, always_call=True)
-        self._modules[id(module)] = module
-        self._mark(module)
+        self._undo = _divert_calls(torch.nn.Module, call)
 
-    def _left(self, *_: object) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._hook_all()
-
-    def _mark(self, module: torch.nn.Module, _: object = None) -> None:
+    def _mark(self, module: torch.nn.Module) -> None:
         if self._callback is not None:
             label = f"forward calls of {type(module).__name__}"
-            self._callback(Mark(self, id(module), label))
+            self._callback(Mark(self, self._modules.key(module), label))
 
     def narrow(self, key: int) -> None:
-        self._unhook()
-        self._handle = self._modules[key].register_forward_pre_hook(self._mark)
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling() and self._modules.key(module) == key:
+                self._mark(module)
+            return module._call_impl(*args, **kwargs)
+
+        self._stop_watching()
+        self._undo = _divert_calls(type(self._modules.find(key)), call)
 
     def remove(self) -> None:
-        self._unhook()
+        self._stop_watching()
         self._callback = None
-        self._modules.clear()
 
-    def _unhook(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+    def _stop_watching(self) -> None:
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+
+def _divert_calls(modules: type[torch.nn.Module], call: Callable[..., Any]) -> Callable[[], None]:
+    """Make eager calls of `modules` run `call(module, ...)`; returns what ends that.
+
+    The attribute is where `Module.compile` puts the compiled call of one module. Each eager call
+    looks there, and torch.compile does not.
+    """
+    on_class: Any = modules
+    on_class._compiled_call_impl = call
+
+    def undo() -> None:
+        if modules is torch.nn.Module:
+            on_class._compiled_call_impl = None
+        else:
+            del on_class._compiled_call_impl
+
+    return undo
 
 
 def training_is_pending() -> bool:
