@@ -1,0 +1,199 @@
+"""Which operator owns a kernel, and that its cost is counted once."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import ParameterGroup
+from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.cost_models import cost_model
+from gpuprof.roofline.cost_models.call import MathMode
+from gpuprof.roofline.cost_models.cost import Cost, Flops
+from gpuprof.roofline.cost_models.registry import _models
+from gpuprof.roofline.work import Work, find_work
+
+FLOPS = 2 * 64 * 32 * 16
+
+
+def work_of(capture: Capture) -> Work:
+    return find_work(attribute(capture), MathMode())
+
+
+def owners(work: Work) -> list[str | None]:
+    """The owner's name of each kernel."""
+    return [
+        None if signature is None else work.signatures[signature].name
+        for signature in work.kernels["signature"]
+    ]
+
+
+def total_flops(work: Work) -> int:
+    calls = work.kernels.select("signature", "owner_id").drop_nulls().unique()
+    costs = (work.signatures[signature].cost for signature in calls["signature"])
+    return sum(cost.matmul_flops() or 0 for cost in costs if cost is not None)
+
+
+def test_a_composite_operator_leaves_its_kernels_to_those_inside(build: Any) -> None:
+    linear = build.op("aten::linear", 0, 100)
+    matmul = build.op("aten::matmul", 10, 90, parent_id=linear)
+    build.mm(20, 80, parent_id=matmul)
+    build.kernel(30, 1000, 1040)
+    work = work_of(build.build())
+    assert owners(work) == ["aten::mm"]
+    assert total_flops(work) == FLOPS
+
+
+def test_an_operator_inside_a_modelled_one_is_its_work(build: Any) -> None:
+    outer = build.mm(0, 100)
+    build.op("mylib::workspace", 10, 20, parent_id=outer)
+    build.kernel(15, 1000, 1010, "init")
+    build.kernel(50, 1010, 1050, "gemm")
+    work = work_of(build.build())
+    assert owners(work) == ["aten::mm", "aten::mm"]
+    assert work.kernels["compute_kernels"].to_list() == [2, 2]
+    assert total_flops(work) == FLOPS
+
+
+def test_a_view_inside_an_operator_owns_nothing(build: Any) -> None:
+    outer = build.mm(0, 100)
+    build.op("aten::view", 10, 20, parent_id=outer, dims="[[64, 32]]", types='["float"]')
+    build.kernel(15, 1000, 1010)
+    assert owners(work_of(build.build())) == ["aten::mm"]
+
+
+def test_an_operator_that_nothing_models_keeps_its_kernels(build: Any) -> None:
+    outer = build.op("mylib::outer", 0, 100)
+    build.op("mylib::inner", 10, 20, parent_id=outer)
+    build.kernel(15, 1000, 1010)
+    work = work_of(build.build())
+    assert owners(work) == ["mylib::inner"]
+    (signature,) = work.signatures
+    assert (signature.cost, signature.reason) == (None, "no cost model for mylib::inner")
+
+
+def test_a_kernel_without_an_operator_has_no_owner(build: Any) -> None:
+    build.mm(0, 10)
+    build.kernel(500, 1000, 1010)
+    work = work_of(build.build())
+    assert owners(work) == [None]
+    assert work.kernels["owner_id"].to_list() == [None]
+    assert work.kernels["phase"].to_list() == [""]
+
+
+def test_calls_with_equal_arguments_share_a_signature(build: Any) -> None:
+    for start, rows in ((0, 64), (100, 64), (200, 65)):
+        build.mm(start, start + 50, rows)
+        build.kernel(start + 10, 1000 + start, 1010 + start)
+    work = work_of(build.build())
+    assert work.kernels["signature"].to_list()[:2] == [work.kernels["signature"][0]] * 2
+    assert len(work.signatures) == 2
+    assert "[[64, 32], [32, 16]]" in work.signatures[0].detail
+
+
+def test_without_shapes_the_reason_says_how_to_get_them(build: Any) -> None:
+    build.op("aten::mm", 0, 50)
+    build.kernel(10, 1000, 1010)
+    (signature,) = work_of(build.build()).signatures
+    assert (signature.cost, signature.detail) == (None, "")
+    assert "record_shapes=True" in signature.reason
+
+
+def test_arguments_that_a_model_does_not_cover_are_said_so(build: Any) -> None:
+    build.op("aten::mm", 0, 50, dims="[[64, 32], []]", types='["float", ""]')
+    build.kernel(10, 1000, 1010)
+    (signature,) = work_of(build.build()).signatures
+    assert signature.cost is None
+    assert signature.reason == "the cost model of aten::mm does not cover this call"
+
+
+def test_only_profiled_steps_count_where_there_are_any(build: Any) -> None:
+    build.step("timed", 0, 100)
+    build.step("profiled", 100, 200)
+    build.step("profiled", 200, 300)
+    for start in (0, 100, 200, 300):
+        build.mm(start, start + 50)
+        build.kernel(start + 10, 1000 + start, 1010 + start)
+    work = work_of(build.build())
+    assert work.steps == 2
+    assert work.kernels["kernel_row"].to_list() == [1, 2]
+
+
+def test_without_profiled_steps_all_work_is_one_step(build: Any) -> None:
+    for start in (0, 100):
+        build.mm(start, start + 50)
+        build.kernel(start + 10, 1000 + start, 1010 + start)
+    work = work_of(build.build())
+    assert (work.steps, work.kernels.height) == (1, 2)
+
+
+def test_a_capture_without_work_has_none(build: Any) -> None:
+    work = work_of(build.build())
+    assert (work.kernels.height, work.signatures, work.steps) == (0, (), 1)
+
+
+def test_a_model_of_the_program_is_used(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(_models, "mylib::fused", raising=False)
+
+    @cost_model("mylib::fused")
+    def fused(call: object) -> Cost:
+        return Cost(flops=(Flops("matmul", "bf16", 99),), bytes_read=1, bytes_written=2)
+
+    try:
+        build.op("mylib::fused", 0, 50, dims="[]", types="[]")
+        build.kernel(10, 1000, 1010)
+        assert total_flops(work_of(build.build())) == 99
+    finally:
+        del _models["mylib::fused"]
+
+
+def test_copies_over_a_link_are_told_from_those_on_the_device(build: Any) -> None:
+    for start, name in ((10, "Memcpy HtoD"), (20, "Memcpy DtoD"), (30, "CopyDeviceToDevice")):
+        build.kernel(start, 1000 + start, 1005 + start, name, kind="memcpy", bytes=5)
+    assert work_of(build.build()).kernels["over_link"].to_list() == [True, False, False]
+
+
+def fused_adamw(build: Any, start: int) -> None:
+    """A call as the profiler shows it with more than 30 parameters: its lists are empty."""
+    concrete = [""] * 6 + ["0.1", "0.9", "0.999", "0.10000000000000001", "1e-08", "False", "False"]
+    build.op(
+        "aten::_fused_adamw_",
+        start,
+        start + 50,
+        dims=json.dumps([[]] * 15),
+        types=json.dumps(["TensorList"] * 6 + ["Scalar"] * 7 + ["", ""]),
+        input_strides=json.dumps([[]] * 15),
+        concrete_inputs=json.dumps([*concrete, "", ""]),
+    )
+    build.kernel(start + 10, 1000 + start, 1040 + start, "multi_tensor_apply_kernel")
+
+
+def group(decay: float) -> ParameterGroup:
+    return ParameterGroup(optimizer="AdamW", elements=1000, dtype="float", weight_decay=decay)
+
+
+def cost_with(build: Any, *groups: ParameterGroup) -> Cost | None:
+    (signature,) = work_of(build.build(parameter_groups=groups)).signatures
+    return signature.cost
+
+
+def test_an_optimizer_with_empty_lists_has_the_size_of_its_group(build: Any) -> None:
+    fused_adamw(build, 0)
+    cost = cost_with(build, group(0.1), group(0.0))
+    assert cost is not None
+    # Parameter, gradient and two moments are read, all but the gradient written.
+    assert cost.bytes_read is not None
+    assert cost.bytes_read >= 4 * 4 * 1000
+    assert cost.bytes_written is not None
+    assert cost.bytes_written >= 3 * 4 * 1000
+
+
+def test_an_optimizer_whose_group_is_not_certain_has_no_cost(build: Any) -> None:
+    fused_adamw(build, 0)
+    assert cost_with(build) is None
+    assert cost_with(build, group(0.5)) is None
+    assert cost_with(build, group(0.1), group(0.1)) is None
+    # Twice a step: each call may have stepped a part.
+    fused_adamw(build, 100)
+    assert cost_with(build, group(0.1)) is None
