@@ -77,12 +77,20 @@ def save(capture: Capture, path: Path, *, extra: Mapping[str, bytes] | None = No
 
 
 def replace(temporary: Path, path: Path) -> None:
-    """Rename `temporary` to `path`, removing what stood there."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    elif path.exists() or path.is_symlink():
-        path.unlink()
+    """Rename `temporary` to `path`, removing what stood there.
+
+    That is moved out of the way as a whole first: tables without rows have no file, so a reader
+    could not tell a capture that is half deleted from one without work.
+    """
+    former = temporary.with_suffix(".old")
+    shutil.rmtree(former, ignore_errors=True)
+    if path.exists() or path.is_symlink():
+        path.rename(former)
     temporary.rename(path)
+    if former.is_dir() and not former.is_symlink():
+        shutil.rmtree(former)
+    else:
+        former.unlink(missing_ok=True)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -123,12 +131,21 @@ def load_manifest(path: Path) -> Manifest:
             expected=f"at most {CAPTURE_SCHEMA_VERSION}",
             remedy="upgrade gpuprof",
         )
-    return _decode(file, Manifest)
+    manifest = _decode(file, Manifest)
+    if not manifest.ranks or len(set(manifest.ranks)) < len(manifest.ranks):
+        raise CaptureError(
+            file, f"ranks {list(manifest.ranks)}", expected="at least one, each once"
+        )
+    return manifest
 
 
 def load_process(path: Path, rank: int) -> ProcessInfo:
     """Read what the capture in `path` says of one process."""
-    return _decode(path / f"rank={rank}" / PROCESS_FILE, ProcessInfo)
+    file = path / f"rank={rank}" / PROCESS_FILE
+    process = _decode(file, ProcessInfo)
+    if process.rank != rank:
+        raise CaptureError(file, f"rank {process.rank}", expected=f"rank {rank}, as its folder")
+    return process
 
 
 class _Versioned(msgspec.Struct):
@@ -153,8 +170,10 @@ def _load_table(path: Path, rank: int, name: str) -> pl.DataFrame:
         frame = pl.read_parquet(file, hive_partitioning=False)
         return schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:
+        # Polars explains over several lines; the first says what is wrong.
+        problem = next(iter(str(error).splitlines()), type(error).__name__)
         raise CaptureError(
-            file, f"not readable as Parquet: {error}", remedy="collect the capture again"
+            file, f"not readable as Parquet: {problem}", remedy="collect the capture again"
         ) from error
 
 
@@ -165,5 +184,5 @@ def _json(struct: msgspec.Struct) -> bytes:
 def _decode(file: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (msgspec.MsgspecError, OSError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         raise CaptureError(file, str(error), remedy="collect the capture again") from error

@@ -49,7 +49,7 @@ def load_cached(device: Device, torch_version: str, threads: int | None) -> Cali
     try:
         content = cache_file(device, torch_version, threads).read_bytes()
         return msgspec.json.decode(content, type=Calibration)
-    except (OSError, RuntimeError, msgspec.MsgspecError):  # RuntimeError: there is no home folder
+    except (OSError, RuntimeError, UnicodeDecodeError, msgspec.MsgspecError):  # RuntimeError: there is no home folder
         return None
 
 

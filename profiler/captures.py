@@ -53,7 +53,7 @@ def read_stored_analysis(path: Path) -> Analysis | None:
         if msgspec.json.decode(content, type=_Versioned).schema_version != ANALYSIS_SCHEMA_VERSION:
             return None
         return msgspec.json.decode(content, type=Analysis)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CaptureError(
             file, str(error), remedy="delete it to have it made again from the tables"
         ) from error
