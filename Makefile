@@ -13,7 +13,7 @@ help: ## list the targets
 # The marker is written last, so that an interrupted set-up is done again.
 $(VENV)/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ncu]'
 	touch $@
 
 setup: $(VENV)/ready ## build .venv with everything in it
@@ -32,7 +32,7 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
