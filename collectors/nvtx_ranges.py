@@ -85,7 +85,8 @@ def add(recorded: RecordedRange) -> None:
 def _opened(name: object, domain: str) -> None:
     if _push_listener is not None:
         _push_listener(str(name))
-    if _recording:
+    # Inside a recorded range others are kept too, or their ends would be taken for its end.
+    if _recording or _open.stack:
         _open.stack.append((str(name), domain, time.time_ns()))
 
 
@@ -104,8 +105,10 @@ def _wrap_torch() -> None:
     push, pop = module.range_push, module.range_pop
 
     def range_push(msg: str) -> Any:
+        # Raises where torch has no CUDA; then no range is open.
+        depth = push(msg)
         _opened(msg, "nvtx")
-        return push(msg)
+        return depth
 
     def range_pop() -> Any:
         _closed()
@@ -144,8 +147,13 @@ def _wrap_annotate(annotate: Any) -> None:
         self._gpuprof_label = _label(args, kwargs)
         initialise(self, *args, **kwargs)
 
+    def label_of(self: Any) -> tuple[str, str]:
+        # One that was made before this ran has what newer nvtx versions keep, if anything.
+        label: tuple[str, str] | None = getattr(self, "_gpuprof_label", None)
+        return label or _label(getattr(self, "init_args", ()), {})
+
     def annotate_enter(self: Any) -> Any:
-        _opened(*self._gpuprof_label)
+        _opened(*label_of(self))
         return enter(self)
 
     def annotate_exit(self: Any, *exception: Any) -> Any:
@@ -154,7 +162,7 @@ def _wrap_annotate(annotate: Any) -> None:
 
     def annotate_call(self: Any, function: Any) -> Any:
         decorated = decorate(self, function)
-        name, domain = self._gpuprof_label
+        name, domain = label_of(self)
 
         @functools.wraps(function)
         def inner(*args: Any, **kwargs: Any) -> Any:

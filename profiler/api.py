@@ -15,7 +15,7 @@ from gpuprof.collectors import nvtx_ranges, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.profiler.commands.run import default_output
+from gpuprof.profiler.commands.run import STEP_KINDS, default_output
 from gpuprof.profiler.recording import Recording, Subject
 from gpuprof.profiler.session import Options, Session
 from gpuprof.roofline.analysis import Analysis
@@ -37,7 +37,8 @@ class profile:
     `gpuprof run`, or inside another profile, the block joins what already records: nothing is
     stored, and `analysis` and `capture` stay None.
 
-    Raises `CommandError` before the block runs where `output` exists and `force` is not given.
+    Raises `CommandError` for numbers or kinds of steps that do not exist, and, before the block
+    runs, where `output` exists and `force` is not given.
     """
 
     def __init__(
@@ -51,6 +52,13 @@ class profile:
         step_range: str | None = None,
         force: bool = False,
     ) -> None:
+        if steps is not None and steps not in STEP_KINDS:
+            raise CommandError(f"profile: steps is {steps!r}; give one of {', '.join(STEP_KINDS)}")
+        if steps == "range" and step_range is None:
+            raise CommandError("profile: steps='range' needs step_range=NAME")
+        for what, count in (("warmup", warmup), ("timed", timed), ("profiled", profiled)):
+            if count < 0:
+                raise CommandError(f"profile: {what} is {count}; give 0 or more")
         # Where the last block was stored.
         self.output: Path | None = None
         self.analysis: Analysis | None = None
@@ -61,16 +69,19 @@ class profile:
             steps=steps,
             step_range=step_range,
         )
-        self._recording: Recording | None = None
+        # One for each block that is open, None where it joined: a decorated function may recurse.
+        self._recordings: list[Recording | None] = []
 
     def __enter__(self) -> "profile":
         if Session.current is not None:
+            self._recordings.append(None)
             return self
         self.output = self._requested_output or _unused(default_output("profile"))
         storage.refuse_existing_capture(self.output, force=self._force)
         subject = Subject(self.output, self.output.stem, source="gpuprof.profile", command=())
-        self._recording = Recording(subject, self._options)
-        self._recording.start()
+        recording = Recording(subject, self._options)
+        recording.start()
+        self._recordings.append(recording)
         return self
 
     def __exit__(
@@ -79,9 +90,10 @@ class profile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._recording is None:
+        recording = self._recordings.pop()
+        # A forked child that leaves the block must not store what its parent records.
+        if recording is None or not recording.session.active:
             return
-        recording, self._recording = self._recording, None
         failed = error is not None
         self.analysis = recording.finish("exception" if failed else "finished", int(failed))
 

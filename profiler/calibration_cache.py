@@ -49,7 +49,8 @@ def load_cached(device: Device, torch_version: str, threads: int | None) -> Cali
     try:
         content = cache_file(device, torch_version, threads).read_bytes()
         return msgspec.json.decode(content, type=Calibration)
-    except (OSError, RuntimeError, UnicodeDecodeError, msgspec.MsgspecError):  # RuntimeError: there is no home folder
+    # RuntimeError: there is no home folder. ValueError: msgspec's errors, and invalid UTF-8.
+    except (OSError, RuntimeError, ValueError):
         return None
 
 

@@ -69,8 +69,8 @@ class Recording:
         `calibrate` measures the ceilings of a CPU, which has no datasheet, if no earlier run on
         this machine has. Of several ranks, rank 0 waits for the others and stores them all.
         """
-        seen = self.session.finish()
         try:
+            seen = self.session.finish()
             samples = self._sampler.stop()
             process = self._process(ending, exit_code)
             capture = assemble(

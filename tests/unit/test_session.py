@@ -1,0 +1,281 @@
+"""A session in this process: its phases, what it keeps, and that nothing of it stays behind."""
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks
+
+from gpuprof.collectors import kineto, nvtx_ranges, torch_trace
+from gpuprof.collectors.manifest import ProcessInfo, Schedule
+from gpuprof.profiler import session as session_module
+from gpuprof.profiler.assemble import assemble
+from gpuprof.profiler.session import Observations, Options, Session, StopAfterSteps
+
+X = torch.ones(2, 4)
+SGD = "optimizer steps (SGD)"
+
+
+class Training:
+    """A model and its optimizer."""
+
+    def __init__(self) -> None:
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.optimizer.zero_grad()
+            self.model(X).sum().backward()
+            self.optimizer.step()
+
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a session of 2 warm-up, 2 timed and 2 profiled steps; closed after the test."""
+    started = []
+
+    def make(*, on_profiled: Callable[[Session], None] = lambda _: None, **options: Any) -> Session:
+        # A first look's trace holds references until it is collected.
+        gc.collect()
+        options = {"schedule": Schedule(warmup=2, timed=2, profiled=2), **options}
+        session = Session(Options(**options), on_profiled=on_profiled)
+        session.start()
+        started.append(session)
+        return session
+
+    yield make
+    for session in started:
+        session.finish()
+        session.close()
+
+
+def phases(seen: Observations) -> list[str]:
+    return [step.phase for step in seen.steps]
+
+
+def operators(seen: Observations) -> set[str]:
+    """Names of the operators in the trace."""
+    assert seen.trace is not None
+    return set(kineto.read(seen.trace).ops["name"])
+
+
+def test_steps_are_warmed_up_then_timed_then_profiled(start: Start) -> None:
+    finished = []
+    session = start(on_profiled=finished.append)
+    training = Training()
+    training.step(6)
+    assert finished == []
+    # The step that warms the profiler up is not kept; the rest of the script is not watched.
+    training.step(10)
+    assert finished == [session]
+    seen = session.finish()
+    assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
+    assert (seen.found_by, seen.warnings, seen.trace_is_first_look) == (SGD, [], False)
+    assert {"aten::addmm", "Optimizer.step#SGD.step"} & operators(seen) == {"aten::addmm"}
+    for earlier, later in zip(seen.steps, seen.steps[1:], strict=False):
+        assert earlier.end_ns <= later.start_ns
+
+
+def test_the_timed_steps_run_without_a_profiler(start: Start) -> None:
+    start()
+    training = Training()
+    profiled = []
+    for _ in range(8):
+        training.step()
+        profiled.append(torch._C._autograd._profiler_enabled())
+    # After each step: the first look ends with the first; the profiler warms up in the fifth.
+    assert profiled == [False, False, False, False, True, True, False, False]
+
+
+def test_a_script_that_ends_early_has_its_first_step(start: Start) -> None:
+    session = start()
+    Training().step(3)
+    seen = session.finish()
+    assert seen.trace_is_first_look
+    assert seen.first_look_end_ns is not None
+    assert "aten::addmm" in operators(seen)
+    capture = assemble(seen, ProcessInfo(), source="test", title="t", samples=None)
+    assert capture.steps["phase"].to_list().count("profiled") == 1
+    assert capture.kernels["step"].drop_nulls().n_unique() == 1
+
+
+def test_profiled_steps_that_were_not_all_reached_are_kept(start: Start) -> None:
+    session = start()
+    Training().step(6)
+    seen = session.finish()
+    assert not seen.trace_is_first_look
+    assert phases(seen).count("profiled") == 1
+
+
+def test_a_script_without_steps_is_seen_whole(start: Start) -> None:
+    session = start()
+    torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+    seen = session.finish()
+    assert (seen.found_by, phases(seen), seen.trace_is_first_look) == (None, [], True)
+    assert "aten::mm" in operators(seen)
+
+
+def test_without_steps_only_the_first_seconds_are_profiled(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "FIRST_LOOK_SECONDS", 0.01)
+    session = start()
+    torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+    while torch._C._autograd._profiler_enabled():
+        time.sleep(0.001)
+    torch.addmm(torch.ones(2, 2), torch.ones(2, 2), torch.ones(2, 2))
+    seen = session.finish()
+    assert {"aten::mm", "aten::addmm"} & operators(seen) == {"aten::mm"}
+    assert "no step was marked" in seen.warnings[0]
+
+
+def test_steps_that_are_marked_later_restart_the_count(start: Start) -> None:
+    session = start()
+    training = Training()
+    training.step(4)
+    assert phases(session.seen) == ["warmup"] + ["timed"] * 2
+    for _ in range(9):
+        training.step(3)
+        session.explicit.step(tokens=96)
+    seen = session.finish()
+    assert seen.found_by == "gpuprof.step() calls"
+    assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
+    assert {step.tokens for step in seen.steps} == {96}
+
+
+@pytest.mark.parametrize(
+    ("warmup", "timed", "profiled", "expected"),
+    [
+        (0, 0, 1, ["profiled"]),
+        (0, 3, 0, ["timed"] * 3),
+        (1, 0, 0, []),
+        (3, 1, 1, ["warmup"] * 2 + ["timed", "profiled"]),
+    ],
+)
+def test_any_schedule_is_kept(
+    start: Start, warmup: int, timed: int, profiled: int, expected: list[str]
+) -> None:
+    session = start(schedule=Schedule(warmup=warmup, timed=timed, profiled=profiled))
+    Training().step(9)
+    assert phases(session.finish()) == expected
+
+
+def test_stop_after_ends_the_script_when_the_steps_are_done(start: Start) -> None:
+    session = start(stop_after=True)
+    training = Training()
+    training.step(6)
+    with pytest.raises(StopAfterSteps):
+        training.step()
+    assert phases(session.finish()).count("profiled") == 2
+
+
+def test_a_failure_of_ours_does_not_reach_the_script(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = start()
+    training = Training()
+    training.step(2)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("the clock broke")
+
+    monkeypatch.setattr(session_module.StepClock, "boundary", fail)
+    training.step(9)
+    seen = session.finish()
+    assert seen.warnings == ["profiling ended early: RuntimeError: the clock broke"]
+    assert seen.trace_is_first_look
+
+
+def test_a_profiler_of_the_scripts_own_takes_the_profiled_steps(start: Start) -> None:
+    session = start()
+    training = Training()
+    training.step(5)
+    with torch.profiler.profile() as theirs:
+        training.step(4)
+    assert any(event.key == "aten::addmm" for event in theirs.key_averages())
+    seen = session.finish()
+    assert phases(seen) == ["warmup"] + ["timed"] * 2
+    assert "so they were dropped" in seen.warnings[0]
+    # What the first look saw is still there to show.
+    assert seen.trace is None or seen.trace_is_first_look
+
+
+def test_steps_under_a_profiler_of_the_script_are_not_timed(start: Start) -> None:
+    session = start()
+    training = Training()
+    training.step(2)
+    with torch.profiler.profile():
+        training.step(4)
+    training.step(9)
+    seen = session.finish()
+    assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
+    assert "steps under it were not timed" in seen.warnings[0]
+
+
+def test_a_forked_child_watches_and_writes_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = start()
+    training = Training()
+    training.step(2)
+    before = phases(session.seen)
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: session._process + 1)
+        assert not session.active
+        training.step(9)
+        assert session.finish() is session.seen
+        session.close()
+    assert phases(session.seen) == before
+    assert session._folder.is_dir()
+
+
+def test_nothing_of_a_session_stays_behind() -> None:
+    patched: Any = (torch.profiler.profile, torch.autograd.profiler.profile)
+    before = [patched[0].prepare_trace, patched[1].__enter__, patched[0].step]
+    handler = signal.getsignal(session_module._FIRST_LOOK_SIGNAL)
+    session = Session(Options(schedule=Schedule(warmup=1, timed=1, profiled=1)))
+    session.start()
+    assert Session.current is session
+    training = Training()
+    training.step(7)
+    folder = session._folder
+    assert folder.is_dir()
+    seen = session.finish()
+    session.close()
+    assert seen.trace is not None
+    assert Session.current is None
+    assert not folder.exists()
+    assert [patched[0].prepare_trace, patched[1].__enter__, patched[0].step] == before
+    assert "prepare_trace" not in vars(patched[0])
+    assert signal.getsignal(session_module._FIRST_LOOK_SIGNAL) == handler
+    assert not torch_trace.own_profilers
+    assert not torch._C._autograd._profiler_enabled()
+    assert nvtx_ranges.take_recorded() == []
+    assert torch.nn.Module._compiled_call_impl is None
+    assert not torch.nn.modules.module._has_any_global_hook()
+    assert not _global_optimizer_post_hooks
+    assert not training.optimizer._optimizer_step_post_hooks
+    for module in training.model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+def test_a_trace_that_cannot_be_read_leaves_the_step_times(start: Start, tmp_path: Path) -> None:
+    session = start()
+    Training().step(9)
+    seen = session.finish()
+    assert seen.trace is not None
+    seen.trace.write_text("{")
+    capture = assemble(seen, ProcessInfo(), source="test", title="t", samples=None)
+    assert capture.steps["phase"].to_list().count("timed") == 2
+    assert any(line.startswith("nothing was profiled: ") for line in capture.processes[0].warnings)

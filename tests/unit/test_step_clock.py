@@ -1,0 +1,80 @@
+"""Times of steps between their boundaries."""
+
+import pytest
+
+from gpuprof.collectors import step_clock
+from gpuprof.collectors.step_clock import StepClock
+
+
+class FakeTime:
+    """Clocks that advance when told; the wall clock may jump."""
+
+    def __init__(self) -> None:
+        self.monotonic, self.wall = 1000, 5_000_000
+
+    def perf_counter_ns(self) -> int:
+        return self.monotonic
+
+    def time_ns(self) -> int:
+        return self.wall
+
+
+class FakeDeviceTime:
+    """A device that reaches each boundary 7 ns after the host, plus 10 a boundary."""
+
+    waited: list["FakeDeviceTime"]
+    made: list["FakeDeviceTime"]
+
+    def __init__(self) -> None:
+        self.number = len(self.made)
+        self.made.append(self)
+
+    def wait(self) -> None:
+        self.waited.append(self)
+
+    def ns_until(self, later: "FakeDeviceTime") -> int:
+        assert later.number == self.number + 1
+        return 100 + self.number
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    fake = FakeTime()
+    monkeypatch.setattr(step_clock, "time", fake)
+    FakeDeviceTime.waited, FakeDeviceTime.made = [], []
+    monkeypatch.setattr(step_clock, "DeviceTime", FakeDeviceTime)
+    return fake
+
+
+def test_a_step_lies_between_two_boundaries(clock: FakeTime) -> None:
+    steps = StepClock("timed", device_events=False)
+    assert (steps.steps, steps.read()) == (0, [])
+    for length, tokens in ((0, 1), (30, 2), (50, 3)):
+        clock.monotonic += length
+        clock.wall += length
+        steps.boundary(tokens)
+    assert steps.steps == 2
+    first, second = steps.read()
+    assert (first.phase, first.start_ns, first.end_ns) == ("timed", 5_000_000, 5_000_030)
+    assert (first.host_ns, second.host_ns) == (30, 50)
+    # What a boundary says of tokens is about the step that it ends.
+    assert (first.tokens, second.tokens) == (2, 3)
+    assert first.device_ns is None
+
+
+def test_durations_do_not_follow_a_wall_clock_that_jumps(clock: FakeTime) -> None:
+    steps = StepClock("timed", device_events=False)
+    steps.boundary()
+    clock.monotonic += 30
+    clock.wall -= 1000
+    steps.boundary()
+    assert steps.read()[0].host_ns == 30
+
+
+def test_device_times_are_read_after_the_last_step_only(clock: FakeTime) -> None:
+    steps = StepClock("timed", device_events=True)
+    for _ in range(3):
+        steps.boundary()
+    assert FakeDeviceTime.waited == []
+    assert [step.device_ns for step in steps.read()] == [100, 101]
+    assert FakeDeviceTime.waited == [FakeDeviceTime.made[-1]]
