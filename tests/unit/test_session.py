@@ -145,7 +145,7 @@ def test_steps_that_are_marked_later_restart_the_count(start: Start) -> None:
     training.step(4)
     assert phases(session.seen) == ["warmup"] + ["timed"] * 2
     for _ in range(9):
-        training.step(3)
+        training.step(2)
         session.explicit.step(tokens=96)
     seen = session.finish()
     assert seen.found_by == "gpuprof.step() calls"

@@ -1,0 +1,115 @@
+"""Which part of gpuprof may import which, and what an import costs."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What each source folder may import of the others. Nothing imports profiler.
+ALLOWED = {
+    "collectors": {"collectors"},
+    "roofline": {"roofline", "collectors"},
+    "reports": {"reports", "roofline", "collectors"},
+    "reference_kernels": {"reference_kernels", "roofline", "collectors"},
+    "profiler": {"profiler", "reports", "roofline", "collectors", "reference_kernels"},
+}
+# Packages that live processes and GPUs need; a stored capture is read without them.
+LIVE_ONLY = {"torch", "triton", "nvtx", "pynvml", "cuda"}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Full names of the modules that `file` imports anywhere, also inside functions."""
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def files(folder: str) -> list[Path]:
+    found = sorted((ROOT / folder).rglob("*.py"))
+    assert found
+    return found
+
+
+def test_every_source_folder_has_its_rule() -> None:
+    assert {path.parent.name for path in (ROOT / "src" / "gpuprof").glob("*/__init__.py")} == set(
+        ALLOWED
+    )
+
+
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_a_folder_imports_only_what_lies_below_it(folder: str) -> None:
+    own_root = {"_version"}
+    wrong = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in files(folder)
+        for name in imported(file)
+        if name.split(".")[0] == "gpuprof"
+        and name.count(".")
+        and name.split(".")[1] not in ALLOWED[folder] | own_root
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", ["roofline", "reports"])
+def test_meaning_and_reports_import_nothing_that_needs_a_live_process(folder: str) -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in files(folder)
+        for name in imported(file)
+        if name.split(".")[0] in LIVE_ONLY
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", ["collectors", "roofline", "reference_kernels"])
+def test_only_reports_and_the_profiler_print(folder: str) -> None:
+    printing = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in files(folder)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert printing == []
+
+
+def loaded_after(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has loaded after `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_gpuprof_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import gpuprof; gpuprof.__version__; dir(gpuprof)")
+    assert loaded & {"torch", "polars", "numpy", "msgspec", "rich", "plotly", "jinja2"} == set()
+
+
+def test_the_command_line_starts_without_torch_and_polars() -> None:
+    code = "from gpuprof.profiler.cli import make_parser\nmake_parser()"
+    assert loaded_after(code) & {"torch", "polars", "numpy", "plotly", "jinja2"} == set()
+
+
+def test_a_stored_capture_is_analysed_and_rendered_without_torch() -> None:
+    capture = ROOT / "tests" / "data" / "captures" / "h200_llama_block"
+    code = f"""
+import gpuprof
+from gpuprof.reports.html.page import render_html
+analysis = gpuprof.analyze(gpuprof.load({str(capture)!r}))
+assert "H200" in render_html(analysis)
+"""
+    loaded = loaded_after(code)
+    assert loaded & LIVE_ONLY == set()
+    assert "plotly" in loaded
