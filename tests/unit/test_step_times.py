@@ -246,6 +246,14 @@ def test_the_parts_add_up_to_the_step_exactly(
     assert min(parts(split).values()) >= 0
 
 
+def test_rounding_takes_nothing_from_what_is_at_the_roof() -> None:
+    points = tuple(point(1, 0, kind) for kind in ("compute", "memory", "latency"))  # type: ignore[arg-type]
+    split = split_step(make_times(10, None), points, 2, steps=1, on_cpu=False)
+    assert split is not None
+    assert sum(parts(split).values()) == 10
+    assert min(parts(split).values()) >= 0
+
+
 def test_an_analysis_splits_its_step(build: Any) -> None:
     build.step("timed", -100, -50, device_ns=2000)
     build.step("profiled", 0, 900)
