@@ -25,14 +25,8 @@ from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.op_tree import op_phases
 
-_SIGNATURE = (
-    "name",
-    "input_dims",
-    "input_types",
-    "input_strides",
-    "concrete_inputs",
-    "kernel_names",
-)
+_ARGUMENTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+_SIGNATURE = (*_ARGUMENTS, "kernel_names")
 _LIST = "TensorList"
 _SEPARATOR = "\n"
 
@@ -107,9 +101,15 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     The kernels an owner launched belong to its signature only where its arguments do not tell
     the element type, so that other calls are not kept apart by what cuBLAS happened to choose.
     """
+    arguments = capture.ops.select("op_id", *_ARGUMENTS)
     owners = (
         kernels.select(pl.col("owner_id").drop_nulls().unique())
-        .join(capture.ops, left_on="owner_id", right_on="op_id", how="left")
+        .join(
+            capture.ops.select("op_id", *_ARGUMENTS),
+            left_on="owner_id",
+            right_on="op_id",
+            how="left",
+        )
         .join(
             op_phases(capture).select("op_id", "phase"),
             left_on="owner_id",

@@ -7,7 +7,7 @@ then scanned element by element.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -42,12 +42,22 @@ _COMPACT: Final = (b'},{"', b'}, {"')
 
 
 class Blocks:
-    """Iterates over the events of `source` in batches; `metadata` is complete afterwards."""
+    """Iterates over the events of `source` in numbered batches; `metadata` is complete afterwards.
 
-    def __init__(self, source: Source, findings: Findings) -> None:
+    `hand_over` may take a block's text from here by answering True; no batch comes of it then.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        findings: Findings,
+        hand_over: Callable[[int, bytes], bool] = lambda _number, _text: False,
+    ) -> None:
         self.metadata: dict[str, object] = {}
         self._source = source
         self._findings = findings
+        self._hand_over = hand_over
+        self._number = 0
         self._pieces = iter(source)
         self._exhausted = False
         # What was read and not yet used. Starts with the header, then inside traceEvents.
@@ -58,13 +68,14 @@ class Blocks:
         self._marker = b""
         self._ended = False
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
         self._find_events()
         while not self._ended:
             self._fill(BLOCK_BYTES)
+            self._number += 1
             batch = self._last() if self._exhausted else self._next()
             if batch is not None:
-                yield batch
+                yield self._number, batch
             elif self._exhausted:
                 break
         self._read_metadata()
@@ -144,10 +155,13 @@ class Blocks:
         self._buffer = b"".join(parts)
 
     def _next(self) -> Batch | None:
-        """The next block; None where more of the file is needed."""
+        """The next block; None where it was handed over or more of the file is needed."""
         cut = self._last_start()
         if cut:
             text = _array(self._buffer, cut)
+            if self._hand_over(self._number, text):
+                self._buffer = self._buffer[cut:]
+                return None
             batch = decode.valid(text, self._findings) or decode.repaired(text, self._findings)
             if batch is not None:
                 self._buffer = self._buffer[cut:]

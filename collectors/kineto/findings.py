@@ -22,6 +22,18 @@ class Findings:
     unusable_base_time: bool = False
     unknown_dtypes: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: "Findings") -> None:
+        """Count what another part of the same trace showed."""
+        self.malformed += other.malformed
+        self.negative_durations += other.negative_durations
+        self.unreadable += other.unreadable
+        self.repairs.update(other.repairs)
+        self.unread_categories.update(other.unread_categories)
+        self.unknown_dtypes.update(other.unknown_dtypes)
+        self.cut = self.cut or other.cut
+        self.damaged_header |= other.damaged_header
+        self.unusable_base_time |= other.unusable_base_time
+
     @property
     def incomplete(self) -> bool:
         """Events are missing that the file should have held."""

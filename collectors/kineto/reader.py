@@ -12,12 +12,13 @@ from msgspec import structs
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.kineto import decode, metadata
+from gpuprof.collectors.kineto import metadata
 from gpuprof.collectors.kineto.assemble import STEPS_FOUND_BY, assemble, with_rank
 from gpuprof.collectors.kineto.blocks import Blocks
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.source import Source
-from gpuprof.collectors.kineto.tables import InexactTimes, Tables
+from gpuprof.collectors.kineto.tables import Tables, add_batch
+from gpuprof.collectors.kineto.worker import Worker, WorkerFailed, is_worth_it
 from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
 
 # A time before 1973 is no time of a recording but counts from an unknown start.
@@ -36,19 +37,42 @@ def read(path: Path, *, advise: bool = True) -> Capture:
     """
     if not path.is_file():
         raise CaptureError(path, "no such file" if not path.exists() else "not a file")
-    findings = Findings()
-    blocks = Blocks(Source(path), findings)
-    tables = Tables(findings)
     with _collector_paused():
-        for batch in blocks:
-            _add(batch, tables, findings)
+        metadata_fields, tables, findings = _read_large(path) if is_worth_it(path) else _read(path)
     if tables.is_empty():
         raise CaptureError(
             path,
             " ".join(("no events: no operator, kernel, launch or range", *findings.sentences())),
             expected="a trace of at least one step",
         )
-    return _capture(path, blocks.metadata, tables, findings, advise=advise)
+    return _capture(path, metadata_fields, tables, findings, advise=advise)
+
+
+def _read(path: Path) -> tuple[dict[str, object], Tables, Findings]:
+    """The metadata, events and findings of a trace."""
+    findings = Findings()
+    blocks = Blocks(Source(path), findings)
+    tables = Tables(findings)
+    for number, batch in blocks:
+        add_batch(tables, batch, number)
+    return blocks.metadata, tables, findings
+
+
+def _read_large(path: Path) -> tuple[dict[str, object], Tables, Findings]:
+    """As `_read`, with a second process; what that cannot decode is left to `_read`."""
+    worker = Worker()
+    try:
+        findings = Findings()
+        blocks = Blocks(Source(path), findings, worker.take)
+        tables = Tables(findings)
+        for number, batch in blocks:
+            add_batch(tables, batch, number)
+        worker.collect(tables, findings)
+        return blocks.metadata, tables, findings
+    except (WorkerFailed, OSError):
+        return _read(path)
+    finally:
+        worker.close()
 
 
 @contextmanager
@@ -61,13 +85,6 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _add(batch: decode.Batch, tables: Tables, findings: Findings) -> None:
-    try:
-        tables.add(batch)
-    except InexactTimes:
-        tables.add(decode.exactly(batch, findings))
 
 
 def _capture(

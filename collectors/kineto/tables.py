@@ -1,8 +1,8 @@
 """Batches of events -> the columns of a capture, one frame a batch, joined at the end."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
+from gpuprof.collectors.kineto import decode
 from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.events import (
     Annotation,
@@ -110,15 +111,24 @@ class InexactTimes(Exception):
     """Times are floats too large to be exact; nothing was added."""
 
 
+def add_batch(tables: "Tables", batch: Batch, block: int) -> None:
+    """Add the events of `batch`, number `block`, their times read again where floats fall short."""
+    try:
+        tables.add(batch, block)
+    except InexactTimes:
+        tables.add(decode.exactly(batch, tables.findings), block)
+
+
 class Tables:
     """Collects the events of a trace by table."""
 
     def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _SCHEMAS}
+        self.findings = findings
+        # By table: the block of the file that the rows came from, and they.
+        self._frames: dict[str, list[tuple[int, pl.DataFrame]]] = {name: [] for name in _SCHEMAS}
 
-    def add(self, batch: Batch) -> None:
-        """Add the events of `batch`. Raises `InexactTimes` before adding any."""
+    def add(self, batch: Batch, block: int) -> None:
+        """Add the events of `batch`, number `block`. Raises `InexactTimes` before adding any."""
         groups: defaultdict[type[Struct], list[Any]] = defaultdict(list)
         for event in batch.events:
             groups[type(event)].append(event)
@@ -128,7 +138,17 @@ class Tables:
             if kind in _TABLE_OF
         ]
         for name, frame in converted:
-            self._frames[name].append(frame)
+            self._frames[name].append((block, frame))
+
+    def add_frame(self, block: int, name: str, frame: pl.DataFrame) -> None:
+        """Add rows that `frames` gave elsewhere."""
+        self._frames[name].append((block, frame))
+
+    def frames(self) -> Iterator[tuple[int, str, pl.DataFrame]]:
+        """All rows as they were added: block, table and rows."""
+        for name, parts in self._frames.items():
+            for block, frame in parts:
+                yield block, name, frame
 
     def is_empty(self) -> bool:
         """Nothing was added that a capture has rows of."""
@@ -136,14 +156,14 @@ class Tables:
 
     def table(self, name: str) -> pl.DataFrame:
         """All rows of one table, in the order of the file. The rows are given up."""
-        parts = self._frames.pop(name)
+        parts = [frame for _, frame in sorted(self._frames.pop(name), key=itemgetter(0))]
         # Diagonal: a part lacks the columns of which it has no value.
         frame = pl.concat([pl.DataFrame(schema=_SCHEMAS[name]), *parts], how="diagonal")
         if name == "allocations":
             return frame.filter(pl.col("name") == _MEMORY).rename({"start_ns": "time_ns"})
         negative = frame["end_ns"] < frame["start_ns"]
         if negative.any():
-            self._findings.negative_durations += int(negative.sum())
+            self.findings.negative_durations += int(negative.sum())
             frame = frame.filter(~negative)
         if name == "ops":
             return frame.with_columns(self._text(frame[name]) for name in _TEXTS)
@@ -167,7 +187,7 @@ class Tables:
             repaired = [value.decode(errors="replace") for value in column]
             text = pl.Series(column.name, repaired)
             number = text.str.count_matches("\ufffd", literal=True).sum()
-            self._findings.repairs["invalid UTF-8 sequence"] += int(number)
+            self.findings.repairs["invalid UTF-8 sequence"] += int(number)
         if text.str.contains("\n", literal=True).any():
             text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
         return text.set((text == "") | (text == "null"), None)
