@@ -104,12 +104,7 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     arguments = capture.ops.select("op_id", *_ARGUMENTS)
     owners = (
         kernels.select(pl.col("owner_id").drop_nulls().unique())
-        .join(
-            capture.ops.select("op_id", *_ARGUMENTS),
-            left_on="owner_id",
-            right_on="op_id",
-            how="left",
-        )
+        .join(arguments, left_on="owner_id", right_on="op_id", how="left")
         .join(
             op_phases(capture).select("op_id", "phase"),
             left_on="owner_id",
