@@ -161,10 +161,10 @@ def _cells(analysis: Analysis, kernel: RooflinePoint, *, wide: bool) -> list[str
 
 def _kernel_name(kernel: RooflinePoint) -> Text:
     """The kernel, and on a second line the operator that launched it; one line where they match."""
+    if kernel.op == kernel.name:
+        return _text(kernel.name).append_text(_text(f" {kernel.phase}".rstrip(), "dim"))
     name = _text(formatting.kernel_name(kernel.name))
     origin = " ".join(part for part in (kernel.op, kernel.phase) if part)
-    if kernel.op == kernel.name:
-        return name.append_text(_text(f" {kernel.phase}", "dim")) if kernel.phase else name
     return Text("\n").join((name, _text(f"  {origin}", "dim"))) if origin else name
 
 
