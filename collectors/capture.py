@@ -53,6 +53,8 @@ class Capture:
         chosen = tuple(p for p in self.processes if p.rank == rank)
         if not chosen:
             raise ValueError(f"no rank {rank}; this capture has {list(self.manifest.ranks)}")
+        if len(self.processes) == 1:
+            return self
         return Capture(
             self.manifest,
             chosen,

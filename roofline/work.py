@@ -75,9 +75,14 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         ),
         _owners(kernels["op_id"], capture.ops).alias("owner_id"),
     )
-    owners = _owner_table(kernels, capture)
-    unique = owners.select(_SIGNATURE).unique(maintain_order=True).with_row_index("signature")
-    owners = owners.join(unique, on=_SIGNATURE, how="left", nulls_equal=True)
+    grouped = (
+        _owner_table(kernels, capture)
+        .group_by(*_SIGNATURE, maintain_order=True)
+        .agg("owner_id", "phase")
+        .with_row_index("signature")
+    )
+    unique = grouped.select("signature", *_SIGNATURE)
+    owners = grouped.select("signature", "owner_id", "phase").explode("owner_id", "phase")
     compute = (
         kernels.filter(pl.col("kind").is_in(["kernel", "op", "collective"]))
         .group_by("owner_id")

@@ -32,7 +32,7 @@ _WORTH_BYTES: Final = 64 << 20
 # Traces compress about so well.
 _GZIP_RATIO: Final = 14
 # Blocks on their way. More would only hold memory.
-_WAITING: Final = 2
+_WAITING: Final = 1
 _HEADER: Final = struct.Struct("<qq")
 # Stands where a table's name stands.
 _FINDINGS: Final = "findings"
@@ -63,7 +63,8 @@ class Worker:
     """The reading process's side."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-c", _START, *sys.path]
+        # Without site: sys.path is given, and finding it again takes time.
+        command = [sys.executable, "-S", "-c", _START, *sys.path]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -84,17 +85,14 @@ class Worker:
         self._blocks.put(None)
         assert self._process.stdout is not None
         while header := self._process.stdout.read(_HEADER.size):
-            number, size = _HEADER.unpack(header)
-            name, _, content = self._process.stdout.read(size).partition(b"\n")
-            if name.decode() == _FINDINGS:
-                findings.add(
-                    # The one type here that msgspec does not know.
-                    msgspec.json.decode(
-                        content, type=Findings, dec_hook=lambda _, counts: Counter(counts)
-                    )
-                )
+            head_size, size = _HEADER.unpack(header)
+            head = self._process.stdout.read(head_size)
+            name, blocks = msgspec.json.decode(head, type=tuple[str, list[tuple[int, int]]])
+            content = self._process.stdout.read(size)
+            if name == _FINDINGS:
+                findings.add(msgspec.json.decode(content, type=Findings, dec_hook=_counter))
             else:
-                tables.add_frame(number, name.decode(), pl.read_ipc_stream(io.BytesIO(content)))
+                tables.add_joined(name, blocks, pl.read_ipc_stream(io.BytesIO(content)))
         self._thread.join()
         if self._process.wait() != 0:
             raise WorkerFailed
@@ -120,6 +118,11 @@ class Worker:
                 pass
 
 
+def _counter(_: type, counts: dict[str, int]) -> Counter[str]:
+    """The one type in findings that msgspec does not know."""
+    return Counter(counts)
+
+
 def main() -> None:
     """The worker's side: blocks on stdin, frames and findings on stdout; exits 1 to give up."""
     findings = Findings()
@@ -131,15 +134,15 @@ def main() -> None:
         if batch is None:
             sys.exit(1)
         add_batch(tables, batch, number)
-    for number, name, frame in tables.frames():
+    for name, numbers, frame in tables.joined():
         body = io.BytesIO()
         frame.write_ipc_stream(body)
-        _write(sys.stdout.buffer, number, name, body.getbuffer())
-    _write(sys.stdout.buffer, 0, _FINDINGS, memoryview(msgspec.json.encode(findings)))
+        _write(sys.stdout.buffer, name, numbers, body.getbuffer())
+    _write(sys.stdout.buffer, _FINDINGS, [], memoryview(msgspec.json.encode(findings)))
 
 
-def _write(output: BinaryIO, number: int, name: str, content: memoryview) -> None:
-    head = name.encode() + b"\n"
-    output.write(_HEADER.pack(number, len(head) + len(content)))
+def _write(output: BinaryIO, name: str, blocks: list[tuple[int, int]], content: memoryview) -> None:
+    head = msgspec.json.encode((name, blocks))
+    output.write(_HEADER.pack(len(head), len(content)))
     output.write(head)
     output.write(content)
