@@ -201,7 +201,12 @@ def _signature(
         return Signature(name, detail, None, f"no cost model for {name}")
     if call is None:
         return Signature(name, detail, None, "shapes were not recorded (record_shapes=True)")
-    cost = cost_of(lists.complete(call, calls_per_step))
+    try:
+        cost = cost_of(lists.complete(call, calls_per_step))
+    except Exception as error:
+        # Programs register models of their own; a wrong one makes its operator unknown, no more.
+        reason = f"the cost model of {name} raised {type(error).__name__}: {error}"
+        return Signature(name, detail, None, reason)
     reason = "" if cost is not None else f"the cost model of {name} does not cover this call"
     return Signature(name, detail, cost, reason)
 

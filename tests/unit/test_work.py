@@ -9,7 +9,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline.attribution import attribute
 from gpuprof.roofline.cost_models import cost_model
-from gpuprof.roofline.cost_models.call import MathMode
+from gpuprof.roofline.cost_models.call import MathMode, OpCall
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.cost_models.registry import _models
 from gpuprof.roofline.work import Work, find_work
@@ -197,3 +197,17 @@ def test_an_optimizer_whose_group_is_not_certain_has_no_cost(build: Any) -> None
     # Twice a step: each call may have stepped a part.
     fused_adamw(build, 100)
     assert cost_with(build, group(0.1)) is None
+
+
+def test_a_cost_model_that_raises_makes_only_its_operator_unknown(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(call: OpCall) -> Cost | None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setitem(_models, "mylib::broken", broken)
+    build.op("mylib::broken", 0, 100, input_dims="[[4, 4]]", input_types='["float"]')
+    build.kernel(50, 1000, 1040)
+    (signature,) = work_of(build.build()).signatures
+    assert signature.cost is None
+    assert "mylib::broken raised ZeroDivisionError: division by zero" in signature.reason
