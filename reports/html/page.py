@@ -117,13 +117,13 @@ def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
 
 
 def _roof_tile(analysis: Analysis) -> Tile:
-    fraction = analysis.step.roof_fraction if analysis.step else None
-    if fraction is None:
+    split = analysis.split
+    busy_ns = split.step_ns - split.waiting_ns if split is not None else 0
+    if split is None or analysis.roof_source is None or not busy_ns:
         return Tile("Device work at its roof", formatting.UNKNOWN, "no ceiling or no model")
-    note = "time the roofs allow over device time taken"
-    if facts.is_over_peak(fraction):
-        note = facts.OVER_PEAK
-    return Tile("Device work at its roof", facts.roof_percent(fraction), note)
+    # As the bar below has it: each operator against its own roof.
+    note = "of its time would remain if every operator ran at its roof"
+    return Tile("Device work at its roof", formatting.percent(split.at_roof_ns / busy_ns), note)
 
 
 def _waiting_tile(analysis: Analysis) -> Tile:
