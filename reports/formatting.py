@@ -158,10 +158,13 @@ def kernel_name(name: str) -> str:
     >>> kernel_name("void at::native::(anonymous namespace)::multi_kernel<Add<4>, 2>(Add<4>)")
     'multi_kernel'
     """
-    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    bare = name.removeprefix("void ")
+    # As Kineto and as Nsight write it.
+    for unnamed in ("(anonymous namespace)::", "<unnamed>::"):
+        bare = bare.replace(unnamed, "")
     head, template, rest = bare.partition("<")
     if template and head in _FRAMES:
-        return kernel_name(rest.rstrip(">"))
+        return kernel_name(rest.partition(">")[0])
     own = head.partition("(")[0].rpartition("::")[2].strip()
     # A name that this leaves nothing of is shown as it is.
     return own or name

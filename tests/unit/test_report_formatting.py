@@ -84,3 +84,24 @@ def test_control_and_direction_characters_become_visible() -> None:
 )
 def test_template_arguments_go_and_other_names_stay(name: str, short: str) -> None:
     assert formatting.short_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (
+            "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN",
+            "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN",
+        ),
+        ("void at::native::(anonymous namespace)::multi_kernel<Add<4>>(Add<4>)", "multi_kernel"),
+        ("void at::native::<unnamed>::multi_kernel<Add<4>>(Add<4>)", "multi_kernel"),
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(Params)",
+            "cutlass_80_tensorop_s1688gemm",
+        ),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD"),
+        ("<odd>", "<odd>"),
+    ],
+)
+def test_a_kernel_is_called_by_its_own_name(name: str, short: str) -> None:
+    assert formatting.kernel_name(name) == short
