@@ -5,6 +5,7 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from gpuprof._version import __version__
@@ -47,8 +48,10 @@ def make_parser() -> argparse.ArgumentParser:
     """The whole command line as one argparse parser."""
     from rich_argparse import RawDescriptionRichHelpFormatter
 
+    # Wide enough for the longest command to stand beside its line.
+    formatter = partial(RawDescriptionRichHelpFormatter, max_help_position=30)
     parser = argparse.ArgumentParser(
-        prog="gpuprof", description=_DESCRIPTION, formatter_class=RawDescriptionRichHelpFormatter
+        prog="gpuprof", description=_DESCRIPTION, formatter_class=formatter
     )
     parser.add_argument("--version", action="version", version=f"gpuprof {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -57,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
             command.name,
             help=command.summary,
             description=inspect.getdoc(command),
-            formatter_class=RawDescriptionRichHelpFormatter,
+            formatter_class=formatter,
         )
         command.prepare_parser(subparser)
         subparser.set_defaults(command=command)
