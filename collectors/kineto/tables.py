@@ -140,19 +140,15 @@ class Tables:
         for name, frame in converted:
             self._frames[name].append((block, frame))
 
-    def joined(self) -> Iterator[tuple[str, list[tuple[int, int]], pl.DataFrame]]:
-        """Each table that has rows: its name, its blocks with their numbers of rows, its rows."""
+    def frames(self) -> Iterator[tuple[str, pl.DataFrame]]:
+        """All rows as they were added, by table."""
         for name, parts in self._frames.items():
-            if parts:
-                blocks = [(block, frame.height) for block, frame in parts]
-                yield name, blocks, pl.concat([frame for _, frame in parts], how="diagonal")
+            for _, frame in parts:
+                yield name, frame
 
-    def add_joined(self, name: str, blocks: list[tuple[int, int]], rows: pl.DataFrame) -> None:
-        """Add what `joined` gave elsewhere."""
-        begin = 0
-        for block, height in blocks:
-            self._frames[name].append((block, rows.slice(begin, height)))
-            begin += height
+    def add_frame(self, block: int, name: str, frame: pl.DataFrame) -> None:
+        """Add rows that `frames` gave elsewhere."""
+        self._frames[name].append((block, frame))
 
     def is_empty(self) -> bool:
         """Nothing was added that a capture has rows of."""

@@ -69,8 +69,14 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._blocks: queue.Queue[tuple[int, bytes] | None] = queue.Queue(_WAITING)
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
+        self._frames: list[tuple[int, str, pl.DataFrame]] = []
+        self._findings = Findings()
+        # Rows come back while blocks still go out, so that little is left to wait for at the end.
+        self._threads = [
+            threading.Thread(target=target, daemon=True) for target in (self._send, self._receive)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def take(self, number: int, text: bytes) -> bool:
         """Hand the block over, if the worker is not behind already."""
@@ -81,21 +87,15 @@ class Worker:
         return True
 
     def collect(self, tables: Tables, findings: Findings) -> None:
-        """Add what came of all blocks it took. Raises `WorkerFailed`, and may have added some."""
+        """Add what came of all blocks it took. Raises `WorkerFailed`, and then adds nothing."""
         self._blocks.put(None)
-        assert self._process.stdout is not None
-        while header := self._process.stdout.read(_HEADER.size):
-            head_size, size = _HEADER.unpack(header)
-            head = self._process.stdout.read(head_size)
-            name, blocks = msgspec.json.decode(head, type=tuple[str, list[tuple[int, int]]])
-            content = self._process.stdout.read(size)
-            if name == _FINDINGS:
-                findings.add(msgspec.json.decode(content, type=Findings, dec_hook=_counter))
-            else:
-                tables.add_joined(name, blocks, pl.read_ipc_stream(io.BytesIO(content)))
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         if self._process.wait() != 0:
             raise WorkerFailed
+        for number, name, frame in self._frames:
+            tables.add_frame(number, name, frame)
+        findings.add(self._findings)
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -117,6 +117,18 @@ class Worker:
             while self._blocks.get() is not None:
                 pass
 
+    def _receive(self) -> None:
+        assert self._process.stdout is not None
+        pipe = self._process.stdout
+        while len(header := pipe.read(_HEADER.size)) == _HEADER.size:
+            number, size = _HEADER.unpack(header)
+            name, _, content = pipe.read(size).partition(b"\n")
+            if name.decode() == _FINDINGS:
+                self._findings = msgspec.json.decode(content, type=Findings, dec_hook=_counter)
+            else:
+                frame = pl.read_ipc_stream(io.BytesIO(content))
+                self._frames.append((number, name.decode(), frame))
+
 
 def _counter(_: type, counts: dict[str, int]) -> Counter[str]:
     """The one type in findings that msgspec does not know."""
@@ -126,23 +138,24 @@ def _counter(_: type, counts: dict[str, int]) -> Counter[str]:
 def main() -> None:
     """The worker's side: blocks on stdin, frames and findings on stdout; exits 1 to give up."""
     findings = Findings()
-    tables = Tables(findings)
     gc.disable()
     while header := sys.stdin.buffer.read(_HEADER.size):
         number, size = _HEADER.unpack(header)
         batch = decode.valid(sys.stdin.buffer.read(size), findings)
         if batch is None:
             sys.exit(1)
+        tables = Tables(findings)
         add_batch(tables, batch, number)
-    for name, numbers, frame in tables.joined():
-        body = io.BytesIO()
-        frame.write_ipc_stream(body)
-        _write(sys.stdout.buffer, name, numbers, body.getbuffer())
-    _write(sys.stdout.buffer, _FINDINGS, [], memoryview(msgspec.json.encode(findings)))
+        for name, frame in tables.frames():
+            body = io.BytesIO()
+            frame.write_ipc_stream(body)
+            _write(sys.stdout.buffer, number, name, body.getbuffer())
+    _write(sys.stdout.buffer, 0, _FINDINGS, memoryview(msgspec.json.encode(findings)))
 
 
-def _write(output: BinaryIO, name: str, blocks: list[tuple[int, int]], content: memoryview) -> None:
-    head = msgspec.json.encode((name, blocks))
-    output.write(_HEADER.pack(len(head), len(content)))
+def _write(output: BinaryIO, number: int, name: str, content: memoryview) -> None:
+    head = name.encode() + b"\n"
+    output.write(_HEADER.pack(number, len(head) + len(content)))
     output.write(head)
     output.write(content)
+    output.flush()
