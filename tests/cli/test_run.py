@@ -430,7 +430,8 @@ def test_torchrun_makes_one_capture_of_all_ranks(
         timeout=240,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "done\ndone\n"), done.stderr
+    # The ranks share the stream, so their lines may run into each other.
+    assert (done.returncode, sorted(done.stdout)) == (0, sorted("done\ndone\n")), done.stderr
     capture = storage.load(tmp_path / "out.gpuprof")
     assert capture.manifest.ranks == (0, 1)
     assert [process.world_size for process in capture.processes] == [2, 2]
