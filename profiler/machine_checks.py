@@ -26,6 +26,7 @@ from gpuprof.roofline.devices import find_spec
 State = Literal["yes", "partly", "no"]
 
 _REQUIRED_PACKAGES: Final = (
+    "isal",
     "jinja2",
     "msgspec",
     "numpy",
@@ -34,7 +35,6 @@ _REQUIRED_PACKAGES: Final = (
     "plotly",
     "polars",
     "rich",
-    "scipy",
 )
 # package: (what it is for, how to get it)
 _OPTIONAL_PACKAGES: Final = {

@@ -149,10 +149,6 @@ class OpCall:
         text = self.text(position)
         return None if text is None else dtypes.parse(text)
 
-    def is_unrecorded(self, position: int) -> bool:
-        """Whether an argument stands at `position` whose value the trace did not keep."""
-        return self._argument(position) == Scalar("")
-
 
 def _number_list(text: str | None, kind: type[Any]) -> tuple[Any, ...] | None:
     if text is None:

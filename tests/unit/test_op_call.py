@@ -100,7 +100,6 @@ def test_values_of_scalars_are_read_by_type() -> None:
     assert call.flags(3) == (True, False)
     assert call.integers(4) == (7,)
     assert not call.has(5)
-    assert call.is_unrecorded(6)
     assert call.number(6) is call.flag(6) is call.integers(6) is None
     assert call.number(99) is None
 

@@ -292,7 +292,7 @@ def test_a_proxy_whose_object_is_gone_does_not_stop_the_search() -> None:
     proxy = weakref.proxy(Block())
     gc.collect()
     with torch.enable_grad():
-        training_is_pending()
+        assert isinstance(training_is_pending(), bool)
     del proxy
 
 
