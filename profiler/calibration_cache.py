@@ -75,7 +75,7 @@ def calibrate_cached(
     """
     import torch
 
-    from gpuprof.reference_kernels.calibration import calibrate
+    from gpuprof.reference_kernels.calibration.measure import calibrate
 
     known = None
     if not force:

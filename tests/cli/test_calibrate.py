@@ -92,7 +92,7 @@ def test_figures_from_a_busy_machine_are_used_once_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, kept: bool
 ) -> None:
     torch = pytest.importorskip("torch")
-    from gpuprof.reference_kernels import calibration as measuring
+    from gpuprof.reference_kernels.calibration import measure as measuring
 
     base = calibration(CPU, torch=str(torch.__version__), threads=torch.get_num_threads())
     ceilings = tuple(msgspec.structs.replace(c, spread=spread) for c in base.ceilings)

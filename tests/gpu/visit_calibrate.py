@@ -25,7 +25,7 @@ from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.profiler.commands.calibrate import ceiling_table
 from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine_checks import Check, all_checks
-from gpuprof.reference_kernels.calibration import calibrate
+from gpuprof.reference_kernels.calibration.measure import calibrate
 from gpuprof.roofline.devices import find_spec
 
 # Rates that a healthy device reaches: (name of the ceiling, bytes or FLOP a second).

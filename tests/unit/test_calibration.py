@@ -7,26 +7,26 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gpuprof.collectors.manifest import Device  # noqa: E402
-from gpuprof.reference_kernels import calibration, gemm, timing  # noqa: E402
-from gpuprof.reference_kernels.stream import make_streams  # noqa: E402
+from gpuprof.reference_kernels.calibration import gemm, measure, timing  # noqa: E402
+from gpuprof.reference_kernels.calibration.stream import make_streams  # noqa: E402
 
 CPU = Device(index=0, kind="cpu", name="A CPU", multiprocessors=2, l2_cache_bytes=2**20)
 
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_SMALLEST_GEMM", 32)
-    monkeypatch.setattr(calibration, "_LARGEST_GEMM", 64)
-    monkeypatch.setattr(calibration, "_REPEAT_S", 0.0001)
-    monkeypatch.setattr(calibration, "_WARMUP_S", {"cpu": 0.0})
-    monkeypatch.setattr(calibration, "_CPU_WATCH_S", 0.01)
-    monkeypatch.setattr(calibration, "_array_bytes", lambda device: 2**16)
+    monkeypatch.setattr(measure, "_SMALLEST_GEMM", 32)
+    monkeypatch.setattr(measure, "_LARGEST_GEMM", 64)
+    monkeypatch.setattr(measure, "_REPEAT_S", 0.0001)
+    monkeypatch.setattr(measure, "_WARMUP_S", {"cpu": 0.0})
+    monkeypatch.setattr(measure, "_CPU_WATCH_S", 0.01)
+    monkeypatch.setattr(measure, "_array_bytes", lambda device: 2**16)
 
 
 @pytest.mark.usefixtures("_small")
 def test_a_cpu_has_a_compute_ceiling_per_precision_and_a_dram_ceiling_per_stream() -> None:
     told: list[str] = []
-    result = calibration.calibrate(CPU, told.append)
+    result = measure.calibrate(CPU, told.append)
     assert [c.name for c in result.ceilings if c.kind == "memory"] == [
         "DRAM copy",
         "DRAM triad",
@@ -49,14 +49,14 @@ def test_a_precision_that_cannot_run_is_left_out(monkeypatch: pytest.MonkeyPatch
         return working(device, precision, size)
 
     monkeypatch.setattr(gemm, "make_gemm", without_bf16)
-    result = calibration.calibrate(CPU)
+    result = measure.calibrate(CPU)
     assert [c.precision for c in result.ceilings if c.kind == "compute"] == ["fp32", "fp64"]
 
 
 @pytest.mark.usefixtures("_small")
 def test_an_emulated_precision_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "time_call", lambda call, cuda: 10.0)
-    result = calibration.calibrate(CPU)
+    monkeypatch.setattr(measure, "time_call", lambda call, cuda: 10.0)
+    result = measure.calibrate(CPU)
     assert not [c for c in result.ceilings if c.kind == "compute"]
 
 
@@ -66,16 +66,16 @@ def test_the_programs_random_numbers_and_settings_are_left_alone() -> None:
     expected = torch.rand(3)
     torch.manual_seed(7)
     before = torch.get_float32_matmul_precision(), torch.is_grad_enabled()
-    calibration.calibrate(CPU)
+    measure.calibrate(CPU)
     assert torch.equal(torch.rand(3), expected)
     assert (torch.get_float32_matmul_precision(), torch.is_grad_enabled()) == before
 
 
 def test_other_work_on_the_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_cpu_busy_percent", lambda: 61.0)
-    assert calibration.busy_note(CPU) == "; the CPU was 61 % busy with other work"
-    monkeypatch.setattr(calibration, "_cpu_busy_percent", lambda: 3.0)
-    assert calibration.busy_note(CPU) == ""
+    monkeypatch.setattr(measure, "_cpu_busy_percent", lambda: 61.0)
+    assert measure.busy_note(CPU) == "; the CPU was 61 % busy with other work"
+    monkeypatch.setattr(measure, "_cpu_busy_percent", lambda: 3.0)
+    assert measure.busy_note(CPU) == ""
 
 
 def test_the_busy_share_is_what_passed_while_waiting(
@@ -85,8 +85,8 @@ def test_the_busy_share_is_what_passed_while_waiting(
     file.write_text("cpu 100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n")
     # 75 of the next 100 ticks are not idle.
     later = "cpu 150 0 120 715 110 0 0 5 0 0\n"
-    monkeypatch.setattr(calibration.time, "sleep", lambda seconds: file.write_text(later))
-    assert calibration._cpu_busy_percent(file) == pytest.approx(75.0)
+    monkeypatch.setattr(measure.time, "sleep", lambda seconds: file.write_text(later))
+    assert measure._cpu_busy_percent(file) == pytest.approx(75.0)
 
 
 def test_streams_count_each_array_once() -> None:
@@ -114,19 +114,19 @@ def test_memory_is_bounded_by_the_container_too(
     if limit is not None:
         (tmp_path / "memory.max").write_text(limit)
         (tmp_path / "memory.current").write_text("100000\n")
-    assert calibration.available_memory_bytes(meminfo, tmp_path) == available
+    assert measure.available_memory_bytes(meminfo, tmp_path) == available
 
 
 def test_arrays_leave_the_cache_behind_or_nothing_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     large_cache = Device(index=0, kind="cpu", name="A CPU", l2_cache_bytes=2**30)
-    monkeypatch.setattr(calibration, "available_memory_bytes", lambda: 2**40)
-    size = calibration._array_bytes(large_cache)
+    monkeypatch.setattr(measure, "available_memory_bytes", lambda: 2**40)
+    size = measure._array_bytes(large_cache)
     assert size is not None
     assert 3 * size >= 4 * 2**30
-    monkeypatch.setattr(calibration, "available_memory_bytes", lambda: 2**31)
-    assert calibration._array_bytes(large_cache) is None
+    monkeypatch.setattr(measure, "available_memory_bytes", lambda: 2**31)
+    assert measure._array_bytes(large_cache) is None
 
 
 def test_repeats_are_batches_of_at_least_the_asked_length(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from gpuprof.reference_kernels.timing import Call
+from gpuprof.reference_kernels.calibration.timing import Call
 
 GPU_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 CPU_PRECISIONS = ("fp32", "fp64", "bf16")

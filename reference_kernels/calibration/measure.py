@@ -16,9 +16,9 @@ import torch
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.collectors.nvml import NvmlSampler, slowdown_reasons
-from gpuprof.reference_kernels import gemm
-from gpuprof.reference_kernels.stream import make_streams
-from gpuprof.reference_kernels.timing import Call, time_call, time_repeats
+from gpuprof.reference_kernels.calibration import gemm
+from gpuprof.reference_kernels.calibration.stream import make_streams
+from gpuprof.reference_kernels.calibration.timing import Call, time_call, time_repeats
 
 _REPEATS = 7
 _REPEAT_S = 0.05

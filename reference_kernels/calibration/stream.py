@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gpuprof.reference_kernels.timing import Call
+from gpuprof.reference_kernels.calibration.timing import Call
 
 _RANDOM_BLOCK = 2**20
 

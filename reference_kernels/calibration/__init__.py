@@ -1,0 +1,1 @@
+"""Calibration: what a device reaches on known kernels."""
