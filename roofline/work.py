@@ -41,6 +41,8 @@ class Signature:
     cost: Cost | None
     # Why the cost is unknown; "" where it is known.
     reason: str
+    # The call as it was recorded, None where its shapes were not.
+    call: OpCall | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Work:
     `kernels` has the capture's kernel columns plus kernel_row (its row there), duration_ns,
     over_link (a copy to or from the host or another device),
     owner_id (null: no operator), signature (index into `signatures`, null: no operator), phase,
+    recompute (the owner ran in activation checkpointing's second forward; null: not known)
     and compute_kernels: how many kernels that compute (not memcpy or memset) the owner's call
     launched.
     """
@@ -78,18 +81,20 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     grouped = (
         _owner_table(kernels, capture)
         .group_by(*_SIGNATURE, maintain_order=True)
-        .agg("owner_id", "phase")
+        .agg("owner_id", "phase", "recompute")
         .with_row_index("signature")
     )
     unique = grouped.select("signature", *_SIGNATURE)
-    owners = grouped.select("signature", "owner_id", "phase").explode("owner_id", "phase")
+    owners = grouped.select("signature", "owner_id", "phase", "recompute").explode(
+        "owner_id", "phase", "recompute"
+    )
     compute = (
         kernels.filter(pl.col("kind").is_in(["kernel", "op", "collective"]))
         .group_by("owner_id")
         .agg(pl.len().alias("compute_kernels"))
     )
     kernels = kernels.join(
-        owners.select("owner_id", "signature", "phase"), on="owner_id", how="left"
+        owners.select("owner_id", "signature", "phase", "recompute"), on="owner_id", how="left"
     ).join(compute, on="owner_id", how="left")
     calls = dict(owners.group_by("signature").len().iter_rows())
     lists = _Lists(_dtypes_by_shape(capture.ops, unique), capture.processes[0].parameter_groups)
@@ -101,12 +106,12 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
 
 
 def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
-    """Each owner's signature columns and phase.
+    """Each owner's signature columns, phase and recompute mark.
 
     The kernels an owner launched belong to its signature only where its arguments do not tell
     the element type, so that other calls are not kept apart by what cuBLAS happened to choose.
     """
-    arguments = capture.ops.select("op_id", *_ARGUMENTS)
+    arguments = capture.ops.select("op_id", "recompute", *_ARGUMENTS)
     owners = (
         kernels.select(pl.col("owner_id").drop_nulls().unique())
         .join(arguments, left_on="owner_id", right_on="op_id", how="left")
@@ -129,7 +134,9 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         .group_by("owner_id")
         .agg(pl.col("name").unique().sort().str.join(_SEPARATOR).alias("kernel_names"))
     )
-    return owners.join(names, on="owner_id", how="left").select("owner_id", "phase", *_SIGNATURE)
+    return owners.join(names, on="owner_id", how="left").select(
+        "owner_id", "phase", "recompute", *_SIGNATURE
+    )
 
 
 def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape, DType]:
@@ -198,7 +205,7 @@ def _signature(
         kernels=(row["kernel_names"] or "").split(_SEPARATOR) if row["kernel_names"] else (),
     )
     if not is_modelled(name):
-        return Signature(name, detail, None, f"no cost model for {name}")
+        return Signature(name, detail, None, f"no cost model for {name}", call)
     if call is None:
         return Signature(name, detail, None, "shapes were not recorded (record_shapes=True)")
     try:
@@ -206,9 +213,9 @@ def _signature(
     except Exception as error:
         # Programs register models of their own; a wrong one makes its operator unknown, no more.
         reason = f"the cost model of {name} raised {type(error).__name__}: {error}"
-        return Signature(name, detail, None, reason)
+        return Signature(name, detail, None, reason, call)
     reason = "" if cost is not None else f"the cost model of {name} does not cover this call"
-    return Signature(name, detail, cost, reason)
+    return Signature(name, detail, cost, reason, call)
 
 
 def _detail(input_dims: str | None, input_types: str | None) -> str:

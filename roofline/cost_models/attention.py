@@ -126,6 +126,7 @@ def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
     per_pair *= problem.batch * problem.heads
     assumptions: tuple[str, ...] = ()
     flops = full = None
+    recomputed = 0
     if not problem.lengths_known:
         assumptions = (_LENGTHS_UNKNOWN,)
     else:
@@ -135,6 +136,8 @@ def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
             assumptions = (_CAUSAL_UNKNOWN,)
         else:
             flops = gemm_flops(query.dtype, pairs * per_pair, call.math_mode)
+            if where.backward:
+                recomputed = 2 * problem.batch * problem.heads * pairs * problem.key_size
         full = None if pairs == dense else dense * per_pair
     read, written = _traffic(call, where, problem, query, key, value)
     return Cost(
@@ -143,6 +146,7 @@ def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
         bytes_written=written,
         assumptions=assumptions,
         full_attention_flops=full,
+        recomputed_flops=recomputed,
     )
 
 

@@ -36,6 +36,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     # that differs from `flops`, which counts the pairs that the mask keeps. Both include the
     # scores that a backward computes again, as torch's counter does and PaLM's formula does not.
     full_attention_flops: int | None = None
+    # Of the matmul operations in `flops`, those that repeat work of the forward pass: the scores
+    # that a fused attention backward computes again. HFU counts them, MFU does not.
+    recomputed_flops: int = 0
 
     def matmul_flops(self) -> int | None:
         """Matmul operations as `flops` counts them."""
