@@ -1,0 +1,171 @@
+"""CUDA C++ compiled while the program runs, by NVRTC through cuda-core (extra `cuda`).
+
+Compiling needs no GPU, so that sources are checked where there is none; launching does.
+"""
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpuprof.collectors.errors import GpuprofError, MissingDependencyError
+
+# What a block may use of shared memory without asking for more (CUDA C++ Programming Guide,
+# "Compute Capabilities").
+_SHARED_MEMORY_WITHOUT_ASKING = 48 * 1024
+
+# A tensor is passed as its pointer, a float as float32; integers say their width.
+Argument = torch.Tensor | float | np.generic | ctypes._SimpleCData  # type: ignore[type-arg]
+
+
+class CompilationError(GpuprofError):
+    """NVRTC refused a source; the message holds its log."""
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """Machine code of one source for one architecture."""
+
+    name: str
+    architecture: str
+    code: bytes
+
+
+def compile_source(source: str, *, architecture: str, name: str = "kernel.cu") -> CompiledProgram:
+    """Compile C++17 `source` for `architecture` ("sm_90a"). Kernels must be `extern "C"`.
+
+    CUDA's own headers (<mma.h>, <cuda_fp16.h>, <cuda/std/...>) are found in NVIDIA's wheels or in
+    an installed toolkit.
+
+    Raises `MissingDependencyError` without cuda-core or NVRTC, `CompilationError` where the
+    source does not compile.
+    """
+    program_type, options_type = _compiler()
+    settings = options_type(
+        name=name,
+        arch=architecture,
+        std="c++17",
+        include_path=[str(folder) for folder in _header_folders()],
+    )
+    try:
+        code = program_type(source, "c++", settings).compile("cubin").code
+    # cuda-core exports none of its errors, and they share no other base.
+    except Exception as error:
+        raise CompilationError(f"{name} for {architecture} does not compile: {error}") from error
+    return CompiledProgram(name, architecture, bytes(code))
+
+
+def architecture_of(device: torch.device | str | int | None = None) -> str:
+    """What to compile for to run on `device` (default: the current one): "sm_80", "sm_90a".
+
+    From Hopper on, the letter lets a source use what only this generation has (wgmma, tcgen05).
+    """
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
+class CudaKernel:
+    """One kernel of a compiled program, loaded at its first launch."""
+
+    def __init__(self, program: CompiledProgram, name: str) -> None:
+        self.name = name
+        self._program = program
+        self._loaded: Any = None
+        self._shared_memory_asked: dict[int, int] = {}
+
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        *arguments: Argument,
+        shared_memory_bytes: int = 0,
+    ) -> None:
+        """Queue the kernel on torch's current stream.
+
+        Tensors are passed as pointers and must live until the kernel ends, as for every kernel on
+        another stream. A Python float is passed as float32; an integer needs a width, `np.int32(n)`
+        or `ctypes.c_int64(n)`: a plain int raises `TypeError`.
+        """
+        from cuda.core import LaunchConfig, launch
+
+        kernel = self._load()
+        device = torch.cuda.current_device()
+        if shared_memory_bytes > self._shared_memory_asked.get(
+            device, _SHARED_MEMORY_WITHOUT_ASKING
+        ):
+            self._ask_for_shared_memory(device, shared_memory_bytes)
+        config = LaunchConfig(grid=grid, block=block, shmem_size=shared_memory_bytes)
+        stream = _Stream(torch.cuda.current_stream().cuda_stream)
+        launch(stream, config, kernel, *(as_kernel_argument(argument) for argument in arguments))
+
+    def _load(self) -> Any:
+        if self._loaded is None:
+            from cuda.core import Device, ObjectCode
+
+            # The context is torch's; cuda-core wants to be told of it.
+            Device(torch.cuda.current_device()).set_current()
+            module = ObjectCode.from_cubin(self._program.code, name=self._program.name)
+            self._loaded = module.get_kernel(self.name)
+        return self._loaded
+
+    def _ask_for_shared_memory(self, device: int, size: int) -> None:
+        from cuda.bindings import driver
+
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (status,) = driver.cuKernelSetAttribute(attribute, size, self._loaded.handle, device)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise ValueError(f"{self.name}: no {size} bytes of shared memory a block ({status})")
+        self._shared_memory_asked[device] = size
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A torch stream by CUDA's stream protocol, which older torch streams lack."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def as_kernel_argument(argument: Argument) -> Any:
+    """What cuda-core is given for `argument`. Raises `TypeError` for a plain int."""
+    if isinstance(argument, torch.Tensor):
+        # cuda-core passes a plain int as a pointer.
+        return argument.data_ptr()
+    if isinstance(argument, int):
+        raise TypeError(f"{argument!r} has no width: pass np.int32 or np.int64")
+    return np.float32(argument) if type(argument) is float else argument
+
+
+def _header_folders() -> tuple[Path, ...]:
+    """Folders with CUDA's headers: NVIDIA's wheels first, then an installed toolkit."""
+    from cuda import pathfinder
+
+    found = [pathfinder.find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
+    roots = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    for root in (*(root for root in roots if root), "/usr/local/cuda"):
+        # Where wheels lack a part (crt/mma.h has a wheel of its own), the toolkit has it.
+        found += [f"{root}/include", f"{root}/include/cccl"]
+    return tuple(
+        dict.fromkeys(Path(folder) for folder in found if folder and Path(folder).is_dir())
+    )
+
+
+def _compiler() -> tuple[Any, Any]:
+    """cuda-core's Program and ProgramOptions, once NVRTC is known to be there."""
+    missing = MissingDependencyError("cuda-core with NVRTC", "compile CUDA C++", "gpuprof[cuda]")
+    try:
+        from cuda import pathfinder
+        from cuda.core import Program, ProgramOptions
+    except ImportError as error:
+        raise missing from error
+    try:
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")
+    except pathfinder.DynamicLibNotFoundError as error:
+        raise missing from error
+    return Program, ProgramOptions
