@@ -17,19 +17,28 @@ from gpuprof.roofline.attribution import launch_of_kernels, rows_of, steps_at
 _BACKWARD: Final = r"^autograd::engine::evaluate_function|Backward\d*$"
 # torch/optim/optimizer.py
 _OPTIMIZER: Final = r"^Optimizer\.(?:step|zero_grad)#"
+# torch/utils/checkpoint.py; DeepSpeed, Megatron and fairscale call theirs the same.
+_CHECKPOINT: Final = r"Checkpoint\w*Backward\d*$"
 Booleans = npt.NDArray[np.bool_]
 
 _UNKNOWN, _BACKWARD_CODE, _OPTIMIZER_CODE, _FORWARD_CODE = 0, 1, 2, 3
 _PHASES: Final = ("", "backward", "optimizer", "forward")
+_REPEATED_CODE, _ONCE_CODE = 1, 2
 
 
 def op_phases(capture: Capture) -> pl.DataFrame:
-    """The phase of each operator: a row (rank, op_id, phase) for each row of `ops`, in order.
+    """What each operator is part of: a row (rank, op_id, phase, recompute) for each of `ops`.
 
     backward: the nearest ancestor that says so (or the operator itself) is a node of autograd.
     optimizer: it is an optimizer's step, as an operator or as a range around it on its thread.
     forward: neither, in a step that holds a backward pass (work outside all steps counts as one
     step). Else "": a run without backward has no phases.
+
+    recompute: activation checkpointing ran it a second time, inside the backward pass. Python
+    stacks tell where they were recorded. The tree tells too: an operator carries a sequence number
+    where it records a graph (pytorch aten/src/ATen/record_function.h), which a backward pass does
+    only for what torch.utils.checkpoint repeats. A backward pass that itself records a graph
+    (create_graph=True) hides what was repeated without reentrance: false there without stacks.
     """
     parts = [_rank_phases(capture.rank(info.rank)) for info in capture.processes]
     return pl.concat(parts)
@@ -109,7 +118,60 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
     with_backward = np.isin(steps, np.unique(steps[codes == _BACKWARD_CODE]))
     codes[with_backward & (codes == _UNKNOWN)] = _FORWARD_CODE
     phases = pl.Series(np.array(_PHASES)[codes], dtype=pl.String)
-    return ops.select("rank", "op_id", phase=phases)
+    return ops.select("rank", "op_id", phase=phases, recompute=pl.Series(_recomputed(ops)))
+
+
+def _recomputed(ops: pl.DataFrame) -> Booleans:
+    """Which rows of `ops`, of one rank, repeat work of the forward pass."""
+    told: Booleans = ops["recompute"].fill_null(False).to_numpy()
+    node = _named(ops["name"], _BACKWARD)
+    if not node.any():
+        return told
+    parents = rows_of(ops, ops["parent_id"])
+    # use_reentrant=True: one node repeats the forward and starts the backward nodes inside.
+    checkpoint = _named(ops["name"], _CHECKPOINT)
+    codes = np.zeros(ops.height, np.int8)
+    codes[(parents != NONE) & checkpoint[parents]] = _REPEATED_CODE
+    codes[_before_differentiating(ops, node, parents)] = _REPEATED_CODE
+    codes[node] = _ONCE_CODE
+    repeated: Booleans = told | (_inherit(codes, parents) == _REPEATED_CODE)
+    return repeated
+
+
+def _before_differentiating(ops: pl.DataFrame, node: Booleans, parents: Integers) -> Integers:
+    """Rows right below a backward node that repeat the forward (use_reentrant=False).
+
+    The first node that asks for a dropped tensor runs the checkpointed forward again, in which the
+    operator that it differentiates comes too. Its own operators follow and record nothing.
+    """
+    within = enclosing(ops.filter(node), ops, "start_ns")
+    rows = np.flatnonzero(node)
+    columns = ops.select("name", "sequence", "start_ns").with_columns(
+        row=pl.int_range(pl.len()),
+        node=pl.Series(np.where(node | (within == NONE), NONE, rows[within])),
+        direct=pl.Series(parents >= 0) & pl.Series(node[parents]),
+    )
+    inside = columns.filter(pl.col("node") != NONE)
+    recording = inside.filter(pl.col("sequence").is_not_null())
+    if recording.is_empty():
+        return recording["row"].to_numpy()
+    forward = columns.filter((pl.col("node") == NONE) & pl.Series(~node))
+    differentiated = recording.with_columns(
+        sequence=ops["sequence"].gather(recording["node"])
+    ).join(forward, on=("name", "sequence"), how="semi")
+    last = (
+        recording.join(differentiated, on="node", how="semi")
+        .group_by("node")
+        .agg(last_ns=pl.col("start_ns").max())
+    )
+    inside = inside.join(last, on="node")
+    differentiating = inside.filter(
+        pl.col("direct") & pl.col("sequence").is_null() & (pl.col("start_ns") > pl.col("last_ns"))
+    )
+    repeated = inside.join(differentiating, on="node", how="semi").filter(
+        pl.col("start_ns") <= pl.col("last_ns")
+    )
+    return repeated["row"].to_numpy()
 
 
 def _named(names: pl.Series, pattern: str) -> Booleans:
