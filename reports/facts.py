@@ -169,28 +169,6 @@ def stretch_fact(steps: StepTimes) -> Fact:
     return Fact("Profiler", f"+{formatting.percent(stretch)}", f"a profiled step takes {profiled}")
 
 
-def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
-    """MFU against its named peak, under both conventions for causal attention."""
-    utilization = analysis.utilization
-    if utilization is None:
-        timed = analysis.steps.timed
-        why = "no matmul was counted" if timed else "no step was timed without the profiler"
-        return (Fact("MFU", formatting.UNKNOWN, why),)
-    reached = formatting.flops_rate(utilization.flops_per_s)
-    if utilization.peak is None or utilization.mfu is None:
-        why = f"{reached}; no {utilization.precision} peak is known for this device"
-        return (Fact("MFU", formatting.UNKNOWN, why),)
-    peak = f"{formatting.flops_rate(utilization.peak.rate)} {utilization.peak.label}"
-    note = f"{reached} of {peak}"
-    if utilization.mfu > 1:
-        note = f"{note}; {OVER_PEAK}"
-    facts = [Fact("MFU", formatting.percent(utilization.mfu), note)]
-    if utilization.mfu_causal is not None and utilization.mfu_causal != utilization.mfu:
-        value = formatting.percent(utilization.mfu_causal)
-        facts.append(Fact("MFU, causal", value, "attention counted as the pairs its mask keeps"))
-    return tuple(facts)
-
-
 def gain_sentence(gain_ns: int) -> str:
     """What removing a bottleneck would gain."""
     return f"Up to {formatting.duration(gain_ns)} a step to gain."

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpuprof.reports import facts, formatting
+from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 
 TOP_ROWS = 30
@@ -21,7 +22,7 @@ def render_markdown(analysis: Analysis) -> str:
         _facts_table(
             (
                 *facts.step_facts(analysis.steps),
-                *facts.utilization_facts(analysis),
+                *utilization_facts(analysis),
             )
         ),
         _verdict(analysis),

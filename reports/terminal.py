@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuprof.reports import facts, formatting
+from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 
 TOP_KERNELS = 10
@@ -68,7 +69,7 @@ def _print_step(analysis: Analysis, console: Console) -> None:
     for fact in (
         facts.ceiling_fact(analysis),
         *facts.step_facts(analysis.steps),
-        *facts.utilization_facts(analysis),
+        *utilization_facts(analysis),
     ):
         value = _text(fact.value, "bold")
         if fact.note:

@@ -120,19 +120,65 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
     waiting_ns: int
 
 
+class FlopDifference(msgspec.Struct, frozen=True):
+    """One reason why a step's operators do other work than the closed form says."""
+
+    reason: str
+    # Of one step; negative where the operators do less.
+    flops: int
+
+
+class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Model FLOPs of one step by formula, and how the count by operators differs from them.
+
+    flops + the differences + unexplained == Utilization.model_flops.
+    """
+
+    # "6 N D + 12 L H Q T D" (training) or "2 N D + 4 L H Q T D" (inference), D tokens a step.
+    formula: str
+    # All parameters that the formula was given.
+    parameters: int
+    tokens: int
+    flops: int
+    differences: tuple[FlopDifference, ...] = ()
+    unexplained: int = 0
+
+
 class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     """Model FLOP utilization of a step: model_flops / step_ns / peak."""
 
+    # The one in which most of the matmul FLOPs ran.
     precision: str
-    # Matmul FLOPs of one step, causal attention counted in full (PaLM's convention).
+    # Matmul FLOPs of one step, causal attention counted in full (PaLM's convention). Without what
+    # is computed a second time: checkpointed activations, the scores in attention's backward.
     model_flops: int
     # The same with causal attention counted as the pairs its mask keeps.
     model_flops_causal: int
+    # The two counts with what is computed a second time. None in an analysis made without them.
+    hardware_flops: int | None = None
+    hardware_flops_causal: int | None = None
+    # Of hardware_flops: what activation checkpointing computed again.
+    checkpointed_flops: int = 0
     step_ns: int
     flops_per_s: float
     peak: Ceiling | None = None
     mfu: float | None = None
     mfu_causal: float | None = None
+    hfu: float | None = None
+    hfu_causal: float | None = None
+    # A run in 8 bits or fewer also against the bf16 peak, and one partly in fp8 against that too.
+    other_peak: Ceiling | None = None
+    mfu_other_peak: float | None = None
+    # Tokens of one step as the program declared them.
+    tokens: int | None = None
+    # What one step without a backward pass must read: weights, and keys and values.
+    # None in training, or where a part is not known.
+    weight_bytes: int | None = None
+    key_value_bytes: int | None = None
+    memory_peak: Ceiling | None = None
+    # (weight_bytes + key_value_bytes) / step_ns / memory_peak.
+    mbu: float | None = None
+    closed_form: ClosedForm | None = None
 
 
 class UnmodelledOp(msgspec.Struct, frozen=True):

@@ -1,26 +1,43 @@
-"""Model FLOP utilization of a step (Chowdhery et al. 2022, appendix B)."""
+"""MFU, HFU and MBU of a step (Chowdhery et al. 2022, appendix B; docs/numbers.md)."""
+
+from collections.abc import Callable, Iterator
+
+import polars as pl
 
 from gpuprof.roofline.analysis import StepTimes, Utilization
-from gpuprof.roofline.ceilings import Roof
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.ceilings import Ceiling, Roof
+from gpuprof.roofline.cost_models.call import OpCall
+from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.weight_traffic import key_value_bytes, weight_bytes
+from gpuprof.roofline.work import Signature, Work
+
+_NARROW = ("fp4", "fp8", "int4", "int8")
 
 
 def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization | None:
-    """MFU from matmul FLOPs of the profiled steps and the time of the unprofiled ones.
+    """Shares of the peaks from the work of the profiled steps and the time of the unprofiled ones.
 
     None without timed steps or matmuls. The peak is that of the precision with most FLOPs.
     """
-    if times.timed == 0 or times.median_ns is None:
+    if times.timed == 0 or not times.median_ns:
         return None
-    full, kept = 0, 0
+    full = kept = again_full = again_kept = checkpointed = 0
     by_precision: dict[str, int] = {}
-    for signature, calls in _calls(work).items():
-        cost = work.signatures[signature].cost
+    for signature, repeated, calls in _calls(work):
+        cost = signature.cost
         if cost is None or cost.flops is None:
             continue
         matmul = cost.matmul_flops() or 0
+        matmul_full = matmul if cost.full_attention_flops is None else cost.full_attention_flops
         kept += calls * matmul
-        full += calls * (matmul if cost.full_attention_flops is None else cost.full_attention_flops)
+        full += calls * matmul_full
+        if repeated:
+            checkpointed += calls * matmul_full
+            again_kept += calls * matmul
+            again_full += calls * matmul_full
+        else:
+            again_kept += calls * cost.recomputed_flops
+            again_full += calls * recomputed_full(cost)
         for part in cost.flops:
             if part.kind == "matmul":
                 counted = by_precision.get(part.precision, 0)
@@ -29,21 +46,90 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
         return None
     precision = max(by_precision, key=lambda name: by_precision[name])
     peak = roof.compute_rate("matmul", precision) if roof is not None else None
-    model_flops, causal_flops = round(full / work.steps), round(kept / work.steps)
+    other = _other_peak(by_precision, precision, roof)
     step_s = times.median_ns / 1e9
+
+    def share(flops: int, of: Ceiling | None) -> float | None:
+        return None if of is None else flops / step_s / of.rate
+
+    model = round((full - again_full) / work.steps)
+    model_causal = round((kept - again_kept) / work.steps)
+    hardware, hardware_causal = round(full / work.steps), round(kept / work.steps)
+    weights, keys_values = _bytes_to_read(work)
+    memory_peak = None if roof is None or weights is None else roof.memory_rate()
+    mbu = None
+    if memory_peak is not None and weights is not None and keys_values is not None:
+        mbu = (weights + keys_values) / step_s / memory_peak.rate
     return Utilization(
         precision=precision,
-        model_flops=model_flops,
-        model_flops_causal=causal_flops,
+        model_flops=model,
+        model_flops_causal=model_causal,
+        hardware_flops=hardware,
+        hardware_flops_causal=hardware_causal,
+        checkpointed_flops=round(checkpointed / work.steps),
         step_ns=times.median_ns,
-        flops_per_s=model_flops / step_s,
+        flops_per_s=model / step_s,
         peak=peak,
-        mfu=None if peak is None else model_flops / step_s / peak.rate,
-        mfu_causal=None if peak is None else causal_flops / step_s / peak.rate,
+        mfu=share(model, peak),
+        mfu_causal=share(model_causal, peak),
+        hfu=share(hardware, peak),
+        hfu_causal=share(hardware_causal, peak),
+        other_peak=other,
+        mfu_other_peak=share(model, other),
+        tokens=None if times.tokens_per_s is None else round(times.tokens_per_s * step_s),
+        weight_bytes=weights,
+        key_value_bytes=keys_values,
+        memory_peak=memory_peak,
+        mbu=mbu,
     )
 
 
-def _calls(work: Work) -> dict[int, int]:
-    """Owner calls of each signature over all profiled steps."""
-    owners = work.kernels.select("signature", "owner_id").drop_nulls().unique()
-    return dict(owners.group_by("signature").len().iter_rows())
+def recomputed_full(cost: Cost) -> int:
+    """`recomputed_flops` of one call with causal attention counted in full.
+
+    The share of the scores in an attention backward does not depend on how pairs are counted.
+    """
+    matmul = cost.matmul_flops()
+    if cost.full_attention_flops is None or not matmul:
+        return cost.recomputed_flops
+    return cost.full_attention_flops * cost.recomputed_flops // matmul
+
+
+def _other_peak(counts: dict[str, int], precision: str, roof: Roof | None) -> Ceiling | None:
+    """The second peak that a run with 8-bit products is held against."""
+    narrow = [name for name in _NARROW if counts.get(name)]
+    if roof is None or not narrow:
+        return None
+    second = "bf16" if precision in _NARROW else max(narrow, key=lambda name: counts[name])
+    return roof.compute_rate("matmul", second)
+
+
+def _bytes_to_read(work: Work) -> tuple[int | None, int | None]:
+    """Weights, and keys and values, that one step reads; None in training or where not known."""
+    if (work.kernels["phase"] == "backward").any():
+        return None, None
+    return _sum(work, weight_bytes), _sum(work, key_value_bytes)
+
+
+def _sum(work: Work, of_call: Callable[[OpCall], int | None]) -> int | None:
+    total = 0
+    for signature, _, calls in _calls(work):
+        if signature.call is not None:
+            value = of_call(signature.call)
+            if value is None:
+                return None
+            total += calls * value
+    return round(total / work.steps)
+
+
+def _calls(work: Work) -> Iterator[tuple[Signature, bool, int]]:
+    """Each signature, whether checkpointing repeated it, and its calls over all profiled steps."""
+    owners = (
+        work.kernels.select("signature", "owner_id", pl.col("recompute").fill_null(False))
+        .drop_nulls()
+        .unique()
+        .group_by("signature", "recompute", maintain_order=True)
+        .len()
+    )
+    for index, repeated, calls in owners.iter_rows():
+        yield work.signatures[index], repeated, calls

@@ -11,6 +11,7 @@ from gpuprof.reports import facts, formatting
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.html.tables import Table, make_row, make_table
+from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis
 
 # Characters that could end a script element or a line of script inside JSON.
@@ -46,6 +47,7 @@ def render_html(analysis: Analysis) -> str:
         tiles=_tiles(analysis),
         chart=chart,
         chart_json=None if chart is None else embedded_json(chart),
+        utilization_facts=utilization_facts(analysis),
         step_row=step_row,
         step_plot=make_step_plot(analysis.steps),
         split=facts.split_parts(analysis.split) if analysis.split else (),
@@ -100,7 +102,7 @@ def _tables(analysis: Analysis) -> tuple[Table, ...]:
 def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
     """Step time, MFU, share of the roof, waiting, the profiler's stretch, coverage."""
     time, stretch = facts.step_time_fact(analysis.steps), facts.stretch_fact(analysis.steps)
-    mfu = facts.utilization_facts(analysis)[0]
+    mfu = utilization_facts(analysis)[0]
     covered = analysis.coverage.with_flops
     return (
         Tile("Step time", time.value, time.note),

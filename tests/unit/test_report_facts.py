@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from gpuprof.reports import facts
+from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.cost_models.cost import Flops
 
@@ -17,7 +18,7 @@ def test_the_parts_of_a_step_add_up_to_it(training_analysis: Analysis) -> None:
 
 
 def test_mfu_names_its_peak_and_its_source(training_analysis: Analysis) -> None:
-    mfu, causal = facts.utilization_facts(training_analysis)
+    mfu, causal = utilization_facts(training_analysis)
     assert "989 TFLOP/s bf16 tensor (datasheet, dense)" in mfu.note
     assert float(causal.value.rstrip("%")) < float(mfu.value.rstrip("%"))
 
@@ -28,7 +29,7 @@ def test_mfu_without_a_peak_is_unknown_and_says_why(training_analysis: Analysis)
         training_analysis.utilization, peak=None, mfu=None, mfu_causal=None
     )
     analysis = msgspec.structs.replace(training_analysis, utilization=utilization)
-    (fact,) = facts.utilization_facts(analysis)
+    (fact,) = utilization_facts(analysis)
     assert fact.value == "-"
     assert "no bf16 peak is known" in fact.note
 
@@ -37,13 +38,13 @@ def test_mfu_over_the_peak_is_flagged(training_analysis: Analysis) -> None:
     assert training_analysis.utilization is not None
     utilization = msgspec.structs.replace(training_analysis.utilization, mfu=1.04)
     analysis = msgspec.structs.replace(training_analysis, utilization=utilization)
-    fact = facts.utilization_facts(analysis)[0]
+    fact = utilization_facts(analysis)[0]
     assert fact.value == "104%"
     assert "peak or count wrong" in fact.note
 
 
 def test_mfu_is_not_taken_from_profiled_steps_and_says_so(bare_analysis: Analysis) -> None:
-    (fact,) = facts.utilization_facts(bare_analysis)
+    (fact,) = utilization_facts(bare_analysis)
     assert (fact.value, fact.note) == ("-", "no step was timed without the profiler")
 
 

@@ -1,0 +1,99 @@
+"""MFU, HFU, MBU and the closed form, as labelled sentences."""
+
+from gpuprof.reports import facts, formatting
+from gpuprof.roofline.analysis import Analysis, ClosedForm, Utilization
+from gpuprof.roofline.ceilings import Ceiling
+
+
+def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
+    """MFU, HFU and MBU, each against its named peak and with the convention it follows."""
+    utilization = analysis.utilization
+    if utilization is None:
+        timed = analysis.steps.timed
+        why = "no matmul was counted" if timed else "no step was timed without the profiler"
+        return (facts.Fact("MFU", formatting.UNKNOWN, why),)
+    reached = formatting.flops_rate(utilization.flops_per_s)
+    rows = []
+    if utilization.peak is None or utilization.mfu is None:
+        why = f"{reached}; no {utilization.precision} peak is known for this device"
+        rows.append(facts.Fact("MFU", formatting.UNKNOWN, why))
+    else:
+        rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
+    if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
+        rows.append(_memory_utilization_fact(utilization, utilization.memory_peak))
+    if utilization.closed_form is not None:
+        rows.append(_closed_form_fact(utilization, utilization.closed_form))
+    return tuple(rows)
+
+
+def _flop_utilization_facts(
+    utilization: Utilization, mfu: float, peak: Ceiling, reached: str
+) -> list[facts.Fact]:
+    note = f"{reached} of {formatting.flops_rate(peak.rate)} {peak.label}"
+    rows = [facts.Fact("MFU", formatting.percent(mfu), _flagged(note, mfu))]
+    if utilization.mfu_other_peak is not None and utilization.other_peak is not None:
+        other = utilization.other_peak
+        of_other = f"of {formatting.flops_rate(other.rate)} {other.label}"
+        value = formatting.percent(utilization.mfu_other_peak)
+        rows.append(facts.Fact(f"MFU, {other.precision} peak", value, of_other))
+    if utilization.mfu_causal is not None and utilization.mfu_causal != mfu:
+        value = formatting.percent(utilization.mfu_causal)
+        rows.append(
+            facts.Fact("MFU, causal", value, "attention counted as the pairs its mask keeps")
+        )
+    if utilization.hfu is not None and utilization.hardware_flops != utilization.model_flops:
+        note = _flagged(_computed_again(utilization), utilization.hfu)
+        rows.append(facts.Fact("HFU", formatting.percent(utilization.hfu), note))
+    return rows
+
+
+def _flagged(note: str, fraction: float) -> str:
+    return f"{note}; {facts.OVER_PEAK}" if facts.is_over_peak(fraction) else note
+
+
+def _computed_again(utilization: Utilization) -> str:
+    """What HFU counts and MFU does not."""
+    again = (utilization.hardware_flops or 0) - utilization.model_flops
+    scores = again - utilization.checkpointed_flops
+    parts = [
+        f"{formatting.flops(count)} of {what}"
+        for count, what in (
+            (utilization.checkpointed_flops, "checkpointed activations"),
+            (scores, "attention scores"),
+        )
+        if count
+    ]
+    note = f"with what a step computes again: {' and '.join(parts)}"
+    if utilization.hfu_causal is None or utilization.hfu_causal == utilization.hfu:
+        return note
+    return f"{note}; causal {formatting.percent(utilization.hfu_causal)}"
+
+
+def _memory_utilization_fact(utilization: Utilization, peak: Ceiling) -> facts.Fact:
+    read = f"{formatting.byte_count(utilization.weight_bytes)} of weights"
+    if utilization.key_value_bytes:
+        read += f" and {formatting.byte_count(utilization.key_value_bytes)} of keys and values"
+    note = f"{read} a step, of {formatting.byte_rate(peak.rate)} {peak.label}"
+    mbu = utilization.mbu or 0.0
+    return facts.Fact("MBU", formatting.percent(mbu), _flagged(note, mbu))
+
+
+def _closed_form_fact(utilization: Utilization, closed: ClosedForm) -> facts.Fact:
+    """The closed form beside the count by operators, and why the two differ."""
+    parts = [
+        f"{_signed_flops(difference.flops)} {difference.reason}"
+        for difference in closed.differences
+    ]
+    if closed.unexplained:
+        parts.append(f"{_signed_flops(closed.unexplained)} not explained")
+    counted = formatting.quantity(utilization.model_flops, "FLOP", digits=4)
+    difference = "; ".join(parts) or "no difference"
+    note = (
+        f"{closed.formula}, N {formatting.quantity(closed.parameters, '', digits=4).strip()}, "
+        f"D {formatting.count(closed.tokens)}; operators count {counted}: {difference}"
+    )
+    return facts.Fact("Closed form", formatting.quantity(closed.flops, "FLOP", digits=4), note)
+
+
+def _signed_flops(count: int) -> str:
+    return f"{'+' if count > 0 else '-'}{formatting.flops(abs(count))}"
