@@ -62,19 +62,39 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
 class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
     """A rate this machine reached in a calibration run.
 
-    `kind` compute: `rate` in FLOP/s for `precision`; memory: bytes/s for `level`. `spread` is
-    (maximum - minimum) / median over the repeats.
+    `kind` compute: `rate` in FLOP/s for `precision`; memory: bytes/s for `level`; link: bytes/s one
+    way, `level` the link. `spread` is (maximum - minimum) / median over the repeats.
     """
 
-    kind: Literal["compute", "memory"]
+    kind: Literal["compute", "memory", "link"]
     name: str
     rate: float
     spread: float
     repeats: int
     precision: str | None = None
+    # The unit of a device's compute; None where its datasheet tells which one the library uses.
+    unit: Literal["tensor", "vector"] | None = None
+    # "DRAM", "L2", "shared"; "PCIe h2d", "PCIe d2h", "NVLink", "peer".
     level: str | None = None
-    # How it was measured, in words: the kernel and its size.
+    # How it was measured, in words: the kernel and its size, and a GPU's clock meanwhile.
     method: str = ""
+
+
+class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What starting work costs, in nanoseconds, medians over `repeats`. Spreads as of a ceiling."""
+
+    # Host time of one call of the smallest torch operator, called back to back.
+    operator_host_ns: float
+    operator_host_spread: float
+    # Device time from one such kernel's start to the next one's, all queued beforehand.
+    operator_device_ns: float
+    operator_device_spread: float
+    # The same two for a kernel that does nothing; None without the extra `cuda`.
+    kernel_host_ns: float | None = None
+    kernel_host_spread: float | None = None
+    kernel_device_ns: float | None = None
+    kernel_device_spread: float | None = None
+    repeats: int
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +105,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None
     measured_ns: int
     ceilings: tuple[MeasuredCeiling, ...]
+    launch_cost: LaunchCost | None = None
+    # What the device was doing just before, in plain sentences.
+    conditions: tuple[str, ...] = ()
+    # What was not measured, and why.
+    left_out: tuple[str, ...] = ()
 
 
 class ParameterGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +123,28 @@ class ParameterGroup(msgspec.Struct, frozen=True, kw_only=True):
     # As the profiler names types: "float", "c10::BFloat16".
     dtype: str
     weight_decay: float | None
+
+
+# What a parameter does. embedding: a table that rows are only looked up in. convolution: a kernel.
+# matrix: any other with two or more axes. other: norms, biases, scales.
+ParameterRole = Literal["embedding", "convolution", "matrix", "other"]
+
+
+class ParameterShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters of one role and shape in one model."""
+
+    role: ParameterRole
+    shape: tuple[int, ...]
+    count: int
+    trainable: bool
+
+
+class ModelParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """The one model with parameters that the process held, by role and shape."""
+
+    # The class of its outermost module.
+    name: str
+    shapes: tuple[ParameterShape, ...]
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +174,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     shapes_recorded: bool = False
     peak_memory_bytes: int | None = None
     parameter_groups: tuple[ParameterGroup, ...] = ()
+    # None where there was no model, more than one, or one whose parameters lie on several ranks.
+    model: ModelParameters | None = None
     calibration: Calibration | None = None
     # True once kernels.op_id and kernels.step have been filled.
     attributed: bool = False

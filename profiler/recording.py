@@ -11,7 +11,15 @@ import msgspec
 from gpuprof.collectors import cuda
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.fingerprint import collect_fingerprint
-from gpuprof.collectors.manifest import Calibration, Device, Ending, ParameterGroup, ProcessInfo
+from gpuprof.collectors.manifest import (
+    Calibration,
+    Device,
+    Ending,
+    ModelParameters,
+    ParameterGroup,
+    ProcessInfo,
+)
+from gpuprof.collectors.model_parameters import live_model
 from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.collectors.parameter_groups import live_parameter_groups
 from gpuprof.profiler import calibration_cache, ranks
@@ -44,6 +52,7 @@ class Recording:
         self.options = options
         self.session = Session(options, on_profiled=self._store_early)
         self._parameter_groups: tuple[ParameterGroup, ...] = ()
+        self._model: ModelParameters | None = None
         self.ranks = Ranks.from_environment()
         self._sampler = NvmlSampler(
             None if self.ranks.alone else [self.ranks.local_rank],
@@ -117,8 +126,9 @@ class Recording:
         return analysis
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
-        # At the end of the script its optimizers may be gone.
+        # At the end of the script its optimizers and its model may be gone.
         self._parameter_groups = live_parameter_groups() or self._parameter_groups
+        self._model = live_model() or self._model
         return ProcessInfo(
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
@@ -129,6 +139,7 @@ class Recording:
             fingerprint=collect_fingerprint(),
             schedule=self.options.schedule,
             parameter_groups=self._parameter_groups,
+            model=self._model,
             peak_memory_bytes=_peak_memory_bytes(),
             # Without a GPU there is nothing that a sampler could miss.
             warnings=tuple(self._sampler.notes) if cuda.in_use() else (),
