@@ -43,7 +43,7 @@ _OPTIONAL_PACKAGES: Final = {
     "ncu-report": ("reading .ncu-rep files", "pip install 'gpuprof[ncu]'"),
 }
 # Where the tools are installed without being on PATH.
-_TOOL_PLACES: Final = {
+TOOL_PLACES: Final = {
     "nsys": (
         "/opt/nvidia/nsight-systems/*/bin/nsys",
         "/usr/local/cuda*/bin/nsys",
@@ -84,7 +84,7 @@ def all_checks() -> list[Check]:
         torch_check,
         *torch_checks(torch),
         *nvml_checks(),
-        *(tool_check(name) for name in _TOOL_PLACES),
+        *(tool_check(name) for name in TOOL_PLACES),
         counter_permission(),
         *package_checks(),
     ]
@@ -188,7 +188,7 @@ def reading_checks(sampler: NvmlSampler) -> Iterator[Check]:
 
 def tool_check(name: str) -> Check:
     """Whether one of NVIDIA's command-line profilers is installed, and where."""
-    path = find_tool(name, _TOOL_PLACES[name])
+    path = find_tool(name, TOOL_PLACES[name])
     title = f"{_TOOL_NAMES[name]} ({name})"
     if path is None:
         remedy = f"developer.nvidia.com/nsight-{_TOOL_NAMES[name].split()[1].lower()}"

@@ -53,6 +53,8 @@ class Options:
     steps: str | None = None
     step_range: str | None = None
     stop_after: bool = False
+    # False where another tool holds the device's tracing interface.
+    first_look: bool = True
 
 
 @dataclass
@@ -259,7 +261,7 @@ class Session:
     # -- the first look ------------------------------------------------------------------------
 
     def _start_first_look(self) -> None:
-        if torch_trace.script_is_profiling():
+        if not self.options.first_look or torch_trace.script_is_profiling():
             return
         nvtx_ranges.start_recording()
         self._first_look = TorchTrace(self._folder / "first.json", steps=None)

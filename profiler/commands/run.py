@@ -2,13 +2,19 @@
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from gpuprof.collectors.errors import CommandError
 
+if TYPE_CHECKING:
+    from gpuprof.profiler.script import Target
+
 # The names of gpuprof.collectors.step_sources, which imports torch; "script" is none of them.
 STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "script")
+_PHASES: Final = ("warmup", "timed", "profiled")
 
 
 class RunCommand:
@@ -58,34 +64,95 @@ class RunCommand:
         parser.add_argument(
             "--stop-after", action="store_true", help="end the program after the profiled steps"
         )
+        parser.add_argument(
+            "--counters",
+            action="store_true",
+            help="run it again under ncu and count what its largest kernels did",
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. The exit code is the program's."""
-        # Kineto would tell of each start and stop of a profiler on the script's stderr. It looks
-        # at this when torch is imported; the levels of its messages end below 99.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-        from gpuprof.collectors import storage
-        from gpuprof.collectors.manifest import Schedule
-        from gpuprof.profiler.run_target import run_target
-        from gpuprof.profiler.script import Target
-        from gpuprof.profiler.session import Options
-
-        kind = "module" if arguments.module else "command" if arguments.code else "script"
-        target = Target(kind, arguments.target, tuple(arguments.arguments))
         if (arguments.steps == "range") != (arguments.step_range is not None):
             if arguments.steps is not None:
                 raise CommandError("--steps range and --step-range NAME go together", exit_code=2)
-        output = arguments.output or default_output(target.stem)
-        storage.refuse_existing_capture(output, force=arguments.force)
-        options = Options(
-            schedule=Schedule(
-                warmup=arguments.warmup, timed=arguments.timed, profiled=arguments.profiled
-            ),
-            steps=arguments.steps,
-            step_range=arguments.step_range,
-            stop_after=arguments.stop_after,
+        return _run_with_counters(arguments) if arguments.counters else _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    # Kineto would tell of each start and stop of a profiler on the script's stderr. It looks
+    # at this when torch is imported; the levels of its messages end below 99.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    from gpuprof.collectors.manifest import Schedule
+    from gpuprof.profiler.run_target import run_target
+    from gpuprof.profiler.session import Options
+
+    target = _target(arguments)
+    output = _output(arguments, target)
+    options = Options(
+        schedule=Schedule(
+            warmup=arguments.warmup, timed=arguments.timed, profiled=arguments.profiled
+        ),
+        steps=arguments.steps,
+        step_range=arguments.step_range,
+        stop_after=arguments.stop_after,
+    )
+    return run_target(target, options, output, quiet=arguments.quiet)
+
+
+def _run_with_counters(arguments: argparse.Namespace) -> int:
+    """Both runs are processes of their own; this one does not import torch."""
+    from gpuprof.profiler.counters_pass import Runs, interpreter_flags, run_with_counters
+
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise CommandError(
+            "--counters works for one process: ncu replays the kernels of one rank alone, and NCCL "
+            "would wait for the others for ever; leave it out under torchrun",
+            exit_code=2,
         )
-        return run_target(target, options, output, quiet=arguments.quiet)
+    target = _target(arguments)
+    output = _output(arguments, target)
+    python = (sys.executable, *interpreter_flags())
+    steps = _given(("--steps", arguments.steps), ("--step-range", arguments.step_range))
+    first = (
+        *(*python, "-m", "gpuprof", "run", "--quiet", "--output", str(output.absolute())),
+        *steps,
+        *_given(*((f"--{phase}", getattr(arguments, phase)) for phase in _PHASES)),
+        *(flag for flag in ("--force", "--stop-after") if _is_set(arguments, flag)),
+        *{"script": (), "module": ("-m",), "command": ("-c",)}[target.kind],
+        *(target.value, *target.arguments),
+    )
+    second = (
+        *(*python, "-m", "gpuprof.profiler.counted_program", "--warmup", str(arguments.warmup)),
+        *(*steps, target.kind, target.value, *target.arguments),
+    )
+    return run_with_counters(Runs(first, second), output, quiet=arguments.quiet)
+
+
+def _target(arguments: argparse.Namespace) -> "Target":
+    from gpuprof.profiler.script import Target
+
+    kind = "module" if arguments.module else "command" if arguments.code else "script"
+    return Target(kind, arguments.target, tuple(arguments.arguments))
+
+
+def _output(arguments: argparse.Namespace, target: "Target") -> Path:
+    """Where the capture goes. Raises `CommandError` where it may not."""
+    from gpuprof.collectors import storage
+
+    output: Path = arguments.output or default_output(target.stem)
+    storage.refuse_existing_capture(output, force=arguments.force)
+    return output
+
+
+def _given(*options: tuple[str, object]) -> tuple[str, ...]:
+    """Options that have a value, as a command line has them."""
+    return tuple(
+        part for name, value in options if value is not None for part in (name, str(value))
+    )
+
+
+def _is_set(arguments: argparse.Namespace, flag: str) -> bool:
+    return bool(getattr(arguments, flag.removeprefix("--").replace("-", "_")))
 
 
 def default_output(stem: str) -> Path:

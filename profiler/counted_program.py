@@ -1,0 +1,60 @@
+"""Runs a program for Nsight Compute: nothing is recorded, only the steps are found.
+
+`python -m gpuprof.profiler.counted_program [options] (script|module|command) TARGET [args ...]`
+is what `gpuprof run --counters` starts under `ncu`. After the warm-up steps it opens the window in
+which ncu counts (cudaProfilerStart); ncu ends the program once it has counted enough.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+import torch
+
+from gpuprof.collectors import cuda
+from gpuprof.collectors.manifest import Schedule
+from gpuprof.profiler.script import Target, execute, prepare
+from gpuprof.profiler.session import Options, Session
+
+
+def main() -> None:
+    """Run the program in the arguments; what it raises propagates, as python would have it."""
+    arguments = _parse()
+    program = prepare(Target(arguments.kind, arguments.target, tuple(arguments.arguments)))
+    options = Options(
+        schedule=Schedule(warmup=max(arguments.warmup, 1), timed=0, profiled=0),
+        steps=arguments.steps,
+        step_range=arguments.step_range,
+        first_look=False,
+    )
+    session = Session(options, on_profiled=_open_window)
+    session.start()
+    try:
+        execute(program, arguments.arguments)
+    finally:
+        session.finish()
+        session.close()
+
+
+def _open_window(_: Session) -> None:
+    """The warm-up steps are done."""
+    if cuda.in_use():
+        cuda.synchronize()
+        # torch leaves it without annotations.
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        runtime.cudaProfilerStart()
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m gpuprof.profiler.counted_program")
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--steps")
+    parser.add_argument("--step-range")
+    parser.add_argument("kind", choices=("script", "module", "command"))
+    parser.add_argument("target")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser.parse_args(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

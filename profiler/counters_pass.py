@@ -1,0 +1,182 @@
+"""`gpuprof run --counters`: the program once more under Nsight Compute, for its largest kernels.
+
+The first run is a child process too, so that the device memory it held is free for the second.
+"""
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import msgspec
+
+from gpuprof.collectors import storage
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError
+from gpuprof.collectors.joining import join
+from gpuprof.collectors.ncu.reader import read
+from gpuprof.profiler.captures import load_analysis, store
+from gpuprof.profiler.counters_plan import CountersPlan, plan_counters
+from gpuprof.profiler.machine_checks import TOOL_PLACES, find_tool
+from gpuprof.reports.terminal import print_summary
+from gpuprof.roofline.analyze import analyze
+
+# What a roofline needs and no more: each further group is one more replay of every launch.
+METRICS: Final = (
+    "regex:^sm__ops_path_tensor_src_",
+    "regex:^smsp__sass_thread_inst_executed_op_[dfh](add|mul|fma)_pred_on$",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "lts__t_bytes.sum",
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.avg.per_second",
+)
+_UNWATCHED: Final = ("sigterm", "interrupted")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The two command lines: both run the same program with the same arguments."""
+
+    # `gpuprof run` without --counters, quiet, into the output.
+    first: tuple[str, ...]
+    # What ncu starts.
+    second: tuple[str, ...]
+
+
+def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
+    """Run the program, then count its largest kernels; the exit code is that of the first run.
+
+    Where nothing can be counted one line on stderr and the capture's warnings say why; the capture
+    of the first run is kept as it is.
+    """
+    started_ns = time.time_ns()
+    status = _run_first(runs.first)
+    if not storage.is_capture(output) or storage.load_manifest(output).created_ns < started_ns:
+        # The program did not start; what stands there with --force is an older capture.
+        return status
+    try:
+        _add_counters(runs.second, output)
+    except (GpuprofError, OSError) as error:
+        print(f"gpuprof: no counters: {error}", file=sys.stderr)
+        _add_warning(output, f"no counters: {error}")
+    except KeyboardInterrupt:
+        print("gpuprof: no counters: interrupted; the capture is kept", file=sys.stderr)
+    if not quiet:
+        print_summary(load_analysis(output), output)
+    return status
+
+
+def interpreter_flags() -> list[str]:
+    """The options this interpreter was started with, as in `python -O -m gpuprof run ...`."""
+    own_arguments = len(sys.argv) - 1
+    head = sys.orig_argv[1 : len(sys.orig_argv) - own_arguments]
+    # What is left ends with "-m gpuprof" or the path of the gpuprof script.
+    return head[: -2 if head[-2:-1] == ["-m"] else -1]
+
+
+def _run_first(command: Sequence[str]) -> int:
+    """Its exit code, 128 + N where a signal N ended it. Signals that end us go to it alone."""
+    process = subprocess.Popen(command)
+
+    def forward(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    previous = {
+        # A terminal sends Ctrl-C to the child itself.
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
+    }
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
+
+
+def _add_counters(program: Sequence[str], output: Path) -> None:
+    """Raises `CollectorError` or `CaptureError` where nothing can be counted."""
+    capture = storage.load(output)
+    if capture.processes[0].ending in _UNWATCHED:
+        return
+    _refuse_what_cannot_be_replayed(capture)
+    plan = plan_counters(capture)
+    if plan is None:
+        raise CollectorError("the first run shows no kernel on a GPU")
+    ncu = find_tool("ncu", TOOL_PLACES["ncu"])
+    if ncu is None:
+        raise CollectorError(
+            "Nsight Compute (ncu) is not on PATH; it comes with the CUDA toolkit, or by itself "
+            "from developer.nvidia.com/nsight-compute"
+        )
+    with tempfile.TemporaryDirectory(prefix="gpuprof-counters-") as folder:
+        report = _count(ncu, plan, program, Path(folder))
+    joined = join([capture, report])
+    store(joined, analyze(joined), output)
+
+
+def _refuse_what_cannot_be_replayed(capture: Capture) -> None:
+    device = capture.processes[0].fingerprint.devices[capture.processes[0].device :][:1]
+    if device and device[0].kind != "cuda":
+        raise CollectorError(
+            f"Nsight Compute counts on NVIDIA GPUs; this program ran on a {device[0].kind.upper()}"
+        )
+    if (capture.kernels["kind"] == "collective").any():
+        raise CollectorError(
+            "the program uses NCCL, which deadlocks when ncu replays a kernel of one rank alone; "
+            "count a run of one process"
+        )
+
+
+def _count(ncu: str, plan: CountersPlan, program: Sequence[str], folder: Path) -> Capture:
+    page, printed = folder / "counters.csv", folder / "printed.txt"
+    command = [ncu, *ncu_options(plan, page), *program]
+    print(
+        f"gpuprof: running the program again under ncu, for {len(plan.kernels)} kernels",
+        file=sys.stderr,
+    )
+    with printed.open("wb") as sink:
+        # The program's output was printed by the first run.
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, check=False)
+    try:
+        return read(page)
+    except (CaptureError, OSError) as error:
+        raise CollectorError(_why(error, printed)) from error
+
+
+def ncu_options(plan: CountersPlan, page: Path) -> list[str]:
+    """What `ncu` is told before the program's command line."""
+    names = "|".join(plan.kernels)
+    return [
+        *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(page)),
+        *("--metrics", ",".join(METRICS)),
+        *("--kernel-name", f"regex:^({names})$", "--launch-count", str(plan.launches)),
+        *("--kill", "yes", "--target-processes", "application-only"),
+        *("--profile-from-start", "no" if plan.one_step else "yes"),
+        # Durations are not used, and the clocks are the user's.
+        *("--clock-control", "none"),
+    ]
+
+
+def _why(error: Exception, printed: Path) -> str:
+    """The page's own reason, or where ncu left none, the last line that was printed."""
+    if isinstance(error, CaptureError):
+        return "; ".join(part for part in (error.problem, error.remedy) if part)
+    lines = printed.read_text(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"ncu wrote nothing; its last line: {last[:300]}" if last else "ncu wrote nothing"
+
+
+def _add_warning(output: Path, warning: str) -> None:
+    capture = storage.load(output)
+    first, *others = capture.processes
+    first = msgspec.structs.replace(first, warnings=(*first.warnings, warning))
+    capture = capture.with_processes((first, *others))
+    store(capture, analyze(capture), output)
