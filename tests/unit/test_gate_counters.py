@@ -1,0 +1,107 @@
+"""The exact lane: counts compared without statistics."""
+
+import pytest
+
+from gpuprof.roofline.gate.counters import (
+    Counter,
+    CounterBudget,
+    NameSet,
+    as_series,
+    judge_counter,
+    judge_names,
+)
+
+STRICT = CounterBudget(level="error")
+
+
+def counter(base: tuple[int, ...], head: tuple[int, ...], **fields: object) -> Counter:
+    return Counter(benchmark="train", name="launches", base=base, head=head, **fields)  # type: ignore[arg-type]
+
+
+def test_equal_counts_pass() -> None:
+    found = judge_counter(counter((120, 120), (120, 120), budget=STRICT))
+
+    assert (found.verdict, found.reason) == ("PASS", "no-change")
+
+
+def test_one_more_launch_regresses_and_fails_only_where_a_budget_forbids_it() -> None:
+    said = judge_counter(counter((120, 120), (121, 121)))
+    forbidden = judge_counter(counter((120, 120), (121, 121), budget=STRICT))
+
+    assert said.verdict == forbidden.verdict == "REGRESSED"
+    assert not said.fails
+    assert forbidden.fails
+    assert "120 -> 121" in said.message
+
+
+def test_fewer_launches_improve() -> None:
+    assert judge_counter(counter((120, 120), (119, 119))).verdict == "IMPROVED"
+
+
+def test_a_relative_budget_allows_its_share() -> None:
+    one_percent = CounterBudget(regress=0.01, level="error")
+
+    assert judge_counter(counter((1000, 1000), (1010, 1010), budget=one_percent)).verdict == "PASS"
+    over = judge_counter(counter((1000, 1000), (1011, 1011), budget=one_percent))
+    assert over.verdict == "REGRESSED"
+
+
+def test_nothing_before_allows_nothing_after() -> None:
+    generous = CounterBudget(regress=1.0, level="error")
+
+    assert judge_counter(counter((0, 0), (1, 1), budget=generous)).verdict == "REGRESSED"
+
+
+@pytest.mark.parametrize("base", [(120, 121), (120,)])
+def test_a_count_that_no_two_processes_confirm_is_demoted(base: tuple[int, ...]) -> None:
+    varying = counter(base, (120, 120))
+
+    assert judge_counter(varying).reason == "counter-varies"
+    demoted = as_series(varying)
+    assert demoted is not None
+    assert [run.samples for run in demoted.side("A")] == [(float(v),) for v in base]
+
+
+def test_a_count_with_a_zero_has_no_ratio() -> None:
+    assert as_series(counter((0, 1), (1, 1))) is None
+
+
+def test_a_missing_counter_is_an_error_whatever_its_level() -> None:
+    found = judge_counter(counter((120, 120), ()))
+
+    assert (found.verdict, found.reason) == ("ERROR", "missing-metric")
+    assert found.fails
+    assert judge_counter(counter((), (120, 120))).reason == "new"
+
+
+def kernels(base: dict[str, int], head: dict[str, int], maximum_new: int | None = None) -> NameSet:
+    return NameSet(
+        benchmark="train",
+        name="kernels",
+        base=(base,) * 2,
+        head=(head,) * 2,
+        maximum_new=maximum_new,
+    )
+
+
+def test_the_same_kernels_pass() -> None:
+    assert judge_names(kernels({"gemm": 3}, {"gemm": 3}, 0)).verdict == "PASS"
+
+
+def test_other_kernels_are_said_and_fail_only_beyond_the_allowed_number() -> None:
+    said = judge_names(kernels({"gemm": 3}, {"gemm": 3, "copy": 1}))
+    forbidden = judge_names(kernels({"gemm": 3}, {"gemm": 3, "copy": 1}, 0))
+    allowed = judge_names(kernels({"gemm": 3}, {"gemm": 3, "copy": 1}, 1))
+
+    assert (said.verdict, said.reason) == ("CHANGED-KERNEL", "kernels-differ")
+    assert not said.fails
+    assert forbidden.fails
+    assert allowed.verdict == "CHANGED-KERNEL"
+
+
+def test_kernels_that_vary_between_processes_are_told_apart_from_a_change() -> None:
+    varying = NameSet(
+        benchmark="train", name="kernels", base=({"x": 1}, {"y": 1}), head=({"x": 1}, {"x": 1})
+    )
+
+    assert judge_names(varying).reason == "kernels-vary"
