@@ -6,6 +6,7 @@ Compiling needs no GPU, so that sources are checked where there is none; launchi
 import ctypes
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class CudaKernel:
         ):
             self._ask_for_shared_memory(device, shared_memory_bytes)
         config = LaunchConfig(grid=grid, block=block, shmem_size=shared_memory_bytes)
-        stream = _Stream(torch.cuda.current_stream().cuda_stream)
+        stream = _stream(torch.cuda.current_stream().cuda_stream)
         launch(stream, config, kernel, *(as_kernel_argument(argument) for argument in arguments))
 
     def _load(self) -> Any:
@@ -122,14 +123,12 @@ class CudaKernel:
         self._shared_memory_asked[device] = size
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """A torch stream by CUDA's stream protocol, which older torch streams lack."""
+@cache
+def _stream(handle: int) -> Any:
+    """cuda-core's view of one of torch's streams, which live as long as the process."""
+    from cuda.core import Stream
 
-    handle: int
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.handle
+    return Stream.from_handle(handle)
 
 
 def as_kernel_argument(argument: Argument) -> Any:
