@@ -96,6 +96,9 @@ RANGES: Final = pl.Schema(
         # What gpuprof.region(..., flops=, bytes=) declared for one pass through it.
         "flops": pl.Int64,
         "bytes": pl.Int64,
+        # The declared FLOPs by unit and precision, where the declarer knows them: the JSON text of
+        # a list of gpuprof.roofline.cost_models.cost.Flops.
+        "flops_by_unit": pl.String,
     }
 )
 

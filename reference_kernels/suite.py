@@ -45,6 +45,9 @@ class KnownWork:
     flops: tuple[Flops, ...]
     bytes_read: int
     bytes_written: int
+    # For a collective: the message's bytes times its bus factor, what each rank's link has to
+    # carry (gpuprof.roofline.bus_bandwidth). None: nothing crosses a link.
+    bus_bytes: int | None = None
 
 
 class Problem(ABC):
@@ -59,6 +62,9 @@ class Problem(ABC):
     default_dtypes: ClassVar[dict[DeviceType, tuple[str, ...]]]
     # What --sizes takes, for help and errors: "MxNxK".
     size_form: ClassVar[str]
+    # Whether it is solved by all ranks of torch.distributed's default group together. Each rank
+    # then makes its own problem with the same size, dtype and seed.
+    needs_group: ClassVar[bool] = False
 
     def __init__(self, size: str, dtype: str, device: torch.device, *, seed: int = 0) -> None:
         """Raises `ValueError` with a sentence for a size or dtype this family does not have."""
@@ -97,6 +103,10 @@ class Prepared:
 
     call: Callable[[], object]
     outputs: tuple[torch.Tensor, ...]
+    # Runs before each call, untimed: puts the inputs where an algorithm that works in place
+    # overwrites them. The outputs must still be written by `call` itself, except where they are
+    # that place.
+    before: Callable[[], object] | None = None
     # What the algorithm executes, where that differs from the problem's definition: Winograd, FFT,
     # padding to tiles, full tiles on a causal diagonal.
     executed_flops: tuple[Flops, ...] | None = None
@@ -153,11 +163,17 @@ class Version:
                 needed, has = (".".join(map(str, pair)) for pair in (self.capability, found))
                 return f"{self.label} needs compute capability {needed}, this GPU has {has}"
         for requirement in self.requires:
-            try:
-                import_module(requirement.replace("-", "."))
-            except ImportError:
+            if not _is_importable(requirement.replace("-", ".")):
                 return f"{self.label} needs {requirement}: pip install 'gpuprof[cuda]'"
         return None
+
+
+def _is_importable(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 def poison(outputs: tuple[torch.Tensor, ...]) -> None:

@@ -1,5 +1,6 @@
 """Roofline points of user ranges: NVTX, record_function and gpuprof.region."""
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
@@ -57,15 +58,24 @@ def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
         .agg(pl.col("owner_id").n_unique())
         .iter_rows()
     )
-    flops, moved = _declared(passes["flops"]), _declared(passes["bytes"])
+    flops, moved = _declared_flops(passes, inside), _declared(passes["bytes"])
     return Total(
-        inside.flops if flops is None else (Flops("matmul", _precision(inside), flops),),
+        inside.flops if flops is None else flops,
         inside.bytes_read if moved is None else moved,
         inside.bytes_written if moved is None else 0,
         inside.assumptions
         if flops is None or moved is None
         else ("counts declared by the region",),
     )
+
+
+def _declared_flops(passes: pl.DataFrame, inside: Total) -> tuple[Flops, ...] | None:
+    by_unit = passes["flops_by_unit"]
+    if by_unit.is_not_null().all():
+        declared = (msgspec.json.decode(text, type=tuple[Flops, ...]) for text in by_unit)
+        return sum_known(Total(flops, 0, 0) for flops in declared).flops
+    count = _declared(passes["flops"])
+    return None if count is None else (Flops("matmul", _precision(inside), count),)
 
 
 def _declared(column: pl.Series) -> int | None:

@@ -1,0 +1,179 @@
+"""Runs versions on problems, one case after the other."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+
+from gpuprof.reference_kernels.benching.checking import check
+from gpuprof.reference_kernels.benching.coordination import Coordination
+from gpuprof.reference_kernels.benching.results import CaseResult, Skipped
+from gpuprof.reference_kernels.benching.timing import Clock, time_calls
+from gpuprof.reference_kernels.families import Family, UnknownNameError
+from gpuprof.reference_kernels.suite import (
+    TORCH_DTYPES,
+    DeviceType,
+    Prepared,
+    Problem,
+    UnsupportedError,
+    Version,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One problem and the versions to solve it."""
+
+    family: Family
+    size: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a plan. Without a clock the versions are checked and not timed."""
+
+    device: torch.device
+    seed: int
+    budget_s: float
+    clock: Clock | None
+    group: Coordination
+
+
+def make_plans(
+    families: Sequence[Family],
+    device_type: DeviceType,
+    sizes: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+) -> list[Plan]:
+    """All problems to solve, with each family's own sizes and dtypes where none are given.
+
+    Raises `UnknownNameError` for a dtype that the suite does not have, and for sizes with several
+    families, which write them differently.
+    """
+    if unknown := [dtype for dtype in dtypes if dtype not in TORCH_DTYPES]:
+        raise UnknownNameError(f"no dtype {unknown[0]!r}: there are {', '.join(TORCH_DTYPES)}")
+    if sizes and len(families) > 1:
+        names = ", ".join(family.name for family in families)
+        raise UnknownNameError(f"sizes are of one family, and these are several: {names}")
+    return [
+        Plan(family, size, dtype)
+        for family in families
+        for size in sizes or family.problem.default_sizes[device_type]
+        for dtype in dtypes or family.problem.default_dtypes[device_type]
+    ]
+
+
+def run_plan(
+    plan: Plan,
+    options: Options,
+    *,
+    starting: Callable[[Version], None] = lambda _: None,
+    timed: Callable[[CaseResult, Prepared], None] = lambda *_: None,
+) -> Iterator[CaseResult | Skipped]:
+    """Check and time each version of `plan`.
+
+    `starting` is told what comes next; `timed` gets each right version while it is still ready to
+    be called. Raises `UnknownNameError` for a size that the family does not have.
+    """
+    able, skipped = _split_by_ability(plan, options.device)
+    yield from skipped
+    if not able:
+        return
+    try:
+        problem = plan.family.problem(plan.size, plan.dtype, options.device, seed=options.seed)
+    except ValueError as error:
+        raise UnknownNameError(str(error)) from error
+    reference = problem.reference()
+    for version in able:
+        starting(version)
+        yield _run_case(version, problem, reference, options, timed)
+        if options.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _split_by_ability(plan: Plan, device: torch.device) -> tuple[list[Version], list[Skipped]]:
+    able, skipped = [], []
+    for version in plan.family.versions:
+        reason = version.why_not(plan.dtype, device)
+        if reason is None:
+            able.append(version)
+        else:
+            skipped.append(Skipped(version.label, plan.size, plan.dtype, reason))
+    return able, skipped
+
+
+def _run_case(
+    version: Version,
+    problem: Problem,
+    reference: tuple[torch.Tensor, ...],
+    options: Options,
+    timed: Callable[[CaseResult, Prepared], None],
+) -> CaseResult | Skipped:
+    work = problem.work()
+    result = CaseResult(
+        family=version.family,
+        version=version.name,
+        size=problem.size,
+        dtype=problem.dtype,
+        flops=work.flops,
+        bytes_read=work.bytes_read,
+        bytes_written=work.bytes_written,
+        bus_bytes=work.bus_bytes,
+        tolerance=problem.tolerance,
+    )
+    try:
+        prepared = version.prepare(problem)
+        result = _described(result, prepared)
+        error = check(prepared, reference, options.group)
+        result = _replace(result, relative_error=error)
+        # Also true of NaN.
+        if not error <= problem.tolerance:
+            wrong = f"wrong: relative error {error:.2g}, rounding explains {problem.tolerance:.2g}"
+            return _replace(result, error=wrong)
+        if options.clock is None:
+            return result
+        result = _timed(result, prepared, options.clock, options)
+        timed(result, prepared)
+        return result
+    except UnsupportedError as unsupported:
+        return Skipped(version.label, problem.size, problem.dtype, str(unsupported))
+    # A version fails in any way it likes (a compiler's error, the device's): its row says so, and
+    # the others still run.
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        return _replace(result, error=f"{type(error).__name__}: {lines[0]}")
+
+
+def _described(result: CaseResult, prepared: Prepared) -> CaseResult:
+    return _replace(
+        result,
+        executed_flops=prepared.executed_flops,
+        expected_bytes_read=prepared.expected_bytes_read,
+        expected_bytes_written=prepared.expected_bytes_written,
+        note=prepared.note,
+    )
+
+
+def _timed(result: CaseResult, prepared: Prepared, clock: Clock, options: Options) -> CaseResult:
+    started_ns = time.time_ns()
+    timing = time_calls(prepared, clock, options.group, budget_s=options.budget_s)
+    median = timing.median
+    return _replace(
+        result,
+        median_ns=median.value,
+        lower_ns=median.lower,
+        upper_ns=median.upper,
+        relative_spread=median.relative_spread,
+        precise=timing.precise,
+        samples_ns=timing.times_ns,
+        host_samples_ns=tuple(sample.host_ns for sample in timing.samples),
+        started_ns=started_ns,
+        ended_ns=time.time_ns(),
+    )
+
+
+def _replace(result: CaseResult, **changes: object) -> CaseResult:
+    return msgspec.structs.replace(result, **changes)

@@ -1,0 +1,99 @@
+"""The families of the suite, and what FAMILY[/VERSION] on a command line means.
+
+A family is a folder beside this file with a module `problem`.
+"""
+
+import difflib
+import inspect
+import pkgutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+import gpuprof.reference_kernels
+from gpuprof.reference_kernels.suite import Problem, Version
+
+# What a family's other versions are held against: versions named after these call a library's own
+# kernel. The fastest of them in the same run counts.
+_LIBRARIES = frozenset({"cublas", "cublaslt", "cudnn", "nccl", "gloo", "sdpa", "torch"})
+# torch.compile's kernels are generated.
+_GENERATED = "compile"
+
+
+class UnknownNameError(ValueError):
+    """No family, version, size or dtype has this name; the text says what there is."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One folder of the suite."""
+
+    name: str
+    problem: type[Problem]
+    versions: tuple[Version, ...]
+
+
+def is_library(version: str) -> bool:
+    """Whether a version of this name calls a library's own kernel."""
+    words = version.split("-")
+    return _GENERATED not in words and not _LIBRARIES.isdisjoint(words)
+
+
+def family_names() -> tuple[str, ...]:
+    """All families, sorted by name."""
+    folder = gpuprof.reference_kernels
+    names = [module.name for module in pkgutil.iter_modules(folder.__path__) if module.ispkg]
+    return tuple(sorted(n for n in names if find_spec(f"{folder.__name__}.{n}.problem")))
+
+
+@cache
+def load_family(name: str) -> Family:
+    """The family called `name`. Raises `UnknownNameError`."""
+    if name not in family_names():
+        raise UnknownNameError(f"no family {name!r}: {_nearest(name, family_names())}")
+    package = import_module(f"gpuprof.reference_kernels.{name}")
+    return Family(name, _problem_of(name), package.VERSIONS)
+
+
+def select(wanted: Sequence[str]) -> tuple[Family, ...]:
+    """The families and versions that FAMILY and FAMILY/VERSION name; all where nothing is wanted.
+
+    Each family appears once, with the chosen of its versions in its own order. Raises
+    `UnknownNameError`.
+    """
+    chosen: dict[str, set[str]] = {}
+    for text in wanted or family_names():
+        name, _, version = text.partition("/")
+        family = load_family(name)
+        known = [v.name for v in family.versions]
+        if version and version not in known:
+            raise UnknownNameError(f"no version {version!r} of {name}: {_nearest(version, known)}")
+        chosen.setdefault(name, set()).update([version] if version else known)
+    return tuple(
+        Family(name, family.problem, tuple(v for v in family.versions if v.name in versions))
+        for name, versions in chosen.items()
+        for family in [load_family(name)]
+    )
+
+
+def _problem_of(family: str) -> type[Problem]:
+    """The problem that the module `problem` of a family defines for it."""
+    module = import_module(f"gpuprof.reference_kernels.{family}.problem")
+    (found,) = (
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Problem)
+        and getattr(value, "family", None) == family
+    )
+    return found
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """ "did you mean ...?" where something is near, and what there is."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    question = f"did you mean {near[0]}? " if near else ""
+    return f"{question}there are {', '.join(names)}"
