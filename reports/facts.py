@@ -204,12 +204,16 @@ def any_over_peak(points: Iterable[RooflinePoint]) -> bool:
 def coverage_sentence(analysis: Analysis) -> str:
     """The shares of device time that have an op, a FLOP model and a byte model."""
     coverage = analysis.coverage
+    outside = ""
+    if coverage.outside_ns:
+        left_out = formatting.duration(coverage.outside_ns)
+        outside = f" {left_out} of device work belong to no profiled step and are left out."
     if not coverage.device_ns:
-        return "No device work was recorded in the profiled steps."
+        return f"No device work was recorded in the profiled steps.{outside}"
     return (
         f"{formatting.percent(coverage.with_op)} of {formatting.duration(coverage.device_ns)} "
         f"device time has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
-        f"{formatting.percent(coverage.with_bytes)} a byte model."
+        f"{formatting.percent(coverage.with_bytes)} a byte model.{outside}"
     )
 
 

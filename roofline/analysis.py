@@ -196,6 +196,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     with_op: float | None = None
     with_flops: float | None = None
     with_bytes: float | None = None
+    # Device time outside the profiled steps, which the shares leave out.
+    outside_ns: int = 0
     unmodelled: tuple[UnmodelledOp, ...] = ()
 
 

@@ -75,7 +75,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         split=split,
         utilization=utilization(work, times, roof),
         bottleneck=bottleneck,
-        coverage=_coverage(ops),
+        coverage=_coverage(ops, work.outside_ns),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,
         ops=ops,
@@ -135,10 +135,10 @@ def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...]) -> str:
     return "no complete step was recorded" if times.profiled == 0 else "step times are missing"
 
 
-def _coverage(ops: tuple[RooflinePoint, ...]) -> Coverage:
+def _coverage(ops: tuple[RooflinePoint, ...], outside_ns: int) -> Coverage:
     device_ns = sum(point.device_ns for point in ops)
     if device_ns == 0:
-        return Coverage(device_ns=0)
+        return Coverage(device_ns=0, outside_ns=outside_ns)
 
     def share(points: list[RooflinePoint]) -> float:
         return sum(point.device_ns for point in points) / device_ns
@@ -153,6 +153,7 @@ def _coverage(ops: tuple[RooflinePoint, ...]) -> Coverage:
         with_op=share([point for point in ops if point.name != NO_OP]),
         with_flops=share([point for point in ops if point.flops is not None]),
         with_bytes=share([point for point in ops if point.total_bytes is not None]),
+        outside_ns=outside_ns,
         unmodelled=tuple(
             UnmodelledOp(name, ns, calls)
             for name, (ns, calls) in sorted(unmodelled.items(), key=lambda item: -item[1][0])

@@ -3,11 +3,12 @@
 The owner of a kernel is the innermost operator above its launch that has a cost model of its own.
 A composite operator (aten::linear) costs what the operators inside it cost, so it owns only
 kernels that it launches itself. Without any model the launching operator owns the kernel, at an
-unknown cost.
+unknown cost; a kernel that is registered by its own name then is its own owner.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,23 +18,41 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.attribution import rows_of
-from gpuprof.roofline.cost_models import cost_of, is_composite, is_modelled, is_view
+from gpuprof.roofline.cost_models import (
+    cost_of,
+    cost_of_kernel,
+    is_composite,
+    is_modelled,
+    is_modelled_kernel,
+    is_view,
+)
 from gpuprof.roofline.cost_models.call import MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.op_tree import op_phases
 
 _ARGUMENTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
-_SIGNATURE = (*_ARGUMENTS, "kernel_names")
+# Null for kernels of their own; what tells of a collective.
+_OF_KERNELS = ("kernel_names", "collective", "collective_dtype")
+# Null for operators.
+_LAUNCH = (
+    *("kernel", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+    *("registers", "shared_memory"),
+)
+_SIGNATURE = (*_ARGUMENTS, *_OF_KERNELS, *_LAUNCH)
 _LIST = "TensorList"
 _SEPARATOR = "\n"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """One operator with one set of arguments. `cost` is of a single call, None if unknown."""
+    """One operator with one set of arguments, or one kernel registered by its own name.
+
+    `cost` is of a single call, None if unknown.
+    """
 
     name: str
     # Shapes and types for people, "" where not recorded.
@@ -51,15 +70,17 @@ class Work:
 
     `kernels` has the capture's kernel columns plus kernel_row (its row there), duration_ns,
     over_link (a copy to or from the host or another device),
-    owner_id (null: no operator), signature (index into `signatures`, null: no operator), phase,
-    recompute (the owner ran in activation checkpointing's second forward; null: not known)
-    and compute_kernels: how many kernels that compute (not memcpy or memset) the owner's call
-    launched.
+    owner_id (null: no operator; below 0: the kernel itself), signature (index into `signatures`,
+    null: no operator), phase, recompute (the owner ran in activation checkpointing's second
+    forward; null: no operator) and compute_kernels: how many kernels that compute (not memcpy or
+    memset) the owner's call launched.
     """
 
     kernels: pl.DataFrame
     signatures: tuple[Signature, ...]
     steps: int
+    # Device time of what belongs to no profiled step.
+    outside_ns: int = 0
 
 
 def find_work(capture: Capture, math_mode: MathMode) -> Work:
@@ -68,16 +89,19 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     Work outside the profiled steps is left out where there are such steps.
     """
     kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
+    kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     steps = capture.steps.filter(pl.col("phase") == "profiled").height
+    outside_ns = 0
     if steps:
+        outside_ns = int(kernels.filter(pl.col("step").is_null())["duration_ns"].sum())
         kernels = kernels.filter(pl.col("step").is_not_null())
     kernels = kernels.with_columns(
-        (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
         ((pl.col("kind") == "memcpy") & ~pl.col("name").str.contains("DtoD|DeviceToDevice")).alias(
             "over_link"
         ),
         _owners(kernels["op_id"], capture.ops).alias("owner_id"),
     )
+    kernels = _owning_themselves(kernels, capture.ops)
     grouped = (
         _owner_table(kernels, capture)
         .group_by(*_SIGNATURE, maintain_order=True)
@@ -102,7 +126,26 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         _signature(row, math_mode, lists, calls_per_step=calls[row["signature"]] / max(steps, 1))
         for row in unique.iter_rows(named=True)
     )
-    return Work(kernels.with_columns(pl.col("phase").fill_null("")), signatures, max(steps, 1))
+    kernels = kernels.with_columns(pl.col("phase").fill_null(""))
+    return Work(kernels, signatures, max(steps, 1), outside_ns)
+
+
+def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """`kernels`, those the owner of themselves that are registered and have no modelled operator.
+
+    Their owner_id is negative, which no operator's is.
+    """
+    modelled = [name for name in ops["name"].unique() if is_modelled(name) and not is_view(name)]
+    owners = ops.filter(pl.col("name").is_in(modelled))["op_id"]
+    registered = [name for name in kernels["name"].unique() if is_modelled_kernel(name)]
+    own = (
+        pl.col("name").is_in(registered)
+        & (pl.col("kind") == "kernel")
+        & ~pl.col("owner_id").is_in(owners.implode()).fill_null(False)
+    )
+    return kernels.with_columns(
+        owner_id=pl.when(own).then(-1 - pl.col("kernel_row")).otherwise("owner_id")
+    )
 
 
 def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
@@ -111,32 +154,45 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     The kernels an owner launched belong to its signature only where its arguments do not tell
     the element type, so that other calls are not kept apart by what cuBLAS happened to choose.
     """
-    arguments = capture.ops.select("op_id", "recompute", *_ARGUMENTS)
-    owners = (
-        kernels.select(pl.col("owner_id").drop_nulls().unique())
-        .join(arguments, left_on="owner_id", right_on="op_id", how="left")
-        .join(
-            op_phases(capture).select("op_id", "phase"),
-            left_on="owner_id",
-            right_on="op_id",
-            how="left",
-        )
+    ops = capture.ops.select("op_id", *_ARGUMENTS).join(
+        op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
     )
+    owned = kernels.filter(pl.col("owner_id") >= 0)
+    owners = (
+        owned.select(pl.col("owner_id").unique())
+        .join(ops, left_on="owner_id", right_on="op_id", how="left")
+        .with_columns(pl.lit(None).alias(column) for column in _LAUNCH)
+    )
+    collectives = pl.col("kind") == "collective"
     untyped = owners.filter(
         pl.col("input_types").str.contains(_LIST, literal=True)
-        | pl.col("owner_id").is_in(
-            kernels.filter(pl.col("kind") == "collective")["owner_id"].implode()
-        )
+        | pl.col("owner_id").is_in(owned.filter(collectives)["owner_id"].implode())
     )
-    names = (
-        kernels.filter(pl.col("kind") != "op")
+    told = (
+        owned.filter(pl.col("kind") != "op")
         .join(untyped.select("owner_id"), on="owner_id", how="semi")
         .group_by("owner_id")
-        .agg(pl.col("name").unique().sort().str.join(_SEPARATOR).alias("kernel_names"))
+        .agg(
+            pl.col("name").unique().sort().str.join(_SEPARATOR).alias("kernel_names"),
+            # Of several collectives under one operator nothing tells them apart.
+            *(
+                pl.col(column).filter(collectives).unique().sort().str.join(_SEPARATOR).alias(alias)
+                for column, alias in (("collective", "collective"), ("dtype", "collective_dtype"))
+            ),
+        )
     )
-    return owners.join(names, on="owner_id", how="left").select(
-        "owner_id", "phase", "recompute", *_SIGNATURE
+    owners = owners.join(told, on="owner_id", how="left")
+    own = (
+        kernels.filter(pl.col("owner_id") < 0)
+        .with_columns(
+            *(pl.lit(None, dtype=pl.String).alias(column) for column in _OF_KERNELS),
+            kernel="name",
+        )
+        .select("owner_id", "op_id", *_OF_KERNELS, *_LAUNCH)
+        .join(ops, on="op_id", how="left")
     )
+    columns = ("owner_id", "phase", "recompute", *_SIGNATURE)
+    return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
 
 
 def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape, DType]:
@@ -204,18 +260,48 @@ def _signature(
         math_mode,
         kernels=(row["kernel_names"] or "").split(_SEPARATOR) if row["kernel_names"] else (),
     )
+    if row["kernel"] is not None:
+        return _kernel_signature(row, call)
     if not is_modelled(name):
         return Signature(name, detail, None, f"no cost model for {name}", call)
     if call is None:
         return Signature(name, detail, None, "shapes were not recorded (record_shapes=True)")
+    call = replace(
+        lists.complete(call, calls_per_step),
+        collective=row["collective"] or "",
+        collective_dtype=row["collective_dtype"] or "",
+    )
+    return Signature(name, detail, *_cost(partial(cost_of, call), name), call)
+
+
+def _kernel_signature(row: dict[str, Any], call: OpCall | None) -> Signature:
+    name = row["kernel"]
+    launch = KernelLaunch(
+        name,
+        _dimensions(row, "grid"),
+        _dimensions(row, "block"),
+        row["registers"],
+        row["shared_memory"],
+        call,
+    )
+    sizes = (("grid", launch.grid), ("block", launch.block))
+    detail = ", ".join(f"{part} {'x'.join(map(str, size))}" for part, size in sizes if size)
+    return Signature(name, detail, *_cost(partial(cost_of_kernel, launch), name), call)
+
+
+def _dimensions(row: dict[str, Any], part: str) -> tuple[int, int, int] | None:
+    x, y, z = (row[f"{part}_{axis}"] for axis in "xyz")
+    return None if None in (x, y, z) else (x, y, z)
+
+
+def _cost(model: Callable[[], Cost | None], name: str) -> tuple[Cost | None, str]:
+    """The answer of a model and why it has none."""
     try:
-        cost = cost_of(lists.complete(call, calls_per_step))
+        cost = model()
     except Exception as error:
         # Programs register models of their own; a wrong one makes its operator unknown, no more.
-        reason = f"the cost model of {name} raised {type(error).__name__}: {error}"
-        return Signature(name, detail, None, reason, call)
-    reason = "" if cost is not None else f"the cost model of {name} does not cover this call"
-    return Signature(name, detail, cost, reason, call)
+        return None, f"the cost model of {name} raised {type(error).__name__}: {error}"
+    return cost, "" if cost is not None else f"the cost model of {name} does not cover this call"
 
 
 def _detail(input_dims: str | None, input_types: str | None) -> str:

@@ -24,9 +24,19 @@ from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
 from gpuprof.roofline.cost_models.registry import (
     cost_model,
     cost_of,
+    cost_of_kernel,
     is_composite,
     is_modelled,
+    is_modelled_kernel,
     is_view,
 )
 
-__all__ = ["cost_model", "cost_of", "is_composite", "is_modelled", "is_view"]
+__all__ = [
+    "cost_model",
+    "cost_of",
+    "cost_of_kernel",
+    "is_composite",
+    "is_modelled",
+    "is_modelled_kernel",
+    "is_view",
+]

@@ -88,6 +88,10 @@ class OpCall:
     list_elements: int | None = None
     # The dtype of the tensors in lists, where gpuprof.roofline.cost_models.list_dtypes found it.
     list_dtype: DType | None = None
+    # What the kernel's record tells of a collective, in the words of torch and NCCL ("allreduce",
+    # "BFloat16"); "" where it does not.
+    collective: str = ""
+    collective_dtype: str = ""
 
     def _argument(self, position: int) -> Argument:
         return self.arguments[position] if position < len(self.arguments) else None

@@ -1,22 +1,40 @@
 """Which operators have a cost model, and which only pass work on to others."""
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Container, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias, TypeVar, overload
 
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 
 Model: TypeAlias = Callable[[OpCall], Cost | None]
+KernelModel: TypeAlias = Callable[[KernelLaunch], Cost | None]
 _ModelT = TypeVar("_ModelT", bound=Model)
+_KernelModelT = TypeVar("_KernelModelT", bound=KernelModel)
 
 NO_WORK = Cost(flops=(), bytes_read=0, bytes_written=0)
 
 _models: dict[str, Model] = {}
+_kernel_models: dict[str, KernelModel] = {}
+# Those names of each that hold a wildcard, in the order of registration.
+_patterns: list[str] = []
+_kernel_patterns: list[str] = []
 _composites: set[str] = set()
 _views: set[str] = set()
 
 
-def cost_model(*names: str, composite: bool = False) -> Callable[[_ModelT], _ModelT]:
+@overload
+def cost_model(*names: str, composite: bool = False) -> Callable[[_ModelT], _ModelT]: ...
+
+
+@overload
+def cost_model(*, kernel: str) -> Callable[[_KernelModelT], _KernelModelT]: ...
+
+
+def cost_model(
+    *names: str, composite: bool = False, kernel: str | None = None
+) -> Callable[[Any], Any]:
     """Register the decorated function as the model of the operators called `names`.
 
     The function takes the `OpCall` and returns its `Cost`, or None where it does not understand
@@ -34,13 +52,23 @@ def cost_model(*names: str, composite: bool = False) -> Callable[[_ModelT], _Mod
             return gpuprof.Cost(
                 flops=(gpuprof.Flops("matmul", "bf16", n),), bytes_read=None, bytes_written=None
             )
+
+    With `kernel` the function is the model of the kernels of that name, for those that no operator
+    with a model launched: it takes the `KernelLaunch`.
+
+    Names may be patterns with `*`, `?` and `[...]`, matched with case. A name that is registered
+    itself goes before all patterns, the pattern that was registered last before others.
     """
 
-    def register(model: _ModelT) -> _ModelT:
+    def register(model: Any) -> Any:
         for name in names:
             _models[name] = model
+            _note_pattern(name, _patterns)
             (_composites.add if composite else _composites.discard)(name)
             _views.discard(name)
+        if kernel is not None:
+            _kernel_models[kernel] = model
+            _note_pattern(kernel, _kernel_patterns)
         return model
 
     return register
@@ -62,13 +90,36 @@ def _no_work(call: OpCall) -> Cost:
     return NO_WORK
 
 
+def _note_pattern(name: str, patterns: list[str]) -> None:
+    if name in patterns:
+        patterns.remove(name)
+    if any(wildcard in name for wildcard in "*?["):
+        patterns.append(name)
+
+
+def _entry(name: str, exact: Container[str], patterns: Sequence[str]) -> str | None:
+    """What `name` is registered under."""
+    if name in exact:
+        return name
+    return next((each for each in reversed(patterns) if fnmatchcase(name, each)), None)
+
+
 def cost_of(call: OpCall) -> Cost | None:
     """What `call` costs, or None where its operator has no model or the model has no answer.
 
     A negative figure means that the model misread the arguments: that is no answer either.
     """
-    model = _models.get(call.name)
-    cost = None if model is None else model(call)
+    entry = _entry(call.name, _models, _patterns)
+    return None if entry is None else _checked(_models[entry](call))
+
+
+def cost_of_kernel(launch: KernelLaunch) -> Cost | None:
+    """What `launch` costs by the model registered for its kernel, like `cost_of`."""
+    entry = _entry(launch.name, _kernel_models, _kernel_patterns)
+    return None if entry is None else _checked(_kernel_models[entry](launch))
+
+
+def _checked(cost: Cost | None) -> Cost | None:
     return None if cost is None or _has_negative(cost) else cost
 
 
@@ -80,12 +131,17 @@ def _has_negative(cost: Cost) -> bool:
 
 def is_modelled(name: str) -> bool:
     """Whether an operator called `name` has a cost model."""
-    return name in _models
+    return _entry(name, _models, _patterns) is not None
+
+
+def is_modelled_kernel(name: str) -> bool:
+    """Whether a kernel called `name` has a cost model of its own."""
+    return _entry(name, _kernel_models, _kernel_patterns) is not None
 
 
 def is_composite(name: str) -> bool:
     """Whether `name` does its work by calling other operators, which carry the cost."""
-    return name in _composites
+    return name in _composites or _entry(name, _models, _patterns) in _composites
 
 
 def is_view(name: str) -> bool:

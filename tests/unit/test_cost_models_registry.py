@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -178,3 +178,40 @@ def test_a_negative_figure_is_no_answer(mylib: str) -> None:
     wrong = Cost(flops=(Flops("vector", "fp32", -1),), bytes_read=0, bytes_written=0)
     cost_model(mylib)(lambda call: wrong)
     assert cost_of(OpCall(mylib, ())) is None
+
+
+@pytest.fixture
+def patterns() -> Iterator[None]:
+    """All that starts with mylib:: is forgotten after the test."""
+    yield
+    for name in [name for name in registry._models if name.startswith("mylib::")]:
+        del registry._models[name]
+    registry._patterns[:] = [name for name in registry._patterns if not name.startswith("mylib")]
+    registry._composites.difference_update({"mylib::*", "mylib::gemm*"})
+
+
+def costing(size: int) -> Callable[[OpCall], Cost]:
+    return lambda call: Cost(flops=(), bytes_read=size, bytes_written=0)
+
+
+def size_of(name: str) -> int | None:
+    result = cost_of(OpCall(name, ()))
+    return None if result is None else result.bytes_read
+
+
+def test_an_exact_name_goes_before_patterns_and_later_patterns_before_earlier(
+    patterns: None,
+) -> None:
+    cost_model("mylib::gemm_exact")(costing(1))
+    cost_model("mylib::*")(costing(2))
+    cost_model("mylib::gemm*")(costing(3))
+    names = ("mylib::gemm_exact", "mylib::gemm_0", "mylib::norm", "MYLIB::norm")
+    assert [size_of(name) for name in names] == [1, 3, 2, None]
+    cost_model("mylib::*")(costing(4))
+    assert [size_of(name) for name in names] == [1, 4, 4, None]
+
+
+def test_a_pattern_of_composites(patterns: None) -> None:
+    cost_model("mylib::gemm*", composite=True)(costing(1))
+    assert is_composite("mylib::gemm_0")
+    assert not is_composite("mylib::norm")

@@ -270,6 +270,34 @@ def test_a_collective_moves_its_own_buffers(
 
 
 @pytest.mark.parametrize(
+    ("collective", "read", "written"),
+    [
+        ("allreduce", 2000, 2000),
+        ("allreduce_coalesced", 2000, 2000),
+        ("_allgather_base", 2000, 8000),
+        ("_reduce_scatter_base", 2000, 500),
+        ("all_to_all", 2000, 2000),
+        ("send", 2000, 0),
+        ("recv", 0, 2000),
+        ("all_to_allv", None, None),
+    ],
+)
+def test_metadata_tells_a_collective_that_its_kernel_s_name_does_not(
+    collective: str, read: int | None, written: int | None
+) -> None:
+    call = OpCall(
+        "record_param_comms",
+        (tensor_list(1000), None, None, *values("0"), None, *values("[]", "[]", "0", "1", "4")),
+        kernels=("ncclDevKernel_Generic(x)",),
+        collective=collective,
+        collective_dtype="BFloat16",
+    )
+    result = cost_of(call)
+    assert result is not None
+    assert (result.flops, result.bytes_read, result.bytes_written) == ((), read, written)
+
+
+@pytest.mark.parametrize(
     ("name", "arguments"),
     [
         ("aten::add", (tensor(2, 3), tensor(4))),

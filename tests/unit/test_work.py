@@ -1,6 +1,7 @@
 """Which operator owns a kernel, and that its cost is counted once."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,10 +9,10 @@ import pytest
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline.attribution import attribute
-from gpuprof.roofline.cost_models import cost_model
+from gpuprof.roofline.cost_models import cost_model, registry
 from gpuprof.roofline.cost_models.call import MathMode, OpCall
 from gpuprof.roofline.cost_models.cost import Cost, Flops
-from gpuprof.roofline.cost_models.registry import _models
+from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.work import Work, find_work
 
 FLOPS = 2 * 64 * 32 * 16
@@ -134,7 +135,7 @@ def test_a_capture_without_work_has_none(build: Any) -> None:
 
 
 def test_a_model_of_the_program_is_used(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(_models, "mylib::fused", raising=False)
+    monkeypatch.delitem(registry._models, "mylib::fused", raising=False)
 
     @cost_model("mylib::fused")
     def fused(call: object) -> Cost:
@@ -145,7 +146,7 @@ def test_a_model_of_the_program_is_used(build: Any, monkeypatch: pytest.MonkeyPa
         build.kernel(10, 1000, 1010)
         assert total_flops(work_of(build.build())) == 99
     finally:
-        del _models["mylib::fused"]
+        del registry._models["mylib::fused"]
 
 
 def test_copies_over_a_link_are_told_from_those_on_the_device(build: Any) -> None:
@@ -205,9 +206,96 @@ def test_a_cost_model_that_raises_makes_only_its_operator_unknown(
     def broken(call: OpCall) -> Cost | None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setitem(_models, "mylib::broken", broken)
+    monkeypatch.setitem(registry._models, "mylib::broken", broken)
     build.op("mylib::broken", 0, 100, input_dims="[[4, 4]]", input_types='["float"]')
     build.kernel(50, 1000, 1040)
     (signature,) = work_of(build.build()).signatures
     assert signature.cost is None
     assert "mylib::broken raised ZeroDivisionError: division by zero" in signature.reason
+
+
+@pytest.fixture
+def registered() -> Iterator[dict[str, Any]]:
+    """What the model of the kernels my_kernel* was asked, by kernel name."""
+    asked: dict[str, Any] = {}
+
+    def model(launch: KernelLaunch) -> Cost | None:
+        asked[launch.name] = launch
+        if launch.grid is None or launch.block is None:
+            return None
+        elements = launch.grid[0] * launch.block[0]
+        return Cost(flops=(), bytes_read=4 * elements, bytes_written=4 * elements)
+
+    cost_model(kernel="my_kernel*")(model)
+    yield asked
+    registry._kernel_models.pop("my_kernel*")
+    registry._kernel_patterns.remove("my_kernel*")
+
+
+SIZES = {"grid_x": 10, "grid_y": 1, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1}
+
+
+def test_a_registered_kernel_without_an_operator_owns_itself(
+    build: Any, registered: dict[str, Any]
+) -> None:
+    for start in (100, 200):
+        build.kernel(start, 1000 + start, 1040 + start, "my_kernel_0", shared_memory=64, **SIZES)
+    build.kernel(300, 1500, 1540, "another_kernel", **SIZES)
+    build.kernel(400, 1600, 1640, "my_kernel_1")
+    work = work_of(build.build())
+    assert owners(work) == ["my_kernel_0", "my_kernel_0", None, "my_kernel_1"]
+    assert work.kernels["owner_id"].n_unique() == 4
+    first, second = work.signatures
+    assert first.detail == "grid 10x1x1, block 128x1x1"
+    assert first.cost is not None
+    assert first.cost.bytes_moved() == 2 * 4 * 1280
+    assert (second.cost, second.detail) == (None, "")
+    assert second.reason == "the cost model of my_kernel_1 does not cover this call"
+    launch = registered["my_kernel_0"]
+    assert (launch.grid, launch.shared_memory, launch.call) == ((10, 1, 1), 64, None)
+
+
+def test_a_registered_kernel_knows_the_operator_that_has_no_model(
+    build: Any, registered: dict[str, Any]
+) -> None:
+    build.op("mylib::fused", 0, 100, dims="[[8, 4]]", types='["float"]')
+    build.kernel(50, 1000, 1040, "my_kernel", **SIZES)
+    build.kernel(60, 1040, 1050, "another_kernel")
+    work = work_of(build.build())
+    assert owners(work) == ["my_kernel", "mylib::fused"]
+    call = registered["my_kernel"].call
+    assert (call.name, call.tensor(0).shape) == ("mylib::fused", (8, 4))
+    assert work.kernels["compute_kernels"].to_list() == [1, 1]
+
+
+def test_a_modelled_operator_goes_before_a_registered_kernel(
+    build: Any, registered: dict[str, Any]
+) -> None:
+    build.mm(0, 100)
+    build.kernel(50, 1000, 1040, "my_kernel", **SIZES)
+    assert owners(work_of(build.build())) == ["aten::mm"]
+    assert registered == {}
+
+
+def test_work_outside_the_profiled_steps_is_measured(build: Any) -> None:
+    build.mm(0, 100)
+    build.kernel(50, 1000, 1040)
+    build.mm(200, 300)
+    build.kernel(250, 1100, 1170)
+    build.step("profiled", 0, 150)
+    assert work_of(build.build()).outside_ns == 70
+
+
+def test_what_the_kernel_tells_of_a_collective_reaches_its_model(build: Any) -> None:
+    types = '["TensorList", "", "", "Scalar", "", "ScalarList", "ScalarList", "Scalar"]'
+    dims = "[[[1000]], [], [], [], [], [], [], []]"
+    build.op("record_param_comms", 0, 100, dims=dims, types=types)
+    build.kernel(
+        *(50, 1000, 1040, "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"),
+        kind="collective",
+        collective="allreduce",
+        dtype="BFloat16",
+    )
+    (signature,) = work_of(build.build()).signatures
+    assert signature.cost is not None
+    assert (signature.cost.bytes_read, signature.cost.bytes_written) == (2000, 2000)
