@@ -22,6 +22,7 @@ from gpuprof.roofline.ceilings import (
 from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.device_state import device_state
 from gpuprof.roofline.devices import find_spec
+from gpuprof.roofline.measured_work import measured_work
 from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.range_points import range_points
 from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
@@ -84,6 +85,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             None if device is None else device_state(capture.samples, capture.steps, device.index)
         ),
         peak_memory_bytes=process.peak_memory_bytes,
+        measured=measured_work(capture, work, device),
         warnings=(*process.warnings, *notes, *_over_roof(ops)),
     )
 
