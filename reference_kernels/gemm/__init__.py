@@ -1,0 +1,102 @@
+"""GEMM: C = A B, from three nested loops to tensor cores fed by TMA; GEMV and grouped GEMM."""
+
+from gpuprof.reference_kernels.gemm.problem import GemmProblem
+from gpuprof.reference_kernels.suite import DeviceType, Requirement, Version
+
+PROBLEM = GemmProblem
+
+_EVERYWHERE: tuple[DeviceType, ...] = ("cuda", "cpu")
+_HALF = ("bf16", "fp16")
+_TRITON_DTYPES = ("bf16", "fp16", "fp8", "int8", "tf32", "fp32")
+
+
+def _version(
+    name: str,
+    summary: str,
+    dtypes: tuple[str, ...],
+    *,
+    devices: tuple[DeviceType, ...] = ("cuda",),
+    requires: tuple[Requirement, ...] = (),
+    capability: tuple[int, int] = (0, 0),
+) -> Version:
+    return Version("gemm", name, summary, dtypes, devices, requires, capability)
+
+
+VERSIONS: tuple[Version, ...] = (
+    _version(
+        "cublas",
+        "torch.mm, torch._scaled_mm, torch._int_mm: the vendor's library",
+        ("bf16", "fp16", "fp8", "int8", "tf32", "fp32", "fp64"),
+        devices=_EVERYWHERE,
+    ),
+    _version(
+        "cublaslt-epilogue",
+        "bias and ReLU or GELU within cuBLASLt's kernel",
+        _HALF,
+        devices=_EVERYWHERE,
+    ),
+    _version(
+        "cuda-naive",
+        "CUDA C++, one thread an element of C, operands from the caches",
+        ("fp32",),
+        requires=("cuda-core",),
+    ),
+    _version(
+        "cuda-tiled",
+        "CUDA C++, tiles of A and B shared by a block",
+        ("fp32",),
+        requires=("cuda-core",),
+    ),
+    _version(
+        "cuda-register-blocked",
+        "CUDA C++, 8 x 8 elements of C a thread in registers",
+        ("fp32",),
+        requires=("cuda-core",),
+    ),
+    _version(
+        "cuda-tensor-core",
+        "CUDA C++, mma.sync fed by a cp.async pipeline",
+        _HALF,
+        requires=("cuda-core",),
+        capability=(8, 0),
+    ),
+    _version(
+        "triton-tiled",
+        "Triton, one tile of C a program, tiles ordered for L2",
+        _TRITON_DTYPES,
+        requires=("triton",),
+        capability=(8, 0),
+    ),
+    _version(
+        "triton-persistent",
+        "Triton, one program a multiprocessor, tiles loaded by TMA",
+        ("bf16", "fp16", "fp8"),
+        requires=("triton",),
+        capability=(9, 0),
+    ),
+    _version(
+        "torch-gemv",
+        "one row times B, as in decoding: torch.mv",
+        ("bf16", "fp16", "fp32"),
+        devices=_EVERYWHERE,
+    ),
+    _version(
+        "triton-gemv",
+        "one row times B in Triton, the sum split among programs",
+        ("bf16", "fp16", "fp32"),
+        requires=("triton",),
+    ),
+    _version(
+        "torch-grouped",
+        "a product for each group of rows (mixture of experts): torch._grouped_mm",
+        ("bf16",),
+        devices=_EVERYWHERE,
+    ),
+    _version(
+        "triton-grouped",
+        "a product for each group of rows in one Triton kernel",
+        _HALF,
+        requires=("triton",),
+        capability=(8, 0),
+    ),
+)

@@ -1,0 +1,155 @@
+// Tensor cores by mma.sync: a block of 8 warps computes 128 x 256 elements of C, a warp 64 x 64.
+// BF16 (1 or 0) says what the 16-bit operands are.
+
+#if BF16
+#define MULTIPLY "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+#define PACK "cvt.rn.bf16x2.f32 "
+#else
+#define MULTIPLY "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+#define PACK "cvt.rn.f16x2.f32 "
+#endif
+
+using Element = unsigned short;
+
+constexpr int THREADS = 256;
+constexpr int TILE_M = 128, TILE_N = 256, TILE_K = 64;
+constexpr int STAGES = 3;
+// 16 bytes: what cp.async copies and what a row of an 8 x 8 matrix holds.
+constexpr int CHUNK = 8;
+constexpr int A_CHUNKS = TILE_K / CHUNK, B_CHUNKS = TILE_N / CHUNK;
+constexpr int A_BYTES = TILE_M * TILE_K * 2, B_BYTES = TILE_K * TILE_N * 2;
+// Blocks are numbered down columns of this many tiles, so that those running at one time share
+// rows of A and columns of B in the L2.
+constexpr int GROUP_TILES = 8;
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Copies 16 bytes in the background; fills with zeros where there is nothing to copy.
+__device__ __forceinline__ void copy_async(unsigned to, const Element* from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(inside ? 16 : 0));
+}
+
+__device__ __forceinline__ void load_matrices(unsigned (&out)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&out)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address));
+}
+
+__device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                             unsigned b1) {
+    asm volatile(MULTIPLY "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ unsigned pack(float low, float high) {
+    unsigned packed;
+    asm(PACK "%0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+extern "C" __global__ __launch_bounds__(THREADS, 1) void gemm(const Element* a, const Element* b,
+                                                              Element* c, int m, int n, int k) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+
+    const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
+    const int group = blockIdx.x / (GROUP_TILES * tiles_n);
+    const int group_rows = min(tiles_m - group * GROUP_TILES, GROUP_TILES);
+    const int in_group = blockIdx.x % (GROUP_TILES * tiles_n);
+    const int first_row = (group * GROUP_TILES + in_group % group_rows) * TILE_M;
+    const int first_column = in_group / group_rows * TILE_N;
+
+    // Chunk i of a row lies at place i XOR (row mod 8): eight rows of one chunk, which ldmatrix
+    // reads together, then fall into eight different groups of banks.
+    auto load_tile = [&](int tile) {
+        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
+        const unsigned b_at = a_at + A_BYTES;
+#pragma unroll
+        for (int i = 0; i < TILE_M * A_CHUNKS / THREADS; ++i) {
+            const int chunk = thread % A_CHUNKS, row = thread / A_CHUNKS + i * (THREADS / A_CHUNKS);
+            const int depth = tile * TILE_K + chunk * CHUNK;
+            const bool inside = first_row + row < m && depth < k;
+            copy_async(a_at + (row * A_CHUNKS + (chunk ^ row % 8)) * 16,
+                       inside ? a + (size_t)(first_row + row) * k + depth : a, inside);
+        }
+#pragma unroll
+        for (int i = 0; i < TILE_K * B_CHUNKS / THREADS; ++i) {
+            const int chunk = thread % B_CHUNKS, row = thread / B_CHUNKS + i * (THREADS / B_CHUNKS);
+            const int depth = tile * TILE_K + row, column = first_column + chunk * CHUNK;
+            const bool inside = depth < k && column < n;
+            copy_async(b_at + (row * B_CHUNKS + (chunk ^ row % 8)) * 16,
+                       inside ? b + (size_t)depth * n + column : b, inside);
+        }
+    };
+
+    const int tiles = (k + TILE_K - 1) / TILE_K;
+    for (int tile = 0; tile < STAGES - 1; ++tile) {
+        if (tile < tiles) load_tile(tile);
+        asm volatile("cp.async.commit_group;");
+    }
+
+    const int warp_row = warp / 4 * 64, warp_column = warp % 4 * 64;
+    float sums[4][8][4] = {};
+    for (int tile = 0; tile < tiles; ++tile) {
+        // This tile has arrived when at most STAGES - 2 younger groups are still under way; the
+        // barrier also says that every warp is done with the stage that is filled next.
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        __syncthreads();
+        if (tile + STAGES - 1 < tiles) load_tile(tile + STAGES - 1);
+        asm volatile("cp.async.commit_group;");
+
+        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
+        const unsigned b_at = a_at + A_BYTES;
+#pragma unroll
+        for (int depth = 0; depth < TILE_K; depth += 16) {
+            unsigned a_parts[4][4], b_parts[4][4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int row = warp_row + i * 16 + lane % 16, chunk = depth / CHUNK + lane / 16;
+                load_matrices(a_parts[i], a_at + (row * A_CHUNKS + (chunk ^ row % 8)) * 16);
+            }
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const int row = depth + lane % 16;
+                const int chunk = (warp_column + j * 16) / CHUNK + lane / 16;
+                load_matrices_transposed(b_parts[j],
+                                         b_at + (row * B_CHUNKS + (chunk ^ row % 8)) * 16);
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+#pragma unroll
+                for (int j = 0; j < 8; ++j) {
+                    const unsigned(&b_part)[4] = b_parts[j / 2];
+                    multiply_add(sums[i][j], a_parts[i], b_part[j % 2 * 2], b_part[j % 2 * 2 + 1]);
+                }
+            }
+        }
+    }
+
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            // mma.sync gives a thread two neighbours in a row, and the two eight rows below.
+            const int column = first_column + warp_column + j * 8 + lane % 4 * 2;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int row = first_row + warp_row + i * 16 + half * 8 + lane / 4;
+                if (row < m && column < n) {
+                    *reinterpret_cast<unsigned*>(c + (size_t)row * n + column) =
+                        pack(sums[i][j][half * 2], sums[i][j][half * 2 + 1]);
+                }
+            }
+        }
+    }
+}

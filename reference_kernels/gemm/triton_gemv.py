@@ -1,0 +1,84 @@
+"""One row times B in Triton, the sum over K split among programs.
+
+A program a block of columns would leave most of the GPU idle: 4096 columns are 32 blocks of 128,
+on 132 multiprocessors. So K is cut too: each program sums its part of the rows of B for its
+columns, keeping several rows in flight to cover DRAM's latency, and a second kernel adds the parts.
+They are small (splits x N float32) and stay in the L2.
+
+FLOPs: 2 N K on the FP32 units; adding the parts takes 1/K of that for each split.
+Bytes: compulsory. Expected: compulsory.
+
+Source: "Flash-Decoding" (Dao et al., 2023) splits attention's one row likewise; split-K of cuBLAS.
+"""
+
+# Triton gives its kernels' arguments types of its own.
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
+import torch
+import triton
+import triton.language as tl
+
+from gpuprof.reference_kernels.gemm.problem import GemmProblem
+from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
+from gpuprof.reference_kernels.tuning import fastest
+from gpuprof.roofline.cost_models.cost import Flops
+
+_TILE_N = 128
+_TILE_K = 32
+# Numbers of parts of K, for the GPU to choose from.
+_SPLITS = (4, 8, 16, 32)
+_CPU_SPLITS = 3
+
+
+@triton.jit
+def _sum_part(
+    row_base, b_base, parts_base, n, k, part_k, TILE_N: tl.constexpr, TILE_K: tl.constexpr
+):
+    columns = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
+    part = tl.program_id(1)
+    start = part * part_k
+    end = tl.minimum(start + part_k, k)
+    sums = tl.zeros((TILE_K, TILE_N), dtype=tl.float32)
+    for first in tl.range(start, end, TILE_K):
+        depths = first + tl.arange(0, TILE_K)
+        x = tl.load(row_base + depths, mask=depths < end, other=0.0)
+        b = tl.load(
+            b_base + depths.to(tl.int64)[:, None] * n + columns[None, :],
+            mask=(depths < end)[:, None] & (columns < n)[None, :],
+            other=0.0,
+        )
+        sums += x.to(tl.float32)[:, None] * b.to(tl.float32)
+    tl.store(parts_base + part * n + columns, tl.sum(sums, axis=0), mask=columns < n)
+
+
+@triton.jit
+def _add_parts(parts_base, out_base, n, splits, TILE_N: tl.constexpr):
+    columns = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
+    sums = tl.zeros((TILE_N,), dtype=tl.float32)
+    for part in range(splits):
+        sums += tl.load(parts_base + part * n + columns, mask=columns < n, other=0.0)
+    tl.store(out_base + columns, sums.to(out_base.dtype.element_ty), mask=columns < n)
+
+
+def prepare(problem: GemmProblem) -> Prepared:
+    """Only for M = 1."""
+    if problem.m != 1 or not problem.plain:
+        raise UnsupportedError("triton-gemv needs M = 1, no groups and no epilogue")
+    n, k = problem.n, problem.k
+    row, b, out = problem.a, problem.b, problem.new_output()
+    on_gpu = problem.device.type == "cuda"
+    parts = torch.empty(max(_SPLITS), n, device=problem.device, dtype=torch.float32)
+    blocks = -(-n // _TILE_N)
+
+    def run(splits: int) -> None:
+        part_k = -(-k // splits // _TILE_K) * _TILE_K
+        used = -(-k // part_k)
+        _sum_part[(blocks, used)](row, b, parts, n, k, part_k, TILE_N=_TILE_N, TILE_K=_TILE_K)
+        _add_parts[(blocks,)](parts, out, n, used, TILE_N=_TILE_N)
+
+    splits = fastest(_SPLITS, run) if on_gpu else _CPU_SPLITS
+    # What runs is arithmetic of float32 on the vector units, whatever the operands' dtype.
+    executed = Flops("vector", "fp32", 2 * n * k + n * splits)
+    return Prepared(
+        lambda: run(splits), (out,), executed_flops=(executed,), note=f"K in {splits} parts"
+    )
