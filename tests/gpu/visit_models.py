@@ -32,7 +32,7 @@ DEVICE, DTYPE = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
 # NVIDIA H100 SXM5: dense bf16 and DRAM, from the datasheet.
 PEAK_FLOPS, PEAK_BYTES = 989.4e12, 3.35e12
 TOLERANCE = 0.02
-STEPS = 10
+WARMUP, STEPS = 3, 10
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def decode_by_hand(size: Size, batch: int, cached: int) -> ByHand:
 
 
 def training_by_hand(size: Size) -> ByHand:
-    """Backward is twice forward; flash attention computes the scores, half of its forward, again."""
+    """Backward is twice forward; flash attention computes the scores again."""
     forward = forward_by_hand(size).model_flops
     again = attention(size, size.prompt, size.prompt) // 2
     return ByHand(3 * forward, 3 * forward + again)
@@ -195,6 +195,8 @@ class Row:
     name: str
     by_hand: ByHand
     step_s: float
+    # Of steps before gpuprof ran.
+    alone_s: float
     found: Utilization
     stretch: float | None
 
@@ -215,44 +217,74 @@ class Row:
         return ratios
 
 
-def own_step_s(step: Callable[[], object]) -> float:
-    """Median step time by CUDA events, or the host's clock, with nothing of gpuprof running."""
-    if not ON_GPU:
-        times = []
-        for _ in range(STEPS):
-            start = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - start)
-        return statistics.median(times)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(STEPS + 1)]
-    events[0].record()
-    for event in events[1:]:
-        step()
+class StepClock:
+    """Step times by CUDA events, or the host's clock, with nothing of gpuprof."""
+
+    def __init__(self) -> None:
+        self._marks: list[torch.cuda.Event | float] = []
+
+    def mark(self) -> None:
+        """A step ends here and the next begins."""
+        if not ON_GPU:
+            self._marks.append(time.perf_counter())
+            return
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
-    torch.cuda.synchronize()
-    times = [a.elapsed_time(b) / 1e3 for a, b in pairwise(events)]
-    return statistics.median(times)
+        self._marks.append(event)
+
+    def median_s(self) -> float:
+        """The median time between marks."""
+        if ON_GPU:
+            torch.cuda.synchronize()
+        return statistics.median(
+            b - a if isinstance(b, float) else a.elapsed_time(b) / 1e3
+            for a, b in pairwise(self._marks)
+        )
+
+
+def alone_s(step: Callable[[], object]) -> float:
+    """Median step time where gpuprof does not run."""
+    for _ in range(WARMUP):
+        step()
+    clock = StepClock()
+    for _ in range(STEPS):
+        clock.mark()
+        step()
+    clock.mark()
+    return clock.median_s()
 
 
 def compare(
     name: str, step: Callable[[], object], by_hand: ByHand, tokens: int, output: Path
 ) -> Row:
-    """Time `step` before and after gpuprof does."""
-    for _ in range(3):
-        step()
-    before = own_step_s(step)
+    """Time the steps that gpuprof times: a step that waits for its host differs by block."""
+    without = alone_s(step)
+    clock = StepClock()
     with gpuprof.profile(
-        output / f"{name}.gpuprof", timed=STEPS, profiled=2, steps="explicit", force=True
+        output / f"{name}.gpuprof",
+        warmup=WARMUP,
+        timed=STEPS,
+        profiled=2,
+        steps="explicit",
+        force=True,
     ) as profiled:
         # One more than the phases: the profiler's own warm-up.
-        for _ in range(3 + STEPS + 2 + 1):
+        for index in range(WARMUP + STEPS + 2 + 1):
+            if WARMUP <= index < WARMUP + STEPS:
+                clock.mark()
             step()
             gpuprof.step(tokens=tokens)
-    step_s = (before + own_step_s(step)) / 2
     analysis = profiled.analysis
     assert analysis is not None
     assert analysis.utilization is not None, analysis.warnings
-    row = Row(name, by_hand, step_s, analysis.utilization, analysis.steps.profiler_stretch)
+    row = Row(
+        name,
+        by_hand,
+        clock.median_s(),
+        without,
+        analysis.utilization,
+        analysis.steps.profiler_stretch,
+    )
     print_row(row)
     return row
 
@@ -262,7 +294,8 @@ def print_row(row: Row) -> None:
     found, hand = row.found, row.by_hand
     mbu_by_hand = None if hand.bytes_read is None else hand.bytes_read / row.step_s / PEAK_BYTES
     print(
-        f"{row.name:12} step {row.step_s * 1e3:8.3f} ms, gpuprof {found.step_ns / 1e6:8.3f} ms | "
+        f"{row.name:12} alone {row.alone_s * 1e3:8.3f} ms | same steps "
+        f"{row.step_s * 1e3:8.3f} ms, gpuprof {found.step_ns / 1e6:8.3f} ms | "
         f"MFU by hand {percent(hand.model_flops / row.step_s / PEAK_FLOPS)}, "
         f"gpuprof {percent(found.mfu)} | HFU {percent(found.hfu)} | MBU by hand "
         f"{percent(mbu_by_hand)}, gpuprof {percent(found.mbu)}"
@@ -294,8 +327,7 @@ def decode_case(
     recorded = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recorded):
         step()
-    recorded.replay()
-    step_s = own_step_s(recorded.replay)
+    step_s = alone_s(recorded.replay)
     # A replay has no operators: its bytes are those of the same step run by the host.
     assert by_hand.bytes_read is not None
     print(
