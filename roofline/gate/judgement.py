@@ -16,6 +16,8 @@ Reason = Literal[
     "no-change",
     "below-budget",
     "new",
+    # PASS, or REGRESSED where a budget forbids it
+    "class-changed",
     # REGRESSED
     "slower",
     "over-maximum",

@@ -1,0 +1,87 @@
+"""Whether two fingerprints are of environments whose speeds can be compared.
+
+Strict facts decide how fast the same program runs; a difference in one makes a comparison void.
+Advisory ones may: they are said beside the verdict.
+"""
+
+from dataclasses import dataclass
+
+from gpuprof.collectors.manifest import Device, Fingerprint
+
+_STRICT_DEVICE = (
+    "kind",
+    "name",
+    "total_memory_bytes",
+    "multiprocessors",
+    "compute_capability",
+    "architecture",
+    "power_limit_milliwatts",
+    "mig",
+)
+_STRICT = (
+    "cuda",
+    "hip",
+    "torch",
+    "triton",
+    "cudnn",
+    "nccl",
+    "torch_threads",
+    "float32_matmul_precision",
+    "allow_tf32_matmul",
+    "allow_tf32_cudnn",
+)
+_ADVISORY = ("python", "platform", "cpu", "cpu_cores")
+# Who a process is among the others, not how fast it runs.
+_IDENTITY_VARIABLES = ("RANK", "LOCAL_RANK")
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What differs, each as "driver: 550 against 570" with the first fingerprint's value first."""
+
+    strict: tuple[str, ...]
+    advisory: tuple[str, ...]
+
+
+def differences(first: Fingerprint, second: Fingerprint) -> Differences:
+    """What differs between two environments."""
+    strict, advisory = [], []
+    if len(first.devices) != len(second.devices):
+        strict.append(_against("number of devices", len(first.devices), len(second.devices)))
+    for one, other in zip(first.devices, second.devices, strict=False):
+        strict += _fields(one, other, _STRICT_DEVICE, "device ")
+        if one.kind != "cpu":
+            advisory += _fields(one, other, ("uuid",), "device ")
+    # Patch releases of a driver share its kernels and its compiler.
+    majors = [None if f.driver is None else f.driver.split(".")[0] for f in (first, second)]
+    if majors[0] != majors[1]:
+        strict.append(_against("driver", first.driver, second.driver))
+    elif first.driver != second.driver:
+        advisory.append(_against("driver", first.driver, second.driver))
+    strict += _fields(first, second, _STRICT)
+    advisory += _fields(first, second, _ADVISORY)
+    names = {*first.environment, *second.environment} - set(_IDENTITY_VARIABLES)
+    strict += [
+        _against(name, first.environment.get(name), second.environment.get(name))
+        for name in sorted(names)
+        if first.environment.get(name) != second.environment.get(name)
+    ]
+    return Differences(tuple(strict), tuple(advisory))
+
+
+def _fields(
+    first: Fingerprint | Device,
+    second: Fingerprint | Device,
+    names: tuple[str, ...],
+    prefix: str = "",
+) -> list[str]:
+    return [
+        _against(prefix + name.replace("_", " "), getattr(first, name), getattr(second, name))
+        for name in names
+        if getattr(first, name) != getattr(second, name)
+    ]
+
+
+def _against(what: str, first: object, second: object) -> str:
+    one, other = ("not set" if value is None else value for value in (first, second))
+    return f"{what}: {one} against {other}"

@@ -1,0 +1,182 @@
+"""What one fresh process measured of one benchmark, from its capture."""
+
+import hashlib
+from collections import Counter as Tally
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.nvml import SLOWDOWN_REASONS, slowdown_reasons
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.gate.series import TIME, Metric
+
+# A power cap is how a power-limited GPU always runs under load, not an episode that passes.
+_EPISODES = sum(bit for bit, name in SLOWDOWN_REASONS.items() if name != "software power cap")
+# Shorter gaps are below what a host's clock and CUDA's events resolve, and a logarithm needs
+# something.
+_SHORTEST_GAP_NS = 1_000
+_LAUNCH = r"^(cuda|cu|hip)(Launch|GraphLaunch|ModuleLaunch|ExtLaunch|ExtModuleLaunch)"
+_SYNCHRONISATION = r"Synchronize"
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One benchmark as one process measured it. What could not be measured is not there."""
+
+    # Of the steps that ran without a profiler.
+    samples_ns: tuple[int, ...]
+    # Indices of samples during which the device slowed itself down, and why.
+    discarded: tuple[int, ...] = ()
+    discard_reasons: tuple[str, ...] = ()
+    # A hash of the names of the kernels that ran.
+    signature: str = ""
+    # One figure a process, by the name of a metric in `FIGURES`.
+    figures: dict[str, float] = {}
+    # Exact counts over the profiled steps, by the name of a counter in `COUNTERS`.
+    counters: dict[str, int] = {}
+    # Launches by kernel name over the profiled steps.
+    kernels: dict[str, int] = {}
+    # The kind of the step's largest loss.
+    bottleneck: str = ""
+    sm_clock_mhz: int | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric of which a process has one figure, and where the analysis has it."""
+
+    metric: Metric
+    of: Callable[[Analysis], float | None]
+
+
+FIGURES: dict[str, Figure] = {
+    figure.metric.name: figure
+    for figure in (
+        Figure(
+            Metric(name="kernel_time", unit="ns"),
+            lambda a: None if a.step is None else a.step.device_ns / a.step.calls,
+        ),
+        Figure(
+            Metric(name="mfu", unit="", better="higher"),
+            lambda a: None if a.utilization is None else a.utilization.mfu,
+        ),
+        Figure(
+            Metric(name="hfu", unit="", better="higher"),
+            lambda a: None if a.utilization is None else a.utilization.hfu,
+        ),
+        Figure(
+            Metric(name="mbu", unit="", better="higher"),
+            lambda a: None if a.utilization is None else a.utilization.mbu,
+        ),
+        Figure(
+            Metric(name="bandwidth", unit="bytes/s", better="higher"),
+            lambda a: None if a.step is None else a.step.bytes_per_s,
+        ),
+        Figure(
+            Metric(name="tokens_per_s", unit="tokens/s", better="higher"),
+            lambda a: a.steps.tokens_per_s,
+        ),
+        Figure(
+            Metric(name="launch_gap", unit="ns"),
+            lambda a: None if a.split is None else max(a.split.waiting_ns, _SHORTEST_GAP_NS),
+        ),
+        Figure(Metric(name="peak_memory", unit="bytes"), lambda a: a.peak_memory_bytes),
+    )
+}
+COUNTERS: dict[str, str] = {
+    "kernels": "",
+    "launches": "",
+    "synchronisations": "",
+    "copied_bytes": "bytes",
+    "graph_breaks": "",
+    "peak_memory": "bytes",
+}
+# Every name that a budget may hold, with what it is called where it is another's.
+TIMED_METRICS: dict[str, Metric] = {
+    TIME.name: TIME,
+    **{name: figure.metric for name, figure in FIGURES.items()},
+}
+
+
+def measurement(capture: Capture, analysis: Analysis) -> Measurement:
+    """What the one-rank `capture` and its analysis say of the benchmark in it."""
+    on_gpu = analysis.device is not None and analysis.device.kind != "cpu"
+    discarded, reasons = _slowed(capture) if on_gpu else ((), ())
+    kernels = _profiled_kernels(capture)
+    figures = {name: figure.of(analysis) for name, figure in FIGURES.items()}
+    counters = _counters(capture, kernels, analysis)
+    if on_gpu and analysis.peak_memory_bytes is not None:
+        # What torch's allocator held is exact; the memory of a process on a CPU is not.
+        counters["peak_memory"] = analysis.peak_memory_bytes
+        del figures["peak_memory"]
+    names = Tally(kernels["name"].to_list())
+    return Measurement(
+        samples_ns=analysis.steps.samples_ns if analysis.steps.timed else (),
+        discarded=discarded,
+        discard_reasons=reasons,
+        signature=_hash(names.keys()),
+        figures={name: float(value) for name, value in figures.items() if value is not None},
+        counters=counters,
+        kernels=dict(names),
+        bottleneck=analysis.bottleneck.kind,
+        sm_clock_mhz=None
+        if not analysis.device_state
+        else analysis.device_state.sm_clock_mhz_median,
+    )
+
+
+def _hash(names: object) -> str:
+    text = "\n".join(sorted(map(str, names)))  # type: ignore[call-overload]
+    return hashlib.sha256(text.encode()).hexdigest()[:12] if text else ""
+
+
+def _slowed(capture: Capture) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Indices of the timed steps in which the device was throttled, and the reasons."""
+    timed = capture.steps.filter(pl.col("phase") == "timed").sort("start_ns")
+    samples = capture.samples.filter(pl.col("throttle_reasons").is_not_null()).sort("time_ns")
+    if timed.is_empty() or samples.is_empty():
+        return (), ()
+    slowed, seen = [], 0
+    times, bits = samples["time_ns"].to_numpy(), samples["throttle_reasons"].to_numpy()
+    for index, (start_ns, end_ns) in enumerate(timed.select("start_ns", "end_ns").iter_rows()):
+        # A step between two samples has the state of the one before it.
+        first = max(int(times.searchsorted(start_ns, side="right")) - 1, 0)
+        last = int(times.searchsorted(end_ns, side="right"))
+        during = 0
+        for reasons in bits[first : max(last, first + 1)]:
+            during |= int(reasons) & _EPISODES
+        if during:
+            slowed.append(index)
+            seen |= during
+    return tuple(slowed), slowdown_reasons(seen)
+
+
+def _profiled_kernels(capture: Capture) -> pl.DataFrame:
+    profiled = capture.steps.filter(pl.col("phase") == "profiled")
+    if profiled.is_empty():
+        return capture.kernels
+    return capture.kernels.filter(pl.col("step").is_not_null())
+
+
+def _counters(capture: Capture, kernels: pl.DataFrame, analysis: Analysis) -> dict[str, int]:
+    launches = capture.launches
+    profiled = capture.steps.filter(pl.col("phase") == "profiled")
+    if profiled.height:
+        within = pl.col("start_ns").is_between(
+            profiled["start_ns"].min(), profiled["end_ns"].max(), closed="left"
+        )
+        launches = launches.filter(within)
+    counters = {"kernels": kernels.height}
+    if not launches.is_empty():
+        counters["launches"] = launches.filter(pl.col("name").str.contains(_LAUNCH)).height
+        counters["synchronisations"] = launches.filter(
+            pl.col("name").str.contains(_SYNCHRONISATION)
+        ).height
+        copies = kernels.filter(pl.col("kind") == "memcpy")
+        counters["copied_bytes"] = int(copies["bytes"].sum())
+    graph_breaks = capture.processes[0].graph_breaks
+    if graph_breaks is not None:
+        counters["graph_breaks"] = graph_breaks
+    return counters

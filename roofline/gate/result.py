@@ -1,0 +1,98 @@
+"""What a gate found: the verdicts, what they rest on, and the exit code. Written as gate.json."""
+
+from typing import Literal
+
+import msgspec
+
+from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.suite import MeasuredProcess
+
+GATE_SCHEMA_VERSION = 1
+GATE_FILE = "gate.json"
+
+OnInconclusive = Literal["pass", "warn", "fail"]
+
+PASSED, REGRESSED, INCOMPARABLE, INCONCLUSIVE, CRASHED = 0, 1, 3, 4, 5
+
+
+class SideInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two programs that were compared."""
+
+    # "base 3f2a91c", "./", a baseline's name: for people.
+    label: str
+    commit: str | None = None
+    fingerprint: Fingerprint = Fingerprint()
+
+
+class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a step's change: a kernel, an operator, or time without device work."""
+
+    # The kernel's or operator's name; where it was renamed, "before -> after".
+    name: str
+    # "kernel", "new kernel", "removed kernel", "renamed kernel", "waiting for the host", ...
+    kind: str
+    # The operator that launches it, "" where none is known.
+    op: str = ""
+    # By how much it lengthened a step; negative where it shortened it.
+    change_ns: int
+    # change_ns over the step's own change; None where that is too small to divide.
+    share: float | None = None
+    # One sentence: count and mean before and after, roofline move, clock.
+    detail: str = ""
+    # "file.py:12" of the line that launches it, where a stack was recorded.
+    source_line: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why one benchmark changed, from one profiled process of each side."""
+
+    benchmark: str
+    # Of the profiled steps.
+    base_step_ns: int
+    head_step_ns: int
+    culprits: tuple[Culprit, ...]
+    # The share of the step's change that no part carries.
+    unexplained: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the gate."""
+
+    schema_version: int = GATE_SCHEMA_VERSION
+    tool_version: str
+    created_ns: int
+    base: SideInfo
+    head: SideInfo
+    settings: RuleSettings
+    on_inconclusive: OnInconclusive = "warn"
+    # True where the base's figures come from another session, so nothing fails.
+    advisory: bool = False
+    judgements: tuple[Judgement, ...]
+    explanations: tuple[Explanation, ...] = ()
+    # Raw samples of every process.
+    processes: tuple[MeasuredProcess, ...] = ()
+    # Plain sentences for the whole suite.
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass; 1 regression; 3 incomparable; 4 inconclusive where asked to fail; 5 crashed."""
+        if self.advisory:
+            return PASSED
+        held = [j for j in self.judgements if j.level == "error"]
+        verdicts = {j.verdict for j in held}
+        if "REGRESSED" in verdicts:
+            return REGRESSED
+        errors = {j.reason for j in held if j.verdict == "ERROR"}
+        if errors:
+            # A benchmark without data must not pass, but only a crash is the program's own.
+            return CRASHED if "crashed" in errors else REGRESSED
+        if "INCOMPARABLE" in verdicts:
+            return INCOMPARABLE
+        if "INCONCLUSIVE" in verdicts and self.on_inconclusive == "fail":
+            return INCONCLUSIVE
+        return PASSED
