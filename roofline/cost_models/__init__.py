@@ -12,6 +12,7 @@ from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
     fused_layers,
     gemm,
     indexing,
+    inductor,
     loss,
     movement,
     normalization,

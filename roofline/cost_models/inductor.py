@@ -1,0 +1,168 @@
+"""Triton kernels that torch.compile's inductor generates, from the arguments that the trace shows.
+
+A call carries its kernel's name, which lists the operators that were fused, and the kernel's
+arguments: the tensors that it updates in place, those that it only reads, those that it only
+writes, then the sizes of its loops (pytorch torch/_inductor/codegen/common.py,
+KernelArgs.python_argdefs). The trace does not say where one group ends and the next begins.
+"""
+
+import math
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+
+from gpuprof.roofline.cost_models.call import OpCall, Tensor
+from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, total, vector_flops
+from gpuprof.roofline.cost_models.elementwise import families
+from gpuprof.roofline.cost_models.gemm import product
+from gpuprof.roofline.cost_models.registry import cost_model
+
+# The numbered end tells kernels of one graph apart.
+_NAME: Final = re.compile(r"triton_(?P<kind>\w{3})_fused_(?P<operators>\w*?)_?\d+$")
+# Operators that pick elements out of a larger tensor.
+_PICKING: Final = frozenset({"_unsafe_index", "embedding", "gather", "index", "index_select"})
+_CREATING: Final = frozenset(
+    {"arange", "fill", "full", "full_like", "iota", "ones", "ones_like", "zeros", "zeros_like"}
+)
+_ONCE: Final = "operations by the operators in the kernel's name, each once a loop element"
+_LAST: Final = "the trace does not tell the outputs: the last tensor counts as the one written"
+_FIRST: Final = (
+    "the trace does not tell the outputs: the first tensor counts as the one read and written"
+)
+
+
+class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    operations: int
+    names: tuple[str, ...]
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    group: tuple[_Group, ...]
+
+
+@cache
+def _operations() -> dict[str, int]:
+    """Operations a loop element of each operator that may stand in a kernel's name."""
+    text = files("gpuprof.roofline.cost_models").joinpath("inductor.toml").read_bytes()
+    groups = msgspec.toml.decode(text, type=_Table).group
+    table = {name: family.operations for family in families() for name in family.names}
+    return table | {name: group.operations for group in groups for name in group.names}
+
+
+def operators_of(fused: str) -> tuple[str, ...] | None:
+    """The operators that `fused`, names joined by underscores, consists of; None where unclear.
+
+    The longest name goes first: add_native_layer_norm holds no norm beside native_layer_norm.
+    """
+    words = fused.split("_")
+    found: list[str] = []
+    start = 0
+    while start < len(words):
+        for end in range(len(words), start, -1):
+            name = "_".join(words[start:end])
+            if name in _operations():
+                found.append(name)
+                start = end
+                break
+        else:
+            return None
+    return tuple(found)
+
+
+def _loop_sizes(call: OpCall, tensors: tuple[Tensor, ...]) -> tuple[int, ...] | None:
+    """The sizes of the loops, outer ones first; None where no tensor has as many elements.
+
+    Sizes of dynamic shapes stand before them.
+    """
+    sizes = [
+        size
+        for position in range(len(call.arguments))
+        if (size := call.integer(position)) is not None
+    ]
+    known = {tensor.elements for tensor in tensors}
+    for first in range(len(sizes)):
+        if math.prod(sizes[first:]) in known:
+            return tuple(sizes[first:])
+    return None
+
+
+@cost_model("triton_poi_fused_*", "triton_red_fused_*", "triton_per_fused_*")
+def fused(call: OpCall) -> Cost | None:
+    """A pointwise or reduction kernel: each tensor once, one that it updates in place twice.
+
+    Of a tensor that an index picks from, as many elements as the loop has.
+    """
+    match = _NAME.match(call.name)
+    tensors = call.tensors_after(-1)
+    if match is None or not tensors:
+        return None
+    loops = _loop_sizes(call, tensors)
+    operators = operators_of(match["operators"])
+    iterations = None if loops is None else math.prod(loops)
+    flops = None
+    if operators is not None and iterations is not None:
+        count = sum(_operations()[name] for name in operators) * iterations
+        flops = vector_flops(tensors[0].dtype, count)
+    picks = operators is None or not _PICKING.isdisjoint(operators)
+    sizes = [_touched(tensor, iterations if picks else None) for tensor in tensors]
+    if len(tensors) == 1 and operators is not None and _CREATING.issuperset(operators):
+        return Cost(flops=flops, bytes_read=0, bytes_written=sizes[0], assumptions=(_ONCE,))
+    if _may_be_output(tensors[-1], tensors, match["kind"], loops):
+        read, written, which = total(sizes[:-1]), sizes[-1], _LAST
+    else:
+        read, written, which = total(sizes), sizes[0], _FIRST
+    return Cost(flops=flops, bytes_read=read, bytes_written=written, assumptions=(_ONCE, which))
+
+
+def _touched(tensor: Tensor, at_most: int | None) -> int | None:
+    if at_most is None or tensor.distinct_elements <= at_most:
+        return tensor.bytes
+    return bytes_for(at_most, tensor.dtype)
+
+
+def _may_be_output(
+    last: Tensor, tensors: tuple[Tensor, ...], kind: str, loops: tuple[int, ...] | None
+) -> bool:
+    """Whether the last tensor has the shape of an output that is not updated in place.
+
+    A loop writes an element in each of its iterations, a reduction also one a row. The buffer of a
+    matrix product (rank 2) behind a tensor of the same size and higher rank is read: an output of
+    the loop would have that rank itself.
+    """
+    first = tensors[0]
+    if len(tensors) == 1:
+        return False
+    if loops is None:
+        return last.elements >= first.elements
+    sizes = {math.prod(loops)}
+    if kind in ("red", "per"):
+        sizes.add(math.prod(loops[:-1]))
+    same_size = first.elements == last.elements
+    return last.elements in sizes and not (same_size and len(last.shape) < len(first.shape))
+
+
+@cost_model("triton_tem_fused_*")
+def template(call: OpCall) -> Cost | None:
+    """A GEMM template (max-autotune): A, B, what its epilogue reads, the output."""
+    left, right = call.tensor(0), call.tensor(1)
+    output = call.tensors_after(1)[-1:]
+    if left is None or right is None or not output or len(left.shape) != len(right.shape):
+        return None
+    batch = left.shape[:-2]
+    if len(left.shape) not in (2, 3) or batch != right.shape[:-2]:
+        return None
+    shape = (*left.shape[:-1], right.shape[-1])
+    if left.shape[-1] != right.shape[-2] or math.prod(shape) != output[0].elements:
+        return None
+    cost = product(call, left, right, shape, left.shape[-1])
+    more = bytes_of(*call.tensors_after(1)[:-1])
+    return msgspec.structs.replace(
+        cost,
+        bytes_read=total((cost.bytes_read, more)),
+        bytes_written=output[0].bytes,
+        assumptions=("operations of a fused epilogue are not counted",),
+    )
