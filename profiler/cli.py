@@ -11,6 +11,7 @@ from typing import Protocol
 from gpuprof._version import __version__
 from gpuprof.collectors.errors import GpuprofError
 from gpuprof.profiler.commands.analyze import AnalyzeCommand
+from gpuprof.profiler.commands.bench import BenchCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
 from gpuprof.profiler.commands.report import ReportCommand
@@ -39,6 +40,7 @@ COMMANDS: tuple[Command, ...] = (
     AnalyzeCommand(),
     SummaryCommand(),
     ReportCommand(),
+    BenchCommand(),
     CalibrateCommand(),
     DoctorCommand(),
 )

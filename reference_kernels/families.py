@@ -5,14 +5,12 @@ A family is a folder beside this file with a module `problem`.
 
 import difflib
 import inspect
-import pkgutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.resources import files
 
-import gpuprof.reference_kernels
 from gpuprof.reference_kernels.suite import Problem, Version
 
 # What a family's other versions are held against: versions named after these call a library's own
@@ -43,9 +41,10 @@ def is_library(version: str) -> bool:
 
 def family_names() -> tuple[str, ...]:
     """All families, sorted by name."""
-    folder = gpuprof.reference_kernels
-    names = [module.name for module in pkgutil.iter_modules(folder.__path__) if module.ispkg]
-    return tuple(sorted(n for n in names if find_spec(f"{folder.__name__}.{n}.problem")))
+    suite = files("gpuprof.reference_kernels")
+    return tuple(
+        sorted(f.name for f in suite.iterdir() if f.is_dir() and (f / "problem.py").is_file())
+    )
 
 
 @cache

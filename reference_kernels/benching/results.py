@@ -57,7 +57,8 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     precise: bool = False
     # One for each timed call; of several ranks the slowest one's.
     samples_ns: tuple[int, ...] = ()
-    # What the host needed to start each call; over the device's time, the host sets the pace.
+    # What the host needed to start each call, where the device's clock timed it; over the device's
+    # time, the host sets the pace.
     host_samples_ns: tuple[int, ...] = ()
     started_ns: int | None = None
     ended_ns: int | None = None

@@ -169,7 +169,7 @@ def _timed(result: CaseResult, prepared: Prepared, clock: Clock, options: Option
         relative_spread=median.relative_spread,
         precise=timing.precise,
         samples_ns=timing.times_ns,
-        host_samples_ns=tuple(sample.host_ns for sample in timing.samples),
+        host_samples_ns=tuple(s.host_ns for s in timing.samples if s.host_ns is not None),
         started_ns=started_ns,
         ended_ns=time.time_ns(),
     )

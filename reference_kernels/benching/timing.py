@@ -30,11 +30,11 @@ _LARGEST_L2_BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed call. `host_ns`: until the host could go on."""
+    """One timed call. `host_ns`: what the host needed to start it, where that is another clock."""
 
     started_ns: int
     time_ns: int
-    host_ns: int
+    host_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,19 @@ class Timing:
 class Clock(Protocol):
     """Times calls on one kind of device."""
 
-    name: str
-    flushed_bytes: int | None
+    @property
+    def name(self) -> str:
+        """For people: "CUDA events"."""
+
+    @property
+    def flushed_bytes(self) -> int | None:
+        """Bytes that `flush` writes and reads; None where it does nothing."""
 
     def sample(self, prepared: Prepared, line_up: Callable[[], None], count: int) -> list[Sample]:
         """Time `count` calls; before each, `line_up` waits for other ranks."""
+
+    def flush(self) -> None:
+        """Take what a call could find in the caches away from it."""
 
 
 class HostClock:
@@ -72,8 +80,11 @@ class HostClock:
             started_ns, start = time.time_ns(), time.perf_counter_ns()
             prepared.call()
             passed = time.perf_counter_ns() - start
-            samples.append(Sample(started_ns, passed, passed))
+            samples.append(Sample(started_ns, passed))
         return samples
+
+    def flush(self) -> None:
+        """See `Clock`: nothing, the last cache of a server's CPU is too large."""
 
 
 class EventClock:

@@ -1,0 +1,270 @@
+"""One `gpuprof bench`: runs the plans, watches the device meanwhile, and stores what it found."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import torch
+import torch.distributed as dist
+
+from gpuprof._version import __version__
+from gpuprof.collectors import storage
+from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.fingerprint import collect_fingerprint, cpu_device
+from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
+from gpuprof.collectors.nvml import NvmlSampler
+from gpuprof.profiler import calibration_cache, ranks
+from gpuprof.profiler.bench_capture import ProfiledCase, make_capture, profile_case
+from gpuprof.profiler.bench_progress import Progress
+from gpuprof.profiler.captures import store
+from gpuprof.profiler.ranks import Ranks
+from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
+from gpuprof.reference_kernels.benching.results import (
+    BENCH_FILE,
+    BenchReport,
+    CaseResult,
+    Method,
+    Skipped,
+)
+from gpuprof.reference_kernels.benching.run import Options, Plan, make_plans, run_plan
+from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
+from gpuprof.reference_kernels.benching.timing import PRECISION, Clock, EventClock, HostClock
+from gpuprof.reference_kernels.families import Family, UnknownNameError, select
+from gpuprof.reference_kernels.suite import DeviceType, Prepared
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.device_state import device_state
+
+_SAMPLE_INTERVAL_NS = 20_000_000
+_NEEDS_GROUP = "needs several processes: torchrun --nproc-per-node N -m gpuprof bench {}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    wanted: tuple[str, ...]
+    sizes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    device: str | None
+    budget_s: float
+    seed: int
+    check_only: bool
+    # None: store no capture.
+    output: Path | None
+    command: tuple[str, ...]
+
+
+def run_bench(request: Request) -> BenchReport | None:
+    """Run what `request` asks for; None on ranks other than the first.
+
+    Raises `CommandError` for names, sizes and devices that do not exist.
+    """
+    place = Ranks.from_environment()
+    device = _torch_device(request.device, place)
+    kind: DeviceType = "cuda" if device.type == "cuda" else "cpu"
+    try:
+        families, skipped = _able(select(request.wanted), place, explicit=bool(request.wanted))
+        plans = make_plans(families, kind, request.sizes, request.dtypes)
+    except UnknownNameError as error:
+        raise CommandError(str(error), exit_code=2) from error
+    with _group(place, device) as group:
+        return _Bench(request, place, device, group).run(plans, skipped)
+
+
+class _Bench:
+    def __init__(
+        self, request: Request, place: Ranks, device: torch.device, group: Coordination
+    ) -> None:
+        self._request = request
+        self._place = place
+        self._group = group
+        self._fingerprint, self._position = _fingerprint(device)
+        described = self._fingerprint.devices[self._position]
+        on_gpu = device.type == "cuda"
+        self._clock: Clock = EventClock(described.l2_cache_bytes) if on_gpu else HostClock()
+        self._device = described
+        self._profiled: list[ProfiledCase] = []
+        self._options = Options(
+            device=device,
+            seed=request.seed,
+            budget_s=request.budget_s,
+            clock=None if request.check_only else self._clock,
+            group=group,
+        )
+
+    def run(self, plans: Sequence[Plan], skipped: Sequence[Skipped]) -> BenchReport | None:
+        """See `run_bench`."""
+        created_ns = time.time_ns()
+        calibration = self._calibration()
+        sampler = NvmlSampler(
+            [self._device.index], rank=self._place.rank, interval_ns=_SAMPLE_INTERVAL_NS
+        )
+        sampler.start()
+        results = list(self._run_all(plans))
+        samples = sampler.stop()
+        cases = [one for one in results if isinstance(one, CaseResult)]
+        report = BenchReport(
+            tool_version=__version__,
+            created_ns=created_ns,
+            command=self._request.command,
+            device=self._device,
+            fingerprint=self._fingerprint,
+            calibration=calibration,
+            ranks=self._place.world_size,
+            method=Method(
+                clock=self._clock.name,
+                flushed_bytes=self._clock.flushed_bytes,
+                confidence=CONFIDENCE,
+                precision=PRECISION,
+                budget_s=self._request.budget_s,
+                seed=self._request.seed,
+            ),
+            cases=tuple(_with_state(case, samples, self._device.index) for case in cases),
+            skipped=(*skipped, *(one for one in results if isinstance(one, Skipped))),
+            # Without a GPU there is nothing that a sampler could miss.
+            warnings=tuple(sampler.notes) if self._device.kind != "cpu" else (),
+        )
+        if self._request.output is not None and self._profiled:
+            self._store(report, samples, self._request.output)
+        return report if self._place.rank == 0 else None
+
+    def _run_all(self, plans: Sequence[Plan]) -> Iterator[CaseResult | Skipped]:
+        total = sum(len(plan.family.versions) for plan in plans)
+        with Progress(total, shown=self._place.rank == 0) as progress:
+            for plan in plans:
+                where = f"{plan.size} {plan.dtype}"
+                try:
+                    for result in run_plan(
+                        plan,
+                        self._options,
+                        starting=lambda version: progress.show(f"{version.label} {where}"),  # noqa: B023
+                        timed=self._profile,
+                    ):
+                        progress.advance()
+                        yield result
+                except UnknownNameError as error:
+                    raise CommandError(str(error), exit_code=2) from error
+
+    def _profile(self, result: CaseResult, prepared: Prepared) -> None:
+        if self._request.output is not None:
+            case = profile_case(result, prepared, self._clock.flush, self._group.line_up)
+            self._profiled.append(case)
+
+    def _calibration(self) -> Calibration | None:
+        """The device's measured ceilings: kept ones, and for a CPU, which has no others, new."""
+        if self._device.kind == "cpu" and self._place.alone and not self._request.check_only:
+            return calibration_cache.calibrate_cached(self._device)
+        return calibration_cache.load_cached(
+            self._device, str(torch.__version__), torch.get_num_threads()
+        )
+
+    def _store(self, report: BenchReport, samples: pl.DataFrame, output: Path) -> None:
+        place = self._place
+        ranks.remove_stale_part(output, place)
+        capture = make_capture(
+            report,
+            self._profiled,
+            samples,
+            ranks=place,
+            device_position=self._position,
+            title=output.name.removesuffix(".gpuprof"),
+        )
+        analysis = analyze(capture)
+        part = place.part(output)
+        store(capture, analysis, part)
+        if place.rank != 0:
+            return
+        if not place.alone:
+            joined, _ = ranks.join_parts(output, place)
+            store(joined, analyze(joined), output)
+            ranks.remove_parts(output, place)
+        storage.write_file(output / BENCH_FILE, encode(report))
+
+
+def encode(report: BenchReport) -> bytes:
+    """The JSON text of a bench, every timed call in it."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+
+
+def _with_state(case: CaseResult, samples: pl.DataFrame, device: int) -> CaseResult:
+    """`case` with the clock and the slow-downs that NVML saw while it was timed."""
+    if case.started_ns is None or case.ended_ns is None:
+        return case
+    during = samples.filter(pl.col("time_ns").is_between(case.started_ns, case.ended_ns))
+    state = device_state(during, pl.DataFrame(schema={"phase": pl.String}), device)
+    if state is None:
+        return case
+    return msgspec.structs.replace(
+        case, sm_clock_mhz=state.sm_clock_mhz_median, throttle_reasons=state.throttle_reasons
+    )
+
+
+def _able(
+    families: Sequence[Family], place: Ranks, *, explicit: bool
+) -> tuple[list[Family], list[Skipped]]:
+    """The families that can run in so many processes, and why the others cannot."""
+    able = [family for family in families if family.problem.needs_group != place.alone]
+    unable = [family for family in families if family.problem.needs_group == place.alone]
+    if place.alone:
+        reasons = [_NEEDS_GROUP.format(family.name) for family in unable]
+    else:
+        reasons = ["runs in one process: start it without torchrun" for _ in unable]
+    if explicit and unable:
+        raise CommandError(f"{unable[0].name} {reasons[0]}", exit_code=2)
+    return able, [
+        Skipped(family.name, "", "", reason) for family, reason in zip(unable, reasons, strict=True)
+    ]
+
+
+@contextmanager
+def _group(place: Ranks, device: torch.device) -> Iterator[Coordination]:
+    """torch.distributed's default group under torchrun; alone, nothing."""
+    if place.alone:
+        yield Alone()
+        return
+    if device.type == "cuda":
+        # NCCL warns where it has to guess the device.
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    try:
+        yield Group(device)
+    finally:
+        dist.destroy_process_group()
+
+
+def _torch_device(wanted: str | None, place: Ranks) -> torch.device:
+    """The device to run on, made the current one. Raises `CommandError` where it is not there."""
+    cuda: Any = torch.cuda
+    available = bool(cuda.is_available())
+    if wanted is None:
+        wanted = f"cuda:{place.local_rank}" if available else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise CommandError(f"--device {wanted}: give cpu or cuda:0, ...", exit_code=2) from error
+    if device.type == "cpu":
+        return device
+    if device.type != "cuda" or not available or (device.index or 0) >= cuda.device_count():
+        names = ", ".join(["cpu", *(f"cuda:{i}" for i in range(cuda.device_count()))])
+        raise CommandError(f"--device {wanted}: this machine has {names}", exit_code=2)
+    device = torch.device("cuda", device.index or 0)
+    cuda.set_device(device)
+    return device
+
+
+def _fingerprint(device: torch.device) -> tuple[Fingerprint, int]:
+    """This machine, and the position of `device` among its devices."""
+    fingerprint = collect_fingerprint()
+    wanted = (device.type, device.index or 0)
+    for position, known in enumerate(fingerprint.devices):
+        if ("cpu" if known.kind == "cpu" else "cuda", known.index) == wanted:
+            return fingerprint, position
+    # A machine's fingerprint names its GPUs; this bench leaves them alone.
+    devices: tuple[Device, ...] = (*fingerprint.devices, cpu_device())
+    return msgspec.structs.replace(fingerprint, devices=devices), len(devices) - 1

@@ -1,0 +1,183 @@
+"""`gpuprof bench`."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import CommandError
+
+if TYPE_CHECKING:
+    from gpuprof.reference_kernels.benching.results import BenchReport
+
+_BUDGET_S = 1.0
+
+
+class BenchCommand:
+    """Run kernels whose work is known, and hold them against this machine's roof.
+
+    Each version of a family (gemm/cublas, gemm/triton-tiled, ...) solves the same
+    problem on random data. It is checked against float64, then timed. The results
+    are a capture: summary and report show each version as a point on the roofline.
+    Without a GPU the versions that run on a CPU do. Collectives run on all ranks
+    of torchrun. --claims checks a table of claimed times against the hardware.
+    """
+
+    name = "bench"
+    summary = "run the reference kernels, or check a table of claims"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument(
+            "wanted",
+            nargs="*",
+            metavar="FAMILY[/VERSION]",
+            help="what to run (default: everything); --list names them",
+        )
+        parser.add_argument(
+            "--sizes", nargs="+", default=[], metavar="SIZE", help="sizes of one family"
+        )
+        parser.add_argument(
+            "--dtype", nargs="+", default=[], metavar="DTYPE", help="bf16, fp16, fp32, ..."
+        )
+        parser.add_argument("--device", help="cpu, cuda:0, ... (default: the GPU, else the CPU)")
+        parser.add_argument(
+            "--seconds",
+            type=_seconds,
+            default=_BUDGET_S,
+            metavar="S",
+            help=f"longest time to spend on timing one version ({_BUDGET_S:g})",
+        )
+        parser.add_argument(
+            "--seed", type=int, metavar="N", help="draw the inputs from N (default: new ones)"
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="CAPTURE",
+            help="folder to write (gpuprof-bench-TIME.gpuprof here)",
+        )
+        parser.add_argument(
+            "--json", type=Path, metavar="FILE", help="write the results to FILE, every call in it"
+        )
+        parser.add_argument(
+            "-f", "--force", action="store_true", help="replace an old capture and FILE"
+        )
+        parser.add_argument("--list", action="store_true", help="list families and versions")
+        parser.add_argument("--check", action="store_true", help="check the results, time nothing")
+        parser.add_argument(
+            "--claims",
+            metavar="FILE",
+            help="check the claims of FILE (.toml), or of a shipped table by its name",
+        )
+        parser.add_argument(
+            "--measured",
+            type=Path,
+            metavar="BENCH",
+            help="with --claims: the capture or JSON file of a bench on that GPU",
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Exits with 1 where a version was wrong or failed."""
+        if arguments.measured is not None and arguments.claims is None:
+            raise CommandError("--measured needs --claims", exit_code=2)
+        if arguments.list:
+            return _list()
+        if arguments.claims is not None:
+            return _check_claims(arguments)
+        return _bench(arguments)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    # Kineto would tell of each start and stop of a profiler; it looks when torch is imported.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    from rich.console import Console
+
+    from gpuprof.collectors import storage
+    from gpuprof.profiler.bench_session import Request, encode, run_bench
+    from gpuprof.profiler.bench_table import print_bench
+    from gpuprof.profiler.commands.run import default_output
+
+    output: Path | None = arguments.output
+    if output is None and not arguments.check:
+        output = default_output("bench")
+    if output is not None:
+        if arguments.check:
+            raise CommandError("--check times nothing, so there is nothing for -o", exit_code=2)
+        storage.refuse_existing_capture(output, force=arguments.force)
+    if arguments.json is not None:
+        storage.refuse_existing(arguments.json, force=arguments.force, option="--json")
+    report = run_bench(
+        Request(
+            wanted=tuple(arguments.wanted),
+            sizes=tuple(arguments.sizes),
+            dtypes=tuple(arguments.dtype),
+            device=arguments.device,
+            budget_s=arguments.seconds,
+            seed=_seed() if arguments.seed is None else arguments.seed,
+            check_only=arguments.check,
+            output=output,
+            command=tuple(sys.argv),
+        )
+    )
+    if report is None:
+        return 0
+    print_bench(report, Console())
+    if arguments.json is not None:
+        storage.write_file(arguments.json, encode(report))
+    if output is not None and storage.is_capture(output):
+        print(f"gpuprof summary {output}")
+    return _exit_code(report)
+
+
+def _exit_code(report: "BenchReport") -> int:
+    if not report.cases:
+        reasons = "; ".join(dict.fromkeys(one.reason for one in report.skipped[:3]))
+        raise CommandError(f"nothing to run here: {reasons}")
+    return int(any(case.error is not None for case in report.cases))
+
+
+def _seed() -> int:
+    """A new one each second; the ranks of one torchrun must agree on it."""
+    port = os.environ.get("MASTER_PORT")
+    if port is not None and os.environ.get("WORLD_SIZE", "1") != "1":
+        return int(port)
+    return int(time.time())
+
+
+def _list() -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from gpuprof.reference_kernels.families import family_names, load_family
+
+    console = Console()
+    for name in family_names():
+        family = load_family(name)
+        table = Table(
+            title=f"{name}: sizes {family.problem.size_form}", title_justify="left", box=None
+        )
+        for column in ("Version", "Runs on", "dtypes", "What it is"):
+            table.add_column(column, no_wrap=column == "Version")
+        for version in family.versions:
+            where = ", ".join((*version.devices, *version.requires))
+            table.add_row(version.name, where, " ".join(version.dtypes), version.summary)
+        console.print(table)
+    return 0
+
+
+def _check_claims(arguments: argparse.Namespace) -> int:
+    raise CommandError("--claims is not built yet")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: 0.5, 1, 2, ...")
+    return value
