@@ -123,7 +123,8 @@ def _with_counters(trace: Capture, report: Capture) -> Capture:
     )
     warnings = [
         *(text for process in report.processes for text in process.warnings),
-        *_unmatched(trace_keys, report_keys, matched),
+        *_unmatched(report_keys, matched),
+        *_other_device(trace.processes[0], report.processes[0]),
     ]
     first, *others = trace.processes
     return replace(
@@ -148,20 +149,13 @@ def _on_rank_of(trace: Capture, report: Capture) -> Capture:
     return report
 
 
-def _unmatched(
-    trace_keys: pl.DataFrame, report_keys: pl.DataFrame, matched: pl.DataFrame
-) -> list[str]:
+def _unmatched(report_keys: pl.DataFrame, matched: pl.DataFrame) -> list[str]:
     warnings = []
     without_launch = report_keys.height - matched.height
     if without_launch:
         warnings.append(
             f"{without_launch} of {report_keys.height} profiled launches are not in the trace: "
             "their counters are left out"
-        )
-    without_counters = trace_keys.height - matched["trace_row"].n_unique()
-    if without_counters:
-        warnings.append(
-            f"{without_counters} of {trace_keys.height} kernel launches have no counters"
         )
     assumed = matched.filter(~pl.col("certain")).height
     if assumed:
@@ -172,11 +166,27 @@ def _unmatched(
     return warnings
 
 
+def _other_device(trace: ProcessInfo, report: ProcessInfo) -> list[str]:
+    """A sentence where the counters were measured on another kind of device than the trace."""
+    ours, theirs = (process.fingerprint.devices for process in (trace, report))
+    if not ours or not theirs or theirs[0].name in {device.name for device in ours}:
+        return []
+    return [f"the counters were measured on {theirs[0].name}, the trace on {ours[0].name}"]
+
+
 def _with_device(process: ProcessInfo, report: Capture) -> ProcessInfo:
-    """The report's devices where the trace names none."""
-    if process.fingerprint.devices:
-        return process
-    devices = report.processes[0].fingerprint.devices
+    """The report's devices where the trace names none, and their L2 where it does not say it."""
+    known = process.fingerprint.devices
+    theirs = report.processes[0].fingerprint.devices
+    sizes = {device.name: device.l2_cache_bytes for device in theirs}
+    devices = theirs
+    if known:
+        devices = tuple(
+            msgspec.structs.replace(device, l2_cache_bytes=sizes.get(device.name))
+            if device.l2_cache_bytes is None
+            else device
+            for device in known
+        )
     return msgspec.structs.replace(
         process, fingerprint=msgspec.structs.replace(process.fingerprint, devices=devices)
     )

@@ -9,17 +9,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 import msgspec
+import polars as pl
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError
 from gpuprof.collectors.joining import join
+from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.profiler.captures import load_analysis, store
 from gpuprof.profiler.counters_plan import CountersPlan, plan_counters
@@ -29,14 +31,20 @@ from gpuprof.roofline.analyze import analyze
 
 # What a roofline needs and no more: each further group is one more replay of every launch.
 METRICS: Final = (
+    # Every source type that this GPU's tensor units count.
     "regex:^sm__ops_path_tensor_src_",
-    "regex:^smsp__sass_thread_inst_executed_op_[dfh](add|mul|fma)_pred_on$",
+    # ncu finds no instruction counters by regular expression.
+    *(
+        f"smsp__sass_thread_inst_executed_op_{instruction}_pred_on.sum"
+        for instruction in ("dadd", "dmul", "dfma", "fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
+    ),
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
     "lts__t_bytes.sum",
     "gpu__time_duration.sum",
     "sm__cycles_elapsed.avg.per_second",
 )
+_UNMODIFIED_CLOCKS: Final = "unmodified GPU clocks"
 _UNWATCHED: Final = ("sigterm", "interrupted")
 
 
@@ -146,7 +154,7 @@ def _count(ncu: str, plan: CountersPlan, program: Sequence[str], folder: Path) -
         # The program's output was printed by the first run.
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, check=False)
     try:
-        return read(page)
+        return _what_was_asked_for(read(page))
     except (CaptureError, OSError) as error:
         raise CollectorError(_why(error, printed)) from error
 
@@ -163,6 +171,28 @@ def ncu_options(plan: CountersPlan, page: Path) -> list[str]:
         # Durations are not used, and the clocks are the user's.
         *("--clock-control", "none"),
     ]
+
+
+def _what_was_asked_for(report: Capture) -> Capture:
+    """`report` without the rates and percentages that the regular expression brings along.
+
+    Nor has it remarks on clocks and durations: clocks were left alone, and durations are not used.
+    """
+    counters = report.counters.filter(
+        pl.col("metric").str.ends_with(".sum") | pl.col("metric").is_in(METRICS)
+    )
+    processes = tuple(
+        msgspec.structs.replace(
+            process,
+            warnings=tuple(
+                text
+                for text in process.warnings
+                if text != CONDITIONS and _UNMODIFIED_CLOCKS not in text
+            ),
+        )
+        for process in report.processes
+    )
+    return replace(report, processes=processes, counters=counters)
 
 
 def _why(error: Exception, printed: Path) -> str:

@@ -78,13 +78,14 @@ class _Messages:
     def __init__(self) -> None:
         self.header_seen = False
         self.damaged_rows = 0
-        self._messages: dict[str, None] = {}
+        # What was said, and whether as an error.
+        self._messages: dict[str, bool] = {}
 
     def add(self, line: str) -> bool:
         """Remember a line of ncu's own; False where it is none."""
         match = _MESSAGE.match(line)
         if match:
-            self._messages.setdefault(match[2].strip())
+            self._messages.setdefault(match[2].strip(), match[1] == "ERROR")
         return match is not None
 
     def warnings(self) -> list[str]:
@@ -115,8 +116,9 @@ class _Messages:
                 remedy="check ncu's --kernel-name, --launch-skip and --nvtx filters, and that the "
                 "program reaches its GPU work",
             )
+        errors = " ".join(text for text, is_error in self._messages.items() if is_error)
         if said:
-            return CaptureError(path, f"no CSV, ncu said: {said[:300]}")
+            return CaptureError(path, f"no CSV, ncu said: {(errors or said)[:300]}")
         return CaptureError(
             path,
             "no CSV of Nsight Compute",

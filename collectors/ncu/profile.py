@@ -30,7 +30,7 @@ _SHARED_STATIC: Final = "launch__shared_mem_per_block_static"
 _SHARED_DYNAMIC: Final = "launch__shared_mem_per_block_dynamic"
 # A day: longer is damage.
 _LONGEST_NS: Final = 86_400 * 10**9
-_CONDITIONS: Final = (
+CONDITIONS: Final = (
     "Nsight Compute ran each kernel alone, with clocks locked to base and caches flushed unless it "
     "was told otherwise: its durations are not those of the program"
 )
@@ -186,7 +186,7 @@ class Profile:
             world_size=1 if process is None else len({launch.process for launch in self.launches}),
             process=process,
             fingerprint=Fingerprint(devices=self._devices()),
-            warnings=(_CONDITIONS, *self.warnings) if rank == 0 else (),
+            warnings=(CONDITIONS, *self.warnings) if rank == 0 else (),
         )
 
     def _devices(self) -> tuple[Device, ...]:

@@ -107,7 +107,7 @@ def test_a_report_of_some_names_skips_the_others() -> None:
         [trace(("a", 1), ("x", 1), ("b", 1), ("x", 1), ("a", 1)), report(("b", 1), ("a", 1))]
     )
     assert by_start(joined) == {20: 0.0, 40: 1.0}
-    assert "3 of 5 kernel launches have no counters" in warnings(joined)
+    assert warnings(joined) == ""
 
 
 def test_without_a_common_sequence_launches_of_a_kind_are_taken_in_order_and_this_is_said() -> None:
@@ -262,7 +262,6 @@ def test_the_targeted_recording_joins_its_nsys_recording() -> None:
         .sort("start_ns")
     )
     assert durations.height == 24
-    assert "331 of 355 kernel launches have no counters" in warnings(joined)
     # In the order they were profiled, and of nearly the same length: these are the same launches.
     assert durations["value"].to_list() == [
         float(end - start)
@@ -271,3 +270,25 @@ def test_the_targeted_recording_joins_its_nsys_recording() -> None:
     long = durations.filter(pl.col("traced") > 10_000)
     assert long.height == 23
     assert ((long["value"] / long["traced"] - 1).abs() < 0.09).all()
+
+
+def on_device(capture: Capture, *devices: Device) -> Capture:
+    (process,) = capture.processes
+    fingerprint = Fingerprint(devices=devices)
+    return capture.with_processes((msgspec.structs.replace(process, fingerprint=fingerprint),))
+
+
+def test_the_l2_of_the_traces_device_is_taken_from_a_report_of_the_same_device() -> None:
+    h100 = Device(index=0, kind="cuda", name="H100")
+    known = msgspec.structs.replace(h100, l2_cache_bytes=50)
+    joined = join([on_device(trace(("a", 1)), h100), on_device(report(("a", 1)), known)])
+    assert joined.processes[0].fingerprint.devices == (known,)
+    assert warnings(joined) == ""
+
+
+def test_counters_of_another_device_than_the_traces_are_told() -> None:
+    ours = Device(index=0, kind="cuda", name="H100")
+    theirs = Device(index=0, kind="cuda", name="H200", l2_cache_bytes=60)
+    joined = join([on_device(trace(("a", 1)), ours), on_device(report(("a", 1)), theirs)])
+    assert joined.processes[0].fingerprint.devices == (ours,)
+    assert "the counters were measured on H200, the trace on H100" in warnings(joined)
