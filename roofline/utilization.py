@@ -1,20 +1,27 @@
 """MFU, HFU and MBU of a step (Chowdhery et al. 2022, appendix B; docs/numbers.md)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import polars as pl
-
+from gpuprof.collectors.manifest import ModelParameters
 from gpuprof.roofline.analysis import StepTimes, Utilization
+from gpuprof.roofline.call_groups import (
+    call_groups,
+    full_matmul_flops,
+    full_recomputed_flops,
+    has_backward,
+)
 from gpuprof.roofline.ceilings import Ceiling, Roof
+from gpuprof.roofline.closed_form import closed_form
 from gpuprof.roofline.cost_models.call import OpCall
-from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.weight_traffic import key_value_bytes, weight_bytes
-from gpuprof.roofline.work import Signature, Work
+from gpuprof.roofline.work import Work
 
 _NARROW = ("fp4", "fp8", "int4", "int8")
 
 
-def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization | None:
+def utilization(
+    work: Work, times: StepTimes, roof: Roof | None, parameters: ModelParameters | None = None
+) -> Utilization | None:
     """Shares of the peaks from the work of the profiled steps and the time of the unprofiled ones.
 
     None without timed steps or matmuls. The peak is that of the precision with most FLOPs.
@@ -23,21 +30,20 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
         return None
     full = kept = again_full = again_kept = checkpointed = 0
     by_precision: dict[str, int] = {}
-    for signature, repeated, calls in _calls(work):
-        cost = signature.cost
+    for group in call_groups(work):
+        cost, calls = group.signature.cost, group.calls
         if cost is None or cost.flops is None:
             continue
-        matmul = cost.matmul_flops() or 0
-        matmul_full = matmul if cost.full_attention_flops is None else cost.full_attention_flops
+        matmul, matmul_full = cost.matmul_flops() or 0, full_matmul_flops(cost)
         kept += calls * matmul
         full += calls * matmul_full
-        if repeated:
+        if group.repeated:
             checkpointed += calls * matmul_full
             again_kept += calls * matmul
             again_full += calls * matmul_full
         else:
             again_kept += calls * cost.recomputed_flops
-            again_full += calls * recomputed_full(cost)
+            again_full += calls * full_recomputed_flops(cost)
         for part in cost.flops:
             if part.kind == "matmul":
                 counted = by_precision.get(part.precision, 0)
@@ -55,6 +61,7 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
     model = round((full - again_full) / work.steps)
     model_causal = round((kept - again_kept) / work.steps)
     hardware, hardware_causal = round(full / work.steps), round(kept / work.steps)
+    tokens = None if times.tokens_per_s is None else round(times.tokens_per_s * step_s)
     weights, keys_values = _bytes_to_read(work)
     memory_peak = None if roof is None or weights is None else roof.memory_rate()
     mbu = None
@@ -76,23 +83,13 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
         hfu_causal=share(hardware_causal, peak),
         other_peak=other,
         mfu_other_peak=share(model, other),
-        tokens=None if times.tokens_per_s is None else round(times.tokens_per_s * step_s),
+        tokens=tokens,
         weight_bytes=weights,
         key_value_bytes=keys_values,
         memory_peak=memory_peak,
         mbu=mbu,
+        closed_form=None if parameters is None else closed_form(work, parameters, tokens=tokens),
     )
-
-
-def recomputed_full(cost: Cost) -> int:
-    """`recomputed_flops` of one call with causal attention counted in full.
-
-    The share of the scores in an attention backward does not depend on how pairs are counted.
-    """
-    matmul = cost.matmul_flops()
-    if cost.full_attention_flops is None or not matmul:
-        return cost.recomputed_flops
-    return cost.full_attention_flops * cost.recomputed_flops // matmul
 
 
 def _other_peak(counts: dict[str, int], precision: str, roof: Roof | None) -> Ceiling | None:
@@ -106,30 +103,17 @@ def _other_peak(counts: dict[str, int], precision: str, roof: Roof | None) -> Ce
 
 def _bytes_to_read(work: Work) -> tuple[int | None, int | None]:
     """Weights, and keys and values, that one step reads; None in training or where not known."""
-    if (work.kernels["phase"] == "backward").any():
+    if has_backward(work):
         return None, None
     return _sum(work, weight_bytes), _sum(work, key_value_bytes)
 
 
 def _sum(work: Work, of_call: Callable[[OpCall], int | None]) -> int | None:
     total = 0
-    for signature, _, calls in _calls(work):
-        if signature.call is not None:
-            value = of_call(signature.call)
+    for group in call_groups(work):
+        if group.signature.call is not None:
+            value = of_call(group.signature.call)
             if value is None:
                 return None
-            total += calls * value
+            total += group.calls * value
     return round(total / work.steps)
-
-
-def _calls(work: Work) -> Iterator[tuple[Signature, bool, int]]:
-    """Each signature, whether checkpointing repeated it, and its calls over all profiled steps."""
-    owners = (
-        work.kernels.select("signature", "owner_id", pl.col("recompute").fill_null(False))
-        .drop_nulls()
-        .unique()
-        .group_by("signature", "recompute", maintain_order=True)
-        .len()
-    )
-    for index, repeated, calls in owners.iter_rows():
-        yield work.signatures[index], repeated, calls

@@ -13,7 +13,7 @@ from gpuprof.roofline.cost_models.counting import bytes_of
 
 # Positions of the weight and of its scales in the operator's schema
 # (pytorch aten/src/ATen/native/native_functions.yaml).
-_WEIGHTS: Final[dict[str, tuple[int, ...]]] = {
+WEIGHT_POSITIONS: Final[dict[str, tuple[int, ...]]] = {
     "aten::mm": (1,),
     "aten::addmm": (2,),
     "aten::addmm_": (2,),
@@ -29,9 +29,10 @@ _WEIGHTS: Final[dict[str, tuple[int, ...]]] = {
     "aten::_weight_int4pack_mm_for_cpu": (1, 3),
     "aten::_weight_int4pack_mm_with_scales_and_zeros": (1, 3, 4),
 }
-_EXPERTS: Final = frozenset({"aten::_grouped_mm", "aten::_scaled_grouped_mm"})
-_BATCHED: Final[dict[str, int]] = {"aten::bmm": 1, "aten::baddbmm": 2, "aten::baddbmm_": 2}
-_ATTENTION: Final = {**FORWARD, **COMPOSITE_FORWARD}
+EXPERT_PRODUCTS: Final = frozenset({"aten::_grouped_mm", "aten::_scaled_grouped_mm"})
+BATCHED_PRODUCTS: Final[dict[str, int]] = {"aten::bmm": 1, "aten::baddbmm": 2, "aten::baddbmm_": 2}
+# Attention of a forward pass: operators that do it in one kernel.
+ATTENTION: Final = {**FORWARD, **COMPOSITE_FORWARD}
 
 
 def weight_bytes(call: OpCall) -> int | None:
@@ -39,13 +40,13 @@ def weight_bytes(call: OpCall) -> int | None:
 
     A grouped product (mixture of experts) reads at most as many experts as it has rows.
     """
-    if call.name in _EXPERTS:
+    if call.name in EXPERT_PRODUCTS:
         rows, experts = call.tensor(0), call.tensor(1)
         if rows is None or experts is None or len(experts.shape) != 3 or experts.bytes is None:
             return None
         held = max(experts.shape[0], 1)
         return experts.bytes // held * min(held, rows.shape[0])
-    positions = _WEIGHTS.get(call.name, ())
+    positions = WEIGHT_POSITIONS.get(call.name, ())
     return bytes_of(*(call.tensor(position) for position in positions))
 
 
@@ -54,9 +55,9 @@ def key_value_bytes(call: OpCall) -> int | None:
 
     Of a paged or partly filled cache the trace does not tell which part is read.
     """
-    if call.name in _BATCHED:
-        return bytes_of(call.tensor(_BATCHED[call.name]))
-    where = _ATTENTION.get(call.name)
+    if call.name in BATCHED_PRODUCTS:
+        return bytes_of(call.tensor(BATCHED_PRODUCTS[call.name]))
+    where = ATTENTION.get(call.name)
     if where is None:
         return 0
     if any(call.has(position) for position in where.unknown_if_present):

@@ -1,0 +1,272 @@
+"""The closed form of a step's model FLOPs, and why the count by operators differs from it.
+
+Every parameter does one multiply-add a token going forward, and two going back: 2 N, and 6 N in
+training (Kaplan et al. 2020, section 2.1); attention adds 4 L H Q T a token, and 12 in training
+(Chowdhery et al. 2022, appendix B). A frozen parameter has no gradient of its own: 4 N.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gpuprof.collectors.manifest import ModelParameters, ParameterShape
+from gpuprof.roofline.analysis import ClosedForm, FlopDifference
+from gpuprof.roofline.call_groups import (
+    CallGroup,
+    call_groups,
+    full_matmul_flops,
+    full_recomputed_flops,
+    has_backward,
+)
+from gpuprof.roofline.cost_models.attention_signatures import BACKWARD, COMPOSITE_BACKWARD
+from gpuprof.roofline.cost_models.call import OpCall, Tensor
+from gpuprof.roofline.weight_traffic import (
+    ATTENTION,
+    BATCHED_PRODUCTS,
+    EXPERT_PRODUCTS,
+    WEIGHT_POSITIONS,
+)
+from gpuprof.roofline.work import Work
+
+_ATTENTION = ATTENTION.keys() | BACKWARD.keys() | COMPOSITE_BACKWARD.keys()
+# The two last sizes of a weight, smaller one first.
+_Pair = tuple[int, int]
+
+
+@dataclass
+class _Products:
+    """Matmul FLOPs of the profiled steps by what they multiply; nothing computed again."""
+
+    # By the pair of the weight that they use; None where no parameter of the model has it.
+    forward: Counter[_Pair | None] = field(default_factory=Counter)
+    backward: Counter[_Pair | None] = field(default_factory=Counter)
+    attention_forward: int = 0
+    attention_backward: int = 0
+    convolution: int = 0
+    # FLOPs by how many rows, tokens, a product going forward takes.
+    rows: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        return (
+            self.forward.total()
+            + self.backward.total()
+            + self.attention_forward
+            + self.attention_backward
+            + self.convolution
+        )
+
+
+def closed_form(
+    work: Work,
+    parameters: ModelParameters,
+    *,
+    tokens: int | None = None,
+    attention_flops: int | None = None,
+) -> ClosedForm | None:
+    """Model FLOPs of one step by formula, and the differences to what the operators did.
+
+    `tokens` of one step; without them the rows of most products going forward. `attention_flops`
+    of one step; without them those of the attention that ran, at twice the forward going back.
+    None where products of the model's matrices, and attention, are not most of the step, such as
+    for convolutions: the formula is not meant for those.
+    """
+    training = has_backward(work)
+    pairs = {pair for shape in parameters.shapes if (pair := _pair_of(shape)) is not None}
+    products = _products(work, pairs)
+    if tokens is None:
+        tokens = max(products.rows, key=lambda rows: products.rows[rows], default=None)
+    if not tokens or 2 * products.convolution > products.total:
+        return None
+    steps = work.steps
+    attention_seen = products.attention_forward * (3 if training else 1) / steps
+    attention = round(attention_seen) if attention_flops is None else attention_flops
+    flops = attention + sum(
+        _per_token(shape, training=training) * tokens for shape in parameters.shapes
+    )
+    lumped = [s for s in parameters.shapes if s.role == "matrix" and _pair_of(s) is None]
+    matched = products.total - products.forward[None] - products.backward[None]
+    if not lumped and 2 * matched < products.total:
+        return None
+    differences = [
+        *_role_differences(parameters.shapes, products, tokens, steps, training=training),
+        *_matrix_differences(parameters.shapes, products, tokens, steps, training=training),
+    ]
+    if training:
+        backward = round((products.attention_backward - 2 * products.attention_forward) / steps)
+        differences.append(FlopDifference("attention going back is not twice forward", backward))
+    differences.append(
+        FlopDifference("attention of other sizes than given", round(attention_seen) - attention)
+    )
+    found = tuple(d for d in differences if d.flops)
+    counted = round(products.total / steps)
+    return ClosedForm(
+        formula=_formula(training=training, attention=bool(attention)),
+        parameters=sum(map(_elements, parameters.shapes)),
+        tokens=tokens,
+        flops=flops,
+        differences=found,
+        unexplained=counted - flops - sum(d.flops for d in found),
+    )
+
+
+def _formula(*, training: bool, attention: bool) -> str:
+    weights, scores = ("6 N D", "12 L H Q T D") if training else ("2 N D", "4 L H Q T D")
+    return f"{weights} + {scores}" if attention else weights
+
+
+def _per_token(shape: ParameterShape, *, training: bool) -> int:
+    return _elements(shape) * (2 if not training else 6 if shape.trainable else 4)
+
+
+def _elements(shape: ParameterShape) -> int:
+    return shape.count * math.prod(shape.shape)
+
+
+def _pair_of(shape: ParameterShape) -> _Pair | None:
+    return None if shape.role != "matrix" else _pair(shape.shape)
+
+
+def _pair(sizes: tuple[int, ...]) -> _Pair | None:
+    if len(sizes) < 2:
+        return None
+    small, large = sorted(sizes[-2:])
+    return small, large
+
+
+def _role_differences(
+    shapes: Iterable[ParameterShape],
+    products: _Products,
+    tokens: int,
+    steps: int,
+    *,
+    training: bool,
+) -> list[FlopDifference]:
+    """What the formula counts for parameters that are in no matrix product."""
+    counted: Counter[str] = Counter()
+    for shape in shapes:
+        counted[shape.role] += _per_token(shape, training=training) * tokens
+    return [
+        FlopDifference("embedding tables are looked up, not multiplied", -counted["embedding"]),
+        FlopDifference("norms and biases are in no matrix product", -counted["other"]),
+        FlopDifference(
+            "convolutions use their weights more than once, or not for each token",
+            round(products.convolution / steps) - counted["convolution"],
+        ),
+    ]
+
+
+def _matrix_differences(
+    shapes: Iterable[ParameterShape],
+    products: _Products,
+    tokens: int,
+    steps: int,
+    *,
+    training: bool,
+) -> list[FlopDifference]:
+    """Matrices that met more or fewer tokens than the step has, or have fewer gradients."""
+    forward: Counter[_Pair] = Counter()
+    backward: Counter[_Pair] = Counter()
+    sizes: dict[_Pair, str] = {}
+    for shape in shapes:
+        pair = _pair_of(shape)
+        if pair is None:
+            continue
+        sizes.setdefault(pair, " x ".join(map(str, shape.shape)))
+        forward[pair] += 2 * _elements(shape) * tokens
+        if training:
+            backward[pair] += (4 if shape.trainable else 2) * _elements(shape) * tokens
+    differences = []
+    for pair, expected in forward.items():
+        met = products.forward[pair] / steps
+        of_tokens = f"{met / expected * tokens:,.5g} of {tokens:,} tokens"
+        going = f"{sizes[pair]} going forward: {of_tokens}"
+        differences.append(FlopDifference(going, round(met) - expected))
+    for pair, expected in backward.items():
+        met = products.backward[pair] / steps
+        gradients = f"gradients of {sizes[pair]}: {met / expected:.1%} of what the formula counts"
+        differences.append(FlopDifference(gradients, round(met) - expected))
+    return differences
+
+
+def _products(work: Work, pairs: set[_Pair]) -> _Products:
+    """All products of `work`, by what they multiply."""
+    products = _Products()
+    rows_of_pair: dict[_Pair, set[int]] = {}
+    going_back: list[tuple[OpCall, int]] = []
+    for group in call_groups(work):
+        flops = _model_flops(group)
+        call = group.signature.call
+        if not flops or call is None:
+            continue
+        if "conv" in call.name:
+            products.convolution += flops
+        elif _is_attention(call, pairs):
+            if group.phase == "backward":
+                products.attention_backward += flops
+            else:
+                products.attention_forward += flops
+        elif group.phase == "backward":
+            going_back.append((call, flops))
+        else:
+            rows, pair = _forward_product(call)
+            known = pair if pair in pairs else None
+            products.forward[known] += flops
+            if rows is not None:
+                products.rows[rows] += flops
+            if known is not None and rows is not None:
+                rows_of_pair.setdefault(known, set()).add(rows)
+    for call, flops in going_back:
+        products.backward[_backward_pair(call, rows_of_pair)] += flops
+    return products
+
+
+def _model_flops(group: CallGroup) -> int:
+    """Matmul FLOPs of all calls of `group`, attention in full; 0 for what is computed again."""
+    cost = group.signature.cost
+    if cost is None or cost.flops is None or group.repeated:
+        return 0
+    return group.calls * (full_matmul_flops(cost) - full_recomputed_flops(cost))
+
+
+def _is_attention(call: OpCall, pairs: set[_Pair]) -> bool:
+    """A fused attention, or a batched product that is not one with the weights of experts."""
+    if call.name in _ATTENTION:
+        return True
+    if call.name not in BATCHED_PRODUCTS:
+        return False
+    right = call.tensor(BATCHED_PRODUCTS[call.name])
+    return right is None or _pair(right.shape) not in pairs
+
+
+def _forward_product(call: OpCall) -> tuple[int | None, _Pair | None]:
+    """How many rows a product takes, and the pair of its weight."""
+    position = (
+        1
+        if call.name in EXPERT_PRODUCTS
+        else BATCHED_PRODUCTS.get(call.name, WEIGHT_POSITIONS.get(call.name, (0,))[0])
+    )
+    weight = call.tensor(position)
+    inputs = call.tensor(position - 1) if position else None
+    rows = None if inputs is None else math.prod(inputs.shape[:-1])
+    return rows, None if weight is None else _pair(weight.shape)
+
+
+def _backward_pair(call: OpCall, rows_of_pair: dict[_Pair, set[int]]) -> _Pair | None:
+    """The weight whose gradient, or whose input's gradient, `call` computes.
+
+    Of the three sizes of a product two are the weight's and one the rows that it met forward.
+    """
+    operands = [a for a in call.arguments if isinstance(a, Tensor) and len(a.shape) >= 2][-2:]
+    if len(operands) != 2:
+        return None
+    left, right = operands
+    sizes = (math.prod(left.shape[:-1]), left.shape[-1], right.shape[-1])
+    if call.name in EXPERT_PRODUCTS:
+        sizes = (left.shape[-2], left.shape[-1], right.shape[-1])
+    for index in range(3):
+        pair = _pair(sizes[:index] + sizes[index + 1 :])
+        if pair is not None and sizes[index] in rows_of_pair.get(pair, ()):
+            return pair
+    return None
