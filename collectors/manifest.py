@@ -81,19 +81,16 @@ class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What starting work costs, in nanoseconds, medians over `repeats`. Spreads as of a ceiling."""
+    """What starting one piece of work costs: medians over the repeats, spreads as of a ceiling."""
 
-    # Host time of one call of the smallest torch operator, called back to back.
-    operator_host_ns: float
-    operator_host_spread: float
-    # Device time from one such kernel's start to the next one's, all queued beforehand.
-    operator_device_ns: float
-    operator_device_spread: float
-    # The same two for a kernel that does nothing; None without the extra `cuda`.
-    kernel_host_ns: float | None = None
-    kernel_host_spread: float | None = None
-    kernel_device_ns: float | None = None
-    kernel_device_spread: float | None = None
+    # "torch operator", "empty kernel"
+    what: str
+    # Of the host, for one call, back to back.
+    host_ns: float
+    host_spread: float
+    # Of the device, from one start to the next, all queued beforehand; None on a CPU.
+    device_ns: float | None = None
+    device_spread: float | None = None
     repeats: int
 
 
@@ -105,7 +102,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None
     measured_ns: int
     ceilings: tuple[MeasuredCeiling, ...]
-    launch_cost: LaunchCost | None = None
+    launch_costs: tuple[LaunchCost, ...] = ()
     # What the device was doing just before, in plain sentences.
     conditions: tuple[str, ...] = ()
     # What was not measured, and why.
@@ -173,6 +170,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     steps_found_by: str | None = None
     shapes_recorded: bool = False
     peak_memory_bytes: int | None = None
+    # Times that torch.compile had to leave a graph; None where nothing was compiled.
+    graph_breaks: int | None = None
     parameter_groups: tuple[ParameterGroup, ...] = ()
     # None where there was no model, more than one, or one whose parameters lie on several ranks.
     model: ModelParameters | None = None

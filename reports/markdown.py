@@ -141,9 +141,9 @@ def _ceilings(analysis: Analysis) -> list[str]:
     rows = [
         (
             escaped(ceiling.label),
-            formatting.byte_rate(ceiling.rate)
-            if ceiling.kind == "memory"
-            else formatting.flops_rate(ceiling.rate),
+            formatting.flops_rate(ceiling.rate)
+            if ceiling.kind == "compute"
+            else formatting.byte_rate(ceiling.rate),
             escaped(ceiling.reference),
         )
         for ceiling in analysis.ceilings

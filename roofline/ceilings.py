@@ -20,9 +20,10 @@ _COMPUTED_IN_FP32 = frozenset({"fp16", "bf16", "fp8", "fp4", "tf32"})
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
-    """One roof. Compute: FLOP/s of a unit in a precision; memory: bytes/s of a level."""
+    """One roof. Compute: FLOP/s of a unit in a precision; memory: bytes/s of a level; link:
+    bytes/s one way."""
 
-    kind: Literal["compute", "memory"]
+    kind: Literal["compute", "memory", "link"]
     rate: float
     source: Source
     # A page, document or, for measured ones, the method.
@@ -38,7 +39,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """For people: "bf16 tensor (datasheet, dense)", "DRAM (measured)"."""
-        if self.kind == "memory":
+        if self.kind != "compute":
             return f"{self.level} ({self.source})"
         quality = "datasheet, dense" if self.source == "datasheet" else "measured"
         return f"{self.precision} {self.unit} ({quality})"
@@ -74,6 +75,10 @@ class Roof:
         """The ceiling of traffic to and from `level`."""
         return next((c for c in self.ceilings if c.kind == "memory" and c.level == level), None)
 
+    def link_rate(self, level: str = "NVLink") -> Ceiling | None:
+        """The ceiling of copies over the link `level`, one way."""
+        return next((c for c in self.ceilings if c.kind == "link" and c.level == level), None)
+
     def _compute(self, unit: Unit, precision: str) -> Ceiling | None:
         matching = (
             ceiling
@@ -84,7 +89,10 @@ class Roof:
 
 
 def datasheet_ceilings(spec: DeviceSpec) -> tuple[Ceiling, ...]:
-    """What the vendor promises for a device: dense compute peaks and DRAM bandwidth."""
+    """What the vendor promises for a device: dense compute peaks, DRAM bandwidth and its links.
+
+    A link's figure is for both directions together; a ceiling is one way.
+    """
     compute = tuple(
         Ceiling(
             kind="compute",
@@ -98,16 +106,29 @@ def datasheet_ceilings(spec: DeviceSpec) -> tuple[Ceiling, ...]:
         for peaks in spec.peaks
         for precision, tflops in peaks.tflops.items()
     )
-    if spec.dram_gb_per_s is None:
-        return compute
-    memory = Ceiling(
-        kind="memory",
-        rate=spec.dram_gb_per_s * 1e9,
-        source="datasheet",
-        reference=spec.source,
-        level="DRAM",
+    link = "Infinity Fabric" if spec.name.startswith("AMD") else "NVLink"
+    both_ways = spec.link_gb_per_s
+    return (
+        *compute,
+        *_promised("memory", "DRAM", spec.dram_gb_per_s, spec),
+        *_promised("link", link, None if both_ways is None else both_ways / 2, spec),
     )
-    return (*compute, memory)
+
+
+def _promised(
+    kind: Literal["memory", "link"], level: str, gb_per_s: float | None, spec: DeviceSpec
+) -> tuple[Ceiling, ...]:
+    if gb_per_s is None:
+        return ()
+    return (
+        Ceiling(
+            kind=kind,
+            rate=gb_per_s * 1e9,
+            source="datasheet",
+            reference=spec.source,
+            level=level,
+        ),
+    )
 
 
 def measured_ceilings(calibration: Calibration) -> tuple[Ceiling, ...]:
@@ -119,7 +140,7 @@ def measured_ceilings(calibration: Calibration) -> tuple[Ceiling, ...]:
             rate=measured.rate,
             source="measured",
             reference=measured.method,
-            unit=_measured_unit(calibration, measured.precision),
+            unit=measured.unit or _measured_unit(calibration, measured.precision),
             precision=measured.precision,
             level=measured.level,
             spread=measured.spread,

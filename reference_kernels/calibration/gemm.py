@@ -2,13 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 
-from gpuprof.reference_kernels.calibration.timing import Call
+from gpuprof.reference_kernels.calibration.probe import Call
 
 GPU_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 CPU_PRECISIONS = ("fp32", "fp64", "bf16")
+
+# How the second factor lies in memory. Libraries have other kernels for each.
+Layout = Literal["rows", "columns"]
+# cuBLAS takes the second factor of a product in 8 bits only in column order.
+_COLUMNS_ONLY = frozenset({"fp8", "int8"})
 
 _DTYPES = {
     "fp64": torch.float64,
@@ -24,7 +30,12 @@ def gemm_flops(size: int) -> int:
     return 2 * size**3
 
 
-def make_gemm(device: str, precision: str, size: int) -> Call:
+def layouts(precision: str) -> tuple[Layout, ...]:
+    """The layouts in which a second factor of `precision` can be multiplied."""
+    return ("columns",) if precision in _COLUMNS_ONLY else ("rows", "columns")
+
+
+def make_gemm(device: str, precision: str, size: int, layout: Layout | None = None) -> Call:
     """A call that multiplies two random matrices of `size` x `size` in `precision`.
 
     Raises RuntimeError or NotImplementedError, at the latest in the first call, where the device
@@ -36,6 +47,8 @@ def make_gemm(device: str, precision: str, size: int) -> Call:
         return _make_int8(device, size)
     dtype = _DTYPES[precision]
     left, right = (factor.to(dtype) for factor in _random_factors(device, size))
+    if layout == "columns":
+        right = right.t()
     out = torch.empty(size, size, device=device, dtype=dtype)
     return lambda: torch.mm(left, right, out=out)
 
@@ -52,7 +65,6 @@ def float32_products(*, tf32: bool) -> Iterator[None]:
 
 
 def _make_fp8(device: str, size: int) -> Call:
-    # cuBLAS takes the second factor of an fp8 product only in column order.
     left, right = (factor.to(torch.float8_e4m3fn) for factor in _random_factors(device, size))
     scale = torch.ones((), device=device, dtype=torch.float32)
     multiply: Callable[..., torch.Tensor] = torch._scaled_mm

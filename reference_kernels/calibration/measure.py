@@ -1,28 +1,49 @@
 """Calibration: the rates that a device reaches here, to stand beside the datasheet's.
 
-Each ceiling is the median over repeats of a known kernel that is warm and large; its spread says
-how steady the machine was. A GPU takes about ten seconds, a CPU a few.
+Each ceiling is the median over repeats of a known kernel; its spread says how steady the machine
+was. A GPU takes about fifteen seconds, a CPU a few.
 """
 
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from pathlib import Path
+from contextlib import nullcontext, suppress
+from itertools import product
 
-import msgspec
 import torch
 
+from gpuprof.collectors.errors import MissingDependencyError
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
-from gpuprof.collectors.nvml import NvmlSampler, slowdown_reasons
+from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.reference_kernels.calibration import gemm
+from gpuprof.reference_kernels.calibration.conditions import (
+    NVML_INTERVAL_NS,
+    available_memory_bytes,
+    clock_note,
+    idle_condition,
+    warm_up,
+)
+from gpuprof.reference_kernels.calibration.launch import launch_costs
+from gpuprof.reference_kernels.calibration.links import make_link_probes
+from gpuprof.reference_kernels.calibration.on_chip import make_on_chip_probes
+from gpuprof.reference_kernels.calibration.probe import Probe
 from gpuprof.reference_kernels.calibration.stream import make_streams
-from gpuprof.reference_kernels.calibration.timing import Call, time_call, time_repeats
+from gpuprof.reference_kernels.calibration.timing import (
+    spread,
+    time_bursts,
+    time_call,
+    time_repeats,
+)
+from gpuprof.reference_kernels.nvrtc import CompilationError
 
 _REPEATS = 7
 _REPEAT_S = 0.05
 _WARMUP_S = {"cuda": 0.3, "cpu": 0.05}
+# On an H100 a burst of 10 ms ran at the full clock and repeated within 0.2 %; from 20 ms on the
+# power limit lowered the clock, and from 50 ms on bursts differed by 3 % to 5 %.
+_BURST_S = 0.01
+_PAUSE_S = 0.1
 _SMALLEST_GEMM = 512
 _LARGEST_GEMM = 8192
 # A product that takes this long is large enough for a steady rate.
@@ -31,154 +52,141 @@ _LONG_ENOUGH_S = {"cuda": 0.02, "cpu": 0.03}
 _TOO_SLOW_S = 0.5
 _GPU_ARRAY_BYTES = 4 * 2**30
 _CPU_ARRAY_BYTES = 128 * 2**20
-_NVML_INTERVAL_NS = 20_000_000
-# A quiet machine's own services take a few percent.
-_IDLE_PERCENT = 10.0
-_CPU_WATCH_S = 0.3
-# NVML's utilisation is an average over up to a second.
-_GPU_WATCH_S = 1.2
 
 Progress = Callable[[str], None]
 
 
 def calibrate(device: Device, progress: Progress = lambda _: None) -> Calibration:
-    """Measure the compute and DRAM ceilings of `device`, which must be of this machine.
+    """Measure the ceilings of `device`, which must be of this machine.
 
-    Precisions that the device or this torch cannot run are left out. `progress` is told in words
-    what is measured next. torch's settings are as before afterwards.
+    Precisions that the device or this torch cannot run are left out, and so is what needs the
+    extra `cuda` where that is absent. `progress` is told in words what is measured next. torch's
+    settings are as before afterwards.
     """
-    place = "cpu" if device.kind == "cpu" else f"cuda:{device.index}"
-    context = nullcontext() if device.kind == "cpu" else torch.cuda.device(device.index)
-    busy = busy_note(device)
-    with torch.inference_mode(), context:
-        measured = (*_compute(device, place, progress), *_memory(device, place, progress))
-    ceilings = tuple(msgspec.structs.replace(c, method=c.method + busy) for c in measured)
+    cpu = device.kind == "cpu"
+    left_out: list[str] = []
+    progress("waiting for an idle device")
+    conditions = [idle_condition(device)]
+    with torch.inference_mode(), nullcontext() if cpu else torch.cuda.device(device.index):
+        if not cpu:
+            progress("warming up")
+            conditions += warm_up(device)
+        ceilings = [_measured(device, p, progress) for p in _probes(device, left_out, progress)]
+        progress("launch cost")
+        costs = launch_costs(device)
     return Calibration(
         device=device,
         torch=str(torch.__version__),
-        threads=torch.get_num_threads() if device.kind == "cpu" else None,
+        threads=torch.get_num_threads() if cpu else None,
         measured_ns=time.time_ns(),
-        ceilings=ceilings,
+        ceilings=tuple(ceilings),
+        launch_costs=tuple(costs),
+        conditions=tuple(conditions),
+        left_out=tuple(left_out),
     )
 
 
-def busy_note(device: Device) -> str:
-    """ "; the CPU was 60 % busy" where others used `device` just now, else ""."""
+def _probes(device: Device, left_out: list[str], progress: Progress) -> Iterator[Probe]:
+    """All that `device` can run, each made when it is its turn: together they fill the memory."""
     if device.kind == "cpu":
-        share, what = _cpu_busy_percent(), "the CPU"
+        yield from _gemms("cpu", gemm.CPU_PRECISIONS, left_out, progress)
+        yield from _streams(device, "cpu", left_out)
+        return
+    place = f"cuda:{device.index}"
+    yield from _gemms(place, gemm.GPU_PRECISIONS, left_out, progress)
+    if device.kind == "cuda":
+        try:
+            yield from make_on_chip_probes(torch.device(place), device.l2_cache_bytes)
+        except (MissingDependencyError, CompilationError) as error:
+            left_out.append(f"vector units, L2 and shared memory: {error}")
     else:
-        share, what = _gpu_busy_percent(device), "the GPU"
-    return f"; {what} was {share:.0f} % busy with other work" if share > _IDLE_PERCENT else ""
+        left_out.append("vector units, L2 and shared memory: their kernels are CUDA C++")
+    yield from _streams(device, place, left_out)
+    yield from make_link_probes(device.index)
 
 
-def available_memory_bytes(
-    meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """Memory that this process may still take, of the machine and of its container."""
-    limits = []
-    if meminfo.exists():
-        lines = meminfo.read_text().splitlines()
-        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
-    maximum, current = cgroup / "memory.max", cgroup / "memory.current"
-    if maximum.exists() and current.exists() and maximum.read_text().strip() != "max":
-        limits.append(int(maximum.read_text()) - int(current.read_text()))
-    return min(limits, default=None)
+def _measured(device: Device, probe: Probe, progress: Progress) -> MeasuredCeiling:
+    progress(probe.name)
+    cuda = device.kind != "cpu"
+    sampler = NvmlSampler([device.index], interval_ns=NVML_INTERVAL_NS) if cuda else None
+    if sampler is not None:
+        sampler.start()
+    if cuda and probe.in_bursts:
+        seconds = time_bursts(probe.call, repeats=_REPEATS, burst_s=_BURST_S, pause_s=_PAUSE_S)
+    else:
+        seconds = time_repeats(
+            probe.call,
+            cuda=cuda,
+            repeats=_REPEATS,
+            repeat_s=_REPEAT_S,
+            warmup_s=_WARMUP_S["cuda" if cuda else "cpu"],
+        )
+    return MeasuredCeiling(
+        kind=probe.kind,
+        name=probe.name,
+        rate=probe.amount / statistics.median(seconds),
+        spread=spread([1 / value for value in seconds]),
+        repeats=len(seconds),
+        precision=probe.precision,
+        unit=probe.unit,
+        level=probe.level,
+        method=probe.method + ("" if sampler is None else clock_note(sampler.stop())),
+    )
 
 
-def _cpu_busy_percent(statistics_file: Path = Path("/proc/stat")) -> float:
-    """Share of all cores that did not idle while this process slept; 0 where nothing tells."""
-    if not statistics_file.exists():
-        return 0.0
-
-    def idle_and_total() -> tuple[int, int]:
-        # user nice system idle iowait irq softirq steal: man 5 proc
-        times = [int(field) for field in statistics_file.read_text().split("\n", 1)[0].split()[1:9]]
-        return times[3] + times[4], sum(times)
-
-    idle_before, total_before = idle_and_total()
-    time.sleep(_CPU_WATCH_S)
-    idle, total = idle_and_total()
-    passed = total - total_before
-    return 100 * (1 - (idle - idle_before) / passed) if passed else 0.0
-
-
-def _gpu_busy_percent(device: Device) -> float:
-    """NVML's utilisation once it no longer covers what this process did before; 0 if unknown."""
-    torch.cuda.synchronize(device.index)
-    sampler = NvmlSampler([device.index])
-    sampler.start()
-    time.sleep(_GPU_WATCH_S)
-    readings: list[float] = sampler.stop()["utilisation_percent"].drop_nulls().to_list()
-    return readings[-1] if readings else 0.0
-
-
-def _compute(device: Device, place: str, progress: Progress) -> Iterator[MeasuredCeiling]:
-    precisions = gemm.CPU_PRECISIONS if device.kind == "cpu" else gemm.GPU_PRECISIONS
+def _gemms(
+    place: str, precisions: tuple[str, ...], left_out: list[str], progress: Progress
+) -> Iterator[Probe]:
     for precision in precisions:
-        progress(f"matrix product {precision}")
+        progress(f"size of GEMM {precision}")
         with gemm.float32_products(tf32=precision == "tf32"):
             size = _gemm_size(place, precision)
             if size is None:
+                left_out.append(f"GEMM {precision}: not on this device, or emulated")
                 continue
-            call = gemm.make_gemm(place, precision, size)
-            seconds, state = _measure(device, call)
-        yield MeasuredCeiling(
-            kind="compute",
-            name=f"GEMM {precision}",
-            rate=gemm.gemm_flops(size) / statistics.median(seconds),
-            spread=_spread(seconds),
-            repeats=len(seconds),
-            precision=precision,
-            method=f"matrix product of {size} x {size}, random data{state}",
-        )
+            yield _fastest_gemm(place, precision, size)
 
 
-def _memory(device: Device, place: str, progress: Progress) -> Iterator[MeasuredCeiling]:
-    progress("DRAM bandwidth")
+def _fastest_gemm(place: str, precision: str, size: int) -> Probe:
+    """The product in the size and layout that are fastest in one trial."""
+    sizes = [size]
+    if place != "cpu" and size == _LARGEST_GEMM:
+        # Between powers of two, tiles can fill the last wave of a GPU better.
+        sizes.append(size + size // 2)
+    trials = []
+    for form in product(sizes, gemm.layouts(precision)):
+        # The first one fits: its size was tried.
+        with suppress(torch.OutOfMemoryError):
+            trials.append(_trial(place, precision, *form))
+    return max(trials, key=lambda trial: trial[0])[1]
+
+
+def _trial(place: str, precision: str, size: int, layout: gemm.Layout) -> tuple[float, Probe]:
+    """The rate of one burst (CPU: one call) of a product, and the product."""
+    call = gemm.make_gemm(place, precision, size, layout)
+    if place == "cpu":
+        call()
+        seconds = time_call(call, cuda=False)
+    else:
+        (seconds,) = time_bursts(call, repeats=1, burst_s=_BURST_S, pause_s=_PAUSE_S)
+    probe = Probe(
+        kind="compute",
+        name=f"GEMM {precision}",
+        call=call,
+        amount=gemm.gemm_flops(size),
+        method=f"product of {size} x {size}, random data, second factor in {layout}",
+        precision=precision,
+        in_bursts=True,
+    )
+    return probe.amount / seconds, probe
+
+
+def _streams(device: Device, place: str, left_out: list[str]) -> Iterator[Probe]:
     array_bytes = _array_bytes(device)
     if array_bytes is None:
+        left_out.append("DRAM: not enough free memory for arrays larger than the caches")
         return
-    for stream in make_streams(place, array_bytes):
-        progress(f"DRAM {stream.name}")
-        seconds, state = _measure(device, stream.call)
-        yield MeasuredCeiling(
-            kind="memory",
-            name=f"DRAM {stream.name}",
-            rate=stream.bytes_moved / statistics.median(seconds),
-            spread=_spread(seconds),
-            repeats=len(seconds),
-            level="DRAM",
-            method=f"{stream.traffic}, {array_bytes / 2**20:.0f} MiB each{state}",
-        )
-
-
-def _measure(device: Device, call: Call) -> tuple[tuple[float, ...], str]:
-    """Seconds a call of each repeat, and the state of a GPU meanwhile in words."""
-    cuda = device.kind != "cpu"
-    kind = "cuda" if cuda else "cpu"
-    sampler = NvmlSampler([device.index], interval_ns=_NVML_INTERVAL_NS) if cuda else None
-    if sampler is not None:
-        sampler.start()
-    seconds = time_repeats(
-        call,
-        cuda=cuda,
-        repeats=_REPEATS,
-        repeat_s=_REPEAT_S,
-        warmup_s=_WARMUP_S[kind],
-    )
-    return seconds, "" if sampler is None else _gpu_state(sampler)
-
-
-def _gpu_state(sampler: NvmlSampler) -> str:
-    """ "; SM clock 1755 MHz, software power cap", or "" where NVML does not tell."""
-    samples = sampler.stop()
-    clocks: list[int] = samples["sm_clock_mhz"].drop_nulls().to_list()
-    if not clocks:
-        return ""
-    bits = 0
-    for reasons in samples["throttle_reasons"].drop_nulls():
-        bits |= reasons
-    return ", ".join([f"; SM clock {statistics.median(clocks):.0f} MHz", *slowdown_reasons(bits)])
+    yield from make_streams(place, array_bytes)
 
 
 def _gemm_size(place: str, precision: str) -> int | None:
@@ -216,8 +224,3 @@ def _array_bytes(device: Device) -> int | None:
         share = 4
     size = wanted if available is None else min(wanted, available // share)
     return size if size > cache else None
-
-
-def _spread(seconds: tuple[float, ...]) -> float:
-    rates = [1 / value for value in seconds]
-    return (max(rates) - min(rates)) / statistics.median(rates)

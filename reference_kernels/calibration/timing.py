@@ -1,12 +1,13 @@
 """Timing of one repeated call: warmed up, in batches long enough for the clock."""
 
 import math
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-Call = Callable[[], object]
+from gpuprof.reference_kernels.calibration.probe import Call
 
 
 def time_call(call: Call, *, cuda: bool) -> float:
@@ -34,6 +35,28 @@ def time_repeats(
     if cuda:
         return _time_by_events(call, repeats, calls)
     return tuple(_time_by_clock(call, calls) for _ in range(repeats))
+
+
+def time_bursts(call: Call, *, repeats: int, burst_s: float, pause_s: float) -> tuple[float, ...]:
+    """Seconds a call in each of `repeats` bursts on CUDA, with the device idle between them.
+
+    Each burst begins with one call that is not timed, and is short against the time in which a
+    device lowers its clock to keep to its power limit.
+    """
+    call()
+    calls = math.ceil(burst_s / max(time_call(call, cuda=True), 1e-7))
+    seconds: list[float] = []
+    for _ in range(repeats):
+        _synchronize(cuda=True)
+        time.sleep(pause_s)
+        call()
+        seconds += _time_by_events(call, 1, calls)
+    return tuple(seconds)
+
+
+def spread(values: Sequence[float]) -> float:
+    """(maximum - minimum) / median."""
+    return (max(values) - min(values)) / statistics.median(values)
 
 
 def _time_by_clock(call: Call, calls: int) -> float:

@@ -111,3 +111,45 @@ def test_sources_do_not_mix_in_one_roof() -> None:
     measured = measured_ceilings(calibration(H100, gemm("bf16", 7e14)))
     with pytest.raises(ValueError, match="another source"):
         Roof((*datasheet_ceilings(spec), *measured), "datasheet")
+
+
+def test_a_link_is_promised_for_both_ways_and_is_a_ceiling_one_way() -> None:
+    link = datasheet_roof(H100).link_rate()
+    assert link is not None
+    assert link.rate == pytest.approx(450e9)
+    assert link.label == "NVLink (datasheet)"
+    assert datasheet_roof(T4).link_rate() is None
+    amd = datasheet_roof(Device(index=0, kind="hip", name="AMD Instinct MI300X"))
+    assert amd.link_rate("NVLink") is None
+    assert amd.link_rate("Infinity Fabric") is not None
+
+
+def test_a_link_and_a_cache_are_no_dram() -> None:
+    measured = calibration(
+        H100,
+        MeasuredCeiling(
+            kind="link", name="PCIe h2d", rate=55e9, spread=0.01, repeats=7, level="PCIe h2d"
+        ),
+        MeasuredCeiling(kind="memory", name="L2 read", rate=8e12, spread=0, repeats=7, level="L2"),
+    )
+    roof = Roof(measured_ceilings(measured), "measured")
+    assert roof.memory_rate() is None
+    assert roof.memory_rate("L2") is not None
+    host_link = roof.link_rate("PCIe h2d")
+    assert host_link is not None
+    assert host_link.rate == 55e9
+
+
+def test_a_measured_rate_that_names_its_unit_is_of_that_unit() -> None:
+    fma = MeasuredCeiling(
+        kind="compute",
+        name="FMA fp64",
+        rate=30e12,
+        spread=0,
+        repeats=7,
+        precision="fp64",
+        unit="vector",
+    )
+    roof = Roof(measured_ceilings(calibration(H100, gemm("fp64", 60e12), fma)), "measured")
+    assert rate(roof, "matmul", "fp64") == 60e12
+    assert rate(roof, "vector", "fp64") == 30e12

@@ -1,0 +1,26 @@
+"""What calibration measures: a call and the work that is known to be in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Call = Callable[[], object]
+Unit = Literal["tensor", "vector"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One known kernel: `amount` FLOPs (compute) or bytes (memory, link) a call."""
+
+    kind: Literal["compute", "memory", "link"]
+    name: str
+    call: Call
+    amount: float
+    # The kernel and its size, for people.
+    method: str
+    precision: str | None = None
+    # Left None where the device table knows which unit the library's kernel runs on.
+    unit: Unit | None = None
+    level: str | None = None
+    # Repeats start cool: sustained, this work is held back by the power limit.
+    in_bursts: bool = False
