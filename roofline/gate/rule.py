@@ -27,8 +27,6 @@ from gpuprof.roofline.statistics import (
 
 # A change whose chance to be at its limit is below this is settled to be under it.
 _SETTLED = 0.05
-# The share of the suite's error rate that each of three looks has.
-_SHARES_OF_THREE = (0.2, 0.3, 0.5)
 
 
 class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,13 +39,13 @@ class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
     # A regression fails where its estimate is above this, unless its budget says otherwise.
     fail_above: float = 0.02
     # Pairs in all after which the suite is looked at.
-    looks: tuple[int, ...] = (5, 15, 35)
+    looks: tuple[int, ...] = (5, 10, 20, 35)
     # Benchmarks with a p-value under this are measured again.
     rerun_below: float = 0.2
     # That `smallest_detectable` is for.
     power: float = 0.95
     # A pair is measured again where one of its processes lost more of its samples.
-    discarded_share: float = 0.25
+    discarded_share: float = 0.5
 
     def __post_init__(self) -> None:
         rates = (self.alpha, self.rerun_below, self.power, self.discarded_share)
@@ -61,13 +59,13 @@ class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alphas(self) -> tuple[float, ...]:
-        """The error rate of each look; their sum is `alpha`."""
+        """The error rate of each look; their sum is `alpha`.
+
+        The k-th has k times that of the first: later looks have more pairs, and decide more.
+        """
         count = len(self.looks)
-        shares: tuple[float, ...] = _SHARES_OF_THREE
-        if count != len(shares):
-            # Later looks have more pairs and decide more, so they get more of the rate.
-            shares = tuple((look + 1) * 2 / (count * (count + 1)) for look in range(count))
-        return tuple(self.alpha * share for share in shares)
+        parts = count * (count + 1) / 2
+        return tuple(self.alpha * (look + 1) / parts for look in range(count))
 
     def null(self, rebuild_sd: float | None = None) -> float:
         """The logarithm of the largest change that is none: max(minimum_effect, 3 rebuild_sd)."""

@@ -98,7 +98,7 @@ def test_suspicion_asks_for_pairs_up_to_the_next_look() -> None:
 
     found = verdict(series(base, head))
 
-    assert (found.verdict, found.reason, found.pairs_wanted) == ("INCONCLUSIVE", "suspicious", 10)
+    assert (found.verdict, found.reason, found.pairs_wanted) == ("INCONCLUSIVE", "suspicious", 5)
     assert verdict(series(base, head), give_up=True).pairs_wanted == 0
 
 
@@ -107,7 +107,7 @@ def test_more_pairs_settle_a_suspicion() -> None:
     then = verdict(series(*noisy(1.05, 35, 0.025, seed=3)))
 
     assert first.verdict == "INCONCLUSIVE"
-    assert first.pairs_wanted == 10
+    assert first.pairs_wanted == 5
     assert (then.verdict, then.pairs) == ("REGRESSED", 35)
 
 
@@ -203,7 +203,7 @@ def test_a_difference_of_machines_is_named_and_nothing_is_compared() -> None:
 def test_pairs_that_lost_too_many_samples_are_measured_again() -> None:
     one = series(*noisy(1.0, 5, 0.001))
     throttled = [
-        ProcessRun(side=r.side, pair=r.pair, samples=r.samples, discarded=tuple(range(6)))
+        ProcessRun(side=r.side, pair=r.pair, samples=r.samples, discarded=tuple(range(11)))
         if (r.side, r.pair) == ("B", 2)
         else r
         for r in one.runs
