@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpuprof", description=_DESCRIPTION, formatter_class=formatter
     )
-    parser.add_argument("--version", action="version", version=f"gpuprof {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"gpuprof {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         subparser = commands.add_parser(

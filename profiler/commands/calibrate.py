@@ -1,7 +1,7 @@
 """`gpuprof calibrate`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,19 +10,24 @@ if TYPE_CHECKING:
 
     from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
     from gpuprof.roofline.ceilings import Roof
+    from gpuprof.roofline.cost_models.cost import FlopKind
+
+# The order of the table's rows, by kind.
+_ORDER = ("compute", "memory", "link")
 
 
 class CalibrateCommand:
     """Measure what this machine's devices reach, and keep it.
 
-    Matrix products in each precision and streaming copies, each as the median of
-    repeats with its spread. Reports show these ceilings beside the datasheet's;
-    for a CPU they are the only ones. The figures are kept by device and torch
-    version and measured again with --force.
+    Matrix products in each precision and DRAM bandwidth; on a GPU also its vector
+    units, L2, shared memory, links and launch cost. Each is the median of repeats
+    with its spread. Reports show these ceilings beside the datasheet's; for a CPU
+    they are the only ones. The figures are kept by device and torch version and
+    measured again with --force.
     """
 
     name = "calibrate"
-    summary = "measure this machine's compute and memory ceilings"
+    summary = "measure this machine's ceilings"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's arguments."""
@@ -45,6 +50,7 @@ class CalibrateCommand:
         from rich.console import Console
 
         from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.reports import formatting
 
         if arguments.json is not None:
             refuse_existing(arguments.json, force=arguments.force)
@@ -54,6 +60,8 @@ class CalibrateCommand:
             calibration = _measure(device, force=arguments.force)
             calibrations.append(calibration)
             console.print(ceiling_table(calibration))
+            for sentence in remarks(calibration):
+                print(formatting.printable(sentence))
             print(_whereabouts(calibration))
         if arguments.json is not None:
             content = msgspec.json.format(msgspec.json.encode(calibrations), indent=1)
@@ -98,7 +106,7 @@ def ceiling_table(calibration: "Calibration") -> "Table":
         table.caption = Text(f"Datasheet: {lookup.spec.source}, dense.")
         table.add_column("Datasheet", justify="right", no_wrap=True)
     table.add_column("How")
-    for measured in calibration.ceilings:
+    for measured in sorted(calibration.ceilings, key=lambda each: _ORDER.index(each.kind)):
         cells = [
             measured.name,
             _rate(measured.kind, measured.rate),
@@ -111,10 +119,31 @@ def ceiling_table(calibration: "Calibration") -> "Table":
     return table
 
 
+def remarks(calibration: "Calibration") -> "Iterator[str]":
+    """What starting work costs, the state of the device, and what was not measured."""
+    from gpuprof.reports import formatting
+
+    for cost in calibration.launch_costs:
+        text = f"Launch cost, {cost.what}: {formatting.duration(cost.host_ns)} of the host"
+        if cost.device_ns is not None:
+            text += (
+                f", {formatting.duration(cost.device_ns)} of the device"
+                f" (spread {formatting.percent(cost.device_spread)})"
+            )
+        yield f"{text}."
+    for sentence in calibration.conditions:
+        yield f"{sentence[:1].upper()}{sentence[1:]}."
+    for reason in calibration.left_out:
+        yield f"Not measured: {reason}."
+
+
 def _datasheet_ceiling(roof: "Roof", measured: "MeasuredCeiling") -> tuple[str, float] | None:
     """Kind and rate of the datasheet's ceiling for what was measured."""
     if measured.precision is not None:
-        promised = roof.compute_rate("matmul", measured.precision)
+        kind: FlopKind = "vector" if measured.unit == "vector" else "matmul"
+        promised = roof.compute_rate(kind, measured.precision)
+    elif measured.kind == "link":
+        promised = roof.link_rate(measured.level or "")
     else:
         promised = roof.memory_rate(measured.level or "")
     return None if promised is None else (promised.kind, promised.rate)
