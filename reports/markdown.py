@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpuprof.reports import facts, formatting
+from gpuprof.reports.measured import HEAD, lead, measured_rows
 from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 
 TOP_ROWS = 30
+# An optimizer's shapes fill pages.
+_LONGEST_SHAPES = 80
 
 # Characters with a meaning in Markdown or HTML. A backslash before each makes it text.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@$])")
@@ -31,6 +34,7 @@ def render_markdown(analysis: Analysis) -> str:
         *_points("Kernels", analysis.kernels, analysis),
         *_points("Ranges", analysis.ranges, analysis),
         f"_{escaped(facts.roof_sentence(analysis))}_",
+        *_measured(analysis),
         *_ceilings(analysis),
         *_coverage(analysis),
         *_machine(analysis),
@@ -133,6 +137,33 @@ def _row(point: RooflinePoint, analysis: Analysis) -> tuple[str, ...]:
         facts.roof_percent(point.roof_fraction),
         point.bottleneck.kind,
     )
+
+
+def _measured(analysis: Analysis) -> list[str]:
+    if analysis.measured is None:
+        return []
+    rows = measured_rows(analysis.measured)
+    lines = []
+    for row in rows:
+        cells = (" ".join(part for part in (c.text, c.ratio) if part) for c in row.cells)
+        name = facts.joined([row.title, row.subtitle, _clipped(row.shapes)])
+        lines.append((escaped(name), *map(escaped, cells)))
+    notes = [
+        f"- {escaped(row.title)}, {escaped(note.label)}: "
+        f"{escaped(note.value)}{f' _({escaped(note.note)})_' if note.note else ''}"
+        for row in rows
+        for note in row.notes
+    ]
+    parts = [
+        "## Measured against modelled",
+        escaped(lead(analysis.measured)),
+        table(("Kernel", *(f">{head}" for head in HEAD)), lines),
+    ]
+    return [*parts, "\n".join(notes)] if notes else parts
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHAPES else f"{text[:_LONGEST_SHAPES]} ..."
 
 
 def _ceilings(analysis: Analysis) -> list[str]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuprof.reports import facts, formatting
+from gpuprof.reports.measured import counters_fact
 from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 
@@ -196,6 +197,9 @@ def _print_coverage(analysis: Analysis, console: Console) -> None:
         )
         more = f" and {len(unmodelled) - 5} more" if len(unmodelled) > 5 else ""
         table.add_row(Text("No model"), _text(names + more))
+    if analysis.measured is not None:
+        fact = counters_fact(analysis.measured)
+        table.add_row(_text(fact.label), _text(f"{fact.value}: {fact.note}".rstrip(": ")))
     console.print(table)
 
 

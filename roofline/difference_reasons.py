@@ -29,7 +29,10 @@ _FIT: Final = 0.03
 # their code and arguments.
 _LAUNCH_BYTES: Final = 64 * 1024
 _TILE: Final = re.compile(r"(?<![0-9])(\d{1,3})x(\d{1,3})(?:x(\d{1,3})|_(\d{1,3})x)?")
-_CACHE_MANUAL: Final = "CUDA C++ Programming Guide, L2 cache: write-back, shared by all SMs"
+_WRITE_BACK: Final = "PTX ISA, cache operators: the default store (.wb) is written back on eviction"
+_BETWEEN_KERNELS: Final = (
+    "CUDA C++ Programming Guide, device memory L2 access management: L2 keeps data across kernels"
+)
 
 About = Literal["tensor FLOPs", "bytes read", "bytes written"]
 
@@ -176,7 +179,7 @@ def _already_in_l2(differing: Differing, figure: _Figure) -> tuple[str, str] | N
     return (
         f"{_size(-figure.excess)} fewer than the operands, which L2 ({differing.l2_text}) can have "
         "held from the work before, unless ncu flushed it (--cache-control all)",
-        _CACHE_MANUAL,
+        _BETWEEN_KERNELS,
     )
 
 
@@ -186,7 +189,7 @@ def _not_written_back(differing: Differing, figure: _Figure) -> tuple[str, str] 
     return (
         f"{_size(-figure.excess)} of the result were still in L2 ({differing.l2_text}) when the "
         "kernel ended; they are written back later",
-        _CACHE_MANUAL,
+        _WRITE_BACK,
     )
 
 
@@ -196,7 +199,7 @@ def _written_back_for_others(differing: Differing, figure: _Figure) -> tuple[str
     return (
         f"{_size(figure.excess)} more than the result: what earlier work left unwritten in L2 "
         f"({differing.l2_text}) is written back when its lines are needed",
-        _CACHE_MANUAL,
+        _WRITE_BACK,
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from gpuprof.reports import facts, formatting
+from gpuprof.reports import facts, formatting, measured
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.html.tables import Table, make_row, make_table
@@ -49,6 +49,7 @@ def render_html(analysis: Analysis) -> str:
         chart_json=None if chart is None else embedded_json(chart),
         utilization_facts=utilization_facts(analysis),
         step_row=step_row,
+        measured=None if analysis.measured is None else measured.measured_rows(analysis.measured),
         step_plot=make_step_plot(analysis.steps),
         split=facts.split_parts(analysis.split) if analysis.split else (),
         warnings=[
@@ -77,7 +78,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals.update(facts=facts, formatting=formatting)
+    environment.globals.update(facts=facts, formatting=formatting, measuring=measured)
     environment.filters["printable"] = formatting.printable
     return environment
 

@@ -1,0 +1,149 @@
+"""Measured against modelled work in words: the rows that each report's table shows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuprof.reports import formatting
+from gpuprof.reports.facts import Fact
+from gpuprof.roofline.analysis import Measured, MeasuredFlops, MeasuredKernel, MeasuredWork
+
+HEAD = ("Tensor FLOPs", "Vector FLOPs", "DRAM read", "DRAM written", "L2", "FLOP/L2 byte")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was counted, and its ratio to the modelled figure, "" where there is none."""
+
+    text: str
+    ratio: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """One row: the kernels, their operator, a cell for each of `HEAD`, and the reasons."""
+
+    title: str
+    subtitle: str
+    shapes: str
+    cells: tuple[Cell, ...]
+    # What each is about and why it differs, or why nothing is compared.
+    notes: tuple[Fact, ...]
+
+
+def measured_rows(measured: MeasuredWork) -> tuple[MeasuredRow, ...]:
+    """The kernels that were counted, in the order of the analysis."""
+    return tuple(_row(kernel) for kernel in measured.kernels)
+
+
+def lead(measured: MeasuredWork) -> str:
+    """What was counted, how, and what the ratios are of."""
+    return (
+        f"Nsight Compute counted {formatting.count(measured.launches)} of "
+        f"{formatting.count(measured.launches_in_trace)} kernel launches, each run alone. Figures "
+        "are of one call of the operator; x is counted over modelled. The model's bytes are "
+        "compulsory traffic. Vector operations are counted by formula, so theirs agrees only "
+        "roughly."
+    )
+
+
+def counters_fact(measured: MeasuredWork) -> Fact:
+    """One line for a summary: how far the counted work agrees with the models."""
+    compared = [kernel for kernel in measured.kernels if kernel.calls]
+    tensor = [
+        part
+        for kernel in compared
+        for part in kernel.flops
+        if part.unit == "tensor" and part.ratio is not None
+    ]
+    parts = []
+    if tensor:
+        exact = sum(part.measured == part.modelled for part in tensor)
+        parts.append(f"tensor FLOPs equal in {exact} of {len(tensor)}")
+    for label, bytes_moved in (
+        ("read", [kernel.bytes_read for kernel in compared]),
+        ("written", [kernel.bytes_written for kernel in compared]),
+    ):
+        span = _span(bytes_moved)
+        if span:
+            parts.append(f"DRAM {label} {span} the model's")
+    unexplained = sum(reason.source == "" for kernel in compared for reason in kernel.reasons)
+    explained = sum(len(kernel.reasons) for kernel in compared) - unexplained
+    if explained or unexplained:
+        parts.append(f"{explained} differences explained, {unexplained} not")
+    counted = (
+        f"{formatting.count(measured.launches)} of "
+        f"{formatting.count(measured.launches_in_trace)} launches"
+    )
+    return Fact("Counters", counted, "; ".join(parts))
+
+
+def _span(figures: Iterable[Measured]) -> str:
+    """The ratios of figures that matter, from the least to the largest: "0.82 to 3.49x"."""
+    ratios = sorted(
+        figure.ratio
+        for figure in figures
+        if figure.ratio is not None and (figure.modelled or 0) >= _WORTH_A_RATIO
+    )
+    if not ratios:
+        return ""
+    low, high = (f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1]))
+    return f"{low} x" if low == high else f"{low} to {high} x"
+
+
+# Beside fewer bytes than this, what any launch reads anyway is most of the figure.
+_WORTH_A_RATIO = 1_000_000
+
+
+def _row(kernel: MeasuredKernel) -> MeasuredRow:
+    names = [formatting.kernel_name(name) for name in kernel.kernels]
+    per_call = kernel.launches // kernel.calls if kernel.calls else 0
+    parts = (
+        kernel.op,
+        kernel.phase,
+        f"{per_call} launches a call" if per_call > 1 else "",
+        f"mean of {kernel.calls} calls" if kernel.calls > 1 else "",
+        f"mean of {kernel.launches} launches" if not kernel.calls and kernel.launches > 1 else "",
+    )
+    notes = [Fact(reason.about, reason.text, reason.source) for reason in kernel.reasons]
+    if kernel.not_compared:
+        notes.append(Fact("not compared", kernel.not_compared))
+    return MeasuredRow(
+        title=formatting.printable(" + ".join(names)),
+        subtitle=formatting.printable(" · ".join(part for part in parts if part)),
+        shapes=formatting.printable(kernel.detail),
+        cells=(
+            _flops_cell([part for part in kernel.flops if part.unit == "tensor"]),
+            _flops_cell([part for part in kernel.flops if part.unit == "vector"]),
+            _bytes_cell(kernel.bytes_read),
+            _bytes_cell(kernel.bytes_written),
+            Cell(formatting.byte_count(kernel.l2_bytes)),
+            Cell(formatting.intensity(kernel.flops_per_l2_byte)),
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _flops_cell(parts: list[MeasuredFlops]) -> Cell:
+    """Each precision that was counted; the ratio is of the largest one."""
+    counted = sorted(
+        (part for part in parts if part.measured), key=lambda part: -(part.measured or 0)
+    )
+    if not parts:
+        return Cell("")
+    if not counted:
+        return Cell(formatting.UNKNOWN if any(p.measured is None for p in parts) else "none")
+    text = " + ".join(
+        f"{formatting.quantity(part.measured, '').strip()} {part.precision}" for part in counted
+    )
+    return Cell(text, _ratio(counted[0]))
+
+
+def _bytes_cell(figure: Measured) -> Cell:
+    return Cell(formatting.byte_count(figure.measured), _ratio(figure))
+
+
+def _ratio(figure: Measured) -> str:
+    """ "= model" where they are equal to the last digit."""
+    if figure.ratio is None:
+        return ""
+    return "= model" if figure.measured == figure.modelled else f"{figure.ratio:.2f} x"
