@@ -4,14 +4,18 @@ from gpuprof.reports import facts, formatting
 from gpuprof.roofline.analysis import Analysis, ClosedForm, Utilization
 from gpuprof.roofline.ceilings import Ceiling
 
+# How many differences of the closed form a report names.
+_REASONS = 4
+
 
 def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
     """MFU, HFU and MBU, each against its named peak and with the convention it follows."""
     utilization = analysis.utilization
+    closed = () if analysis.closed_form is None else (closed_form_fact(analysis.closed_form),)
     if utilization is None:
         timed = analysis.steps.timed
         why = "no matmul was counted" if timed else "no step was timed without the profiler"
-        return (facts.Fact("MFU", formatting.UNKNOWN, why),)
+        return (facts.Fact("MFU", formatting.UNKNOWN, why), *closed)
     reached = formatting.flops_rate(utilization.flops_per_s)
     rows = []
     if utilization.peak is None or utilization.mfu is None:
@@ -21,15 +25,15 @@ def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
         rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
     if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
         rows.append(_memory_utilization_fact(utilization, utilization.memory_peak))
-    if utilization.closed_form is not None:
-        rows.append(_closed_form_fact(utilization, utilization.closed_form))
-    return tuple(rows)
+    return (*rows, *closed)
 
 
 def _flop_utilization_facts(
     utilization: Utilization, mfu: float, peak: Ceiling, reached: str
 ) -> list[facts.Fact]:
     note = f"{reached} of {formatting.flops_rate(peak.rate)} {peak.label}"
+    if utilization.model_flops_causal != utilization.model_flops:
+        note += "; causal attention in full"
     rows = [facts.Fact("MFU", formatting.percent(mfu), _flagged(note, mfu))]
     if utilization.mfu_other_peak is not None and utilization.other_peak is not None:
         other = utilization.other_peak
@@ -78,22 +82,28 @@ def _memory_utilization_fact(utilization: Utilization, peak: Ceiling) -> facts.F
     return facts.Fact("MBU", formatting.percent(mbu), _flagged(note, mbu))
 
 
-def _closed_form_fact(utilization: Utilization, closed: ClosedForm) -> facts.Fact:
+def closed_form_fact(closed: ClosedForm) -> facts.Fact:
     """The closed form beside the count by operators, and why the two differ."""
-    parts = [
-        f"{_signed_flops(difference.flops)} {difference.reason}"
-        for difference in closed.differences
+    reasons = [
+        f"{signed_flops(difference.flops)} {difference.reason}"
+        for difference in sorted(closed.differences, key=lambda one: -abs(one.flops))
     ]
+    if len(reasons) > _REASONS:
+        reasons[_REASONS:] = [f"{len(reasons) - _REASONS} smaller differences"]
     if closed.unexplained:
-        parts.append(f"{_signed_flops(closed.unexplained)} not explained")
-    counted = formatting.quantity(utilization.model_flops, "FLOP", digits=4)
-    difference = "; ".join(parts) or "no difference"
+        reasons.append(f"{signed_flops(closed.unexplained)} not explained")
     note = (
-        f"{closed.formula}, N {formatting.quantity(closed.parameters, '', digits=4).strip()}, "
-        f"D {formatting.count(closed.tokens)}; operators count {counted}: {difference}"
+        f"a step by {closed.formula}, N {formatting.quantity(closed.parameters, '').strip()}, "
+        f"D {formatting.count(closed.tokens)}; operators count "
+        f"{formatting.quantity(closed.counted, 'FLOP', digits=4)}"
     )
-    return facts.Fact("Closed form", formatting.quantity(closed.flops, "FLOP", digits=4), note)
+    return facts.Fact(
+        "Closed form",
+        formatting.quantity(closed.flops, "FLOP", digits=4),
+        f"{note}: {'; '.join(reasons)}" if reasons else f"{note}, the same",
+    )
 
 
-def _signed_flops(count: int) -> str:
-    return f"{'+' if count > 0 else '-'}{formatting.flops(abs(count))}"
+def signed_flops(count: int) -> str:
+    """A difference of FLOPs: "-537 GFLOP"."""
+    return f"{'-' if count < 0 else '+'}{formatting.flops(abs(count))}"

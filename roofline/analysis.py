@@ -131,7 +131,7 @@ class FlopDifference(msgspec.Struct, frozen=True):
 class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
     """Model FLOPs of one step by formula, and how the count by operators differs from them.
 
-    flops + the differences + unexplained == Utilization.model_flops.
+    flops + the differences + unexplained == counted.
     """
 
     # "6 N D + 12 L H Q T D" (training) or "2 N D + 4 L H Q T D" (inference), D tokens a step.
@@ -140,6 +140,10 @@ class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     tokens: int
     flops: int
+    # Of flops, the part of attention.
+    attention_flops: int
+    # By operators: matmul FLOPs with attention in full, without what is computed a second time.
+    counted: int
     differences: tuple[FlopDifference, ...] = ()
     unexplained: int = 0
 
@@ -169,8 +173,6 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     # A run in 8 bits or fewer also against the bf16 peak, and one partly in fp8 against that too.
     other_peak: Ceiling | None = None
     mfu_other_peak: float | None = None
-    # Tokens of one step as the program declared them.
-    tokens: int | None = None
     # What one step without a backward pass must read: weights, and keys and values.
     # None in training, or where a part is not known.
     weight_bytes: int | None = None
@@ -178,7 +180,6 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     memory_peak: Ceiling | None = None
     # (weight_bytes + key_value_bytes) / step_ns / memory_peak.
     mbu: float | None = None
-    closed_form: ClosedForm | None = None
 
 
 class UnmodelledOp(msgspec.Struct, frozen=True):
@@ -305,6 +306,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     roof_source: Source | None = None
     split: StepSplit | None = None
     utilization: Utilization | None = None
+    # None where the parameters of the model are not known, or the formula is not meant for it.
+    closed_form: ClosedForm | None = None
     # The largest loss of the step.
     bottleneck: Bottleneck
     coverage: Coverage

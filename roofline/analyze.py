@@ -19,6 +19,7 @@ from gpuprof.roofline.ceilings import (
     datasheet_ceilings,
     measured_ceilings,
 )
+from gpuprof.roofline.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.device_state import device_state
 from gpuprof.roofline.devices import find_spec
@@ -75,6 +76,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roof_source=roof_source,
         split=split,
         utilization=utilization(work, times, roof),
+        closed_form=closed_form(work, process.model, tokens=declared_tokens(capture.steps)),
         bottleneck=bottleneck,
         coverage=_coverage(ops, work.outside_ns),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),

@@ -10,6 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+import numpy as np
+import polars as pl
+
 from gpuprof.collectors.manifest import ModelParameters, ParameterShape
 from gpuprof.roofline.analysis import ClosedForm, FlopDifference
 from gpuprof.roofline.call_groups import (
@@ -59,19 +63,17 @@ class _Products:
 
 
 def closed_form(
-    work: Work,
-    parameters: ModelParameters,
-    *,
-    tokens: int | None = None,
-    attention_flops: int | None = None,
+    work: Work, parameters: ModelParameters | None, *, tokens: int | None = None
 ) -> ClosedForm | None:
     """Model FLOPs of one step by formula, and the differences to what the operators did.
 
-    `tokens` of one step; without them the rows of most products going forward. `attention_flops`
-    of one step; without them those of the attention that ran, at twice the forward going back.
-    None where products of the model's matrices, and attention, are not most of the step, such as
-    for convolutions: the formula is not meant for those.
+    `tokens` of one step; without them the rows of most products going forward. Attention is that
+    which ran, at twice the forward going back. None without parameters, and where products of the
+    model's matrices, and attention, are not most of the step: the formula is not meant for
+    convolutions, say.
     """
+    if parameters is None:
+        return None
     training = has_backward(work)
     pairs = {pair for shape in parameters.shapes if (pair := _pair_of(shape)) is not None}
     products = _products(work, pairs)
@@ -80,8 +82,7 @@ def closed_form(
     if not tokens or 2 * products.convolution > products.total:
         return None
     steps = work.steps
-    attention_seen = products.attention_forward * (3 if training else 1) / steps
-    attention = round(attention_seen) if attention_flops is None else attention_flops
+    attention = round(products.attention_forward * (3 if training else 1) / steps)
     flops = attention + sum(
         _per_token(shape, training=training) * tokens for shape in parameters.shapes
     )
@@ -96,9 +97,6 @@ def closed_form(
     if training:
         backward = round((products.attention_backward - 2 * products.attention_forward) / steps)
         differences.append(FlopDifference("attention going back is not twice forward", backward))
-    differences.append(
-        FlopDifference("attention of other sizes than given", round(attention_seen) - attention)
-    )
     found = tuple(d for d in differences if d.flops)
     counted = round(products.total / steps)
     return ClosedForm(
@@ -106,8 +104,32 @@ def closed_form(
         parameters=sum(map(_elements, parameters.shapes)),
         tokens=tokens,
         flops=flops,
+        attention_flops=attention,
+        counted=counted,
         differences=found,
         unexplained=counted - flops - sum(d.flops for d in found),
+    )
+
+
+def declared_tokens(steps: pl.DataFrame) -> int | None:
+    """Tokens of one step as the program declared them (table steps); None where it did not."""
+    for phase in ("profiled", "timed"):
+        tokens = steps.filter(pl.col("phase") == phase)["tokens"].drop_nulls()
+        if len(tokens):
+            return round(float(np.median(tokens.to_numpy())))
+    return None
+
+
+def with_attention(form: ClosedForm, attention_flops: int) -> ClosedForm:
+    """`form` with attention of given sizes in place of that which ran."""
+    ran = form.attention_flops - attention_flops
+    difference = (FlopDifference("attention that ran, against that of the sizes given", ran),)
+    return msgspec.structs.replace(
+        form,
+        formula=_formula(training=form.formula.startswith("6"), attention=True),
+        flops=form.flops - ran,
+        attention_flops=attention_flops,
+        differences=form.differences + (difference if ran else ()),
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from gpuprof.collectors.manifest import ModelParameters
 from gpuprof.roofline.analysis import StepTimes, Utilization
 from gpuprof.roofline.call_groups import (
     call_groups,
@@ -11,7 +10,6 @@ from gpuprof.roofline.call_groups import (
     has_backward,
 )
 from gpuprof.roofline.ceilings import Ceiling, Roof
-from gpuprof.roofline.closed_form import closed_form
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.weight_traffic import key_value_bytes, weight_bytes
 from gpuprof.roofline.work import Work
@@ -19,9 +17,7 @@ from gpuprof.roofline.work import Work
 _NARROW = ("fp4", "fp8", "int4", "int8")
 
 
-def utilization(
-    work: Work, times: StepTimes, roof: Roof | None, parameters: ModelParameters | None = None
-) -> Utilization | None:
+def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization | None:
     """Shares of the peaks from the work of the profiled steps and the time of the unprofiled ones.
 
     None without timed steps or matmuls. The peak is that of the precision with most FLOPs.
@@ -61,7 +57,6 @@ def utilization(
     model = round((full - again_full) / work.steps)
     model_causal = round((kept - again_kept) / work.steps)
     hardware, hardware_causal = round(full / work.steps), round(kept / work.steps)
-    tokens = None if times.tokens_per_s is None else round(times.tokens_per_s * step_s)
     weights, keys_values = _bytes_to_read(work)
     memory_peak = None if roof is None or weights is None else roof.memory_rate()
     mbu = None
@@ -83,12 +78,10 @@ def utilization(
         hfu_causal=share(hardware_causal, peak),
         other_peak=other,
         mfu_other_peak=share(model, other),
-        tokens=tokens,
         weight_bytes=weights,
         key_value_bytes=keys_values,
         memory_peak=memory_peak,
         mbu=mbu,
-        closed_form=None if parameters is None else closed_form(work, parameters, tokens=tokens),
     )
 
 
