@@ -227,11 +227,7 @@ def _group(place: Ranks, device: torch.device) -> Iterator[Coordination]:
     if place.alone:
         yield Alone()
         return
-    if device.type == "cuda":
-        # NCCL warns where it has to guess the device.
-        dist.init_process_group("nccl", device_id=device)
-    else:
-        dist.init_process_group("gloo")
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Group(device)
     finally:

@@ -1,0 +1,11 @@
+"""Every collective by NCCL, with the algorithm that it chooses for the size and the machine."""
+
+from gpuprof.reference_kernels.collectives.library import prepare_library
+from gpuprof.reference_kernels.collectives.problem import CollectiveProblem
+from gpuprof.reference_kernels.suite import Prepared, Problem
+
+
+def prepare(problem: Problem) -> Prepared:
+    """See `gpuprof.reference_kernels.suite.Version.prepare`."""
+    assert isinstance(problem, CollectiveProblem)
+    return prepare_library(problem)

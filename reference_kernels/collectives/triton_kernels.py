@@ -1,0 +1,82 @@
+"""Triton kernels over the symmetric memory of all ranks."""
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def line_up(signal_table, block, rank, RANKS: tl.constexpr):
+    """Wait until this block of every rank has come here.
+
+    Each pair of ranks has a word a block and direction, 0 at rest. A rank sets its word at every
+    other, then waits for the others' words and clears them; release and acquire at the scope of
+    the system order the memory traffic before and after.
+    """
+    # All threads of the block are done with what came before.
+    tl.debug_barrier()
+    pads = signal_table.to(tl.pointer_type(tl.uint64))
+    mine = tl.load(pads + rank).to(tl.pointer_type(tl.int32))
+    for other in range(RANKS):
+        theirs = tl.load(pads + other).to(tl.pointer_type(tl.int32))
+        word = theirs + block * RANKS + rank
+        while tl.atomic_cas(word, 0, 1, sem="release", scope="sys") != 0:
+            pass
+    for other in range(RANKS):
+        word = mine + block * RANKS + other
+        while tl.atomic_cas(word, 1, 0, sem="acquire", scope="sys") != 1:
+            pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def sum_of_ranks(buffers, offsets, mask, like, RANKS: tl.constexpr, BLOCK: tl.constexpr):
+    """The sum in float32 of the elements at `offsets` of all ranks' buffers of `like`'s type."""
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for other in tl.static_range(RANKS):
+        data = tl.load(buffers + other).to(like.dtype)
+        data = tl.multiple_of(data, 16)
+        total += tl.load(data + offsets, mask=mask, other=0.0).to(tl.float32)
+    return total
+
+
+@triton.jit
+def one_shot(
+    buffer_table, signal_table, out, elements, rank, RANKS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """out = the sum of all ranks' buffers, which this rank reads whole."""
+    block = tl.program_id(0)
+    line_up(signal_table, block, rank, RANKS)
+    buffers = buffer_table.to(tl.pointer_type(tl.uint64))
+    for start in range(block * BLOCK, elements, tl.num_programs(0) * BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        mask = offsets < elements
+        total = sum_of_ranks(buffers, offsets, mask, out, RANKS, BLOCK)
+        tl.store(out + offsets, total.to(out.dtype.element_ty), mask=mask)
+    # No rank may put new data into its buffer while another still reads it.
+    line_up(signal_table, block, rank, RANKS)
+
+
+@triton.jit
+def two_shot(
+    buffer_table, signal_table, like, share, rank, RANKS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Every rank's buffer = the sum of all; this rank sums its share and writes it to all.
+
+    `like` is this rank's buffer, for its type.
+    """
+    block = tl.program_id(0)
+    line_up(signal_table, block, rank, RANKS)
+    buffers = buffer_table.to(tl.pointer_type(tl.uint64))
+    for start in range(block * BLOCK, share, tl.num_programs(0) * BLOCK):
+        within = start + tl.arange(0, BLOCK)
+        mask = within < share
+        offsets = rank * share + within
+        total = sum_of_ranks(buffers, offsets, mask, like, RANKS, BLOCK)
+        for other in tl.static_range(RANKS):
+            data = tl.load(buffers + other).to(like.dtype)
+            data = tl.multiple_of(data, 16)
+            tl.store(data + offsets, total.to(like.dtype.element_ty), mask=mask)
+    # All shares have arrived.
+    line_up(signal_table, block, rank, RANKS)
