@@ -1,0 +1,19 @@
+"""Winograd F(2x2, 3x3): 16 products for four outputs instead of 36.
+
+FLOPs by definition: 2 N K P Q C 9. Executed: 16 GEMMs of K x C x (tiles of 2 x 2 outputs), 2.25
+times fewer, and the transforms: as GEMMs with 16 x 16 and 4 x 16 matrices they cost
+128 / (18 K) + 32 / (18 C) of the definition's FLOPs. So the effective rate is above the executed.
+Bytes: compulsory. Expected: every step's operands and results, as the steps are torch's: the
+gathered tiles are four times x, written and read twice. A fused kernel would save that.
+
+Source: Lavin and Gray, CVPR 2016; Winograd, "Arithmetic complexity of computations", 1980.
+"""
+
+from gpuprof.reference_kernels.convolution.problem import ConvolutionProblem
+from gpuprof.reference_kernels.convolution.winograd import prepare_winograd
+from gpuprof.reference_kernels.suite import Prepared
+
+
+def prepare(problem: ConvolutionProblem) -> Prepared:
+    """3 x 3 filters, stride and dilation 1, no groups."""
+    return prepare_winograd(problem, 2)
