@@ -1,6 +1,7 @@
 """The summary in a terminal: what `gpuprof run` ends with and `gpuprof summary` prints."""
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -66,16 +67,13 @@ def _print_head(analysis: Analysis, console: Console) -> None:
 
 
 def _print_step(analysis: Analysis, console: Console) -> None:
-    table = _grid()
-    for fact in (
-        facts.ceiling_fact(analysis),
-        *facts.step_facts(analysis.steps),
-        *utilization_facts(analysis),
-    ):
-        value = _text(fact.value, "bold")
-        if fact.note:
-            value.append_text(_text(f"  {fact.note}", "not bold dim"))
-        table.add_row(_text(fact.label), value)
+    table = facts_table(
+        (
+            facts.ceiling_fact(analysis),
+            *facts.step_facts(analysis.steps),
+            *utilization_facts(analysis),
+        )
+    )
     verdict = analysis.bottleneck
     evidence = facts.sentence(verdict.evidence)
     if verdict.gain_ns:
@@ -87,6 +85,17 @@ def _print_step(analysis: Analysis, console: Console) -> None:
         ),
     )
     console.print(table)
+
+
+def facts_table(rows: Iterable[facts.Fact]) -> Table:
+    """Labels in one column, values with their notes in the other."""
+    table = _grid()
+    for fact in rows:
+        value = _text(fact.value, "bold")
+        if fact.note:
+            value.append_text(_text(f"  {fact.note}", "not bold dim"))
+        table.add_row(_text(fact.label), value)
+    return table
 
 
 def _print_split(analysis: Analysis, console: Console) -> None:
