@@ -43,12 +43,17 @@ class _Problem:
     rows: int
     # False where sequences of several lengths are packed: the pairs are then not known.
     lengths_known: bool
+    # Key and value bytes where they stand in a cache of pages, of which only a part is read.
+    cache_bytes: int | None = None
+    in_pages: bool = False
 
 
 def _problem(call: OpCall, where: AttentionSignature) -> _Problem | None:
     query, key, value = (call.tensor(where.query + offset) for offset in range(3))
     if query is None or key is None or value is None:
         return None
+    if where.pages is not None and call.has(where.pages):
+        return _paged_problem(call, where, query, key, value)
     ranks = {len(query.shape), len(key.shape), len(value.shape)}
     if ranks == {3} and where.starts is not None:
         # Packed sequences: (total, heads, head size).
@@ -81,6 +86,45 @@ def _problem(call: OpCall, where: AttentionSignature) -> _Problem | None:
         value_size=of_value[3],
         rows=math.prod(of_query[:3]),
         lengths_known=known,
+    )
+
+
+def _paged_problem(
+    call: OpCall, where: AttentionSignature, query: Tensor, key: Tensor, value: Tensor
+) -> _Problem | None:
+    """Attention to a cache of pages (vLLM, flash-attn's block table).
+
+    The lengths are known in a prefill without a prefix alone: where all sequences have as many
+    queries as the longest has keys. With a causal mask none has fewer keys than queries.
+    """
+    if min(len(query.shape), len(key.shape), len(value.shape)) < 3:
+        return None
+    heads, key_size = query.shape[-2:]
+    rows = math.prod(query.shape[:-2])
+    starts = None if where.starts is None else call.tensor(where.starts)
+    longest = None if where.maxima is None else call.integer(where.maxima)
+    keys = None if where.maxima is None else call.integer(where.maxima + 1)
+    sequences = 0 if starts is None else starts.elements - 1
+    causal = where.causal is not None and call.flag(where.causal)
+    known = bool(causal and longest and longest == keys and rows == sequences * longest)
+    read = None
+    if known:
+        width = key.shape[-2] * key.shape[-1], value.shape[-2] * value.shape[-1]
+        read = total(
+            bytes_for(rows * each, tensor.dtype)
+            for each, tensor in zip(width, (key, value), strict=True)
+        )
+    return _Problem(
+        batch=sequences,
+        heads=heads,
+        queries=longest or 0,
+        keys=keys or 0,
+        key_size=key_size,
+        value_size=value.shape[-1],
+        rows=rows * heads,
+        lengths_known=known,
+        cache_bytes=read,
+        in_pages=True,
     )
 
 
@@ -160,8 +204,10 @@ def _traffic(
 ) -> tuple[int | None, int | None]:
     bias = None if where.bias is None else call.tensor(where.bias)
     inputs = bytes_of(query, key, value, bias)
-    if any(call.has(position) for position in where.unknown_if_present):
-        # Of a paged or partly filled cache only a part is read.
+    if problem.in_pages:
+        inputs = total((query.bytes, problem.cache_bytes))
+    elif any(call.has(position) for position in where.unknown_if_present):
+        # Of a partly filled cache only a part is read.
         inputs = None
     # Attention on 8-bit inputs writes a wider output of a dtype that is not recorded.
     narrow = query.dtype is not None and query.dtype.bits == 8

@@ -1,7 +1,8 @@
 """Where attention operators keep their arguments.
 
 Sources: pytorch aten/src/ATen/native/native_functions.yaml (2.13); flash-attn 2.7 and later,
-flash_attn/flash_attn_interface.py; flash-attn 3, the schemas of flash_attn_3::fwd and bwd.
+flash_attn/flash_attn_interface.py; flash-attn 3, the schemas of flash_attn_3::fwd and bwd; vLLM's
+builds of both, csrc/flash_attn/flash_api_torch_lib.cpp; AITER's calls as traces record them.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,10 @@ class AttentionSignature:
     maxima: int | None = None
     # window_size_left; window_size_right follows.
     window: int | None = None
-    # Arguments whose presence hides how many keys are read (paged caches, used lengths).
+    # The argument whose presence means that keys and values stand in a cache of pages, in any
+    # order: (..., heads, head size).
+    pages: int | None = None
+    # Arguments whose presence hides how many keys are read (used lengths; not those of pages).
     unknown_if_present: tuple[int, ...] = ()
     backward: bool = False
     query: int = 0
@@ -48,7 +52,8 @@ FORWARD: Final = {
         starts=3,
         maxima=5,
         window=11,
-        unknown_if_present=(13, 15),
+        pages=15,
+        unknown_if_present=(13,),
     ),
     "aten::_efficient_attention_forward": AttentionSignature(
         "bshd",
@@ -72,17 +77,50 @@ FORWARD: Final = {
         starts=3,
         maxima=5,
         window=10,
-        unknown_if_present=(15, 16, 17),
+        pages=15,
+        unknown_if_present=(16, 17),
     ),
-    # flash-attn 3 (hopper): new keys, page table, cache lengths and left padding hide the lengths.
-    "flash_attn_3::fwd": AttentionSignature(
+    "_vllm_fa2_C::varlen_fwd": AttentionSignature(
         "bshd",
-        causal=24,
+        causal=15,
         bottom_right=True,
-        starts=7,
-        maxima=12,
-        window=25,
-        unknown_if_present=(3, 5, 10, 11, 14, 15, 16),
+        starts=4,
+        maxima=10,
+        window=16,
+        pages=8,
+        unknown_if_present=(6, 7),
+    ),
+    "_vllm_fa2_C::fwd_kvcache": AttentionSignature(
+        "bshd",
+        causal=14,
+        bottom_right=True,
+        window=15,
+        pages=10,
+        unknown_if_present=(3, 5, 8, 9),
+    ),
+    "aiter::mha_batch_prefill": AttentionSignature(
+        "bshd",
+        causal=12,
+        bottom_right=True,
+        log_sum_exp=False,
+        starts=3,
+        maxima=6,
+        window=13,
+        pages=5,
+    ),
+    **dict.fromkeys(
+        ("flash_attn_3::fwd", "_vllm_fa3_C::fwd"),
+        # New keys, used lengths, cache rows and left padding hide the lengths.
+        AttentionSignature(
+            "bshd",
+            causal=24,
+            bottom_right=True,
+            starts=7,
+            maxima=12,
+            window=25,
+            pages=14,
+            unknown_if_present=(3, 5, 10, 11, 15, 16),
+        ),
     ),
 }
 COMPOSITE_FORWARD: Final = {

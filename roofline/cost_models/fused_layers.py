@@ -87,6 +87,19 @@ def rms_norm(call: OpCall) -> Cost | None:
     )
 
 
+@cost_model("aiter::rms_norm")
+def aiter_rms_norm(call: OpCall) -> Cost | None:
+    """(input, weight, epsilon, ...) -> output."""
+    inputs, weight = call.tensor(0), call.tensor(1)
+    if inputs is None or weight is None:
+        return None
+    return Cost(
+        flops=vector_flops(inputs.dtype, 4 * inputs.elements),
+        bytes_read=bytes_of(inputs, weight),
+        bytes_written=bytes_for(inputs.elements, inputs.dtype),
+    )
+
+
 @cost_model("LigerRMSNormFunction")
 def liger_rms_norm(call: OpCall) -> Cost | None:
     """(X, W): writes Y and a float32 1/RMS a row."""
@@ -125,7 +138,7 @@ def fused_add_rms_norm(call: OpCall) -> Cost | None:
     return _added_rms_norm(call.tensor(0), call.tensor(1), call.tensor(2))
 
 
-@cost_model("aiter::add_rmsnorm")
+@cost_model("aiter::add_rmsnorm", "aiter::rmsnorm2d_fwd_with_add_ck")
 def aiter_add_rms_norm(call: OpCall) -> Cost | None:
     """(out, input, residual in, residual out, weight, epsilon)."""
     return _added_rms_norm(call.tensor(1), call.tensor(2), call.tensor(4))

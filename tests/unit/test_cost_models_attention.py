@@ -181,15 +181,47 @@ def test_a_sliding_window_limits_the_pairs() -> None:
     assert result.full_attention_flops == 4 * 2 * 64 * 128 * 128
 
 
-def test_a_paged_cache_has_no_count() -> None:
-    q, cache = bf16(4, 8, 64), bf16(1000, 16, 2, 64)
-    result = cost_of(
-        OpCall(
-            "flash_attn::_flash_attn_varlen_forward",
-            (q, cache, cache, *(Tensor((5,), named("int32")),) * 2, *values("1", "900")),
-        )
+STARTS = Tensor((5,), named("int32"))
+PAGES = Tensor((4, 60), named("int32"))
+
+
+def vllm_paged(rows: int, longest: int, keys: int, *, causal: str = "True") -> Cost:
+    """Four sequences on a cache of 1,000 pages of 16 keys."""
+    cache = bf16(1000, 16, 2, 64)
+    return cost(
+        *("_vllm_fa2_C::varlen_fwd", bf16(rows, 8, 64), cache, cache, bf16(rows, 8, 64)),
+        *(STARTS, STARTS, Tensor((4,), named("int32")), None, PAGES, None),
+        *values(str(longest), str(keys), "0.", "0.1", "False", causal, "-1", "-1"),
     )
-    assert result is None
+
+
+def test_a_paged_decode_has_no_count_for_its_lengths_are_not_recorded() -> None:
+    result = vllm_paged(4, 1, 900)
+    assert (result.flops, result.bytes_read) == (None, None)
+    assert any("lengths" in text for text in result.assumptions)
+
+
+def test_a_paged_prefill_without_a_prefix_is_counted_exactly() -> None:
+    result = vllm_paged(4 * 256, 256, 256)
+    assert result.matmul_flops() == 4 * 8 * (256 * 257 // 2) * 4 * 64
+    assert result.full_attention_flops == 4 * 8 * 256 * 256 * 4 * 64
+    # The keys and values of the sequences, not the cache.
+    assert result.bytes_read == 2 * (4 * 256 * 8 * 64 + 2 * 4 * 256 * 2 * 64)
+    # Sequences of several lengths, a longer cache, or keys of another text tell nothing.
+    assert vllm_paged(4 * 256 - 1, 256, 256).flops is None
+    assert vllm_paged(4 * 256, 256, 300).flops is None
+    assert vllm_paged(4 * 256, 256, 256, causal="False").flops is None
+
+
+def test_a_cache_of_single_slots_is_one_of_pages() -> None:
+    q, cache = bf16(4 * 256, 32, 128), bf16(835874, 8, 128)
+    result = cost(
+        *("aiter::mha_batch_prefill", q, cache, cache, STARTS, STARTS),
+        *(Tensor((1280,), named("int32")), *values("256", "256", "0.", "0.1", "0.", "False")),
+        *values("True", "-1", "-1"),
+    )
+    assert result.matmul_flops() == 4 * 32 * (256 * 257 // 2) * 4 * 128
+    assert result.bytes_written == 2 * q.elements
 
 
 def test_an_unrecorded_causal_flag_gives_the_full_count_only() -> None:

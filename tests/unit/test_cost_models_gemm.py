@@ -237,3 +237,33 @@ def test_arguments_that_are_not_understood_have_no_cost(
     name: str, arguments: tuple[Argument, ...]
 ) -> None:
     assert cost_of(OpCall(name, arguments)) is None
+
+
+def test_products_of_serving_libraries() -> None:
+    a, b = tensor(64, 32, dtype="bfloat16"), tensor(16, 32, dtype="bfloat16")
+    aiter = cost("aiter::gemm_a16w16", a, b, None, Scalar("15"), None, None, None)
+    vllm = cost("vllm::rocm_unquantized_gemm", a, b, None)
+    for result in (aiter, vllm):
+        assert result.flops == (Flops("matmul", "bf16", 2 * 64 * 32 * 16),)
+        assert result.bytes_moved() == 2 * (64 * 32 + 16 * 32 + 64 * 16)
+
+
+def test_eight_bit_products_of_serving_libraries_read_their_scales() -> None:
+    a, b = tensor(64, 32, dtype="float8_e4m3fn"), tensor(32, 16, dtype="float8_e4m3fn")
+    scales = tensor(64, 1), tensor(1, 16)
+    out = tensor(64, 16, dtype="bfloat16")
+    vllm = cost("_C::cutlass_scaled_mm", out, a, b, *scales, None)
+    sglang = cost("sgl_kernel::fp8_scaled_mm", a, b, *scales, Scalar("15"), None)
+    for result in (vllm, sglang):
+        assert result.flops == (Flops("matmul", "fp8", 2 * 64 * 32 * 16),)
+        assert result.bytes_read == 64 * 32 + 32 * 16 + 4 * (64 + 16)
+        assert result.bytes_written == 2 * 64 * 16
+
+
+def test_a_four_bit_product_of_bytes_has_twice_the_recorded_inner_size() -> None:
+    a, b = tensor(64, 32, dtype="uint8"), tensor(16, 32, dtype="uint8")
+    block = tensor(64, 4, dtype="float8_e4m3fn"), tensor(16, 4, dtype="float8_e4m3fn")
+    out = tensor(64, 16, dtype="bfloat16")
+    result = cost("_C::cutlass_scaled_fp4_mm", out, a, b, *block, tensor(1))
+    assert result.flops == (Flops("matmul", "fp4", 2 * 64 * 64 * 16),)
+    assert result.bytes_read == 64 * 32 + 16 * 32 + 4 * (64 + 16) + 4

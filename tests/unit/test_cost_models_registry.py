@@ -161,6 +161,7 @@ def test_positions_of_attention_arguments_are_those_of_torchs_schemas(op: str) -
         "starts": {"cum_seq_q", "cu_seqlens_q"},
         "maxima": {"max_q", "max_seqlen_q"},
         "window": {"window_size_left"},
+        "pages": {"block_table"},
     }
     for field, allowed in expected.items():
         position = getattr(where, field)
@@ -170,7 +171,7 @@ def test_positions_of_attention_arguments_are_those_of_torchs_schemas(op: str) -
         assert names[where.log_sum_exp] == "compute_log_sumexp"
     if where.saved is not None:
         assert [names[position] for position in where.saved] == ["out", "logsumexp"]
-    hiding = {"seqused_k", "block_table", "seqlen_k", "window_size"}
+    hiding = {"seqused_k", "seqlen_k", "window_size"}
     assert {names[position] for position in where.unknown_if_present} <= hiding
 
 
