@@ -42,8 +42,11 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     # Input shapes and types as text, or a kernel's launch configuration; "" where unknown.
     detail: str = ""
-    # For a kernel: the operator that launched it, "" where none did.
+    # For a kernel: the operator that launched it, "" where none did, and its shapes and types.
     op: str = ""
+    op_detail: str = ""
+    # For a kernel: kernel, memcpy, memset, collective, or op on a CPU.
+    kind: str = ""
     phase: Phase = ""
     calls: int
     # Sum of the durations of its device work.
@@ -118,6 +121,14 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
     unmodelled_ns: int
     # No device work: the device waits for the host.
     waiting_ns: int
+
+
+class Exposed(msgspec.Struct, frozen=True, kw_only=True):
+    """Device time of one profiled step in which nothing else ran: not hidden by computing."""
+
+    communication_ns: int
+    # Copies and memsets that neither kernels nor communication hide.
+    copies_ns: int
 
 
 class FlopDifference(msgspec.Struct, frozen=True):
@@ -305,6 +316,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # Which ceilings the percentages use; None where the device has none.
     roof_source: Source | None = None
     split: StepSplit | None = None
+    # None where no device work was recorded.
+    exposed: Exposed | None = None
     utilization: Utilization | None = None
     # None where the parameters of the model are not known, or the formula is not meant for it.
     closed_form: ClosedForm | None = None

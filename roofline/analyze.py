@@ -23,6 +23,7 @@ from gpuprof.roofline.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.device_state import device_state
 from gpuprof.roofline.devices import find_spec
+from gpuprof.roofline.exposure import exposed
 from gpuprof.roofline.measured_work import measured_work
 from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.range_points import range_points
@@ -75,6 +76,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ceilings=ceilings,
         roof_source=roof_source,
         split=split,
+        exposed=exposed(work),
         utilization=utilization(work, times, roof),
         closed_form=closed_form(work, process.model, tokens=declared_tokens(capture.steps)),
         bottleneck=bottleneck,
