@@ -16,6 +16,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.commands.run import STEP_KINDS, default_output
+from gpuprof.profiler.configuration import apply_configuration
 from gpuprof.profiler.recording import Recording, Subject
 from gpuprof.profiler.session import Options, Session
 from gpuprof.roofline.analysis import Analysis
@@ -78,6 +79,7 @@ class profile:
             return self
         self.output = self._requested_output or _unused(default_output("profile"))
         storage.refuse_existing_capture(self.output, force=self._force)
+        apply_configuration()
         subject = Subject(self.output, self.output.stem, source="gpuprof.profile", command=())
         recording = Recording(subject, self._options)
         recording.start()

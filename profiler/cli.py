@@ -14,6 +14,7 @@ from gpuprof.profiler.commands.analyze import AnalyzeCommand
 from gpuprof.profiler.commands.bench import BenchCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
+from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
@@ -41,6 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     SummaryCommand(),
     ReportCommand(),
     BenchCommand(),
+    MfuCommand(),
     CalibrateCommand(),
     DoctorCommand(),
 )
@@ -73,6 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
     arguments = make_parser().parse_args(argv)
     try:
+        from gpuprof.profiler.configuration import apply_configuration
+
+        apply_configuration()
         command: Command = arguments.command
         return command.run(arguments)
     except GpuprofError as error:

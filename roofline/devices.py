@@ -6,6 +6,7 @@ without anyone noticing.
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -70,28 +71,57 @@ class Lookup(msgspec.Struct, frozen=True):
 def find_spec(device: Device) -> Lookup:
     """Find the row of `device` by name, then by multiprocessors, memory, architecture and clock.
 
-    Only facts of `device` are used, never of the machine that runs this.
+    Rows of `register_devices` win. Only facts of `device` are used, never of the machine that
+    runs this.
     """
     if device.kind == "cpu":
         return Lookup(None, "a CPU has no datasheet peak here; its ceilings are measured")
-    name = " ".join(device.name.lower().split())
-    if device.mig or _SLICE.search(name):
-        return Lookup(None, f"{device.name} is a slice of a GPU; its share of the peaks is unknown")
+    own = _find_among(tuple(_registered), device)
+    if own.spec is not None:
+        return own
+    built_in = _find_among(device_table(), device)
+    # Where neither has it, what is wrong with the user's own row is the more useful reason.
+    meant = _longest_pattern(_plain(device.name), tuple(_registered))
+    return own if meant and built_in.spec is None else built_in
+
+
+def register_devices(rows: Sequence[DeviceSpec], *, origin: str) -> None:
+    """Let `rows` win over the built-in table in this process. Their sources name `origin`."""
+    _registered[:] = [
+        msgspec.structs.replace(
+            row,
+            patterns=tuple(pattern.lower() for pattern in row.patterns),
+            source=f"{row.source} ({origin})",
+        )
+        for row in rows
+    ]
+
+
+def _find_among(rows: tuple[DeviceSpec, ...], device: Device) -> Lookup:
+    name = _plain(device.name)
     architecture = (device.architecture or "").split(":")[0]
+    pattern = _longest_pattern(name, rows)
+    # What a pattern itself says is meant.
+    rest = name.replace(pattern, " ") if pattern else name
+    if _SLICE.search(rest) or (device.mig and not _SLICE.search(pattern)):
+        return Lookup(None, f"{device.name} is a slice of a GPU; its share of the peaks is unknown")
     if name in _GENERIC_NAMES:
         if not architecture:
             return Lookup(None, f"'{device.name}' names no device, and no gfx name is recorded")
-        candidates = [row for row in device_table() if row.architecture == architecture]
+        candidates = [row for row in rows if row.architecture == architecture]
     else:
-        pattern = _longest_pattern(name)
-        if pattern and (other := _OTHER_CHIP.search(name.replace(pattern, " "))):
+        if pattern and (other := _OTHER_CHIP.search(rest)):
             return Lookup(
                 None, f"{device.name} is not in the device table ('{other[0]}' is another chip)"
             )
-        candidates = [row for row in device_table() if pattern in row.patterns]
+        candidates = [row for row in rows if pattern in row.patterns]
     if not candidates:
         return Lookup(None, f"{_description(device)} is not in the device table")
-    return _choose(device, architecture, candidates)
+    return _choose(device, architecture, candidates, rest)
+
+
+# Set by `register_devices`, once at the start of a command.
+_registered: list[DeviceSpec] = []
 
 
 @cache
@@ -105,19 +135,26 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
     device: tuple[DeviceSpec, ...]
 
 
-def _longest_pattern(name: str) -> str:
+def _plain(name: str) -> str:
+    return " ".join(name.lower().split())
+
+
+def _longest_pattern(name: str, rows: tuple[DeviceSpec, ...]) -> str:
     """The longest pattern that stands in `name` as whole words, or ""."""
     found = (
         pattern
-        for row in device_table()
+        for row in rows
         for pattern in row.patterns
         if re.search(rf"(?<![a-z0-9-]){re.escape(pattern)}(?![a-z0-9-])", name)
     )
     return max(found, key=len, default="")
 
 
-def _choose(device: Device, architecture: str, candidates: list[DeviceSpec]) -> Lookup:
-    """The one candidate that agrees with everything `device` says of itself."""
+def _choose(device: Device, architecture: str, candidates: list[DeviceSpec], rest: str) -> Lookup:
+    """The one candidate that agrees with everything `device` says of itself.
+
+    `rest` is what the pattern leaves of the name.
+    """
     fitting = [row for row in candidates if _agrees(row, device, architecture)]
     if not fitting:
         names = ", ".join(row.name for row in candidates)
@@ -127,7 +164,7 @@ def _choose(device: Device, architecture: str, candidates: list[DeviceSpec]) -> 
         return Lookup(None, f"{_description(device)} could be {names}")
     row = fitting[0]
     # A virtual function or partition keeps the name of the whole; only its size tells.
-    if _VIRTUAL_FUNCTION.search(device.name.lower()) and device.multiprocessors is None:
+    if _VIRTUAL_FUNCTION.search(rest) and device.multiprocessors is None:
         return Lookup(None, f"{device.name} may be a part of {row.name}: its size is not recorded")
     return Lookup(row)
 

@@ -1,0 +1,95 @@
+"""`gpuprof.toml`: what a project says about its devices.
+
+One file counts: the nearest `gpuprof.toml` from the working directory upwards, no further than the
+root of the repository; else `gpuprof/gpuprof.toml` in the user's configuration folder.
+"""
+
+import difflib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.roofline.devices import DeviceSpec, register_devices
+
+CONFIGURATION_FILE = "gpuprof.toml"
+
+_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>[^`]*)`(?: - at `(?P<place>.*)`)?")
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that a `gpuprof.toml` may hold. Without a file everything has its default."""
+
+    # Rows of the device table; they win over the built-in ones.
+    device: tuple[DeviceSpec, ...] = ()
+
+
+def find_configuration(start: Path | None = None) -> Path | None:
+    """The file that counts for work in `start` (default: the working directory), or None."""
+    start = (start or Path.cwd()).absolute()
+    for folder in (start, *start.parents):
+        file = folder / CONFIGURATION_FILE
+        if file.is_file():
+            return file
+        # A file (worktrees, submodules) or a folder.
+        if (folder / ".git").exists():
+            break
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    file = Path(home) / "gpuprof" / CONFIGURATION_FILE
+    return file if file.is_file() else None
+
+
+def read_configuration(file: Path) -> Configuration:
+    """The content of `file`. Raises `CommandError` (exit 2) with the place of what is wrong."""
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=Configuration)
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+    # UnicodeDecodeError is a ValueError, as are msgspec's.
+    except ValueError as error:
+        raise CommandError(f"{file}: {_explained(str(error))}", exit_code=2) from error
+
+
+def apply_configuration(start: Path | None = None) -> None:
+    """Make what `gpuprof.toml` says hold in this process, where there is one."""
+    file = find_configuration(start)
+    if file is not None:
+        register_devices(read_configuration(file).device, origin=str(file))
+
+
+def _explained(problem: str) -> str:
+    """msgspec's message with its place in words, and with the known key nearest to an unknown."""
+    unknown = _UNKNOWN_KEY.fullmatch(problem)
+    if unknown is None:
+        message, _, place = problem.partition(" - at ")
+        where = _place(place.strip("`"))
+        return f"{where}: {message}" if where else message
+    key, place = unknown["key"], unknown["place"] or "$"
+    known = _known_keys(place)
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    where = _place(place)
+    return f"{where}: unknown key {key!r}; {hint}" if where else f"unknown key {key!r}; {hint}"
+
+
+def _place(path: str) -> str:
+    """ "$.device[0].peaks[1]" as "device 1, peaks 2"."""
+    parts = path.removeprefix("$").strip(".").replace("[...]", "").split(".")
+    return ", ".join(
+        re.sub(r"\[(\d+)\]", lambda found: f" {int(found[1]) + 1}", part) for part in parts if part
+    )
+
+
+def _known_keys(path: str) -> list[str]:
+    """The keys of the table at msgspec's `path`."""
+    info: Any = msgspec.inspect.type_info(Configuration)
+    for name in re.findall(r"\.(\w+)", path):
+        info = next(field.type for field in info.fields if field.encode_name == name)
+        # A list of tables, or one that may be absent.
+        while not isinstance(info, msgspec.inspect.StructType):
+            inner = getattr(info, "item_type", None)
+            info = inner or next(t for t in info.types if hasattr(t, "fields"))
+    return [field.encode_name for field in info.fields]
