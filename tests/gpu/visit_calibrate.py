@@ -22,7 +22,7 @@ from rich.console import Console
 from gpuprof.collectors.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.collectors.nvml import NvmlSampler
-from gpuprof.profiler.commands.calibrate import ceiling_table
+from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine_checks import Check, all_checks
 from gpuprof.reference_kernels.calibration.measure import calibrate
@@ -53,6 +53,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", ".")))
     output: Path = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
     console = Console(width=120)
     visit = Visit()
     started = time.perf_counter()
@@ -109,15 +110,17 @@ def _calibrate_twice(visit: Visit, device: Device, console: Console) -> None:
         started = time.perf_counter()
         calibration = calibrate(device)
         console.print(ceiling_table(calibration))
+        print(*remarks(calibration), sep="\n")
         print(f"calibration took {time.perf_counter() - started:.1f} s")
         visit.calibrations.append(calibration)
     first, second = visit.calibrations
     rates = {ceiling.name: ceiling.rate for ceiling in first.ceilings}
     for ceiling in second.ceilings:
-        change = ceiling.rate / rates[ceiling.name] - 1
-        print(f"{ceiling.name:<12} second run {change:+.2%}")
-        if abs(change) > _REPEATABLE_WITHIN:
-            visit.problems.append(f"{ceiling.name} changed by {change:+.2%} between two runs")
+        _compare(visit, ceiling.name, rates[ceiling.name], ceiling.rate)
+    for before, after in zip(first.launch_costs, second.launch_costs, strict=True):
+        _compare(visit, f"{before.what}, host", before.host_ns, after.host_ns)
+        _compare(visit, f"{before.what}, device", before.device_ns or 0, after.device_ns or 0)
+    visit.problems += [f"left out: {reason}" for reason in first.left_out]
     spec = find_spec(device).spec
     if spec is None:
         visit.problems.append(f"no datasheet row: {find_spec(device).reason}")
@@ -125,6 +128,13 @@ def _calibrate_twice(visit: Visit, device: Device, console: Console) -> None:
     for name, least in _MUST_REACH.get(spec.name, ()):
         if rates[name] < least:
             visit.problems.append(f"{name} reached {rates[name]:.4g}, must reach {least:.4g}")
+
+
+def _compare(visit: Visit, name: str, first: float, second: float) -> None:
+    change = second / first - 1
+    print(f"{name:<24} second run {change:+.2%}")
+    if abs(change) > _REPEATABLE_WITHIN:
+        visit.problems.append(f"{name} changed by {change:+.2%} between two runs")
 
 
 if __name__ == "__main__":
