@@ -1,0 +1,26 @@
+"""torch's SDPA by plain operators, the reference of its other backends.
+
+FLOPs: 4 D a pair forward, masked pairs too, 8 D backward (the scores are kept). It scales Q and K
+first, and a causal mask is a tensor that is added. bf16 and fp16 are widened to float32 unless
+torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp is set, so that the products run at float32's
+rate. Bytes: the scores in float32 several times over; how often differs by torch's version, so no
+expectation is given.
+"""
+
+from torch.nn.attention import SDPBackend
+
+from gpuprof.reference_kernels.attention.problem import AttentionProblem
+from gpuprof.reference_kernels.attention.torch_sdpa import prepare_backend
+from gpuprof.reference_kernels.suite import Prepared
+from gpuprof.roofline.cost_models.cost import Flops
+
+
+def prepare(problem: AttentionProblem) -> Prepared:
+    """See `gpuprof.reference_kernels.suite.Version.prepare`."""
+    pairs = problem.batch * problem.heads * problem.length**2
+    product = (8 if problem.backward else 4) * problem.head_size
+    return prepare_backend(
+        problem,
+        SDPBackend.MATH,
+        executed_flops=(Flops("matmul", "fp32", product * pairs),),
+    )

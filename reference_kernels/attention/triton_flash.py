@@ -1,0 +1,209 @@
+"""FlashAttention-2 forward in Triton: scores stay on the chip.
+
+Source: Dao, "FlashAttention-2" (2023), algorithm 1, with the online softmax of Milakov and
+Gimelshein (2018). A program keeps ROWS queries and walks over the keys: first the blocks that all
+its queries see, without a mask, then those on the diagonal (or the ragged end). Exponentials are
+to base 2, the scale folded into their argument. Tiles come by tensor descriptors: TMA on Hopper
+and later, plain loads before.
+
+FLOPs: 4 D a pair of the tiles visited, that is the kept pairs and the masked half of the diagonal
+tiles (`executed_flops`; 1.6 % more than kept at S = 4096, ROWS = COLUMNS = 128). Bytes: compulsory
+and one float32 log-sum-exp a row; keys and values are read once by each tile of queries, from L2.
+"""
+
+# Triton gives its kernels' arguments types of its own.
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from gpuprof.reference_kernels.attention.problem import AttentionProblem
+from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
+from gpuprof.roofline.cost_models.cost import Flops
+
+_HEAD_SIZES = (16, 32, 64, 128)
+LOG2_E = math.log2(math.e)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Queries and keys of a tile, warps of a program, stages of its pipeline of loads."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns}, {self.warps} warps, {self.stages} stages"
+
+
+def choose_tiles(length: int) -> Tiles:
+    """What was fastest on an H100 at D = 128; small tiles for short sequences."""
+    if length < 128:
+        return Tiles(16, 16, 4, 2)
+    return Tiles(64, 64, 4, 3)
+
+
+@triton.jit
+def _visit(
+    accumulator,
+    total,
+    maximum,
+    query,
+    key,
+    value,
+    base,
+    rows,
+    first,
+    last,
+    length,
+    scale_log2,
+    MASKED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Let the keys from `first` to `last` enter the running softmax."""
+    for start in tl.range(first, last, COLUMNS):
+        keys = key.load([base + start, 0])
+        scores = tl.dot(query, keys.T)
+        if MASKED:
+            columns = start + tl.arange(0, COLUMNS)
+            if CAUSAL:
+                kept = rows[:, None] >= columns[None, :]
+            else:
+                kept = columns[None, :] < length
+            scores = tl.where(kept, scores, float("-inf"))
+        highest = tl.maximum(maximum, tl.max(scores, 1) * scale_log2)
+        weights = tl.math.exp2(scores * scale_log2 - highest[:, None])
+        correction = tl.math.exp2(maximum - highest)
+        accumulator = accumulator * correction[:, None]
+        values = value.load([base + start, 0])
+        accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
+        total = total * correction + tl.sum(weights, 1)
+        maximum = highest
+    return accumulator, total, maximum
+
+
+@triton.jit
+def flash_forward(
+    query,
+    key,
+    value,
+    output,
+    log_sum_exp,
+    length,
+    group,
+    scale_log2,
+    CAUSAL: tl.constexpr,
+    HEAD: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """`query`, `key`, `value`: descriptors of (heads * length, HEAD); grid (tiles, heads).
+
+    A descriptor clips at the end of the tensor, not of a head: rows beyond `length` are another
+    head's and are masked or not stored. `log_sum_exp` is to base 2.
+    """
+    # A causal tile's work grows with its place: the longest start first.
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    head = tl.program_id(1)
+    first = tile * ROWS
+    rows = first + tl.arange(0, ROWS)
+    base = head // group * length
+    queries = query.load([head * length + first, 0])
+    accumulator = tl.zeros([ROWS, HEAD], tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    maximum = tl.full([ROWS], float("-inf"), tl.float32)
+    if CAUSAL:
+        whole = first // COLUMNS * COLUMNS
+        last = tl.minimum(first + ROWS, length)
+    else:
+        whole = length // COLUMNS * COLUMNS
+        last = length
+    accumulator, total, maximum = _visit(
+        accumulator, total, maximum, queries, key, value, base, rows, 0, whole, length,
+        scale_log2, False, CAUSAL, COLUMNS,
+    )  # fmt: skip
+    accumulator, total, maximum = _visit(
+        accumulator, total, maximum, queries, key, value, base, rows, whole, last, length,
+        scale_log2, True, CAUSAL, COLUMNS,
+    )  # fmt: skip
+    inside = rows < length
+    place = head.to(tl.int64) * length + rows
+    tl.store(log_sum_exp + place, maximum + tl.math.log2(total), mask=inside)
+    result = accumulator / total[:, None]
+    pointers = output + place[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
+    tl.store(pointers, result.to(output.dtype.element_ty), mask=inside[:, None])
+
+
+def describe(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
+    """A descriptor of `tensor` as (all rows, D) that loads `rows` whole rows."""
+    matrix = tensor.view(-1, tensor.shape[-1])
+    return TensorDescriptor(matrix, matrix.shape, matrix.stride(), [rows, matrix.shape[1]])
+
+
+def check_head_size(problem: AttentionProblem, name: str) -> None:
+    """Raises `UnsupportedError` for a head size that no tile has."""
+    if problem.head_size not in _HEAD_SIZES:
+        sizes = ", ".join(map(str, _HEAD_SIZES))
+        raise UnsupportedError(f"{name} has head sizes {sizes}, not {problem.head_size}")
+
+
+def make_forward(
+    problem: AttentionProblem, output: torch.Tensor, log_sum_exp: torch.Tensor, tiles: Tiles
+) -> Callable[[], object]:
+    """A launch into `output` (B, H, S, D) and `log_sum_exp` (B, H, S; float32, base 2)."""
+    grid = (triton.cdiv(problem.length, tiles.rows), problem.batch * problem.heads)
+    return partial(
+        flash_forward[grid],
+        describe(problem.query, tiles.rows),
+        describe(problem.key, tiles.columns),
+        describe(problem.value, tiles.columns),
+        output,
+        log_sum_exp,
+        problem.length,
+        problem.group,
+        problem.scale * LOG2_E,
+        CAUSAL=problem.causal,
+        HEAD=problem.head_size,
+        ROWS=tiles.rows,
+        COLUMNS=tiles.columns,
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
+    )
+
+
+def visited_pairs(problem: AttentionProblem, rows: int, columns: int) -> int:
+    """Pairs of all tiles that are worked on, masked or not, over all heads and sequences."""
+    visited = 0
+    for first in range(0, problem.length, rows):
+        last = min(first + rows, problem.length) if problem.causal else problem.length
+        visited += rows * columns * math.ceil(last / columns)
+    return visited * problem.batch * problem.heads
+
+
+def prepare(problem: AttentionProblem) -> Prepared:
+    if problem.mode not in ("forward", "causal-forward"):
+        raise UnsupportedError("attention/triton-flash has only the forward")
+    check_head_size(problem, "attention/triton-flash")
+    tiles = choose_tiles(problem.length)
+    output = torch.empty_like(problem.query)
+    log_sum_exp = torch.empty(output.shape[:-1], dtype=torch.float32, device=output.device)
+    known = problem.work()
+    executed = 4 * problem.head_size * visited_pairs(problem, tiles.rows, tiles.columns)
+    return Prepared(
+        call=make_forward(problem, output, log_sum_exp, tiles),
+        outputs=(output,),
+        executed_flops=(Flops("matmul", problem.dtype, executed),),
+        expected_bytes_read=known.bytes_read,
+        expected_bytes_written=known.bytes_written + log_sum_exp.nbytes,
+        note=f"tiles (queries x keys): {tiles}",
+    )

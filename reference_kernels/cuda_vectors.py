@@ -1,0 +1,56 @@
+"""Compiling the suite's memory-bound CUDA C++, whose kernels move 16-byte vectors."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprof.reference_kernels.nvrtc import CudaKernel, compile_source
+from gpuprof.reference_kernels.suite import TORCH_DTYPES
+
+_ELEMENTS = {"fp32": "float", "fp16": "__half", "bf16": "__nv_bfloat16"}
+_VECTOR_BYTES = 16
+_SHARED = Path(__file__).with_suffix(".cu")
+# Elements of a row that a thread holds: enough bytes in flight, few enough registers.
+_ELEMENTS_PER_THREAD = 16
+_MOST_THREADS = 1024
+_WARP = 32
+# Of a row that a block holds: 32 a thread, more spill.
+MOST_COLUMNS = 32768
+
+
+def vector_size(dtype: str, *lengths: int) -> int:
+    """Elements that move at once where rows of all `lengths` begin on 16 bytes, else 1."""
+    size = _VECTOR_BYTES // TORCH_DTYPES[dtype].itemsize
+    return size if all(length % size == 0 for length in lengths) else 1
+
+
+@dataclass(frozen=True)
+class RowShare:
+    """How a block shares out a row: each of `threads` holds `items` vectors of `vector`."""
+
+    vector: int
+    threads: int
+    items: int
+
+    @property
+    def note(self) -> str:
+        return f"{self.threads} threads of {self.items} x {self.vector} elements a row"
+
+
+def share_row(columns: int, dtype: str) -> RowShare:
+    """About 16 elements a thread, more where a row of `columns` asks for over 1024 threads."""
+    vector = vector_size(dtype, columns)
+    vectors = -(-columns // vector)
+    items = max(_ELEMENTS_PER_THREAD // vector, -(-vectors // _MOST_THREADS))
+    threads = -(-vectors // items)
+    return RowShare(vector, -(-threads // _WARP) * _WARP, items)
+
+
+def compile_kernel(
+    source: Path, name: str, *, dtype: str, vector: int, architecture: str, **constants: int
+) -> CudaKernel:
+    """Kernel `name` of `source`, with `constants` as macros; needs no GPU."""
+    macros = {"ELEMENT": _ELEMENTS[dtype], "VECTOR": vector, **constants}
+    defined = "".join(f"#define {macro} {value}\n" for macro, value in macros.items())
+    text = f'{defined}#line 1 "{_SHARED.name}"\n{_SHARED.read_text()}'
+    text += f'#line 1 "{source.name}"\n{source.read_text()}'
+    return CudaKernel(compile_source(text, architecture=architecture, name=source.name), name)
