@@ -1,0 +1,182 @@
+"""Two analyses -> what changed: the step, and the kernels that carry the change."""
+
+import msgspec
+
+from gpuprof._version import __version__
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.comparison.matching import match_kernels, sides
+from gpuprof.roofline.comparison.result import (
+    ComparedSide,
+    Comparison,
+    KernelChange,
+    StepChange,
+)
+from gpuprof.roofline.environment import differences
+
+# A change of less than this share of the step is too small for shares of it to mean anything.
+_LEAST_CHANGE = 0.005
+_NOT_COMPUTING = frozenset({"collective", "memcpy", "memset"})
+
+
+def compare(base: Analysis, head: Analysis) -> Comparison:
+    """What changed from `base` to `head`. Pure; the same analyses give the same comparison."""
+    kernels = match_kernels(
+        sides(base.kernels, max(base.steps.profiled, 1)),
+        sides(head.kernels, max(head.steps.profiled, 1)),
+    )
+    step = _step_change(base, head, kernels)
+    found = differences(base.fingerprint, head.fingerprint)
+    timed = step is not None and step.quantity == "step time"
+    return Comparison(
+        tool_version=__version__,
+        base=_side(base, timed=timed),
+        head=_side(head, timed=timed),
+        step=step,
+        kernels=kernels,
+        strict_differences=found.strict,
+        advisory_differences=found.advisory,
+        notes=_notes(base, head, step),
+    )
+
+
+def _side(analysis: Analysis, *, timed: bool) -> ComparedSide:
+    steps = analysis.steps
+    return ComparedSide(
+        title=analysis.title,
+        source=analysis.source,
+        created_ns=analysis.created_ns,
+        device=analysis.device.name if analysis.device else "",
+        rank=analysis.rank,
+        step_ns=steps.median_ns if timed else steps.profiled_median_ns,
+        relative_spread=steps.relative_spread if steps.timed else None,
+        timed=steps.timed,
+        profiled=steps.profiled,
+        split=analysis.split,
+        bottleneck=analysis.bottleneck.kind,
+        state=analysis.device_state,
+    )
+
+
+def _step_change(
+    base: Analysis, head: Analysis, kernels: tuple[KernelChange, ...]
+) -> StepChange | None:
+    """The change of a step, of the same kind of step on both sides."""
+    if not base.kernels and not head.kernels:
+        return None
+    splits = base.split, head.split
+    if splits[0] is None or splits[1] is None:
+        return _device_time_change(base, head, kernels)
+    before, after = splits[0], splits[1]
+    timed = before.basis == after.basis == "timed"
+    if timed:
+        lengths = before.step_ns, after.step_ns
+    else:
+        profiled = base.steps.profiled_median_ns, head.steps.profiled_median_ns
+        if profiled[0] is None or profiled[1] is None:
+            return _device_time_change(base, head, kernels)
+        lengths = profiled[0], profiled[1]
+    # Device work keeps its length; what a longer step adds is waiting.
+    idle = [
+        length - (split.step_ns - split.waiting_ns)
+        for length, split in zip(lengths, (before, after), strict=True)
+    ]
+    exposed = base.exposed, head.exposed
+    communication = copies = None
+    counted = kernels
+    if exposed[0] is not None and exposed[1] is not None:
+        communication = float(exposed[1].communication_ns - exposed[0].communication_ns)
+        copies = float(exposed[1].copies_ns - exposed[0].copies_ns)
+        counted = tuple(change for change in kernels if change.side.kind not in _NOT_COMPUTING)
+    return _change(
+        StepChange(
+            quantity="step time" if timed else "profiled step time",
+            base_ns=lengths[0],
+            head_ns=lengths[1],
+            **_by_match(counted),
+            communication_ns=communication,
+            copies_ns=copies,
+            idle_ns=float(idle[1] - idle[0]),
+            unexplained_ns=0.0,
+            unexplained_share=None,
+        )
+    )
+
+
+def _device_time_change(
+    base: Analysis, head: Analysis, kernels: tuple[KernelChange, ...]
+) -> StepChange:
+    """Without steps: the device time of all work, of one step where its number is known."""
+    lengths = [
+        round(sum(point.device_ns for point in analysis.kernels) / max(analysis.steps.profiled, 1))
+        for analysis in (base, head)
+    ]
+    return _change(
+        StepChange(
+            quantity="device time",
+            base_ns=lengths[0],
+            head_ns=lengths[1],
+            **_by_match(kernels),
+            communication_ns=None,
+            copies_ns=None,
+            idle_ns=None,
+            unexplained_ns=0.0,
+            unexplained_share=None,
+        )
+    )
+
+
+def _by_match(kernels: tuple[KernelChange, ...]) -> dict[str, float]:
+    new = sum(change.change_ns for change in kernels if change.match == "new")
+    removed = sum(change.change_ns for change in kernels if change.match == "removed")
+    every = sum(change.change_ns for change in kernels)
+    return {"matched_ns": every - new - removed, "new_ns": new, "removed_ns": removed}
+
+
+def _change(step: StepChange) -> StepChange:
+    """`step` with what its parts leave unexplained."""
+    parts = (
+        step.matched_ns,
+        step.new_ns,
+        step.removed_ns,
+        step.communication_ns or 0.0,
+        step.copies_ns or 0.0,
+        step.idle_ns or 0.0,
+    )
+    unexplained = step.change_ns - sum(parts)
+    large = abs(step.change_ns) >= _LEAST_CHANGE * max(step.base_ns, 1)
+    return msgspec.structs.replace(
+        step,
+        unexplained_ns=unexplained,
+        unexplained_share=abs(unexplained / step.change_ns) if large else None,
+    )
+
+
+def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str, ...]:
+    notes = []
+    if step is None:
+        notes.append("neither capture holds device work, so there is nothing to compare")
+    elif step.quantity == "device time":
+        notes.append(
+            "not both captures have a step with device work: device time is compared, and what "
+            "idle time did is unknown"
+        )
+    elif step.quantity == "profiled step time":
+        notes.append(
+            "steps under the profiler are compared, which lengthens those that wait for the host"
+        )
+    clocks = [
+        None if one.device_state is None else one.device_state.sm_clock_mhz_median
+        for one in (base, head)
+    ]
+    if clocks[0] and clocks[1] and abs(clocks[1] / clocks[0] - 1) > 0.02:
+        notes.append(
+            f"the device ran at {clocks[0]} MHz in the base and {clocks[1]} MHz in the head "
+            f"({clocks[1] / clocks[0] - 1:+.1%})"
+        )
+    for name, one in (("base", base), ("head", head)):
+        if one.device_state is not None and one.device_state.throttle_reasons:
+            reasons = ", ".join(one.device_state.throttle_reasons)
+            notes.append(f"the device was slowed down in the {name}: {reasons}")
+    if base.world_size != head.world_size:
+        notes.append(f"the base has {base.world_size} ranks and the head {head.world_size}")
+    return tuple(notes)

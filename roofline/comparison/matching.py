@@ -1,0 +1,189 @@
+"""Which kernel of the head is which of the base.
+
+In order, each on what the ones before left: the same name, operator, phase and shapes; the same
+name with less of that; the same normalised name; the same operator, phase and shapes; and last,
+as a guess, the least cost by time among kernels that are called equally often.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.comparison.names import normalised
+from gpuprof.roofline.comparison.result import KernelChange, KernelSide, Match
+
+# A guess by time takes calls of up to so many times the length for the same work.
+_NEAR = 2.0
+# Larger than any sum of nanoseconds, so that the assignment avoids what is not allowed.
+_FORBIDDEN = 1e18
+
+Key = Callable[[KernelSide], Hashable | None]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Kernels with one key are the same work. A key of None is none."""
+
+    match: Match
+    key: Key
+
+
+_STAGES = (
+    _Stage("name", lambda k: (k.name, k.op, k.phase, k.shapes)),
+    _Stage("name", lambda k: (k.name, k.op, k.phase)),
+    _Stage("name", lambda k: k.name),
+    _Stage("normalised name", lambda k: (normalised(k.name), k.op, k.phase, k.shapes)),
+    _Stage("normalised name", lambda k: (normalised(k.name), k.op, k.phase)),
+    _Stage("normalised name", lambda k: normalised(k.name)),
+    _Stage("operator", lambda k: (k.op, k.phase, k.shapes, k.kind) if k.op and k.shapes else None),
+    _Stage("operator", lambda k: (k.op, k.phase, k.kind) if k.op else None),
+)
+
+
+def sides(points: Iterable[RooflinePoint], steps: int) -> list[KernelSide]:
+    """The kernels of one analysis as means of its `steps` profiled steps (at least 1)."""
+    return [
+        KernelSide(
+            name=point.name,
+            op=point.op,
+            shapes=point.op_detail,
+            phase=point.phase,
+            kind=point.kind,
+            calls=point.calls / steps,
+            device_ns=point.device_ns / steps,
+            bottleneck=point.bottleneck.kind,
+            roof=point.roof,
+            roof_fraction=point.roof_fraction,
+        )
+        for point in points
+    ]
+
+
+def match_kernels(
+    base: Sequence[KernelSide], head: Sequence[KernelSide]
+) -> tuple[KernelChange, ...]:
+    """Every kernel of both sides in one change; the largest changes first."""
+    left, right = list(base), list(head)
+    changes: list[KernelChange] = []
+    for stage in _STAGES:
+        found, left, right = _match_by_key(stage, left, right)
+        changes += found
+    pairs = _assign(left, right, _guess_cost)
+    changes += [_change("time", one, other) for one, other in pairs]
+    taken = {id(side) for pair in pairs for side in pair}
+    changes += [_change("removed", one, None) for one in left if id(one) not in taken]
+    changes += [_change("new", None, other) for other in right if id(other) not in taken]
+    return tuple(sorted(changes, key=lambda c: (-abs(c.change_ns), c.name, c.side.shapes)))
+
+
+def _match_by_key(
+    stage: _Stage, left: list[KernelSide], right: list[KernelSide]
+) -> tuple[list[KernelChange], list[KernelSide], list[KernelSide]]:
+    """The changes that the stage finds, and what it leaves of both sides."""
+    before, after = _grouped(left, stage.key), _grouped(right, stage.key)
+    changes: list[KernelChange] = []
+    matched: set[int] = set()
+    for key in before.keys() & after.keys():
+        ones, others = before[key], after[key]
+        if len(ones) == len(others):
+            changes += [_change(stage.match, *pair) for pair in _assign(ones, others, _distance)]
+        else:
+            # Which of several is which cannot be told: they are taken together.
+            changes.append(_change(stage.match, _together(ones), _together(others)))
+        matched |= {id(side) for side in (*ones, *others)}
+    return (
+        changes,
+        [side for side in left if id(side) not in matched],
+        [side for side in right if id(side) not in matched],
+    )
+
+
+def _grouped(kernels: Iterable[KernelSide], key: Key) -> dict[Hashable, list[KernelSide]]:
+    groups: dict[Hashable, list[KernelSide]] = defaultdict(list)
+    for kernel in kernels:
+        if (value := key(kernel)) is not None:
+            groups[value].append(kernel)
+    return groups
+
+
+def _assign(
+    ones: Sequence[KernelSide],
+    others: Sequence[KernelSide],
+    cost: Callable[[KernelSide, KernelSide], float],
+) -> list[tuple[KernelSide, KernelSide]]:
+    """The pairs of least cost in all; forbidden ones are left out."""
+    if not ones or not others:
+        return []
+    costs = np.array([[cost(one, other) for other in others] for one in ones])
+    rows, columns = linear_sum_assignment(costs)
+    return [
+        (ones[row], others[column])
+        for row, column in zip(rows, columns, strict=True)
+        if costs[row, column] < _FORBIDDEN
+    ]
+
+
+def _distance(one: KernelSide, other: KernelSide) -> float:
+    return abs(one.device_ns - other.device_ns)
+
+
+def _guess_cost(one: KernelSide, other: KernelSide) -> float:
+    """Distance in time; forbidden where the two are not the same kind of work."""
+    shorter, longer = sorted((one.mean_ns, other.mean_ns))
+    alike = one.kind == other.kind and one.calls == other.calls and longer <= _NEAR * shorter
+    # Operators that are known and differ do other work.
+    return _distance(one, other) if alike and not (one.op and other.op) else _FORBIDDEN
+
+
+def _together(kernels: Sequence[KernelSide]) -> KernelSide:
+    """Several kernels as one: what they have in common, and their times added up."""
+    if len(kernels) == 1:
+        return kernels[0]
+    largest = max(kernels, key=lambda kernel: kernel.device_ns)
+    device_ns = sum(kernel.device_ns for kernel in kernels)
+    known = [k for k in kernels if k.roof_fraction is not None and k.roof == largest.roof]
+    return KernelSide(
+        name=largest.name,
+        op=_common(kernel.op for kernel in kernels),
+        shapes=_common(kernel.shapes for kernel in kernels),
+        phase=_common(kernel.phase for kernel in kernels),
+        kind=largest.kind,
+        calls=sum(kernel.calls for kernel in kernels),
+        device_ns=device_ns,
+        bottleneck=largest.bottleneck,
+        roof=largest.roof,
+        # Roof times of one ceiling add up; those of several do not.
+        roof_fraction=(
+            sum((k.roof_fraction or 0.0) * k.device_ns for k in known) / device_ns
+            if len(known) == len(kernels) and device_ns
+            else None
+        ),
+    )
+
+
+def _common(values: Iterable[str]) -> str:
+    different = set(values)
+    return different.pop() if len(different) == 1 else ""
+
+
+def _change(match: Match, base: KernelSide | None, head: KernelSide | None) -> KernelChange:
+    """The change of one pair, split at the mean of both sides so that nothing is left over."""
+    before_ns = 0.0 if base is None else base.device_ns
+    after_ns = 0.0 if head is None else head.device_ns
+    if base is None or head is None:
+        by_count, by_mean = after_ns - before_ns, 0.0
+    else:
+        by_count = (head.calls - base.calls) * (base.mean_ns + head.mean_ns) / 2
+        by_mean = (head.mean_ns - base.mean_ns) * (base.calls + head.calls) / 2
+    return KernelChange(
+        match=match,
+        base=base,
+        head=head,
+        change_ns=after_ns - before_ns,
+        by_count_ns=by_count,
+        by_mean_ns=by_mean,
+    )

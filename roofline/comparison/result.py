@@ -1,0 +1,156 @@
+"""Comparison: what changed from one analysis (the base) to another (the head).
+
+Frozen structs, written as JSON. Times are nanoseconds of one step, and changes are head minus base:
+positive is slower. Unknown is None.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from gpuprof.roofline.analysis import BottleneckKind, DeviceState, StepSplit
+
+COMPARISON_SCHEMA_VERSION = 1
+
+# How two kernels were found to be the same work, surest first; or that one side has it alone.
+# "operator" is another kernel for the same operator and shapes: renamed, or replaced. "time" is a
+# guess: what was left over, with the same number of calls and the nearest time.
+Match = Literal["name", "normalised name", "operator", "time", "new", "removed"]
+
+
+class KernelSide(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one kernel on one side, in one step."""
+
+    name: str
+    # Of all its launches; "" where unknown or where they differ.
+    op: str
+    shapes: str
+    phase: str
+    kind: str
+    calls: float
+    device_ns: float
+    bottleneck: BottleneckKind
+    # The label of the ceiling that binds, and the share of it that was reached.
+    roof: str
+    roof_fraction: float | None
+
+    @property
+    def mean_ns(self) -> float:
+        """Time of one call."""
+        return self.device_ns / self.calls if self.calls else 0.0
+
+
+class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel, or several of one name taken together, before and after."""
+
+    match: Match
+    base: KernelSide | None
+    head: KernelSide | None
+    change_ns: float
+    # The two parts of change_ns: other numbers of calls, and calls of other length.
+    by_count_ns: float
+    by_mean_ns: float
+
+    @property
+    def renamed(self) -> bool:
+        """Whether the same work has another name."""
+        return self.base is not None and self.head is not None and self.base.name != self.head.name
+
+    @property
+    def name(self) -> str:
+        """The name, or "before -> after"."""
+        names = [side.name for side in (self.base, self.head) if side is not None]
+        return " -> ".join(dict.fromkeys(names))
+
+    @property
+    def side(self) -> KernelSide:
+        """The head's, or the base's where it is gone."""
+        found = self.head or self.base
+        assert found is not None
+        return found
+
+    @property
+    def class_moved(self) -> bool:
+        """Whether another resource binds it now."""
+        return (
+            self.base is not None
+            and self.head is not None
+            and self.base.bottleneck != self.head.bottleneck
+        )
+
+
+class StepChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How the change of one step splits; the parts and `unexplained_ns` add up to `change_ns`."""
+
+    # What is compared: "step time"; "profiled step time" where a side has no other or the two have
+    # not the same; "device time" where no step was found.
+    quantity: Literal["step time", "profiled step time", "device time"]
+    base_ns: int
+    head_ns: int
+    # Kernels that both sides have, and those that one has. Without communication and copies
+    # where the exposed time of those is known.
+    matched_ns: float
+    new_ns: float
+    # Negative: what went away.
+    removed_ns: float
+    # None where an analysis does not say what is exposed; they are among the kernels then.
+    communication_ns: float | None
+    copies_ns: float | None
+    # Waiting for the host; None for device time.
+    idle_ns: float | None
+    # Kernels of several streams that overlap more or less, and work outside of the kernels.
+    unexplained_ns: float
+    # Of the change. None where a step changed by too little to divide by.
+    unexplained_share: float | None
+
+    @property
+    def change_ns(self) -> int:
+        """Head minus base."""
+        return self.head_ns - self.base_ns
+
+    @property
+    def change(self) -> float | None:
+        """As a fraction of the base."""
+        return self.change_ns / self.base_ns if self.base_ns else None
+
+
+class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of the two captures is."""
+
+    title: str
+    source: str
+    created_ns: int
+    device: str
+    rank: int
+    # Of the steps that `StepChange` compares; None where there was none.
+    step_ns: int | None
+    # Between the quartiles over the median, of the timed steps.
+    relative_spread: float | None
+    timed: int
+    profiled: int
+    split: StepSplit | None
+    bottleneck: BottleneckKind
+    state: DeviceState | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two analyses, compared."""
+
+    schema_version: int = COMPARISON_SCHEMA_VERSION
+    tool_version: str
+    base: ComparedSide
+    head: ComparedSide
+    # None where neither steps nor device work can be compared.
+    step: StepChange | None
+    # Largest change first.
+    kernels: tuple[KernelChange, ...]
+    # What differs between the machines and their software: strict makes times incomparable.
+    strict_differences: tuple[str, ...] = ()
+    advisory_differences: tuple[str, ...] = ()
+    # Plain sentences on what limits the comparison.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def renamed(self) -> tuple[KernelChange, ...]:
+        """Kernels that have another name now."""
+        return tuple(change for change in self.kernels if change.renamed)
