@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import gpuprof
 from gpuprof.roofline.analysis import Utilization
@@ -30,7 +31,7 @@ from gpuprof.roofline.analysis import Utilization
 ON_GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
 # NVIDIA H100 SXM5: dense bf16 and DRAM, from the datasheet.
-PEAK_FLOPS, PEAK_BYTES = 989.4e12, 3.35e12
+PEAK_FLOPS, PEAK_FLOPS_FP8, PEAK_BYTES = 989.4e12, 1978.9e12, 3.35e12
 TOLERANCE = 0.02
 WARMUP, STEPS = 3, 10
 
@@ -65,6 +66,7 @@ class ByHand:
     model_flops: int
     hardware_flops: int
     bytes_read: int | None = None
+    peak: float = PEAK_FLOPS
 
 
 def weights(size: Size) -> int:
@@ -106,6 +108,16 @@ def training_by_hand(size: Size) -> ByHand:
     forward = forward_by_hand(size).model_flops
     again = attention(size, size.prompt, size.prompt) // 2
     return ByHand(3 * forward, 3 * forward + again)
+
+
+def checkpointed_by_hand(size: Size) -> ByHand:
+    """Each layer's forward once more, but for its last product, whose result nothing asks for."""
+    plain = training_by_hand(size)
+    tokens = size.prompt
+    # On a CPU the trace has that product too: it was called, and stopped before it computed.
+    down = size.layers * size.hidden * size.feed_forward if ON_GPU else 0
+    again = 2 * tokens * (weights(size) - down) + attention(size, tokens, tokens)
+    return ByHand(plain.model_flops, plain.hardware_flops + again)
 
 
 # -- the model ----------------------------------------------------------------------------------
@@ -164,7 +176,12 @@ class Llama(nn.Module):
         self.register_buffer("sine", angle.sin().repeat(1, 2))
 
     def forward(
-        self, tokens: Tensor, caches: Tensor | None = None, *, last_only: bool = False
+        self,
+        tokens: Tensor,
+        caches: Tensor | None = None,
+        *,
+        last_only: bool = False,
+        checkpointed: bool = False,
     ) -> Tensor:
         end = tokens.shape[1] if caches is None else caches.shape[-2]
         angles = tuple(
@@ -172,7 +189,11 @@ class Llama(nn.Module):
         )
         x = self.embedding(tokens)
         for index, block in enumerate(self.blocks):
-            x = block(x, angles, None if caches is None else caches[index])
+            cache = None if caches is None else caches[index]
+            if checkpointed:
+                x = checkpoint(block, x, angles, cache, use_reentrant=False)
+            else:
+                x = block(x, angles, cache)
         return self.head(self.norm(x[:, -1:] if last_only else x))
 
 
@@ -208,7 +229,7 @@ class Row:
             "hardware FLOPs": (found.hardware_flops or 0) / hand.hardware_flops,
         }
         if found.mfu is not None:
-            ratios["MFU"] = found.mfu / (hand.model_flops / self.step_s / PEAK_FLOPS)
+            ratios["MFU"] = found.mfu / (hand.model_flops / self.step_s / hand.peak)
         if hand.bytes_read is not None:
             read = (found.weight_bytes or 0) + (found.key_value_bytes or 0)
             ratios["bytes"] = read / hand.bytes_read
@@ -296,7 +317,7 @@ def print_row(row: Row) -> None:
     print(
         f"{row.name:12} alone {row.alone_s * 1e3:8.3f} ms | same steps "
         f"{row.step_s * 1e3:8.3f} ms, gpuprof {found.step_ns / 1e6:8.3f} ms | "
-        f"MFU by hand {percent(hand.model_flops / row.step_s / PEAK_FLOPS)}, "
+        f"MFU by hand {percent(hand.model_flops / row.step_s / hand.peak)}, "
         f"gpuprof {percent(found.mfu)} | HFU {percent(found.hfu)} | MBU by hand "
         f"{percent(mbu_by_hand)}, gpuprof {percent(found.mbu)}"
     )
@@ -364,15 +385,31 @@ def main() -> int:
         by_hand = prefill_by_hand(SIZE)
         rows.append(compare("prefill", prefill, by_hand, SIZE.prompt, output))
 
-    def training_case() -> None:
+    def training_case(name: str, by_hand: ByHand, *, checkpointed: bool) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 
         def train() -> None:
-            F.cross_entropy(model(prompt).flatten(0, 1), prompt.flatten()).backward()
+            logits = model(prompt, checkpointed=checkpointed).flatten(0, 1)
+            F.cross_entropy(logits, prompt.flatten()).backward()
             optimizer.step()
             optimizer.zero_grad()
 
-        rows.append(compare("training", train, training_by_hand(SIZE), SIZE.prompt, output))
+        rows.append(compare(name, train, by_hand, SIZE.prompt, output))
+
+    def fp8_case() -> None:
+        if not ON_GPU:
+            return
+        products, edge = 8, 8192
+        one = torch.ones((), device=DEVICE)
+        left, right = (torch.randn(edge, edge, device=DEVICE).to(torch.float8_e4m3fn) for _ in "ab")
+
+        def multiply() -> None:
+            for _ in range(products):
+                torch._scaled_mm(left, right.t(), one, one, out_dtype=torch.bfloat16)
+
+        flops = products * 2 * edge**3
+        by_hand = ByHand(flops, flops, peak=PEAK_FLOPS_FP8)
+        rows.append(compare("fp8", multiply, by_hand, edge, output))
 
     for name, case in (
         (
@@ -391,7 +428,15 @@ def main() -> int:
             )
             for batch, cached in SIZE.decodes
         ),
-        ("training", training_case),
+        (
+            "training",
+            lambda: training_case("training", training_by_hand(SIZE), checkpointed=False),
+        ),
+        (
+            "checkpointed",
+            lambda: training_case("checkpointed", checkpointed_by_hand(SIZE), checkpointed=True),
+        ),
+        ("fp8", fp8_case),
     ):
         begun = time.perf_counter()
         if ON_GPU:
