@@ -4,7 +4,7 @@ Each function takes a part of an `Analysis` and returns `Fact`s or a sentence. T
 escaping for a terminal, HTML or Markdown is the renderer's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
@@ -16,6 +16,7 @@ from gpuprof.roofline.analysis import (
     StepSplit,
     StepTimes,
 )
+from gpuprof.roofline.ceilings import Ceiling, at_clock
 from gpuprof.roofline.cost_models.cost import Flops
 
 OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
@@ -249,7 +250,19 @@ def ceiling_fact(analysis: Analysis) -> Fact:
     if analysis.roof_source == "measured":
         return Fact("Ceilings", value or formatting.UNKNOWN, "measured here by gpuprof calibrate")
     origins = ", ".join(dict.fromkeys(ceiling.reference for ceiling in ceilings[:3]))
-    return Fact("Ceilings", value or formatting.UNKNOWN, f"dense; {origins}" if origins else "")
+    notes = ["dense", *_at_seen_clock(analysis, ceilings[:3]), origins] if origins else []
+    return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))
+
+
+def _at_seen_clock(analysis: Analysis, ceilings: Sequence[Ceiling]) -> list[str]:
+    """ "1.07 PFLOP/s bf16 tensor at the 1980 MHz seen", of the first that has a clock."""
+    state = analysis.device_state
+    clock = None if state is None else state.sm_clock_mhz_median
+    scaled = [found for each in ceilings if (found := at_clock(each, clock)) is not None]
+    return [
+        f"{formatting.flops_rate(each.rate)} {each.precision} {each.unit} at the {clock} MHz seen"
+        for each in scaled[:1]
+    ]
 
 
 def device_facts(analysis: Analysis) -> tuple[Fact, ...]:

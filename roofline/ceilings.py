@@ -131,6 +131,21 @@ def _promised(
     )
 
 
+def at_clock(ceiling: Ceiling, clock_mhz: int | None) -> Ceiling | None:
+    """The datasheet's compute peak at another clock of the same units.
+
+    None for a rate that was measured or is no compute, where a clock is unknown, and where the
+    two clocks are the same.
+    """
+    if ceiling.source != "datasheet" or ceiling.kind != "compute":
+        return None
+    if not clock_mhz or not ceiling.clock_mhz or clock_mhz == ceiling.clock_mhz:
+        return None
+    return msgspec.structs.replace(
+        ceiling, rate=ceiling.rate * clock_mhz / ceiling.clock_mhz, clock_mhz=clock_mhz
+    )
+
+
 def measured_ceilings(calibration: Calibration) -> tuple[Ceiling, ...]:
     """What a calibration run reached. Where two rates are of one kind, the larger is the roof."""
     best: dict[tuple[object, ...], Ceiling] = {}

@@ -12,7 +12,7 @@ import msgspec
 from gpuprof.reports import formatting
 from gpuprof.reports.facts import CLASS_MEANINGS
 from gpuprof.roofline.analysis import Analysis, BottleneckKind, RooflinePoint
-from gpuprof.roofline.ceilings import Ceiling, Source
+from gpuprof.roofline.ceilings import Ceiling, Source, at_clock
 
 _SMALLEST_DIAMETER = 9.0
 _LARGEST_DIAMETER = 54.0
@@ -41,7 +41,7 @@ class ChartLevel(msgspec.Struct, frozen=True):
     note: str
 
 
-class CeilingLine(msgspec.Struct, frozen=True):
+class CeilingLine(msgspec.Struct, frozen=True, kw_only=True):
     """A straight line in the log-log plane from (x0, y0) to (x1, y1).
 
     `used`: the program did work that it bounds. `is_roof`: the percentages are taken against its
@@ -55,6 +55,8 @@ class CeilingLine(msgspec.Struct, frozen=True):
     source: Source
     used: bool
     is_roof: bool
+    # The SM clock that NVML saw, for a datasheet's peak drawn a second time at that clock.
+    clock_mhz: int | None = None
     x0: float
     y0: float
     x1: float
@@ -79,8 +81,9 @@ def make_chart(
     points = [point for level in drawn for point in level.points]
     if not points:
         return None
-    x_range, y_range = _ranges(points, analysis.ceilings)
     used = _used_precisions(point for _, _, rows in levels for _, point in rows)
+    at_seen_clock = _at_seen_clock(analysis, used)
+    x_range, y_range = _ranges(points, (*analysis.ceilings, *at_seen_clock))
     lines = tuple(
         line
         for source in ("datasheet", "measured")
@@ -91,6 +94,7 @@ def make_chart(
             is_roof=source == analysis.roof_source,
         )
     )
+    lines += _clock_lines(at_seen_clock, lines)
     return Chart(drawn, lines, x_range, y_range, tuple(CLASS_MEANINGS))
 
 
@@ -227,6 +231,38 @@ def _lines(
             )
         )
     return lines
+
+
+def _at_seen_clock(analysis: Analysis, used: frozenset[tuple[str, str]]) -> list[Ceiling]:
+    """The datasheet's peaks in use, at the median SM clock of the timed steps."""
+    state = analysis.device_state
+    clock = None if state is None else state.sm_clock_mhz_median
+    scaled = (at_clock(each, clock) for each in analysis.ceilings if _bounds(each, used))
+    return [ceiling for ceiling in scaled if ceiling is not None]
+
+
+def _clock_lines(
+    ceilings: Sequence[Ceiling], lines: Sequence[CeilingLine]
+) -> tuple[CeilingLine, ...]:
+    """One line for each rate of `ceilings`, from the memory roof on, as the nominal ones."""
+    promised = [line for line in lines if line.source == "datasheet"]
+    slopes = [line.y0 / line.x0 for line in promised if line.kind == "memory"]
+    return tuple(
+        CeilingLine(
+            kind="compute",
+            name=f"{_group_name(group)} at {group[0].clock_mhz} MHz",
+            rate=formatting.flops_rate(group[0].rate),
+            source="datasheet",
+            used=True,
+            is_roof=False,
+            clock_mhz=group[0].clock_mhz,
+            x0=group[0].rate / max(slopes) if slopes else min(line.x0 for line in promised),
+            y0=group[0].rate,
+            x1=max(line.x1 for line in promised),
+            y1=group[0].rate,
+        )
+        for group in _equal_rates(sorted(ceilings, key=_order))
+    )
 
 
 def _bounds(ceiling: Ceiling, used: frozenset[tuple[str, str]]) -> bool:

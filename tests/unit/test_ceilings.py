@@ -3,7 +3,7 @@
 import pytest
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
-from gpuprof.roofline.ceilings import Roof, datasheet_ceilings, measured_ceilings
+from gpuprof.roofline.ceilings import Roof, at_clock, datasheet_ceilings, measured_ceilings
 from gpuprof.roofline.devices import find_spec
 
 H100 = Device(index=0, kind="cuda", name="NVIDIA H100 80GB HBM3")
@@ -153,3 +153,18 @@ def test_a_measured_rate_that_names_its_unit_is_of_that_unit() -> None:
     roof = Roof(measured_ceilings(calibration(H100, gemm("fp64", 60e12), fma)), "measured")
     assert rate(roof, "matmul", "fp64") == 60e12
     assert rate(roof, "vector", "fp64") == 30e12
+
+
+def test_a_peak_scales_with_the_clock_and_bandwidth_does_not() -> None:
+    roof = datasheet_roof(H100)
+    tensor, dram = roof.compute_rate("matmul", "bf16"), roof.memory_rate()
+    assert tensor is not None
+    assert dram is not None
+    slower = at_clock(tensor, 915)
+    assert slower is not None
+    assert (slower.rate, slower.clock_mhz) == (pytest.approx(494.7e12), 915)
+    assert at_clock(tensor, 1830) is None
+    assert at_clock(tensor, None) is None
+    assert at_clock(dram, 915) is None
+    measured = measured_ceilings(calibration(H100, gemm("bf16", 790e12)))
+    assert at_clock(measured[0], 915) is None

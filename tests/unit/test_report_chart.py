@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpuprof.reports.html.chart import Chart, make_chart
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import Analysis, DeviceState
 
 
 def _chart(analysis: Analysis) -> Chart:
@@ -51,7 +51,7 @@ def test_only_precisions_of_the_program_count_as_used(training_analysis: Analysi
     names = {
         line.name
         for line in _chart(training_analysis).ceilings
-        if line.used and line.kind == "compute"
+        if line.used and line.kind == "compute" and line.clock_mhz is None
     }
     assert names == {"bf16 tensor", "fp32 vector"}
 
@@ -60,6 +60,21 @@ def test_only_the_source_of_the_percentages_is_the_roof(training_analysis: Analy
     chart = _chart(training_analysis)
     assert {line.source for line in chart.ceilings if line.is_roof} == {"datasheet"}
     assert {line.source for line in chart.ceilings} == {"datasheet", "measured"}
+
+
+def test_the_roof_at_the_clock_that_nvml_saw_stands_beside_the_nominal_one(
+    training_analysis: Analysis,
+) -> None:
+    state = DeviceState(samples=9, sm_clock_mhz_median=1647)
+    analysis = msgspec.structs.replace(training_analysis, device_state=state)
+    lines = {line.name: line for line in _chart(analysis).ceilings if line.source == "datasheet"}
+    nominal, seen = lines["bf16 tensor"], lines["bf16 tensor at 1647 MHz"]
+    assert seen.y0 == seen.y1 == pytest.approx(989.4e12 * 0.9)
+    assert seen.x0 == pytest.approx(seen.y0 / 3.35e12)
+    assert (seen.x1, seen.used, seen.is_roof) == (nominal.x1, True, False)
+    assert not any(name.startswith("fp8 tensor at") for name in lines)
+    unknown = msgspec.structs.replace(training_analysis, device_state=None)
+    assert not any(line.clock_mhz for line in _chart(unknown).ceilings)
 
 
 def test_equal_unused_peaks_share_a_line(training_analysis: Analysis) -> None:

@@ -108,7 +108,7 @@
       line: {
         color: colour(line.is_roof ? "ink" : "soft"),
         width: line.is_roof && line.used ? 1.8 : 1.1,
-        dash: line.source === "measured" ? "6px,4px" : "solid",
+        dash: line.clock_mhz ? "2px,3px" : line.source === "measured" ? "6px,4px" : "solid",
       },
       opacity: line.used ? 1 : 0.55,
     };
