@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import jinja2
-import msgspec
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -11,11 +9,9 @@ from gpuprof.reports import facts, formatting, measured
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.html.tables import Table, make_row, make_table
+from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis
-
-# Characters that could end a script element or a line of script inside JSON.
-_JSON_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,7 @@ class Tile:
 
 def render_html(analysis: Analysis) -> str:
     """The report as one HTML file. The same analysis gives the same text."""
-    environment = _environment()
+    environment = make_environment()
     tables = _tables(analysis)
     step_row = make_row("step-0", analysis.step, analysis.steps.profiled) if analysis.step else None
     levels = [
@@ -58,34 +54,10 @@ def render_html(analysis: Analysis) -> str:
             if text
         ],
         # Markup: these are this package's own files and plotly's, not data.
-        style=_source(environment, "report.css"),
-        script=_source(environment, "report.js"),
+        style=source(environment, "report.css"),
+        script=source(environment, "report.js"),
         plotly=Markup(get_plotlyjs()) if chart else "",
     )
-
-
-def embedded_json(value: msgspec.Struct) -> Markup:
-    """`value` as JSON that is safe inside a script element: no <, > or & stands in it."""
-    text = msgspec.json.encode(value, order="deterministic").decode()
-    return Markup(text.translate(_JSON_ESCAPES))
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("gpuprof.reports.html"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.globals.update(facts=facts, formatting=formatting, measuring=measured)
-    environment.filters["printable"] = formatting.printable
-    return environment
-
-
-def _source(environment: jinja2.Environment, name: str) -> Markup:
-    assert environment.loader is not None
-    return Markup(environment.loader.get_source(environment, name)[0])
 
 
 def _tables(analysis: Analysis) -> tuple[Table, ...]:

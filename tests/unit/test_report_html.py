@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from gpuprof.reports.html.page import embedded_json, render_html
+from gpuprof.reports.html.page import render_html
+from gpuprof.reports.html.templating import embedded_json
 from gpuprof.reports.html.tables import MOST_ROWS
 from gpuprof.roofline.analysis import Analysis, Bottleneck
 
