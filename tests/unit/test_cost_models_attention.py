@@ -265,3 +265,5 @@ def test_the_case_flops_attention() -> None:
         (12582912, None),
         (536870912, None),
     ]
+    # The last is a decode: keys and values of all heads, and one query a sequence.
+    assert result.bytes_read == 134217728 + 2 * 8 * 32 * 128

@@ -1,12 +1,17 @@
 """How much of the device time of real traces has a cost model."""
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from gpuprof.collectors import kineto
 from gpuprof.roofline.analyze import analyze
 
+CASE = Path(__file__).parents[1] / "data" / "kineto" / "nan-inf-tokens.json"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TRACES = [
     "recordings/h100_block_train_bf16.json.gz",
@@ -38,3 +43,20 @@ def test_work_launched_before_a_recording_is_left_out_visibly() -> None:
     coverage = analyze(kineto.read(path)).coverage
     assert coverage.with_op == 1.0
     assert coverage.outside_ns > 0
+
+
+def numbers(value: Any) -> Iterator[float]:
+    """All floating numbers in nested builtins."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from numbers(each)
+
+
+def test_the_case_nan_inf_tokens_has_no_such_number_in_its_analysis() -> None:
+    analysis = analyze(kineto.read(CASE))
+    assert analysis.coverage.device_ns == 15_000
+    found = list(numbers(msgspec.to_builtins(analysis)))
+    assert found
+    assert all(map(math.isfinite, found))

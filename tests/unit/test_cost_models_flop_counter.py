@@ -10,6 +10,8 @@ the two differ, the case says by how much, in a closed form, and why. Ours is ri
   an ungrouped one. Each of the C_out * C_in / groups * prod(kernel) weights sums batch * prod(out)
   products, as many as the forward does.
 - torch does not see the products inside aten::_trilinear.
+- torch counts 0 for aten::mkldnn_rnn_layer. Each row meets each matrix of each layer and direction
+  once, and twice again for the gradients of data and weights.
 """
 
 import json
@@ -21,6 +23,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -152,6 +155,30 @@ class LanguageModel(nn.Module):
         return F.cross_entropy(logits.view(-1, 40), ids.view(-1))
 
 
+class Recurrent(nn.Module):
+    """Two bidirectional LSTM layers and a head on their last outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 10, num_layers=2, bidirectional=True)
+        self.head = nn.Linear(20, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0])
+
+
+class Checkpointed(nn.Module):
+    """A block that keeps nothing and runs again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(12, 16)
+        self.block = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(self.block, self.stem(x), use_reentrant=False)
+
+
 @dataclass(frozen=True)
 class Case:
     """A model, and how to make its inputs."""
@@ -234,6 +261,14 @@ CASES = (
         lambda: (torch.randn(2, 9, 16), torch.randn(2, 6, 16)),
         attention(2, 2, 8, (9, 9), (6, 6), (6, 9)),
     ),
+    Case(
+        "recurrent",
+        Recurrent,
+        randn(7, 4, 6),
+        # Forward, and twice that backward: two directions of 4 gates, layers of 6 and 20 inputs.
+        missing=3 * 2 * 28 * 2 * 40 * ((6 + 10) + (20 + 10)),
+    ),
+    Case("checkpointed block", Checkpointed, randn(5, 12)),
     Case(
         "language model",
         LanguageModel,
