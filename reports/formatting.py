@@ -8,6 +8,8 @@ import math
 from datetime import datetime, timezone
 
 UNKNOWN = "-"
+# Between thousands.
+_THOUSANDS = "\N{NO-BREAK SPACE}"
 
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
@@ -102,7 +104,7 @@ def count(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     text = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
-    return text.replace(",", "\N{NO-BREAK SPACE}")
+    return text.replace(",", _THOUSANDS)
 
 
 def date(nanoseconds: int) -> str:
@@ -114,12 +116,14 @@ def date(nanoseconds: int) -> str:
 def printable(text: str) -> str:
     r"""`text` with each character that does not print (control, direction, surrogate) as \x1b.
 
-    Names come from traces: unescaped they could colour, move or reverse what a terminal shows.
+    The space that `count` sets between thousands stays. Names come from traces: unescaped they could colour, move or reverse what a terminal shows.
     """
     if text.isprintable():
         return text
     return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        letter
+        if letter.isprintable() or letter == _THOUSANDS
+        else letter.encode("unicode_escape").decode("ascii")
         for letter in text
     )
 

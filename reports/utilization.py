@@ -37,7 +37,12 @@ def _flop_utilization_facts(
     rows = [facts.Fact("MFU", formatting.percent(mfu), _flagged(note, mfu))]
     if utilization.mfu_other_peak is not None and utilization.other_peak is not None:
         other = utilization.other_peak
-        of_other = f"of {formatting.flops_rate(other.rate)} {other.label}"
+        of_other = (
+            f"all products against {formatting.flops_rate(other.rate)} {other.label}; "
+            "narrower ones may exceed it"
+            if other.precision == "bf16"
+            else f"all products against {formatting.flops_rate(other.rate)} {other.label}"
+        )
         value = formatting.percent(utilization.mfu_other_peak)
         rows.append(facts.Fact(f"MFU, {other.precision} peak", value, of_other))
     if utilization.mfu_causal is not None and utilization.mfu_causal != mfu:
