@@ -170,7 +170,42 @@ def _list() -> int:
 
 
 def _check_claims(arguments: argparse.Namespace) -> int:
-    raise CommandError("--claims is not built yet")
+    import msgspec
+    from rich.console import Console
+
+    from gpuprof.collectors.storage import refuse_existing, write_file
+    from gpuprof.profiler.claims_table import print_claims
+    from gpuprof.reference_kernels.claims.judge import judge
+    from gpuprof.reference_kernels.claims.table import load_table
+
+    if arguments.json is not None:
+        refuse_existing(arguments.json, force=arguments.force, option="--json")
+    measured = None if arguments.measured is None else _load_bench(arguments.measured)
+    table = load_table(arguments.claims)
+    judgements = judge(table, measured)
+    print_claims(table.source, judgements, Console())
+    if arguments.json is not None:
+        write_file(arguments.json, msgspec.json.format(msgspec.json.encode(judgements), indent=1))
+    return 0
+
+
+def _load_bench(path: Path) -> "BenchReport":
+    """The bench in a capture or JSON file."""
+    import msgspec
+
+    from gpuprof.collectors.errors import CaptureError
+    from gpuprof.reference_kernels.benching.results import BENCH_FILE, BenchReport
+
+    file = path / BENCH_FILE if path.is_dir() else path
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=BenchReport)
+    except OSError as error:
+        raise CaptureError(file, error.strerror or str(error), expected="a bench") from error
+    except ValueError as error:
+        remedy = "make it with gpuprof bench --json FILE"
+        raise CaptureError(
+            file, str(error), expected="the JSON of a bench", remedy=remedy
+        ) from error
 
 
 def _seconds(text: str) -> float:
