@@ -81,16 +81,20 @@ class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What starting one piece of work costs: medians over the repeats, spreads as of a ceiling."""
+    """What starting one piece of work costs, queued back to back."""
 
     # "torch operator", "empty kernel"
     what: str
-    # Of the host, for one call, back to back.
+    # Of the host: the least that a batch of calls took, for one, because whatever interrupts the
+    # host only adds; and the median, which is what a program meets.
     host_ns: float
-    host_spread: float
+    host_median_ns: float
     # Of the device, from one start to the next, all queued beforehand; None on a CPU.
     device_ns: float | None = None
+    # As of a ceiling.
     device_spread: float | None = None
+    # Batches of the host, and repeats of the device.
+    batches: int
     repeats: int
 
 

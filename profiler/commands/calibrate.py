@@ -124,7 +124,10 @@ def remarks(calibration: "Calibration") -> "Iterator[str]":
     from gpuprof.reports import formatting
 
     for cost in calibration.launch_costs:
-        text = f"Launch cost, {cost.what}: {formatting.duration(cost.host_ns)} of the host"
+        text = (
+            f"Launch cost, {cost.what}: {formatting.duration(cost.host_ns)} of the host"
+            f" at least, {formatting.duration(cost.host_median_ns)} in the median"
+        )
         if cost.device_ns is not None:
             text += (
                 f", {formatting.duration(cost.device_ns)} of the device"

@@ -18,6 +18,7 @@ _CPU_WATCH_S = 0.3
 _GPU_WATCH_S = 1.2
 _WARMING_S = 1.0
 _WARMING_SIZE = 8192
+_WARMING_BATCH = 8
 # Slow-downs that are a fault of the machine. A power cap is how a GPU works under load.
 _FAULTS = frozenset(
     {"hardware slowdown", "software thermal slowdown", "hardware thermal slowdown"}
@@ -48,9 +49,10 @@ def warm_up(device: Device) -> tuple[str, ...]:
     sampler.start()
     count, began = 0, time.perf_counter()
     while (passed := time.perf_counter() - began) < _WARMING_S:
-        torch.mm(factors, factors, out=product)
+        for _ in range(_WARMING_BATCH):
+            torch.mm(factors, factors, out=product)
         torch.cuda.synchronize()
-        count += 1
+        count += _WARMING_BATCH
     return warm_conditions(sampler.stop(), 2 * _WARMING_SIZE**3 * count / passed)
 
 

@@ -14,9 +14,11 @@ from gpuprof.reference_kernels.calibration.probe import Call
 from gpuprof.reference_kernels.calibration.timing import spread
 from gpuprof.reference_kernels.nvrtc import CompilationError, CudaKernel, architecture_of
 
-_REPEATS = 30
-# Fewer than the 1,024 launches that a stream's queue holds, so that the host never waits for room.
-_LAUNCHES = 500
+_REPEATS = 20
+# All batches of a repeat are fewer than the 1,024 launches that a stream's queue holds, so that
+# the host never waits for room; one batch is too short to be interrupted each time.
+_BATCHES = 25
+_CALLS = 20
 # Cycles of the device for which it does not start: longer than queueing takes.
 _HOLD_CYCLES = 40_000_000
 
@@ -24,8 +26,7 @@ _HOLD_CYCLES = 40_000_000
 def launch_costs(device: Device) -> Iterator[LaunchCost]:
     """Cost of the smallest torch operator and, with the extra `cuda`, of an empty kernel.
 
-    The host's is the least over the repeats, because whatever interrupts it only adds; the
-    device's is the median. `device` must be the current one.
+    `device` must be the current one.
     """
     place = torch.device("cpu") if device.kind == "cpu" else torch.device("cuda", device.index)
     one = torch.zeros(1, device=place)
@@ -42,36 +43,43 @@ def launch_costs(device: Device) -> Iterator[LaunchCost]:
 def _measure(what: str, call: Call, *, cuda: bool) -> LaunchCost:
     # The first one loads the kernel.
     _queue(call, cuda=cuda)
-    times = [_queue(call, cuda=cuda) for _ in range(_REPEATS)]
-    host = [passed for passed, _ in times]
-    device = [passed for _, passed in times if passed is not None]
+    host: list[float] = []
+    device: list[float] = []
+    for _ in range(_REPEATS):
+        batches, from_start_to_start = _queue(call, cuda=cuda)
+        host += batches
+        if from_start_to_start is not None:
+            device.append(from_start_to_start)
     return LaunchCost(
         what=what,
         host_ns=min(host),
-        host_spread=spread(host),
+        host_median_ns=statistics.median(host),
         device_ns=statistics.median(device) if device else None,
         device_spread=spread(device) if device else None,
+        batches=len(host),
         repeats=_REPEATS,
     )
 
 
-def _queue(call: Call, *, cuda: bool) -> tuple[float, float | None]:
-    """Nanoseconds a call, of the host and of the device, which starts when all are queued."""
+def _queue(call: Call, *, cuda: bool) -> tuple[list[float], float | None]:
+    """Nanoseconds a call: of the host in each batch; of the device, which starts after the last."""
     start, end = _events() if cuda else (None, None)
     if start is not None:
         torch.cuda.synchronize()
         hold: Callable[[int], None] = torch.cuda._sleep
         hold(_HOLD_CYCLES)
         start.record()
-    began = time.perf_counter_ns()
-    for _ in range(_LAUNCHES):
-        call()
-    host = (time.perf_counter_ns() - began) / _LAUNCHES
+    batches = []
+    for _ in range(_BATCHES):
+        began = time.perf_counter_ns()
+        for _ in range(_CALLS):
+            call()
+        batches.append((time.perf_counter_ns() - began) / _CALLS)
     if start is None or end is None:
-        return host, None
+        return batches, None
     end.record()
     torch.cuda.synchronize()
-    return host, start.elapsed_time(end) * 1e6 / _LAUNCHES
+    return batches, start.elapsed_time(end) * 1e6 / (_BATCHES * _CALLS)
 
 
 def _events() -> tuple[Any, Any]:

@@ -118,8 +118,9 @@ def _calibrate_twice(visit: Visit, device: Device, console: Console) -> None:
     for ceiling in second.ceilings:
         _compare(visit, ceiling.name, rates[ceiling.name], ceiling.rate)
     for before, after in zip(first.launch_costs, second.launch_costs, strict=True):
-        _compare(visit, f"{before.what}, host", before.host_ns, after.host_ns)
         _compare(visit, f"{before.what}, device", before.device_ns or 0, after.device_ns or 0)
+        # A shared host's own speed changes by more than 2 % within seconds.
+        print(f"{before.what}, host: {before.host_ns:.0f} ns and {after.host_ns:.0f} ns")
     visit.problems += [f"left out: {reason}" for reason in first.left_out]
     spec = find_spec(device).spec
     if spec is None:
