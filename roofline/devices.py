@@ -34,6 +34,8 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     unit: Literal["tensor", "vector"]
     tflops: dict[str, float]
+    # What products are summed in; int8 is summed in int32.
+    accumulate: Literal["fp32", "fp16"] = "fp32"
     # The clock these figures assume; None where the vendor does not say.
     clock_mhz: int | None = None
 

@@ -168,3 +168,10 @@ def test_a_peak_scales_with_the_clock_and_bandwidth_does_not() -> None:
     assert at_clock(dram, 915) is None
     measured = measured_ceilings(calibration(H100, gemm("bf16", 790e12)))
     assert at_clock(measured[0], 915) is None
+
+
+def test_a_rate_with_fp16_accumulation_is_listed_and_never_a_roof() -> None:
+    geforce = datasheet_roof(Device(index=0, kind="cuda", name="NVIDIA GeForce RTX 4090"))
+    assert rate(geforce, "matmul", "fp16") == pytest.approx(165.2e12)
+    (faster,) = [each for each in geforce.ceilings if each.precision == "fp16 summed in fp16"]
+    assert faster.rate == pytest.approx(330.3e12)

@@ -126,6 +126,13 @@ def test_a_partition_of_an_amd_device_is_unknown() -> None:
     assert find_spec(device("AMD Instinct MI300X VF", multiprocessors=304)).spec is not None
 
 
+def test_one_die_of_two_is_a_row_and_the_whole_package_is_none() -> None:
+    die = device("AMD Instinct MI250X", multiprocessors=110, total_memory_bytes=64 * 2**30)
+    package = device("AMD Instinct MI250X", multiprocessors=220, total_memory_bytes=128 * 2**30)
+    assert getattr(find_spec(die).spec, "name", None) == "AMD Instinct MI250X (one die)"
+    assert "another variant" in find_spec(package).reason
+
+
 def test_a_cpu_has_no_datasheet_peak() -> None:
     cpu = Device(index=0, kind="cpu", name="Intel(R) Xeon(R) Processor with a t4 sticker")
     assert find_spec(cpu).spec is None
