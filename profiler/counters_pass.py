@@ -3,16 +3,19 @@
 The first run is a child process too, so that the device memory it held is free for the second.
 """
 
+import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import polars as pl
@@ -44,6 +47,7 @@ METRICS: Final = (
     "gpu__time_duration.sum",
     "sm__cycles_elapsed.avg.per_second",
 )
+_Handler: TypeAlias = Callable[[int, FrameType | None], Any] | signal.Handlers
 _UNMODIFIED_CLOCKS: Final = "unmodified GPU clocks"
 _UNWATCHED: Final = ("sigterm", "interrupted")
 
@@ -90,23 +94,43 @@ def interpreter_flags() -> list[str]:
 
 
 def _run_first(command: Sequence[str]) -> int:
-    """Its exit code, 128 + N where a signal N ended it. Signals that end us go to it alone."""
+    """Its exit code, 128 + N where a signal N ended it. Signals that end us are its to answer."""
     process = subprocess.Popen(command)
 
     def forward(number: int, _: FrameType | None) -> None:
         process.send_signal(number)
 
-    previous = {
-        # A terminal sends Ctrl-C to the child itself.
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
-    }
-    try:
+    # A terminal sends Ctrl-C to the child itself.
+    with _handling(signal.SIGINT, signal.SIG_IGN), _handling(signal.SIGTERM, forward):
         status = process.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
     return status if status >= 0 else 128 - status
+
+
+def _run_second(command: Sequence[str], printed: Path) -> None:
+    """Its output goes to a file: the first run's was shown. Ended with us, ncu and program both."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    with printed.open("wb") as sink, _handling(signal.SIGTERM, leave):
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        )
+        try:
+            process.wait()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: _Handler) -> Iterator[None]:
+    previous = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, previous)
 
 
 def _add_counters(program: Sequence[str], output: Path) -> None:
@@ -150,9 +174,7 @@ def _count(ncu: str, plan: CountersPlan, program: Sequence[str], folder: Path) -
         f"gpuprof: running the program again under ncu, for {len(plan.kernels)} kernels",
         file=sys.stderr,
     )
-    with printed.open("wb") as sink:
-        # The program's output was printed by the first run.
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, check=False)
+    _run_second(command, printed)
     try:
         return _what_was_asked_for(read(page))
     except (CaptureError, OSError) as error:
@@ -161,7 +183,7 @@ def _count(ncu: str, plan: CountersPlan, program: Sequence[str], folder: Path) -
 
 def ncu_options(plan: CountersPlan, page: Path) -> list[str]:
     """What `ncu` is told before the program's command line."""
-    names = "|".join(plan.kernels)
+    names = "|".join(map(re.escape, plan.kernels))
     return [
         *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(page)),
         *("--metrics", ",".join(METRICS)),

@@ -1,7 +1,8 @@
 """Which kernels a second run is counted for, chosen from what the first one took time for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import polars as pl
 
@@ -29,34 +30,53 @@ class CountersPlan:
 def plan_counters(capture: Capture) -> CountersPlan | None:
     """The kernels with most device time of a one-process capture; None where it ran none.
 
-    They cover 80 % of the time and are at most 8. A kernel with so many small launches that all
-    together would exceed `MOST_LAUNCHES` is passed over for the next one. All their launches in
-    one step are counted, since names alone do not tell the shapes that they ran on.
+    They cover 80 % of the time and are at most 8. All their launches in one step are counted, since
+    names alone do not tell the shapes that they ran on; a name with many launches is passed over.
+    Where that leaves less than half of the time, as with a model of many layers, no name is, and
+    counting ends within the step.
     """
     one_step = _has_profiled_steps(capture)
-    kernels = capture.kernels.with_row_index("row").filter(pl.col("kind") == "kernel")
+    kernels = capture.kernels.filter(pl.col("kind") == "kernel")
     if one_step:
         kernels = kernels.filter(pl.col("step") == pl.col("step").min())
     if kernels.is_empty():
         return None
     bases = {name: base_name(name) for name in kernels["name"].unique()}
-    totals = (
+    totals = list(
         kernels.with_columns(pl.col("name").replace_strict(bases).alias("base"))
         .group_by("base")
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"), pl.len().alias("launches"))
         .sort("ns", "base", descending=[True, False])
+        .iter_rows()
     )
-    wanted = _SHARE_OF_TIME * int(totals["ns"].sum())
-    chosen: list[str] = []
+    all_ns = sum(ns for _, ns, _ in totals)
+    chosen = _choose(totals, all_ns, most_of_a_name=MOST_LAUNCHES // 3)
+    if sum(ns for _, ns, _ in chosen) < all_ns / 2:
+        chosen = _choose(totals, all_ns, most_of_a_name=None)
+    launches = sum(launches for _, _, launches in chosen)
+    return CountersPlan(
+        tuple(base for base, _, _ in chosen), min(launches, MOST_LAUNCHES), one_step
+    )
+
+
+# Name, device time and launches of a kernel.
+_Total: TypeAlias = tuple[str, int, int]
+
+
+def _choose(totals: Sequence[_Total], all_ns: int, *, most_of_a_name: int | None) -> list[_Total]:
+    """The first of `totals` up to the share of time and number that is wanted."""
+    chosen: list[_Total] = []
     covered, launches = 0, 0
-    for base, ns, count in totals.iter_rows():
-        if covered >= wanted or len(chosen) == _MOST_KERNELS:
+    for total in totals:
+        if covered >= _SHARE_OF_TIME * all_ns or len(chosen) == _MOST_KERNELS:
             break
-        if not chosen or launches + count <= MOST_LAUNCHES:
-            chosen.append(base)
-            covered += ns
-            launches += count
-    return CountersPlan(tuple(chosen), min(launches, MOST_LAUNCHES), one_step)
+        if most_of_a_name is not None:
+            if total[2] > most_of_a_name or launches + total[2] > MOST_LAUNCHES:
+                continue
+        chosen.append(total)
+        covered += total[1]
+        launches += total[2]
+    return chosen
 
 
 def _has_profiled_steps(capture: Capture) -> bool:
