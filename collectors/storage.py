@@ -167,7 +167,8 @@ def _load_table(path: Path, rank: int, name: str) -> pl.DataFrame:
     if not file.exists():
         return schema.empty(name)
     try:
-        frame = pl.read_parquet(file, hive_partitioning=False)
+        # A name may hold what a pattern reads otherwise: brackets, stars.
+        frame = pl.read_parquet(file, hive_partitioning=False, glob=False)
         return schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:
         # Polars explains over several lines; the first says what is wrong.

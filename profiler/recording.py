@@ -11,6 +11,7 @@ import msgspec
 from gpuprof.collectors import cuda
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.fingerprint import collect_fingerprint
+from gpuprof.collectors.graph_breaks import graph_breaks
 from gpuprof.collectors.manifest import (
     Calibration,
     Device,
@@ -141,6 +142,7 @@ class Recording:
             parameter_groups=self._parameter_groups,
             model=self._model,
             peak_memory_bytes=_peak_memory_bytes(),
+            graph_breaks=graph_breaks(),
             # Without a GPU there is nothing that a sampler could miss.
             warnings=tuple(self._sampler.notes) if cuda.in_use() else (),
         )

@@ -15,9 +15,9 @@ from gpuprof.roofline.gate.series import TIME, Metric
 
 # A power cap is how a power-limited GPU always runs under load, not an episode that passes.
 _EPISODES = sum(bit for bit, name in SLOWDOWN_REASONS.items() if name != "software power cap")
-# Shorter gaps are below what a host's clock and CUDA's events resolve, and a logarithm needs
+# Shorter times are below what a host's clock and CUDA's events resolve, and a logarithm needs
 # something.
-_SHORTEST_GAP_NS = 1_000
+_SHORTEST_NS = 1_000
 _LAUNCH = r"^(cuda|cu|hip)(Launch|GraphLaunch|ModuleLaunch|ExtLaunch|ExtModuleLaunch)"
 _SYNCHRONISATION = r"Synchronize"
 
@@ -80,7 +80,11 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             Metric(name="launch_gap", unit="ns"),
-            lambda a: None if a.split is None else max(a.split.waiting_ns, _SHORTEST_GAP_NS),
+            lambda a: None if a.split is None else max(a.split.waiting_ns, _SHORTEST_NS),
+        ),
+        Figure(
+            Metric(name="exposed_communication", unit="ns"),
+            lambda a: None if a.exposed is None else max(a.exposed.communication_ns, _SHORTEST_NS),
         ),
         Figure(Metric(name="peak_memory", unit="bytes"), lambda a: a.peak_memory_bytes),
     )

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.suite import MeasuredProcess
@@ -27,35 +28,58 @@ class SideInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a step's change: a kernel, an operator, or time without device work."""
+    """One part of a step's change: a kernel, or time in which nothing computes."""
 
-    # The kernel's or operator's name; where it was renamed, "before -> after".
+    # A kernel's name, "before -> after" where it was renamed; "waiting for the host", ...
     name: str
-    # "kernel", "new kernel", "removed kernel", "renamed kernel", "waiting for the host", ...
-    kind: str
+    # How the kernel was matched ("name", "new", "removed", ...), or "step".
+    match: str
     # The operator that launches it, "" where none is known.
     op: str = ""
     # By how much it lengthened a step; negative where it shortened it.
-    change_ns: int
-    # change_ns over the step's own change; None where that is too small to divide.
+    change_ns: float
+    # Of the step's own change; None where that is too small to divide.
     share: float | None = None
-    # One sentence: count and mean before and after, roofline move, clock.
-    detail: str = ""
-    # "file.py:12" of the line that launches it, where a stack was recorded.
-    source_line: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why one benchmark changed, from one profiled process of each side."""
+    """Why one benchmark changed, from one process of each side."""
 
     benchmark: str
-    # Of the profiled steps.
-    base_step_ns: int
-    head_step_ns: int
-    culprits: tuple[Culprit, ...]
-    # The share of the step's change that no part carries.
-    unexplained: float | None = None
-    notes: tuple[str, ...] = ()
+    comparison: Comparison
+
+    @property
+    def culprits(self) -> tuple[Culprit, ...]:
+        """What carries the change, the part that moved the step furthest its way first."""
+        step = self.comparison.step
+        if step is None:
+            return ()
+        parts = [
+            (change.name, change.match, change.side.op, change.change_ns)
+            for change in self.comparison.kernels
+        ]
+        parts += [
+            (name, "step", "", change_ns)
+            for name, change_ns in (
+                ("waiting for the host", step.idle_ns),
+                ("exposed communication", step.communication_ns),
+                ("exposed copies", step.copies_ns),
+            )
+            if change_ns
+        ]
+        direction = 1 if step.change_ns >= 0 else -1
+        parts.sort(key=lambda part: -direction * part[3])
+        return tuple(
+            Culprit(
+                name=name,
+                match=match,
+                op=op,
+                change_ns=change_ns,
+                share=change_ns / step.change_ns if step.change_ns else None,
+            )
+            for name, match, op, change_ns in parts
+            if direction * change_ns > 0
+        )
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,7 +79,7 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
     """The budgets of one benchmark: of matching rows a later one wins, name by name."""
     found = BudgetRow(match=benchmark)
     for row in rows:
-        if not fnmatchcase(benchmark, row.match):
+        if not _matches(benchmark, row.match):
             continue
         found = BudgetRow(
             match=benchmark,
@@ -93,6 +93,11 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
             class_change=row.class_change or found.class_change,
         )
     return found
+
+
+def _matches(benchmark: str, pattern: str) -> bool:
+    # Names of parametrised tests hold brackets, which a pattern reads otherwise.
+    return benchmark == pattern or fnmatchcase(benchmark, pattern)
 
 
 def judge_suite(
@@ -306,7 +311,7 @@ def _waived(judgement: Judgement, waivers: Iterable[Waiver], today: date) -> Jud
     if not judgement.fails:
         return judgement
     for waiver in waivers:
-        matches = fnmatchcase(judgement.benchmark, waiver.match)
+        matches = _matches(judgement.benchmark, waiver.match)
         if not matches or waiver.metric not in (None, judgement.metric.name):
             continue
         if today > waiver.expires:

@@ -87,6 +87,12 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("name", ["test_mm[256].gpuprof", "a*b?.gpuprof", "{x}.gpuprof", "**"])
+def test_a_capture_whose_name_looks_like_a_pattern_is_read(tmp_path: Path, name: str) -> None:
+    storage.save(full_capture(0), tmp_path / name)
+    assert_equal(storage.load(tmp_path / name), full_capture(0))
+
+
 @pytest.mark.parametrize("ranks", [(0,), (0, 1), (5, 2)])
 def test_a_capture_is_read_back_as_it_was_saved(tmp_path: Path, ranks: tuple[int, ...]) -> None:
     capture = full_capture(*ranks)

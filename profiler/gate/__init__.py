@@ -1,0 +1,1 @@
+"""Running the gate: pairs of fresh processes of two programs, until the rule has decided."""

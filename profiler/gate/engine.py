@@ -1,0 +1,250 @@
+"""Pairs of processes in turn, until the rule has decided every benchmark."""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from gpuprof._version import __version__
+from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.gate.process import measure_process
+from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.targets import CAPTURES, Target
+from gpuprof.roofline.compare import compare
+from gpuprof.roofline.environment import differences
+from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.result import Explanation, GateResult, OnInconclusive, SideInfo
+from gpuprof.roofline.gate.series import Side
+from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
+
+# Captures of this pair stay on disk: they say why a benchmark changed.
+_KEPT_PAIR = 0
+
+
+@dataclass(frozen=True)
+class StoredSide:
+    """A base that was measured before: a baseline."""
+
+    info: SideInfo
+    processes: tuple[MeasuredProcess, ...]
+    # By target.
+    fingerprints: Mapping[str, Fingerprint]
+    # What makes it another session than this one, in words; "" where it is this machine's.
+    other_session: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that one run of the gate needs."""
+
+    base: Program | StoredSide
+    head: Program
+    rules: Rules
+    # Captures and logs of the processes.
+    output: Path
+    on_inconclusive: OnInconclusive = "warn"
+    # Verdicts against another session's baseline hold only where this is set.
+    trust_stored: bool = False
+
+
+# Told before each process: what runs now, how many processes ran and how many are planned.
+Progress = Callable[[str, int, int], None]
+
+
+def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) -> GateResult:
+    """Measure both sides until every verdict is final. Nothing is raised for what targets do."""
+    start = time.monotonic()
+    run = _Run(plan, progress)
+    looks = plan.rules.settings.looks
+    wanted = {target.name: looks[0] for target in plan.head.targets}
+    judgements: tuple[Judgement, ...] = ()
+    give_up = False
+    while wanted:
+        run.measure(wanted)
+        judgements = run.judge()
+        # Pairs that stay unusable are not measured for ever.
+        allowed = {
+            name: min(count, run.most_pairs(name) - run.pairs(name))
+            for name, count in targets_wanting_pairs(run.processes, judgements).items()
+        }
+        wanted = {name: count for name, count in allowed.items() if count > 0}
+        give_up = any(count <= 0 for count in allowed.values())
+    if give_up:
+        judgements = run.judge(give_up=True)
+    stored = plan.base if isinstance(plan.base, StoredSide) else None
+    return GateResult(
+        tool_version=__version__,
+        created_ns=time.time_ns(),
+        base=run.side_info("A"),
+        head=run.side_info("B"),
+        settings=plan.rules.settings,
+        on_inconclusive=plan.on_inconclusive,
+        advisory=stored is not None and bool(stored.other_session) and not plan.trust_stored,
+        judgements=judgements,
+        explanations=run.explanations(judgements),
+        processes=tuple(run.processes),
+        warnings=run.warnings(),
+        seconds=round(time.monotonic() - start, 1),
+    )
+
+
+@dataclass
+class _Run:
+    """What has been measured so far."""
+
+    plan: Plan
+    progress: Progress
+    processes: list[MeasuredProcess] = field(default_factory=list)
+    fingerprints: dict[tuple[str, Side], Fingerprint] = field(default_factory=dict)
+    planned: int = 0
+
+    def __post_init__(self) -> None:
+        base = self.plan.base
+        if isinstance(base, StoredSide):
+            self.processes += base.processes
+            self.fingerprints.update({(name, "A"): f for name, f in base.fingerprints.items()})
+
+    def pairs(self, target: str) -> int:
+        """Pairs measured of one target."""
+        return sum(p.target == target and p.side == "B" for p in self.processes)
+
+    def most_pairs(self, target: str) -> int:
+        """Where to stop: twice the first look more than the last, or what the baseline has."""
+        base = self.plan.base
+        if isinstance(base, StoredSide):
+            return sum(p.target == target for p in base.processes)
+        looks = self.plan.rules.settings.looks
+        return looks[-1] + looks[0]
+
+    def measure(self, wanted: Mapping[str, int]) -> None:
+        """Measure so many more pairs of each target, all targets in turn.
+
+        Pairs of one target lie apart, so that a busy minute of the machine does not fall on one
+        benchmark alone.
+        """
+        sides = 1 if isinstance(self.plan.base, StoredSide) else 2
+        self.planned += sides * sum(wanted.values())
+        for turn in range(max(wanted.values())):
+            for name, count in wanted.items():
+                # A program that failed once has its verdict.
+                if turn < count and not self._failed(name):
+                    self._measure_pair(name)
+
+    def _failed(self, target: str) -> bool:
+        return any(p.failure for p in self.processes if p.target == target)
+
+    def _measure_pair(self, name: str) -> None:
+        pair = self.pairs(name)
+        base, head = self.plan.base, self.plan.head
+        if isinstance(base, StoredSide):
+            self._measure_one(head, name, pair, first=True)
+            return
+        order = (base, head) if pair % 2 == 0 else (head, base)
+        for position, program in enumerate(order):
+            self._measure_one(program, name, pair, first=position == 0)
+
+    def _measure_one(self, program: Program, name: str, pair: int, *, first: bool) -> None:
+        target = _named(program.targets, name)
+        done = len(self.processes) - self._stored()
+        self.progress(f"{name}: pair {pair + 1}, {program.label}", done, self.planned)
+        folder = self.folder(program.side, name, pair)
+        measured, fingerprint = measure_process(
+            program, target, pair=pair, first=first, output=folder
+        )
+        self.processes.append(measured)
+        if fingerprint is not None:
+            self.fingerprints[name, program.side] = fingerprint
+        if pair != _KEPT_PAIR:
+            for capture in folder.glob(CAPTURES):
+                shutil.rmtree(capture)
+
+    def folder(self, side: Side, target: str, pair: int) -> Path:
+        """Where one process writes its captures."""
+        safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in target)
+        return self.plan.output / safe / f"pair-{pair:03d}-{side}"
+
+    def _stored(self) -> int:
+        base = self.plan.base
+        return len(base.processes) if isinstance(base, StoredSide) else 0
+
+    def judge(self, *, give_up: bool = False) -> tuple[Judgement, ...]:
+        """The verdicts on what has been measured."""
+        return judge_suite(
+            self.processes,
+            self.plan.rules,
+            today=date.today(),
+            incomparable=self._differences("strict"),
+            give_up=give_up,
+        )
+
+    def _differences(self, kind: str) -> dict[str, tuple[str, ...]]:
+        return {
+            name: getattr(differences(first, self.fingerprints[name, "B"]), kind)
+            for (name, side), first in self.fingerprints.items()
+            if side == "A" and (name, "B") in self.fingerprints
+        }
+
+    def side_info(self, side: Side) -> SideInfo:
+        """One side for the result."""
+        fingerprint = next((f for (_, s), f in self.fingerprints.items() if s == side), None)
+        program = self.plan.base if side == "A" else self.plan.head
+        if isinstance(program, StoredSide):
+            return program.info
+        return SideInfo(
+            label=program.label,
+            commit=program.commit,
+            fingerprint=fingerprint or Fingerprint(),
+        )
+
+    def explanations(self, judgements: Sequence[Judgement]) -> tuple[Explanation, ...]:
+        """Why those benchmarks changed whose verdict says that they did."""
+        changed = dict.fromkeys(
+            j.benchmark
+            for j in judgements
+            if j.verdict in ("REGRESSED", "IMPROVED") and j.reason != "counter-better"
+        )
+        found = []
+        for benchmark in changed:
+            for target in self.plan.head.targets:
+                paths = [
+                    path
+                    for side in ("A", "B")
+                    for path in sorted(
+                        self.folder("A" if side == "A" else "B", target.name, _KEPT_PAIR).glob(
+                            CAPTURES
+                        )
+                    )
+                    if target.benchmark(path) == benchmark
+                ]
+                if len(paths) == 2:
+                    base, head = map(load_analysis, paths)
+                    found.append(Explanation(benchmark=benchmark, comparison=compare(base, head)))
+        return tuple(found)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of the verdicts should know."""
+        base = self.plan.base
+        said = [
+            f"{name}: {difference}"
+            for name, found in self._differences("advisory").items()
+            for difference in found
+        ]
+        if isinstance(base, StoredSide) and base.other_session:
+            said.append(
+                f"the baseline is of another session ({base.other_session}): such comparisons "
+                "raise false alarms in 1 suite of 20, so they are advisory unless --allow-stored"
+            )
+        contaminated = sum(bool(process.contamination) for process in self.processes)
+        if contaminated:
+            said.append(
+                f"{contaminated} of {len(self.processes)} processes shared the GPU with others "
+                "and do not count"
+            )
+        return tuple(said)
+
+
+def _named(targets: tuple[Target, ...], name: str) -> Target:
+    return next(target for target in targets if target.name == name)

@@ -1,0 +1,112 @@
+"""One fresh process of one side, from its command to what it measured."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from gpuprof.collectors import storage
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.gpu_processes import compute_processes
+from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.targets import CAPTURES, Target
+from gpuprof.roofline.gate.measurement import Measurement, measurement
+from gpuprof.roofline.gate.suite import MeasuredProcess
+
+# Beside its captures: what the process printed.
+LOG_FILE = "output.txt"
+# A context of a process that just ended may take this long to go.
+_SETTLE_SECONDS = 2.0
+
+
+def measure_process(
+    program: Program, target: Target, *, pair: int, first: bool, output: Path
+) -> tuple[MeasuredProcess, Fingerprint | None]:
+    """Run `target` once in a fresh process that writes its captures into the folder `output`.
+
+    Never raises for what the process does: a crash, a hang and a missing capture are failures of
+    this process, told in one line.
+    """
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    others = _others()
+    start = time.monotonic()
+    failure = _run(program, target, output)
+    seconds = time.monotonic() - start
+    others = max(others, _others())
+    measured: dict[str, Measurement] = {}
+    fingerprint = None
+    for path in sorted(output.glob(CAPTURES)):
+        try:
+            for name, (found, where) in _read(path, target).items():
+                measured[name], fingerprint = found, where
+        except CaptureError as error:  # noqa: PERF203
+            failure = failure or str(error)
+    if not measured and not failure:
+        failure = "it ended well and left no capture"
+    return (
+        MeasuredProcess(
+            target=target.name,
+            side=program.side,
+            pair=pair,
+            first=first,
+            measurements={} if failure else measured,
+            failure=failure,
+            contamination=f"{others} other processes used the GPU" if others else "",
+            seconds=round(seconds, 3),
+        ),
+        fingerprint,
+    )
+
+
+def _read(path: Path, target: Target) -> dict[str, tuple[Measurement, Fingerprint]]:
+    capture = storage.load(path)
+    capture = capture.rank(capture.manifest.ranks[0])
+    found = measurement(capture, load_analysis(path))
+    return {target.benchmark(path): (found, capture.processes[0].fingerprint)}
+
+
+def _run(program: Program, target: Target, output: Path) -> str:
+    """Run the process to its end. Returns what went wrong in one line, or ""."""
+    command = target.command(program.python, output)
+    environment = dict(os.environ)
+    if program.python_path:
+        former = environment.get("PYTHONPATH")
+        folders = [*map(str, program.python_path), *([former] if former else [])]
+        environment["PYTHONPATH"] = os.pathsep.join(folders)
+    log = output / LOG_FILE
+    try:
+        with log.open("wb") as stream:
+            stream.write(f"$ {shlex.join(command)}\n".encode())
+            stream.flush()
+            status = subprocess.run(
+                command,
+                cwd=program.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=target.timeout_s,
+                check=False,
+            ).returncode
+    except subprocess.TimeoutExpired:
+        return f"it took more than {target.timeout_s:.0f} s and was ended ({log})"
+    except OSError as error:
+        return f"it could not be started: {error.strerror or error}"
+    if status == 0:
+        return ""
+    lines = log.read_text(errors="replace").strip().splitlines()[1:]
+    said = f": {lines[-1].strip()}" if lines else ""
+    return f"it exited with {status}{said} ({log})"
+
+
+def _others() -> int:
+    """Processes on the GPUs while ours does not run; 0 where NVML does not tell."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while (count := compute_processes()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return count or 0

@@ -1,0 +1,71 @@
+"""Makes the two programs of a gate ready: folders, interpreters, set-up."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.gate.settings import GateSettings
+from gpuprof.profiler.gate.sides import Program, checked_out, commit_of, set_up
+from gpuprof.profiler.gate.targets import Target
+from gpuprof.roofline.gate.series import Side
+
+WORKING_TREE = "the working tree"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What both sides have in common."""
+
+    # Where the head's programs run.
+    folder: Path
+    settings: GateSettings
+
+    def program(
+        self,
+        side: Side,
+        label: str,
+        folder: Path,
+        targets: tuple[Target, ...],
+        *,
+        commit: str | None = None,
+    ) -> Program:
+        """One side, set up. Raises `CommandError` where its set-up or interpreter fails."""
+        program = Program(
+            side=side,
+            label=label,
+            folder=folder,
+            targets=targets,
+            python=self._python(folder),
+            python_path=tuple((folder / part).resolve() for part in self.settings.python_path),
+            commit=commit,
+        )
+        set_up(self.settings.setup, program)
+        if shutil.which(program.python) is None:
+            raise CommandError(
+                f"{label}: there is no interpreter {program.python}; set gate.python or gate.setup",
+                exit_code=2,
+            )
+        return program
+
+    def head(self, targets: tuple[Target, ...]) -> Program:
+        """The working tree."""
+        return self.program("B", WORKING_TREE, self.folder, targets)
+
+    @contextmanager
+    def base(self, reference: str, targets: tuple[Target, ...]) -> Iterator[Program]:
+        """A worktree of the commit that `reference` names, removed at the end."""
+        commit = commit_of(reference, self.folder)
+        with checked_out(commit, self.folder) as folder:
+            label = f"{reference} ({commit[:7]})"
+            yield self.program("A", label, folder, targets, commit=commit)
+
+    def _python(self, folder: Path) -> str:
+        if not self.settings.python:
+            return sys.executable
+        inside = folder / self.settings.python
+        # Not resolved: a virtual environment's interpreter is a link that must be kept.
+        return str(inside.absolute()) if inside.exists() else self.settings.python

@@ -1,0 +1,98 @@
+"""The two programs of a gate, each in a folder of its own."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.gate.targets import Target
+from gpuprof.roofline.gate.series import Side
+
+
+@dataclass(frozen=True)
+class Program:
+    """One side: what it runs, and where."""
+
+    side: Side
+    # For people: "base 3f2a91c", "the working tree".
+    label: str
+    folder: Path
+    targets: tuple[Target, ...]
+    # The interpreter, absolute or on PATH.
+    python: str
+    # Folders put before everything installed, absolute.
+    python_path: tuple[Path, ...] = ()
+    commit: str | None = None
+
+
+def commit_of(reference: str, folder: Path) -> str:
+    """The commit that `reference` names in the repository around `folder`.
+
+    Raises `CommandError` (exit 2) where there is no repository or no such commit.
+    """
+    found = _git(["rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}"], folder)
+    if found.returncode == 0:
+        return found.stdout.strip()
+    if _git(["rev-parse", "--git-dir"], folder).returncode != 0:
+        raise CommandError(f"--base needs a git repository; {folder} is in none", exit_code=2)
+    raise CommandError(
+        f"--base {reference!r} is no commit here; fetch it first (git fetch origin {reference})",
+        exit_code=2,
+    )
+
+
+@contextmanager
+def checked_out(commit: str, folder: Path) -> Iterator[Path]:
+    """A worktree of `commit`; yields the folder in it that stands for `folder`.
+
+    It is removed at the end, whatever happened in it.
+    """
+    top = Path(_git(["rev-parse", "--show-toplevel"], folder).stdout.strip())
+    parent = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
+    worktree = parent / "base"
+    made = _git(["worktree", "add", "--detach", str(worktree), commit], folder)
+    try:
+        if made.returncode != 0:
+            problem = made.stderr.strip().splitlines()[-1:]
+            raise CommandError(f"no worktree of {commit[:12]} could be made: {' '.join(problem)}")
+        inside = worktree / folder.resolve().relative_to(top.resolve())
+        if not inside.is_dir():
+            raise CommandError(f"{commit[:12]} has no folder {inside.relative_to(worktree)}")
+        yield inside
+    finally:
+        _git(["worktree", "remove", "--force", str(worktree)], folder)
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def set_up(command: str, program: Program) -> None:
+    """Run a side's set-up command in its folder. Raises `CommandError` where it fails."""
+    if not command:
+        return
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=program.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise CommandError(
+            f"the set-up of {program.label} ended with {done.returncode}: {' '.join(said)}",
+            exit_code=2,
+        )
+
+
+def _git(arguments: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise CommandError("git is not installed; give two commands instead of --base") from error

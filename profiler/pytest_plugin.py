@@ -1,0 +1,197 @@
+"""pytest plugin: tests that are benchmarks, held against another commit by the gate.
+
+    @pytest.mark.gpuprof(budget="5%")
+    def test_forward(gpubench):
+        model, batch = make()
+        gpubench(model, batch)
+
+Off by default: without an option of ours the fixture calls the function once, as any test would.
+`--gpuprof-gate REF` measures the marked tests in pairs of fresh processes, of REF and of the
+working tree, and fails those that regressed. Nothing here imports torch before it is needed.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from gpuprof.roofline.gate.result import GateResult
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MARKER = "gpuprof"
+_RESULT: pytest.StashKey["GateResult"] = pytest.StashKey()
+_CALLED: pytest.StashKey[bool] = pytest.StashKey()
+_STEPS = "5,20,2"
+# The target of the gate that runs them.
+TARGET = "tests"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add our options."""
+    group = parser.getgroup("gpuprof", "gpuprof: benchmarks held against another commit")
+    group.addoption(
+        "--gpuprof-gate",
+        metavar="REF",
+        help="measure tests marked gpuprof against commit REF and fail what regressed",
+    )
+    group.addoption(
+        "--gpuprof-record",
+        metavar="FOLDER",
+        type=Path,
+        help="store a capture of each test marked gpuprof in FOLDER (the gate uses this)",
+    )
+    group.addoption(
+        "--gpuprof-steps",
+        metavar="W,T,P",
+        default=_STEPS,
+        help=f"warm-up, timed and profiled calls of each benchmark ({_STEPS})",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker and refuse what cannot work."""
+    config.addinivalue_line(
+        "markers", f"{_MARKER}(budget=None): a benchmark; budget is how much slower it may become"
+    )
+    if config.getoption("--gpuprof-gate") is not None:
+        if config.getoption("--gpuprof-record") is not None:
+            raise pytest.UsageError("--gpuprof-gate and --gpuprof-record exclude each other")
+        if getattr(config.option, "numprocesses", None):
+            raise pytest.UsageError(
+                "--gpuprof-gate needs the machine for itself: run without xdist (-n 0)"
+            )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """While recording only benchmarks run: other tests would warm the machine differently."""
+    if config.getoption("--gpuprof-record") is None:
+        return
+    others = [item for item in items if item.get_closest_marker(_MARKER) is None]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Measure everything first: a test that ran here would hold a context on the GPU."""
+    config = session.config
+    marked = [item for item in session.items if item.get_closest_marker(_MARKER) is not None]
+    if config.getoption("--gpuprof-gate") is None or config.option.collectonly or not marked:
+        return
+    from gpuprof.profiler.gate.pytest_session import gate_tests
+
+    session.stash[_RESULT] = gate_tests(config, marked)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How often a benchmark calls its function."""
+
+    warmup: int
+    timed: int
+    profiled: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Steps":
+        """From "5,20,2". Raises `pytest.UsageError`."""
+        parts = text.split(",")
+        if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
+            raise pytest.UsageError(f"--gpuprof-steps is {text!r}; give three numbers: {_STEPS}")
+        return cls(*map(int, parts))
+
+
+class GpuBench:
+    """What the fixture `gpubench` gives: call it with a function and its arguments."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+
+    def __call__(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` as a benchmark: once, or recorded often. Returns its last result."""
+        self._request.node.stash[_CALLED] = True
+        config = self._request.config
+        folder = config.getoption("--gpuprof-record")
+        if folder is None:
+            return function(*args, **kwargs)
+        from gpuprof.profiler.api import profile, step
+
+        steps = Steps.parse(config.getoption("--gpuprof-steps"))
+        folder.mkdir(parents=True, exist_ok=True)
+        recorded = profile(
+            folder / f"{benchmark_name(self._request.node)}.gpuprof",
+            warmup=steps.warmup,
+            timed=steps.timed,
+            profiled=steps.profiled,
+            steps="explicit",
+            force=True,
+        )
+        with recorded:
+            # The first mark opens a step, and the profiler drops one to warm up.
+            for _ in range(steps.warmup + steps.timed + steps.profiled + 3):
+                result = function(*args, **kwargs)
+                step()
+        return result
+
+
+@pytest.fixture
+def gpubench(request: pytest.FixtureRequest) -> GpuBench:
+    """Calls a function as a benchmark; the test must be marked gpuprof."""
+    if request.node.get_closest_marker(_MARKER) is None:
+        pytest.fail(f"{request.node.name} uses gpubench: mark it @pytest.mark.gpuprof")
+    return GpuBench(request)
+
+
+def benchmark_name(item: pytest.Item) -> str:
+    """A name for the benchmark of `item` that is unique in a folder and fit for a file."""
+    return f"{item.path.stem}.{item.name}".replace(os.sep, "_")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    """With --gpuprof-gate a marked test's outcome is the gate's verdict on it."""
+    gated = item.config.getoption("--gpuprof-gate") is not None
+    if not gated or item.get_closest_marker(_MARKER) is None:
+        return (yield)
+    # What the test asserts is checked as ever.
+    outcome = yield
+    if not item.stash.get(_CALLED, False):
+        return outcome
+    verdict(item, item.session.stash[_RESULT])
+    return outcome
+
+
+def verdict(item: pytest.Item, result: "GateResult") -> None:
+    """Fail or skip `item` by what the gate says of it; passing says nothing."""
+    name = f"{TARGET}/{benchmark_name(item)}"
+    own = [j for j in result.judgements if j.benchmark in (name, TARGET)]
+    failed = [j for j in own if j.fails]
+    if failed:
+        lines = [f"{j.verdict} {j.metric.name}: {j.message}" for j in failed]
+        lines += [
+            f"  {c.name}: {c.change_ns / 1e3:+.1f} us a step ({c.match})"
+            for explanation in result.explanations
+            if explanation.benchmark == name
+            for c in explanation.culprits[:5]
+        ]
+        pytest.fail("\n".join(lines), pytrace=False)
+    undecided = [j for j in own if j.verdict in ("INCONCLUSIVE", "INCOMPARABLE")]
+    if undecided:
+        pytest.skip(f"{undecided[0].verdict}: {undecided[0].message}")
+    if not own:
+        pytest.fail(f"the gate measured nothing called {name}", pytrace=False)
+
+
+def budgets(items: list[pytest.Item]) -> dict[str, str]:
+    """The budget of each marked test that states one, by the name of its benchmark."""
+    found = {}
+    for item in items:
+        marker = item.get_closest_marker(_MARKER)
+        if marker is not None and marker.kwargs.get("budget") is not None:
+            found[f"{TARGET}/{benchmark_name(item)}"] = str(marker.kwargs["budget"])
+    return found
