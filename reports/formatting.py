@@ -116,7 +116,8 @@ def date(nanoseconds: int) -> str:
 def printable(text: str) -> str:
     r"""`text` with each character that does not print (control, direction, surrogate) as \x1b.
 
-    The space that `count` sets between thousands stays. Names come from traces: unescaped they could colour, move or reverse what a terminal shows.
+    Names come from traces: unescaped they could colour, move or reverse what a terminal shows. The
+    space that `count` sets between thousands stays.
     """
     if text.isprintable():
         return text

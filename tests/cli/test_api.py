@@ -268,7 +268,11 @@ def test_mfu_of_the_example_is_flops_over_time_over_peak(
 ) -> None:
     use = analysis.utilization
     assert use is not None
-    assert use.model_flops == sum(example.matmul_flops(example.CPU_SIZE))
+    # The closed form has the scores that the backward computes again, a product a layer.
+    size = example.CPU_SIZE
+    again = 2 * size.batch * size.sequence**2 * size.hidden * size.layers
+    assert use.hardware_flops == sum(example.matmul_flops(size))
+    assert use.model_flops == use.hardware_flops - again
     first, second = analysis.steps.samples_ns
     assert use.step_ns == round((first + second) / 2)
     # The rate that the calibration of this test session says.
@@ -276,6 +280,27 @@ def test_mfu_of_the_example_is_flops_over_time_over_peak(
     assert (use.precision, use.peak.rate, use.peak.source) == ("fp32", 1e11, "measured")
     by_hand = use.model_flops / (use.step_ns / 1e9) / 1e11
     assert use.mfu == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_the_closed_form_of_the_example_is_explained_to_the_last_flop(
+    example: ModuleType, analysis: Analysis
+) -> None:
+    size, form = example.CPU_SIZE, analysis.closed_form
+    assert form is not None
+    tokens = size.batch * size.sequence
+    norms = (2 * size.layers + 1) * size.hidden
+    embedding = size.vocabulary * size.hidden
+    weights = size.layers * (4 * size.hidden**2 + 3 * size.hidden * size.feed_forward) + embedding
+    assert (form.formula, form.tokens) == ("6 N D + 12 L H Q T D", tokens)
+    assert form.parameters == weights + embedding + norms
+    assert form.attention_flops == 12 * size.layers * size.hidden * size.sequence * tokens
+    assert sorted(difference.flops for difference in form.differences) == [
+        -6 * embedding * tokens,
+        -6 * norms * tokens,
+    ]
+    assert form.unexplained == 0
+    assert analysis.utilization is not None
+    assert form.counted == analysis.utilization.model_flops
 
 
 def test_all_device_work_of_the_example_has_an_operator_and_a_model(analysis: Analysis) -> None:

@@ -105,3 +105,7 @@ def test_template_arguments_go_and_other_names_stay(name: str, short: str) -> No
 )
 def test_a_kernel_is_called_by_its_own_name(name: str, short: str) -> None:
     assert formatting.kernel_name(name) == short
+
+
+def test_the_space_between_thousands_is_printed_as_it_is() -> None:
+    assert formatting.printable(formatting.count(2835)) == "2\N{NO-BREAK SPACE}835"
