@@ -47,7 +47,7 @@ def explain(one: Judgement) -> Iterator[str]:
     if one.floor is not None and one.work is not None and one.claimed_ns:
         yield _floor_line(one)
         if one.claimed_ns < _SHORT_NS:
-            yield "so short that calls must be queued ahead: a launch alone takes the host 2 to 5 µs"
+            yield "so short that calls must be queued ahead: a launch alone takes the host a few µs"
     if one.verdict == "only with in-network reduction" and one.floor is not None:
         limit = formatting.byte_rate(one.floor.rate)
         yield (

@@ -1,0 +1,102 @@
+"""Medians with their intervals, and when timing stops."""
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from gpuprof.reference_kernels.benching.coordination import Alone
+from gpuprof.reference_kernels.benching.statistics import median_of
+from gpuprof.reference_kernels.benching.timing import HostClock, Sample, time_calls
+from gpuprof.reference_kernels.suite import Prepared
+
+
+class ScriptedClock:
+    """Gives the times of a list, over and over."""
+
+    name = "scripted"
+    flushed_bytes = None
+
+    def __init__(self, times_ns: list[int]) -> None:
+        self.times_ns = times_ns
+        self.given = 0
+
+    def sample(self, prepared: Prepared, line_up: Callable[[], None], count: int) -> list[Sample]:
+        taken = [self.times_ns[(self.given + i) % len(self.times_ns)] for i in range(count)]
+        self.given += count
+        return [Sample(0, ns, 1) for ns in taken]
+
+    def flush(self) -> None:
+        pass
+
+
+def test_the_interval_of_ten_samples_runs_from_the_second_to_the_ninth() -> None:
+    # P(fewer than 2 of 10 below the median) = 11/1024 = 1.1 %; fewer than 3 would be 5.5 %.
+    found = median_of([10, 20, 30, 40, 50, 60, 70, 80, 90, 100])
+    assert (found.value, found.lower, found.upper) == (55, 20, 90)
+    assert found.relative_spread == pytest.approx((77.5 - 32.5) / 55)
+
+
+@pytest.mark.parametrize(("count", "known"), [(1, False), (5, False), (6, True)])
+def test_five_samples_are_too_few_for_an_interval(count: int, known: bool) -> None:
+    # All of n samples lie on one side with probability 2^-n: 3.1 % for 5, 1.6 % for 6.
+    assert (median_of([7] * count).lower is not None) is known
+
+
+def test_the_interval_holds_the_true_median_as_often_as_it_says() -> None:
+    drawn = random.Random(0)
+    held = 0
+    for _ in range(1000):
+        found = median_of([round(drawn.expovariate(1) * 1e6) for _ in range(40)])
+        assert found.lower is not None
+        assert found.upper is not None
+        held += found.lower <= math.log(2) * 1e6 <= found.upper
+    assert 940 <= held <= 985
+
+
+def test_the_interval_of_many_samples_agrees_with_the_normal_limit() -> None:
+    found = median_of(list(range(1, 10_001)))
+    # n/2 - 1.96 sqrt(n)/2
+    assert found.lower == pytest.approx(5000 - 98, abs=2)
+
+
+def test_steady_calls_need_only_the_first_batch() -> None:
+    timing = time_calls(Prepared(lambda: None, ()), ScriptedClock([1000]), Alone(), budget_s=5)
+    assert len(timing.times_ns) == 10
+    assert timing.precise
+    assert timing.median.value == 1000
+
+
+def test_noisy_calls_are_repeated_until_the_median_is_known() -> None:
+    drawn = random.Random(1)
+    times_ns = [round(drawn.gauss(1000, 20)) for _ in range(5000)]
+    timing = time_calls(Prepared(lambda: None, ()), ScriptedClock(times_ns), Alone(), budget_s=30)
+    assert timing.precise
+    assert len(timing.times_ns) > 10
+    assert timing.median.is_within(0.005)
+
+
+def test_what_never_settles_stops_with_the_budget_and_says_so() -> None:
+    timing = time_calls(
+        Prepared(lambda: None, ()), ScriptedClock([1000, 2000]), Alone(), budget_s=0.05
+    )
+    assert not timing.precise
+    assert len(timing.times_ns) >= 10
+
+
+def test_the_input_is_put_in_place_before_each_call_and_not_timed() -> None:
+    order: list[str] = []
+    prepared = Prepared(lambda: order.append("call"), (), before=lambda: order.append("before"))
+    samples = HostClock().sample(prepared, lambda: order.append("line up"), 2)
+    assert order == ["before", "line up", "call"] * 2
+    assert all(one.host_ns is None for one in samples)
+
+
+def test_of_several_ranks_the_slowest_call_counts() -> None:
+    class Slower(Alone):
+        def largest(self, values: object) -> list[float]:
+            return [float(value) * 3 for value in values]  # type: ignore[attr-defined]
+
+    timing = time_calls(Prepared(lambda: None, ()), ScriptedClock([1000]), Slower(), budget_s=1)
+    assert timing.median.value == 3000
