@@ -135,9 +135,11 @@ def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame
 
     Their owner_id is negative, which no operator's is.
     """
+    registered = [name for name in kernels["name"].unique() if is_modelled_kernel(name)]
+    if not registered:
+        return kernels
     modelled = [name for name in ops["name"].unique() if is_modelled(name) and not is_view(name)]
     owners = ops.filter(pl.col("name").is_in(modelled))["op_id"]
-    registered = [name for name in kernels["name"].unique() if is_modelled_kernel(name)]
     own = (
         pl.col("name").is_in(registered)
         & (pl.col("kind") == "kernel")
