@@ -13,6 +13,7 @@ from gpuprof.collectors.errors import GpuprofError
 from gpuprof.profiler.commands.analyze import AnalyzeCommand
 from gpuprof.profiler.commands.bench import BenchCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
+from gpuprof.profiler.commands.compare import CompareCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.report import ReportCommand
@@ -41,6 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     AnalyzeCommand(),
     SummaryCommand(),
     ReportCommand(),
+    CompareCommand(),
     BenchCommand(),
     MfuCommand(),
     CalibrateCommand(),

@@ -1,10 +1,11 @@
-"""The analysis as JSON: exactly `gpuprof.roofline.analysis.Analysis`, for other programs."""
+"""An analysis or a comparison as JSON: exactly its structs, for other programs."""
 
 import msgspec
 
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.comparison.result import Comparison
 
 
-def render_json(analysis: Analysis) -> str:
-    """The whole analysis, indented. Unknown is null; there is no NaN in it."""
-    return msgspec.json.format(msgspec.json.encode(analysis), indent=1).decode() + "\n"
+def render_json(result: Analysis | Comparison) -> str:
+    """The whole of it, indented. Unknown is null; there is no NaN in it."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n"

@@ -1,8 +1,9 @@
 """Which kernel of the head is which of the base.
 
 In order, each on what the ones before left: the same name, operator, phase and shapes; the same
-name with less of that; the same normalised name; the same operator, phase and shapes; and last,
-as a guess, the least cost by time among kernels that are called equally often.
+name with less of that; the same normalised name; the same operator, phase and shapes; kernels that
+a compiler fused, by the operators in its kernels' names; and last, as a guess, the least cost by
+time among kernels that are called equally often.
 """
 
 from collections import defaultdict
@@ -13,6 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.comparison.fusion import fused_groups
 from gpuprof.roofline.comparison.names import normalised
 from gpuprof.roofline.comparison.result import KernelChange, KernelSide, Match
 
@@ -72,6 +74,11 @@ def match_kernels(
     for stage in _STAGES:
         found, left, right = _match_by_key(stage, left, right)
         changes += found
+    fused = fused_groups(left, right)
+    changes += [_change("fused", _together(ones), _together(others)) for ones, others in fused]
+    taken = {id(side) for ones, others in fused for side in (*ones, *others)}
+    left = [one for one in left if id(one) not in taken]
+    right = [other for other in right if id(other) not in taken]
     pairs = _assign(left, right, _guess_cost)
     changes += [_change("time", one, other) for one, other in pairs]
     taken = {id(side) for pair in pairs for side in pair}
@@ -146,9 +153,11 @@ def _together(kernels: Sequence[KernelSide]) -> KernelSide:
     largest = max(kernels, key=lambda kernel: kernel.device_ns)
     device_ns = sum(kernel.device_ns for kernel in kernels)
     known = [k for k in kernels if k.roof_fraction is not None and k.roof == largest.roof]
+    by_time = sorted(kernels, key=lambda kernel: -kernel.device_ns)
     return KernelSide(
         name=largest.name,
-        op=_common(kernel.op for kernel in kernels),
+        others=tuple(dict.fromkeys(k.name for k in by_time if k.name != largest.name)),
+        op=", ".join(dict.fromkeys(kernel.op for kernel in by_time if kernel.op)),
         shapes=_common(kernel.shapes for kernel in kernels),
         phase=_common(kernel.phase for kernel in kernels),
         kind=largest.kind,

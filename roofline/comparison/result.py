@@ -13,16 +13,19 @@ from gpuprof.roofline.analysis import BottleneckKind, DeviceState, StepSplit
 COMPARISON_SCHEMA_VERSION = 1
 
 # How two kernels were found to be the same work, surest first; or that one side has it alone.
-# "operator" is another kernel for the same operator and shapes: renamed, or replaced. "time" is a
-# guess: what was left over, with the same number of calls and the nearest time.
-Match = Literal["name", "normalised name", "operator", "time", "new", "removed"]
+# "operator" is another kernel for the same operator and shapes: renamed, or replaced. "fused": the
+# kernels of one side do what a compiler's kernels of the other do, by the operators in their names.
+# "time" is a guess: what was left over, with the same number of calls and the nearest time.
+Match = Literal["name", "normalised name", "operator", "fused", "time", "new", "removed"]
 
 
 class KernelSide(msgspec.Struct, frozen=True, kw_only=True):
     """The work of one kernel on one side, in one step."""
 
     name: str
-    # Of all its launches; "" where unknown or where they differ.
+    # Names of further kernels that are taken together with it, by time.
+    others: tuple[str, ...] = ()
+    # Of all its launches; "" where unknown or where they differ. Of fused work: all operators.
     op: str
     shapes: str
     phase: str
@@ -54,7 +57,12 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def renamed(self) -> bool:
         """Whether the same work has another name."""
-        return self.base is not None and self.head is not None and self.base.name != self.head.name
+        return (
+            self.match not in ("name", "fused")
+            and self.base is not None
+            and self.head is not None
+            and self.base.name != self.head.name
+        )
 
     @property
     def name(self) -> str:

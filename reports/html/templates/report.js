@@ -34,11 +34,12 @@
       row.hidden = !words.every((word) => row.searchText.includes(word));
       if (row.hidden) continue;
       shown += 1;
-      share += Number(row.querySelector(".share").dataset.value);
+      share += Number(row.querySelector(".share")?.dataset.value ?? 0);
     }
     const output = input.closest(".tools").querySelector("output");
     output.textContent = words.length
-      ? `${shown} of ${rows.length} rows, ${(100 * share).toFixed(1)}% of device time`
+      ? `${shown} of ${rows.length} rows` +
+        (share ? `, ${(100 * share).toFixed(1)}% of device time` : "")
       : "";
   }
 

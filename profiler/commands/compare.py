@@ -1,0 +1,139 @@
+"""`gpuprof compare`."""
+
+import argparse
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import CommandError
+
+if TYPE_CHECKING:
+    from gpuprof.roofline.analysis import Analysis
+    from gpuprof.roofline.comparison.result import Comparison
+
+_SUFFIXES = (".html", ".md", ".json")
+_TOP = 5
+_REGRESSED, _INCOMPARABLE = 1, 3
+
+
+class CompareCommand:
+    """Say what changed from one capture to another, and which kernels carry it.
+
+    Takes captures and every file that gpuprof analyze reads. Kernels are matched
+    by name, by name without tile sizes and counters, by operator and shapes, and
+    last by time. One run of each tells no regression from noise: gpuprof gate does.
+    """
+
+    name = "compare"
+    summary = "say what changed from one capture to another"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument("base", type=Path, help="capture or trace of before")
+        parser.add_argument("head", type=Path, help="capture or trace of after")
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="FILE",
+            help="also write it as .html, .md or .json, by the ending",
+        )
+        parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
+        parser.add_argument("--rank", type=int, metavar="R", help="the rank to compare (the first)")
+        parser.add_argument(
+            "--top", type=_positive, default=_TOP, metavar="N", help=f"kernels to show ({_TOP})"
+        )
+        parser.add_argument(
+            "--fail-on",
+            type=_percent,
+            metavar="PERCENT",
+            help="exit with 1 where the step got slower by more, 3 where incomparable",
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
+        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.roofline.compare import compare
+
+        output: Path | None = arguments.output
+        if output is not None:
+            if output.suffix.lower() not in _SUFFIXES:
+                expected = ", ".join(_SUFFIXES)
+                raise CommandError(f"{output}: the name must end in one of {expected}", exit_code=2)
+            refuse_existing(output, force=arguments.force)
+        comparison = compare(
+            _analysis(arguments.base, arguments.rank), _analysis(arguments.head, arguments.rank)
+        )
+        _print(comparison, arguments.top)
+        if output is not None:
+            write_file(output, render(comparison, output.suffix.lower(), top=arguments.top))
+            print(f"gpuprof: wrote {output}", file=sys.stderr)
+        return 0 if arguments.fail_on is None else verdict(comparison, arguments.fail_on)
+
+
+def verdict(comparison: "Comparison", allowed: float) -> int:
+    """The exit code where a step may get slower by the fraction `allowed`."""
+    if comparison.strict_differences or comparison.step is None or comparison.step.change is None:
+        return _INCOMPARABLE
+    return _REGRESSED if comparison.step.change > allowed else 0
+
+
+def render(comparison: "Comparison", suffix: str, *, top: int) -> bytes:
+    """The comparison in the form that `suffix` names, as UTF-8."""
+    if suffix == ".md":
+        from gpuprof.reports.comparison.markdown import render_comparison
+
+        text = render_comparison(comparison, top=top)
+    elif suffix == ".json":
+        from gpuprof.reports.json_report import render_json
+
+        text = render_json(comparison)
+    else:
+        from gpuprof.reports.comparison.page import render_html
+
+        text = render_html(comparison)
+    return text.encode()
+
+
+def _analysis(path: Path, rank: int | None) -> "Analysis":
+    """The analysis of a capture, or of what another tool recorded."""
+    from gpuprof.profiler.captures import load_analysis, read_stored_analysis
+
+    stored = read_stored_analysis(path)
+    if stored is not None and rank in (None, stored.rank):
+        return stored
+    if (path / "manifest.json").is_file() and rank is None:
+        return load_analysis(path)
+    from gpuprof.profiler.importing import analyze_rank, read_run
+
+    def progress(text: str) -> None:
+        print(f"gpuprof: {text}", file=sys.stderr)
+
+    return analyze_rank(read_run([path], progress), rank)
+
+
+def _print(comparison: "Comparison", top: int) -> None:
+    from rich.console import Console
+
+    from gpuprof.reports.comparison.terminal import render_comparison
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An ASCII-only stdout gets a question mark for "µ", not a traceback.
+        sys.stdout.reconfigure(errors="replace")
+    render_comparison(comparison, Console(), top=top)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _percent(text: str) -> float:
+    """A fraction from "5" or "5%"."""
+    value = float(text.removesuffix("%")) / 100
+    if not 0 <= value < float("inf"):
+        raise ValueError
+    return value

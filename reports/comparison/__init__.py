@@ -1,0 +1,1 @@
+"""A comparison of two captures as people read it."""

@@ -1,0 +1,102 @@
+"""A comparison in a terminal."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gpuprof.reports import formatting
+from gpuprof.reports.comparison import words
+from gpuprof.reports.facts import joined
+from gpuprof.roofline.comparison.result import Comparison
+
+_BAR_CELLS = 20
+# Columns that the figures beside a kernel's name need.
+_FIGURES = 46
+
+
+def render_comparison(comparison: Comparison, console: Console, *, top: int) -> None:
+    """Print `comparison` with its `top` largest changes."""
+    for label, side in (("base", comparison.base), ("head", comparison.head)):
+        console.print(_text(f"{label}  {words.side_line(side)}"))
+    console.print()
+    console.print(_text(words.headline(comparison), "bold"))
+    for warning in words.warnings(comparison):
+        console.print(_text(warning, "yellow"))
+    _print_parts(comparison, console)
+    _print_changes(comparison, console, top)
+    _print_list("Renamed", words.renamed_rows(comparison), console, top)
+    for match, label in (("new", "New"), ("removed", "Gone")):
+        found = tuple(change for change in comparison.kernels if change.match == match)
+        _print_list(label, words.change_rows(found), console, top)
+    for fact in words.environment_facts(comparison):
+        console.print(_text(f"{fact.label:14}{fact.value}", "dim"))
+
+
+def _print_parts(comparison: Comparison, console: Console) -> None:
+    if comparison.step is None:
+        return
+    parts = words.parts(comparison.step)
+    largest = max((abs(part.change_ns) for part in parts), default=0.0) or 1.0
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    for part in parts:
+        cells = round(abs(part.change_ns) / largest * _BAR_CELLS)
+        bar = Text("█" * cells, "red" if part.change_ns > 0 else "green")
+        note = _text(part.note, "dim")
+        table.add_row(_text(part.label), words.delta(part.change_ns), bar.append(" ") + note)
+    console.print()
+    console.print(Text("Where the change comes from"))
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _print_changes(comparison: Comparison, console: Console, top: int) -> None:
+    rows = words.change_rows(comparison.kernels[:top])
+    if not rows:
+        return
+    console.print()
+    console.print(
+        Text(f"Largest {len(rows)} of {len(comparison.kernels)} kernels by change, for one step")
+    )
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    room = max(16, console.width - _FIGURES)
+    table.add_column("Kernel", overflow="ellipsis", no_wrap=True, max_width=room)
+    table.add_column("Change", justify="right", no_wrap=True)
+    table.add_column("Time", justify="right", no_wrap=True)
+    table.add_column("Calls", justify="right", no_wrap=True)
+    for row in rows:
+        name = _text(row.title, "bold")
+        if row.badge:
+            name.append_text(_text(f" ({row.badge})", "not bold cyan"))
+        origin = "" if row.op in row.title else joined((row.op, row.change.side.phase))
+        for line in (origin, row.roofline, row.split):
+            if line:
+                name.append_text(_text(f"\n  {line}", "not bold dim"))
+        style = "red" if row.change.change_ns > 0 else "green"
+        change = Text(words.delta(row.change.change_ns), style)
+        table.add_row(name, change, row.time, row.calls)
+    console.print(table)
+
+
+def _print_list(label: str, rows: tuple[words.ChangeRow, ...], console: Console, most: int) -> None:
+    if not rows:
+        return
+    console.print()
+    console.print(Text(f"{label}: {len(rows)}"))
+    for row in rows[:most]:
+        line = _text(f"  {words.delta(row.change.change_ns):>10}  {row.title}")
+        how = row.match if row.change.renamed else ""
+        origin = "" if row.op in row.title else row.op
+        line.append_text(_text(f"  {joined((origin, how))}", "dim"))
+        console.print(line, overflow="ellipsis", no_wrap=True)
+    if len(rows) > most:
+        console.print(_text(f"  and {len(rows) - most} more", "dim"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Text in which neither rich's markup nor control codes of names work."""
+    lines = (formatting.printable(line) for line in text.split("\n"))
+    return Text("\n".join(lines), style)

@@ -1,0 +1,232 @@
+"""What a comparison says, as sentences and rows: the words shared by every form of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuprof.reports import formatting
+from gpuprof.reports.facts import Fact, joined, sentence
+from gpuprof.roofline.comparison.result import (
+    ComparedSide,
+    Comparison,
+    KernelChange,
+    KernelSide,
+    Match,
+    StepChange,
+)
+
+# Kernels that stand at the head of a comparison.
+TOP_CHANGES = 5
+# From this share on, what the parts leave over is said in words.
+_MUCH_UNEXPLAINED = 0.2
+HOW: dict[Match, str] = {
+    "name": "same name",
+    "normalised name": "same name but for tile, architecture or counter",
+    "operator": "same operator and shapes",
+    "fused": "the compiler's kernels have these operators in their names",
+    "time": "a guess: as many calls of about the same time",
+    "new": "new",
+    "removed": "gone",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the step's change. `key` names its colour."""
+
+    key: str
+    label: str
+    change_ns: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """One kernel before and after. Texts are printable."""
+
+    title: str
+    subtitle: str
+    op: str
+    # "", or what its two names are: "renamed", "fused", "new", "gone".
+    badge: str
+    match: str
+    change: KernelChange
+    calls: str
+    time: str
+    # "count +20 µs, mean -3 µs"
+    split: str
+    # "memory -> compute, 45.0% -> 61.2%": the share is of the roof
+    roofline: str
+
+
+def delta(nanoseconds: float) -> str:
+    """A change of time with its sign: "+12.0 µs"; "0" where it is under a tenth of a ns."""
+    if abs(nanoseconds) < 0.1:
+        return "0"
+    return f"{'+' if nanoseconds > 0 else '-'}{formatting.duration(abs(nanoseconds))}"
+
+
+def signed_percent(fraction: float | None) -> str:
+    """A change as a percentage with its sign: "+3.2%"."""
+    if fraction is None:
+        return formatting.UNKNOWN
+    return f"{fraction * 100:+.1f}%"
+
+
+def headline(comparison: Comparison) -> str:
+    """The change of the step in one line."""
+    step = comparison.step
+    if step is None:
+        return "Nothing to compare"
+    before, after = (formatting.duration(ns, 4) for ns in (step.base_ns, step.head_ns))
+    return (
+        f"{step.quantity.capitalize()} {before} → {after}: "
+        f"{delta(step.change_ns)} ({signed_percent(step.change)})"
+    )
+
+
+def caution(comparison: Comparison) -> str:
+    """A sentence where the change is within the spread of the steps; else ""."""
+    step = comparison.step
+    spreads = [
+        side.relative_spread
+        for side in (comparison.base, comparison.head)
+        if side.relative_spread is not None
+    ]
+    if step is None or step.quantity != "step time" or not spreads or step.change is None:
+        return ""
+    if abs(step.change) > max(spreads):
+        return ""
+    return (
+        f"the change is within the spread of the steps ({formatting.percent(max(spreads))} between "
+        "their quartiles): one run of each cannot tell it from noise; gpuprof gate can"
+    )
+
+
+def side_line(side: ComparedSide) -> str:
+    """What one of the two captures is."""
+    steps = joined(
+        f"{count} {phase}"
+        for count, phase in ((side.timed, "timed"), (side.profiled, "profiled"))
+        if count
+    )
+    clock = side.state.sm_clock_mhz_median if side.state is not None else None
+    return joined(
+        (
+            formatting.printable(side.title),
+            formatting.printable(side.device) or "no device recorded",
+            f"{steps} steps" if steps else "no steps",
+            f"{clock} MHz" if clock else "",
+            formatting.date(side.created_ns),
+        )
+    )
+
+
+def parts(step: StepChange) -> tuple[Part, ...]:
+    """The parts of the step's change that are known; they add up to it."""
+    found = [
+        Part("matched", "kernels that both have", step.matched_ns),
+        Part("new", "new kernels", step.new_ns),
+        Part("removed", "kernels that are gone", step.removed_ns),
+    ]
+    if step.communication_ns is not None:
+        found.append(Part("communication", "exposed communication", step.communication_ns))
+    if step.copies_ns is not None:
+        found.append(Part("copies", "exposed copies", step.copies_ns))
+    if step.idle_ns is not None:
+        found.append(Part("waiting", "waiting for the host", step.idle_ns))
+    share = step.unexplained_share
+    note = "" if share is None else f"{formatting.percent(share)} of the change"
+    if share is not None and share > _MUCH_UNEXPLAINED:
+        note += ": more than the kernels say, such as streams that overlap otherwise"
+    found.append(Part("unmodelled", "unexplained", step.unexplained_ns, note))
+    return tuple(found)
+
+
+def warnings(comparison: Comparison) -> tuple[str, ...]:
+    """Sentences that limit what the comparison says, the gravest first."""
+    found = []
+    if comparison.strict_differences:
+        found.append(
+            "The two ran in environments whose times cannot be compared: "
+            + "; ".join(dict.fromkeys(comparison.strict_differences))
+        )
+    found += [caution(comparison), *comparison.notes]
+    return tuple(formatting.printable(sentence(text)) for text in found if text)
+
+
+def environment_facts(comparison: Comparison) -> tuple[Fact, ...]:
+    """What else differs between the two."""
+    return tuple(
+        Fact("Also differs" if index == 0 else "", formatting.printable(text))
+        for index, text in enumerate(comparison.advisory_differences)
+    )
+
+
+def renamed_rows(comparison: Comparison) -> tuple[ChangeRow, ...]:
+    """Kernels whose own name is another now; other template numbers alone are not worth a line."""
+    return tuple(row for row in change_rows(comparison.renamed) if " → " in row.title)
+
+
+def change_rows(changes: tuple[KernelChange, ...]) -> tuple[ChangeRow, ...]:
+    """`changes` in words."""
+    return tuple(_row(change) for change in changes)
+
+
+def _row(change: KernelChange) -> ChangeRow:
+    side = change.side
+    names = [_side_name(one, change.match) for one in (change.base, change.head) if one is not None]
+    badge = {"new": "new", "removed": "gone", "fused": "fused"}.get(change.match, "")
+    if change.renamed and not badge:
+        badge = "perhaps renamed" if change.match == "time" else "renamed"
+    ops = [one.op for one in (change.base, change.head) if one is not None and one.op]
+    op = max(ops, key=lambda text: text.count("::"), default="")
+    return ChangeRow(
+        # Two full names may share their own part: then there is only one to show.
+        title=" → ".join(dict.fromkeys(names)),
+        subtitle=formatting.printable(joined((op, side.phase, side.shapes))),
+        op=formatting.printable(op),
+        badge=badge,
+        match=HOW[change.match],
+        change=change,
+        calls=_arrow(change, lambda one: formatting.count(round(one.calls, 2))),
+        time=_arrow(change, lambda one: formatting.duration(one.device_ns)),
+        split=_split(change),
+        roofline=_roofline(change),
+    )
+
+
+def _side_name(side: KernelSide, match: Match) -> str:
+    if match == "fused" and side.others and side.op:
+        # Kernels of several operators are best known by those.
+        return formatting.printable(side.op)
+    name = formatting.printable(formatting.kernel_name(side.name))
+    return f"{name} and {len(side.others)} more" if side.others else name
+
+
+def _arrow(change: KernelChange, text: Callable[[KernelSide], str]) -> str:
+    """ "before → after", once where both are the same, "-" for what is not there."""
+    before, after = (
+        formatting.UNKNOWN if one is None else text(one) for one in (change.base, change.head)
+    )
+    return before if before == after else f"{before} → {after}"
+
+
+def _split(change: KernelChange) -> str:
+    if change.base is None or change.head is None or change.base.calls == change.head.calls:
+        return ""
+    return f"count {delta(change.by_count_ns)}, mean {delta(change.by_mean_ns)}"
+
+
+def _roofline(change: KernelChange) -> str:
+    """Class and share of the roof, of the side that there is or before and after."""
+    if change.base is None or change.head is None:
+        side = change.side
+        known = side.roof_fraction is not None
+        return (
+            f"{side.bottleneck}, {formatting.percent(side.roof_fraction)}"
+            if known
+            else (side.bottleneck)
+        )
+    classes = _arrow(change, lambda one: one.bottleneck)
+    shares = _arrow(change, lambda one: formatting.percent(one.roof_fraction))
+    return classes if shares == formatting.UNKNOWN else f"{classes}, {shares}"
