@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 from gpuprof.reports import formatting
 from gpuprof.reports.facts import Fact
-from gpuprof.roofline.analysis import Measured, MeasuredFlops, MeasuredKernel, MeasuredWork
+from gpuprof.roofline.analysis import (
+    UNEXPLAINED,
+    Measured,
+    MeasuredFlops,
+    MeasuredKernel,
+    MeasuredWork,
+)
 
 HEAD = ("Tensor FLOPs", "Vector FLOPs", "DRAM read", "DRAM written", "L2", "FLOP/L2 byte")
 
@@ -66,10 +72,10 @@ def counters_fact(measured: MeasuredWork) -> Fact:
         span = _span(bytes_moved)
         if span:
             parts.append(f"DRAM {label} {span} the model's")
-    unexplained = sum(reason.source == "" for kernel in compared for reason in kernel.reasons)
-    explained = sum(len(kernel.reasons) for kernel in compared) - unexplained
-    if explained or unexplained:
-        parts.append(f"{explained} differences explained, {unexplained} not")
+    reasons = [reason for kernel in compared for reason in kernel.reasons]
+    if reasons:
+        explained = sum(reason.text != UNEXPLAINED for reason in reasons)
+        parts.append(f"{explained} of {len(reasons)} differences explained")
     counted = (
         f"{formatting.count(measured.launches)} of "
         f"{formatting.count(measured.launches_in_trace)} launches"

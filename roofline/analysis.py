@@ -248,11 +248,14 @@ class MeasuredFlops(Measured, frozen=True):
     precision: str
 
 
+UNEXPLAINED = "unexplained"
+
+
 class DifferenceReason(msgspec.Struct, frozen=True):
     """Why a measured figure is not the modelled one; `source` says how we know."""
 
     about: Literal["tensor FLOPs", "bytes read", "bytes written"]
-    # One sentence; "unexplained" where no known reason fits the figures.
+    # One sentence; `UNEXPLAINED` where no known reason fits the figures.
     text: str
     source: str = ""
 

@@ -15,12 +15,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from gpuprof.roofline.analysis import DifferenceReason
+from gpuprof.roofline.analysis import UNEXPLAINED, DifferenceReason
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.counters import ExecutedWork
 
-UNEXPLAINED: Final = "unexplained"
 # Differences in bytes up to this need no reason.
 _TOLERANCE: Final = 0.10
 # How near a figure must come to what a rule predicts.

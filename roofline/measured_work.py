@@ -41,7 +41,7 @@ def measured_work(capture: Capture, work: Work, device: Device | None) -> Measur
     capacity = l2_capacity(device)
     groups = [
         *_complete_calls(counted, capture, work, capacity),
-        *_other_launches(counted, work),
+        *_other_launches(counted, work, traced=not capture.ops.is_empty()),
     ]
     launches = work.kernels.filter(pl.col("kind").is_in(["kernel", "collective"])).height
     return MeasuredWork(
@@ -131,7 +131,7 @@ def _complete_calls(
     return found
 
 
-def _other_launches(counted: _Counted, work: Work) -> list[MeasuredKernel]:
+def _other_launches(counted: _Counted, work: Work, *, traced: bool) -> list[MeasuredKernel]:
     """Counted kernels whose operator's call was not counted whole, or that have no operator."""
     numbers = counted.frame.group_by("owner_id").agg(pl.len().alias("counted"))
     others = counted.frame.join(numbers, on="owner_id", how="left", maintain_order="left").filter(
@@ -143,11 +143,12 @@ def _other_launches(counted: _Counted, work: Work) -> list[MeasuredKernel]:
     found = []
     for row in groups.iter_rows(named=True):
         signature = None if row["signature"] is None else work.signatures[row["signature"]]
-        why = (
-            "no operator launched it"
-            if signature is None
-            else f"not all {row['compute_kernels']} kernels of its operator's call were counted"
-        )
+        if signature is not None:
+            why = f"not all {row['compute_kernels']} kernels of its operator's call were counted"
+        elif traced:
+            why = "no operator launched it"
+        else:
+            why = "the trace has no operators; a trace of torch.profiler has"
         executed = counted.of(row["kernel_row"])
         found.append(
             MeasuredKernel(
