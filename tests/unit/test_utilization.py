@@ -1,5 +1,6 @@
-"""MFU: FLOPs over time over peak, recomputed by hand."""
+"""MFU, HFU and MBU: counts over time over peak, recomputed by hand."""
 
+import json
 from typing import Any
 
 import pytest
@@ -113,3 +114,131 @@ def test_without_matmuls_there_is_no_utilization(build: Any) -> None:
     build.op("aten::relu", 0, 50, dims="[[64, 32]]", types='["float"]')
     build.kernel(10, 1000, 1040)
     assert use_of(build) is None
+
+
+FLASH = "aten::_scaled_dot_product_flash_attention"
+QUERIES = [2, 4, 128, 64]
+
+
+def attention(build: Any, *, causal: bool, backward: bool = False) -> None:
+    """One flash attention over 2 sequences, 4 heads, 128 positions, head size 64."""
+    tensors = 6 if backward else 3
+    dims = [QUERIES] * tensors
+    if backward:
+        # The log-sum-exp stands after the output.
+        dims[5] = QUERIES[:3]
+        dims += [[2], [2], [], [], [], []]
+        types = ["c10::BFloat16"] * 5 + ["float", "int", "int"] + ["Scalar"] * 4
+        concrete = [""] * 8 + ["128", "128", "0.", str(causal)]
+    else:
+        dims += [[], [], [], []]
+        types = ["c10::BFloat16"] * 3 + ["Scalar"] * 4
+        concrete = ["", "", "", "0.", str(causal), "False", ""]
+    build.op(
+        f"{FLASH}_backward" if backward else FLASH,
+        0,
+        50,
+        dims=str(dims),
+        types=json.dumps(types),
+        concrete_inputs=json.dumps(concrete),
+    )
+    build.kernel(10, 1000, 1040, "flash")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_that_a_backward_computes_again_are_in_hfu_and_not_in_mfu(
+    build: Any, causal: bool
+) -> None:
+    steps(build, 5000)
+    attention(build, causal=causal, backward=True)
+    use = use_of(build)
+    assert use is not None
+    product, kept = 2 * 2 * 4 * 128 * 128 * 64, 2 * 2 * 4 * (128 * 129 // 2) * 64
+    assert (use.model_flops, use.hardware_flops) == (4 * product, 5 * product)
+    pairs = kept if causal else product
+    assert (use.model_flops_causal, use.hardware_flops_causal) == (4 * pairs, 5 * pairs)
+    assert use.mfu is not None
+    assert use.hfu == pytest.approx(use.mfu * 5 / 4)
+    assert use.hfu_causal == pytest.approx(5 * pairs / 5000e-9 / 989.4e12)
+    assert use.checkpointed_flops == 0
+
+
+def test_what_checkpointing_repeats_is_in_hfu_and_not_in_mfu(build: Any) -> None:
+    steps(build, 5000)
+    for start, repeated in ((0, False), (100, True)):
+        build.mm(start, start + 50, recompute=repeated)
+        build.kernel(start + 10, 1000 + start, 1040 + start)
+    # So that the profiler's tree knows a backward pass.
+    build.op("MmBackward0", 200, 250)
+    use = use_of(build)
+    assert use is not None
+    assert (use.model_flops, use.hardware_flops, use.checkpointed_flops) == (
+        FLOPS,
+        2 * FLOPS,
+        FLOPS,
+    )
+
+
+def test_an_fp8_run_is_held_against_both_peaks(build: Any) -> None:
+    steps(build, 5000)
+    dims = "[[64, 32], [32, 16], [], [], [], [], []]"
+    types = ["c10::Float8_e4m3fn"] * 2 + ["float", "float", "", "", "Scalar"]
+    build.op("aten::_scaled_mm", 0, 50, dims=dims, types=json.dumps(types))
+    build.kernel(10, 1000, 1040)
+    use = use_of(build)
+    assert use is not None
+    assert use.peak is not None
+    assert use.other_peak is not None
+    assert (use.peak.precision, use.other_peak.precision) == ("fp8", "bf16")
+    assert use.mfu == pytest.approx(FLOPS / 5000e-9 / 1978.9e12, rel=1e-3)
+    assert use.mfu_other_peak == pytest.approx(FLOPS / 5000e-9 / 989.4e12)
+
+
+def test_a_bf16_run_with_some_fp8_names_the_fp8_peak_too(build: Any) -> None:
+    steps(build, 5000)
+    build.mm(0, 50, 640)
+    build.kernel(10, 1000, 1040)
+    types = ["c10::Float8_e4m3fn"] * 2 + ["float", "float", "", "", "Scalar"]
+    dims = "[[64, 32], [32, 16], [], [], [], [], []]"
+    build.op("aten::_scaled_mm", 100, 150, dims=dims, types=json.dumps(types))
+    build.kernel(110, 1100, 1140)
+    use = use_of(build)
+    assert use is not None
+    assert use.other_peak is not None
+    assert (use.precision, use.other_peak.precision) == ("bf16", "fp8")
+
+
+def test_a_bf16_run_has_one_peak(build: Any) -> None:
+    steps(build, 5000)
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040)
+    use = use_of(build)
+    assert use is not None
+    assert (use.other_peak, use.mfu_other_peak) == (None, None)
+
+
+def test_mbu_is_weights_keys_and_values_over_time_over_bandwidth(build: Any) -> None:
+    steps(build, 5000)
+    attention(build, causal=False)
+    build.mm(100, 150)
+    build.kernel(110, 1100, 1140)
+    use = use_of(build)
+    assert use is not None
+    assert use.weight_bytes == 2 * 32 * 16
+    assert use.key_value_bytes == 2 * 2 * (2 * 4 * 128 * 64)
+    assert use.memory_peak is not None
+    assert use.mbu == pytest.approx(
+        (use.weight_bytes + use.key_value_bytes) / 5000e-9 / use.memory_peak.rate
+    )
+
+
+def test_training_has_no_mbu(build: Any) -> None:
+    steps(build, 5000)
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040)
+    node = build.op("autograd::engine::evaluate_function: MmBackward0", 100, 190)
+    build.mm(110, 150, parent_id=node)
+    build.kernel(120, 1100, 1140)
+    use = use_of(build)
+    assert use is not None
+    assert (use.weight_bytes, use.key_value_bytes, use.mbu) == (None, None, None)

@@ -1,0 +1,177 @@
+"""`gpuprof mfu` as a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CAPTURE = ROOT / "data" / "captures" / "h200_llama_block"
+CASES = ROOT.parent.parent / "shared" / "cases" / "mfu-config"
+
+
+def gpuprof(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpuprof", "mfu", *map(str, arguments)],
+        env={**os.environ, "COLUMNS": "120", "PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def figures(*arguments: object) -> dict[str, Any]:
+    result = gpuprof(*arguments, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Any]:
+    if not CASES.exists():
+        pytest.skip("the shared cases are not beside this checkout")
+    found: dict[str, Any] = json.loads((CASES / "numbers.json").read_text())
+    return found
+
+
+DENSE = (
+    *("--params", 8030261248, "--layers", 32, "--hidden", 4096, "--heads", 32),
+    *("--head-dim", 128, "--sequence", 8192, "--vocabulary", 128256),
+)
+
+
+def test_a_dense_model(answers: dict[str, Any]) -> None:
+    found = figures(*DENSE, "--tokens-per-second", 8000, "--peak", "989.4T")
+    expected = answers["dense"]
+    assert found["parameters"] == 7504924672
+    assert found["flops_per_token"] == expected["flops_per_token_full"]
+    assert found["flops_per_token_causal_half"] == expected["flops_per_token_causal_half"]
+    assert found["mfu"] == pytest.approx(expected["mfu_full"], rel=1e-12)
+    assert found["mfu_causal_half"] == pytest.approx(expected["mfu_causal_half"], rel=1e-12)
+
+
+def test_a_jobs_tokens_are_shared_by_its_gpus(answers: dict[str, Any]) -> None:
+    found = figures(
+        *("--params", "70B", "--tokens", 16384000, "--step-time", "48600s"),
+        *("--gpus", 16, "--peak", "312e12"),
+    )
+    expected = answers["global-vs-local"]
+    assert found["flops_per_s"] == pytest.approx(expected["per_gpu"], rel=1e-12)
+    assert found["mfu"] == pytest.approx(expected["mfu"], rel=1e-12)
+
+
+def test_a_mixture_of_experts(answers: dict[str, Any]) -> None:
+    found = figures(
+        *("--params", "46.7B", "--active-params", "12.9B", "--tokens-per-second", 3000),
+        *("--device", "H100 80GB HBM3"),
+    )
+    assert found["mfu"] == pytest.approx(answers["moe"]["mfu"], rel=1e-12)
+    assert "NVIDIA H100 SXM5" in found["peak_label"]
+
+
+def test_adapters_on_frozen_weights(answers: dict[str, Any]) -> None:
+    found = figures(
+        *("--params", "7B", "--lora-params", "40M", "--tokens-per-second", 6000),
+        *("--peak", "312T"),
+    )
+    assert found["mfu"] == pytest.approx(answers["lora"]["mfu"], rel=1e-12)
+
+
+def test_decoding_is_measured_in_bytes(answers: dict[str, Any]) -> None:
+    found = figures(
+        *("--decode", "--params", "7e9", "--kv-bytes", 1073741824, "--batch", 8),
+        *("--step-time", "9ms", "--peak", "312T", "--bandwidth", "2039e9"),
+    )
+    assert found["mbu"] == pytest.approx(answers["decode-mbu"]["mbu"], rel=1e-12)
+    assert found["mfu"] == pytest.approx(answers["decode-mbu"]["mfu"], rel=1e-12)
+
+
+def test_keys_and_values_follow_from_the_model() -> None:
+    found = figures(
+        *("--decode", "--params", "7B", "--layers", 32, "--hidden", 4096, "--heads", 32),
+        *("--kv-heads", 8, "--sequence", 2048, "--batch", 4, "--step-time", "10ms"),
+        *("--bandwidth", "3.35T", "--weight-bits", 4),
+    )
+    assert found["key_value_bytes"] == 2 * 32 * (8 * 128) * 2048 * 4 * 2
+    assert found["weight_bytes"] == 7_000_000_000 // 2
+    bytes_read = found["key_value_bytes"] + found["weight_bytes"]
+    assert found["mbu"] == pytest.approx(bytes_read / 10e-3 / 3.35e12)
+
+
+def test_a_window_bounds_the_keys_that_a_query_sees() -> None:
+    windowed = figures(*DENSE, "--window", 1024)
+    assert windowed["flops_per_token"] == 6 * 7504924672 + 12 * 32 * 4096 * 1024
+
+
+def test_checkpointing_shows_in_hfu_only() -> None:
+    found = figures(*DENSE, "--recompute", "--tokens-per-second", 8000, "--peak", "989.4T")
+    assert found["hfu"] == pytest.approx(found["mfu"] * 4 / 3)
+
+
+def test_what_was_left_out_is_said() -> None:
+    result = gpuprof("--params", "7B")
+    assert result.returncode == 0
+    assert "6 N, forward and backward" in result.stdout
+    assert "Attention's scores are left out" in result.stdout
+    assert "MFU" not in result.stdout
+
+
+def test_over_the_peak_is_flagged() -> None:
+    result = gpuprof("--params", "70B", "--tokens-per-second", 8000, "--peak", "989.4T")
+    assert "340%" in result.stdout
+    assert "peak or count wrong" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "give --params"),
+        (("--params", "7x"), "no amount such as 7B"),
+        (("--params", "-1"), "not above 0"),
+        (("--params", "0"), "not above 0"),
+        (("--params", "7.5"), "not a whole number"),
+        (("--params", "7B", "--device", "H100"), "could be"),
+        (("--params", "7B", "--vocabulary", "32000"), "--vocabulary needs --hidden"),
+        (("--params", "7B", "--active-params", "8B"), "more than --params"),
+        (("--params", "7B", "--step-time", "1"), "--step-time needs"),
+        (("--params", "7B", "--inference", "--recompute"), "--recompute is of training"),
+        (("--params", "7B", "--experts", "8"), "given together"),
+    ],
+)
+def test_options_that_do_not_fit_are_usage_errors(arguments: tuple[str, ...], problem: str) -> None:
+    result = gpuprof(*arguments)
+    assert result.returncode == 2
+    assert problem in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_capture_without_its_model_asks_for_the_parameters() -> None:
+    result = gpuprof(CAPTURE)
+    assert result.returncode == 2
+    assert "give --params" in result.stderr
+
+
+def test_a_capture_is_explained_from_its_dimensions() -> None:
+    # A Llama-2-7B block, trained on 2 x 2048 random vectors: no embedding, no head.
+    parameters = 4 * 4096**2 + 3 * 4096 * 11008
+    found = figures(
+        CAPTURE, "--params", parameters, "--layers", 1, "--hidden", 4096, "--sequence", 2048
+    )
+    tokens = 2 * 2048
+    assert found["tokens"] == tokens
+    assert found["flops"] == (6 * parameters + 12 * 4096 * 2048) * tokens
+    assert (found["differences"], found["unexplained"]) == ([], 0)
+    table = gpuprof(CAPTURE, "--params", parameters).stdout
+    assert "counted by operators: MFU" in table
+    assert "attention scores, computed again" in table
+
+
+def test_a_capture_that_does_more_than_told_has_a_rest() -> None:
+    parameters = 4 * 4096**2 + 2 * 4096 * 11008
+    found = figures(CAPTURE, "--params", parameters)
+    assert found["unexplained"] == 6 * 4096 * 11008 * found["tokens"]
