@@ -9,6 +9,7 @@ from gpuprof.roofline.comparison.result import (
     ComparedSide,
     Comparison,
     KernelChange,
+    Lengths,
     StepChange,
 )
 from gpuprof.roofline.environment import differences
@@ -26,11 +27,10 @@ def compare(base: Analysis, head: Analysis) -> Comparison:
     )
     step = _step_change(base, head, kernels)
     found = differences(base.fingerprint, head.fingerprint)
-    timed = step is not None and step.quantity == "step time"
     return Comparison(
         tool_version=__version__,
-        base=_side(base, timed=timed),
-        head=_side(head, timed=timed),
+        base=_side(base),
+        head=_side(head),
         step=step,
         kernels=kernels,
         strict_differences=found.strict,
@@ -39,7 +39,7 @@ def compare(base: Analysis, head: Analysis) -> Comparison:
     )
 
 
-def _side(analysis: Analysis, *, timed: bool) -> ComparedSide:
+def _side(analysis: Analysis) -> ComparedSide:
     steps = analysis.steps
     return ComparedSide(
         title=analysis.title,
@@ -47,7 +47,7 @@ def _side(analysis: Analysis, *, timed: bool) -> ComparedSide:
         created_ns=analysis.created_ns,
         device=analysis.device.name if analysis.device else "",
         rank=analysis.rank,
-        step_ns=steps.median_ns if timed else steps.profiled_median_ns,
+        step_ns=steps.median_ns if steps.timed else None,
         relative_spread=steps.relative_spread if steps.timed else None,
         timed=steps.timed,
         profiled=steps.profiled,
@@ -89,9 +89,7 @@ def _step_change(
         counted = tuple(change for change in kernels if change.side.kind not in _NOT_COMPUTING)
     return _change(
         StepChange(
-            quantity="step time" if timed else "profiled step time",
-            base_ns=lengths[0],
-            head_ns=lengths[1],
+            lengths=Lengths("step time" if timed else "profiled step time", *lengths),
             **_by_match(counted),
             communication_ns=communication,
             copies_ns=copies,
@@ -112,9 +110,7 @@ def _device_time_change(
     ]
     return _change(
         StepChange(
-            quantity="device time",
-            base_ns=lengths[0],
-            head_ns=lengths[1],
+            lengths=Lengths("device time", lengths[0], lengths[1]),
             **_by_match(kernels),
             communication_ns=None,
             copies_ns=None,
@@ -143,7 +139,7 @@ def _change(step: StepChange) -> StepChange:
         step.idle_ns or 0.0,
     )
     unexplained = step.change_ns - sum(parts)
-    large = abs(step.change_ns) >= _LEAST_CHANGE * max(step.base_ns, 1)
+    large = abs(step.change_ns) >= _LEAST_CHANGE * max(step.lengths.base_ns, 1)
     return msgspec.structs.replace(
         step,
         unexplained_ns=unexplained,
@@ -155,14 +151,15 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
     notes = []
     if step is None:
         notes.append("neither capture holds device work, so there is nothing to compare")
-    elif step.quantity == "device time":
+    elif step.lengths.quantity == "device time":
         notes.append(
             "not both captures have a step with device work: device time is compared, and what "
             "idle time did is unknown"
         )
-    elif step.quantity == "profiled step time":
+    elif step.lengths.quantity == "profiled step time":
         notes.append(
-            "steps under the profiler are compared, which lengthens those that wait for the host"
+            "the parts are those of profiled steps: the profiler lengthens operators on a CPU and "
+            "steps that wait for the host"
         )
     clocks = [
         None if one.device_state is None else one.device_state.sm_clock_mhz_median

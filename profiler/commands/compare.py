@@ -74,9 +74,10 @@ class CompareCommand:
 
 def verdict(comparison: "Comparison", allowed: float) -> int:
     """The exit code where a step may get slower by the fraction `allowed`."""
-    if comparison.strict_differences or comparison.step is None or comparison.step.change is None:
+    lengths = comparison.lengths
+    if comparison.strict_differences or lengths is None or lengths.change is None:
         return _INCOMPARABLE
-    return _REGRESSED if comparison.step.change > allowed else 0
+    return _REGRESSED if lengths.change > allowed else 0
 
 
 def render(comparison: "Comparison", suffix: str, *, top: int) -> bytes:

@@ -22,7 +22,7 @@ def render_comparison(comparison: Comparison, *, top: int) -> str:
     if warnings := words.warnings(comparison):
         pieces.append("\n".join(f"> **Warning:** {escaped(text)}  " for text in warnings))
     if comparison.step is not None:
-        pieces += ["## Where the change comes from", _parts(comparison)]
+        pieces += [f"## {escaped(words.parts_title(comparison))}", _parts(comparison)]
     if comparison.kernels:
         pieces += [f"## Largest changes of {len(comparison.kernels)}", _changes(comparison, top)]
     for title, rows in (

@@ -46,7 +46,7 @@ def _bars(comparison: Comparison) -> tuple[Bar, ...]:
     if step is None:
         return ()
     parts = words.parts(step)
-    reached = [float(step.base_ns)]
+    reached = [float(step.lengths.base_ns)]
     for part in parts:
         reached.append(reached[-1] + part.change_ns)
     # Two long steps that differ by little are told apart by leaving out what both have.
@@ -59,10 +59,28 @@ def _bars(comparison: Comparison) -> tuple[Bar, ...]:
         left, right = sorted((start, end))
         return Bar(label, text, note, 100 * (left - low) / span, 100 * (right - left) / span, kind)
 
-    bars = [bar("base", formatting.duration(step.base_ns, 4), "", low, step.base_ns, "total")]
+    bars = [
+        bar(
+            "base",
+            formatting.duration(step.lengths.base_ns, 4),
+            "",
+            low,
+            step.lengths.base_ns,
+            "total",
+        )
+    ]
     for part, start in zip(parts, reached, strict=False):
         end = start + part.change_ns
         kind = "slower" if part.change_ns > 0 else "faster"
         bars.append(bar(part.label, words.delta(part.change_ns), part.note, start, end, kind))
-    bars.append(bar("head", formatting.duration(step.head_ns, 4), "", low, step.head_ns, "total"))
+    bars.append(
+        bar(
+            "head",
+            formatting.duration(step.lengths.head_ns, 4),
+            "",
+            low,
+            step.lengths.head_ns,
+            "total",
+        )
+    )
     return tuple(bars)

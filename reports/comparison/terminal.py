@@ -49,7 +49,7 @@ def _print_parts(comparison: Comparison, console: Console) -> None:
         note = _text(part.note, "dim")
         table.add_row(_text(part.label), words.delta(part.change_ns), bar.append(" ") + note)
     console.print()
-    console.print(Text("Where the change comes from"))
+    console.print(Text(words.parts_title(comparison)))
     console.print(Padding(table, (0, 0, 0, 2)))
 
 

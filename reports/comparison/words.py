@@ -74,27 +74,37 @@ def signed_percent(fraction: float | None) -> str:
 
 def headline(comparison: Comparison) -> str:
     """The change of the step in one line."""
-    step = comparison.step
-    if step is None:
+    lengths = comparison.lengths
+    if lengths is None:
         return "Nothing to compare"
-    before, after = (formatting.duration(ns, 4) for ns in (step.base_ns, step.head_ns))
+    before, after = (formatting.duration(ns, 4) for ns in (lengths.base_ns, lengths.head_ns))
     return (
-        f"{step.quantity.capitalize()} {before} → {after}: "
-        f"{delta(step.change_ns)} ({signed_percent(step.change)})"
+        f"{lengths.quantity.capitalize()} {before} → {after}: "
+        f"{delta(lengths.change_ns)} ({signed_percent(lengths.change)})"
     )
 
 
+def parts_title(comparison: Comparison) -> str:
+    """What the parts add up to, where that is not the line at the head."""
+    title = "Where the change comes from"
+    if comparison.step is None or comparison.step.lengths == comparison.lengths:
+        return title
+    lengths = comparison.step.lengths
+    before, after = (formatting.duration(ns, 4) for ns in (lengths.base_ns, lengths.head_ns))
+    return f"{title}, of the {lengths.quantity} {before} → {after}"
+
+
 def caution(comparison: Comparison) -> str:
-    """A sentence where the change is within the spread of the steps; else ""."""
-    step = comparison.step
+    """A sentence where the change is within the spread of the timed steps; else ""."""
+    lengths = comparison.lengths
     spreads = [
         side.relative_spread
         for side in (comparison.base, comparison.head)
         if side.relative_spread is not None
     ]
-    if step is None or step.quantity != "step time" or not spreads or step.change is None:
+    if lengths is None or lengths.change is None or lengths.quantity != "step time":
         return ""
-    if abs(step.change) > max(spreads):
+    if not spreads or abs(lengths.change) > max(spreads):
         return ""
     return (
         f"the change is within the spread of the steps ({formatting.percent(max(spreads))} between "

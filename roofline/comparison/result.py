@@ -19,6 +19,9 @@ COMPARISON_SCHEMA_VERSION = 1
 Match = Literal["name", "normalised name", "operator", "fused", "time", "new", "removed"]
 
 
+Quantity = Literal["step time", "profiled step time", "device time"]
+
+
 class KernelSide(msgspec.Struct, frozen=True, kw_only=True):
     """The work of one kernel on one side, in one step."""
 
@@ -87,14 +90,30 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Lengths(msgspec.Struct, frozen=True):
+    """A time before and after; `quantity` says of what."""
+
+    quantity: Quantity
+    base_ns: int
+    head_ns: int
+
+    @property
+    def change_ns(self) -> int:
+        """Head minus base."""
+        return self.head_ns - self.base_ns
+
+    @property
+    def change(self) -> float | None:
+        """As a fraction of the base."""
+        return self.change_ns / self.base_ns if self.base_ns else None
+
+
 class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """How the change of one step splits; the parts and `unexplained_ns` add up to `change_ns`."""
 
-    # What is compared: "step time"; "profiled step time" where a side has no other or the two have
-    # not the same; "device time" where no step was found.
-    quantity: Literal["step time", "profiled step time", "device time"]
-    base_ns: int
-    head_ns: int
+    # "profiled step time" where device work was not seen inside of timed steps: on a CPU, whose
+    # operators the profiler stretches, and in traces without any. "device time": no step was found.
+    lengths: Lengths
     # Kernels that both sides have, and those that one has. Without communication and copies
     # where the exposed time of those is known.
     matched_ns: float
@@ -114,12 +133,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def change_ns(self) -> int:
         """Head minus base."""
-        return self.head_ns - self.base_ns
-
-    @property
-    def change(self) -> float | None:
-        """As a fraction of the base."""
-        return self.change_ns / self.base_ns if self.base_ns else None
+        return self.lengths.change_ns
 
 
 class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +144,9 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     created_ns: int
     device: str
     rank: int
-    # Of the steps that `StepChange` compares; None where there was none.
+    # Median of the timed steps, which ran without a profiler; None where there were none.
     step_ns: int | None
-    # Between the quartiles over the median, of the timed steps.
+    # Between their quartiles, over the median.
     relative_spread: float | None
     timed: int
     profiled: int
@@ -157,6 +171,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     advisory_differences: tuple[str, ...] = ()
     # Plain sentences on what limits the comparison.
     notes: tuple[str, ...] = ()
+
+    @property
+    def lengths(self) -> Lengths | None:
+        """The step before and after: of timed steps where both sides have some."""
+        if self.base.step_ns is not None and self.head.step_ns is not None:
+            return Lengths("step time", self.base.step_ns, self.head.step_ns)
+        return None if self.step is None else self.step.lengths
 
     @property
     def renamed(self) -> tuple[KernelChange, ...]:
