@@ -15,6 +15,7 @@ from gpuprof.profiler.commands.bench import BenchCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.compare import CompareCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
+from gpuprof.profiler.commands.gate import GateCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
@@ -45,6 +46,7 @@ COMMANDS: tuple[Command, ...] = (
     CompareCommand(),
     BenchCommand(),
     MfuCommand(),
+    GateCommand(),
     CalibrateCommand(),
     DoctorCommand(),
 )

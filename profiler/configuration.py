@@ -1,4 +1,4 @@
-"""`gpuprof.toml`: what a project says about its devices.
+"""`gpuprof.toml`: what a project says about its devices and its gate.
 
 One file counts: the nearest `gpuprof.toml` from the working directory upwards, no further than the
 root of the repository; else `gpuprof/gpuprof.toml` in the user's configuration folder.
@@ -13,11 +13,15 @@ from typing import Any
 import msgspec
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.gate.settings import BudgetSettings, GateSettings, WaiverSettings
+from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.devices import DeviceSpec, register_devices
 
 CONFIGURATION_FILE = "gpuprof.toml"
 
-_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>[^`]*)`(?: - at `(?P<place>.*)`)?")
+_UNKNOWN_KEY = re.compile(
+    r"Object contains unknown field `(?P<key>[^`]*)`(?: - at `(?P<place>.*)`)?"
+)
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,6 +29,10 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     # Rows of the device table; they win over the built-in ones.
     device: tuple[DeviceSpec, ...] = ()
+    gate: GateSettings = GateSettings()
+    target: tuple[Target, ...] = ()
+    budget: tuple[BudgetSettings, ...] = ()
+    waiver: tuple[WaiverSettings, ...] = ()
 
 
 def find_configuration(start: Path | None = None) -> Path | None:

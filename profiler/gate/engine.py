@@ -15,8 +15,9 @@ from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.targets import CAPTURES, Target
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.environment import differences
+from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.result import Explanation, GateResult, OnInconclusive, SideInfo
+from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
 from gpuprof.roofline.gate.series import Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
 

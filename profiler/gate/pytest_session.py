@@ -8,7 +8,8 @@ import pytest
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate.engine import Plan, run_gate
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.settings import BudgetSettings, GateSettings, Limits, budget_row
+from gpuprof.profiler.gate.rules import budget_row
+from gpuprof.profiler.gate.settings import BudgetSettings, GateSettings, Limits
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.profiler.pytest_plugin import TARGET, Steps, budgets
 from gpuprof.roofline.gate.result import GateResult

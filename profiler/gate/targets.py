@@ -112,3 +112,12 @@ def target_from_command(words: list[str], name: str) -> Target:
     if len(words) > 1 and words[0] == "-c":
         return Target(name=name, code=words[1], arguments=tuple(words[2:]))
     return Target(name=name, script=words[0], arguments=tuple(words[1:]))
+
+
+def distinct(targets: tuple[Target, ...], place: str) -> tuple[Target, ...]:
+    """`targets`, each with a name of its own. Raises `CommandError` (exit 2) naming `place`."""
+    names = [target.name for target in targets]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CommandError(f"{place}: two targets are called {twice!r}", exit_code=2)
+    return targets

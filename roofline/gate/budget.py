@@ -6,6 +6,8 @@ import msgspec
 
 # What a broken budget is worth: "error" fails the gate, "warn" is only said.
 Level = Literal["warn", "error"]
+# What a suite with undecided benchmarks is worth: "fail" fails the gate.
+OnInconclusive = Literal["pass", "warn", "fail"]
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

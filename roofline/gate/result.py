@@ -1,19 +1,16 @@
 """What a gate found: the verdicts, what they rest on, and the exit code. Written as gate.json."""
 
-from typing import Literal
-
 import msgspec
 
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.comparison.result import Comparison
+from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
 GATE_SCHEMA_VERSION = 1
 GATE_FILE = "gate.json"
-
-OnInconclusive = Literal["pass", "warn", "fail"]
 
 PASSED, REGRESSED, INCOMPARABLE, INCONCLUSIVE, CRASHED = 0, 1, 3, 4, 5
 
@@ -54,7 +51,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         step = self.comparison.step
         if step is None:
             return ()
-        parts = [
+        parts: list[tuple[str, str, str, float]] = [
             (change.name, change.match, change.side.op, change.change_ns)
             for change in self.comparison.kernels
         ]

@@ -1,0 +1,182 @@
+"""`gpuprof gate`."""
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.configuration import (
+    CONFIGURATION_FILE,
+    Configuration,
+    find_configuration,
+    read_configuration,
+)
+from gpuprof.profiler.gate.settings import GateSettings
+from gpuprof.profiler.gate.targets import Target, target_from_command
+
+if TYPE_CHECKING:
+    from gpuprof.profiler.gate.sides import Program
+
+
+class GateCommand:
+    """Fail where a change made the program slower, and nowhere else.
+
+    Runs the targets of gpuprof.toml in pairs of fresh processes, of a base commit
+    and of the working tree, until it is clear which of them changed. Exits with 0
+    where nothing regressed, 1 for a regression, 2 for a wrong configuration, 3
+    where the two cannot be compared, 5 where a benchmark crashed.
+    """
+
+    name = "gate"
+    summary = "fail where a change made the program slower"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        base = parser.add_mutually_exclusive_group()
+        base.add_argument("--base", metavar="REF", help="commit to hold the working tree against")
+        base.add_argument("-a", metavar="COMMAND", help="a script to hold -b against")
+        parser.add_argument("-b", metavar="COMMAND", help="the script that may have changed")
+        parser.add_argument(
+            "--config",
+            type=Path,
+            metavar="FILE",
+            help=f"instead of the nearest {CONFIGURATION_FILE}",
+        )
+        parser.add_argument(
+            "--only", metavar="PATTERN", help="targets whose name matches, such as 'train*'"
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            default=Path("gpuprof-gate"),
+            metavar="FOLDER",
+            help="where results, captures and logs go (gpuprof-gate)",
+        )
+        parser.add_argument("-f", "--force", action="store_true", help="replace an old result")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print what would be measured, and check it"
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CommandError` (exit 2) before anything is measured."""
+        configuration, place = _configuration(arguments.config)
+        targets = select(configuration.target, arguments.only, place)
+        two_commands = arguments.a is not None or arguments.b is not None
+        if two_commands and (arguments.a is None or arguments.b is None):
+            raise CommandError("-a and -b go together: give both commands", exit_code=2)
+        if not two_commands and arguments.base is None:
+            raise CommandError(
+                "give --base REF, such as --base main, or two commands -a and -b", exit_code=2
+            )
+        if not two_commands and not targets:
+            raise CommandError(
+                f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}",
+                exit_code=2,
+            )
+        return _gate(arguments, configuration, place, targets)
+
+
+def _gate(
+    arguments: argparse.Namespace,
+    configuration: Configuration,
+    place: str,
+    targets: tuple[Target, ...],
+) -> int:
+    import msgspec
+
+    from gpuprof.collectors import storage
+    from gpuprof.profiler.gate.engine import Plan, run_gate
+    from gpuprof.profiler.gate.progress import showing_progress
+    from gpuprof.profiler.gate.rules import suite_rules
+    from gpuprof.reports.gate.terminal import print_gate
+    from gpuprof.roofline.gate.result import GATE_FILE
+
+    rules = suite_rules(configuration, place)
+    output: Path = arguments.output
+    refuse_existing_result(output, force=arguments.force)
+    with _programs(arguments, configuration.gate, targets) as (base, head):
+        plan = Plan(
+            base=base,
+            head=head,
+            rules=rules,
+            output=output,
+            on_inconclusive=configuration.gate.on_inconclusive,
+        )
+        if arguments.dry_run:
+            for program in (base, head):
+                for target in program.targets:
+                    command = target.command(program.python, output / "CAPTURES")
+                    print(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")
+            return 0
+        output.mkdir(parents=True, exist_ok=True)
+        with showing_progress() as progress:
+            result = run_gate(plan, progress)
+    storage.write_file(
+        output / GATE_FILE, msgspec.json.format(msgspec.json.encode(result), indent=1)
+    )
+    print_gate(result, output)
+    return result.exit_code
+
+
+@contextmanager
+def _programs(
+    arguments: argparse.Namespace, settings: GateSettings, targets: tuple[Target, ...]
+) -> Iterator[tuple["Program", "Program"]]:
+    from gpuprof.profiler.gate.programs import Preparation
+
+    preparation = Preparation(Path.cwd(), settings)
+    if arguments.base is not None:
+        with preparation.base(arguments.base, targets) as base:
+            yield base, preparation.head(targets)
+        return
+    first, second = (
+        target_from_command(shlex.split(command), "command")
+        for command in (arguments.a, arguments.b)
+    )
+    yield (
+        preparation.program("A", "A", preparation.folder, (first,)),
+        preparation.program("B", "B", preparation.folder, (second,)),
+    )
+
+
+def refuse_existing_result(output: Path, *, force: bool) -> None:
+    """Raise `CommandError` (exit 2) where `output` is in use: by a result without `force`."""
+    from gpuprof.roofline.gate.result import GATE_FILE
+
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise CommandError(f"{output} is a file; choose another -o", exit_code=2)
+    is_result = (output / GATE_FILE).is_file()
+    if any(output.iterdir()) and not is_result:
+        raise CommandError(f"{output} is no gate's result; choose another -o", exit_code=2)
+    if is_result and not force:
+        raise CommandError(f"{output} exists; choose another -o or pass --force", exit_code=2)
+
+
+def select(targets: tuple[Target, ...], pattern: str | None, place: str) -> tuple[Target, ...]:
+    """The targets that `pattern` matches. Raises `CommandError` (exit 2) where none does."""
+    from fnmatch import fnmatchcase
+
+    from gpuprof.profiler.gate.targets import distinct
+
+    targets = distinct(targets, place)
+    if pattern is None:
+        return targets
+    chosen = tuple(target for target in targets if fnmatchcase(target.name, pattern))
+    if not chosen:
+        names = ", ".join(target.name for target in targets) or "none"
+        raise CommandError(f"--only {pattern!r} matches no target of {names}", exit_code=2)
+    return chosen
+
+
+def _configuration(file: Path | None) -> tuple[Configuration, str]:
+    """What gpuprof.toml says, and where it stands for messages."""
+    found = file or find_configuration()
+    if found is None:
+        return Configuration(), CONFIGURATION_FILE
+    return read_configuration(found), str(found)

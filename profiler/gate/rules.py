@@ -1,0 +1,145 @@
+"""From gpuprof.toml's gate to the rules of a suite.
+
+Everything is checked here, so a wrong budget is told before an hour of measuring.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.configuration import Configuration
+from gpuprof.profiler.gate.settings import (
+    BudgetSettings,
+    Figure,
+    GateSettings,
+    Limits,
+    WaiverSettings,
+)
+from gpuprof.roofline.gate.budget import Budget
+from gpuprof.roofline.gate.counters import CounterBudget
+from gpuprof.roofline.gate.measurement import TIMED_METRICS
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.suite import BudgetRow, Rules, Waiver
+
+_UNITS: Final[Mapping[str, float]] = {
+    "": 1.0,
+    "%": 0.01,
+    "ns": 1.0,
+    "us": 1e3,
+    "µs": 1e3,
+    "ms": 1e6,
+    "s": 1e9,
+    "B": 1.0,
+    "kB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "GB/s": 1e9,
+    "TB/s": 1e12,
+}
+_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ns": ("ns", "us", "µs", "ms", "s"),
+    "bytes": ("B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB"),
+    "bytes/s": ("GB/s", "TB/s"),
+    "tokens/s": ("",),
+    "": ("", "%"),
+}
+_NUMBER: Final = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9]*)\s*")
+
+
+def suite_rules(configuration: Configuration, place: str) -> Rules:
+    """All rules of a suite. Raises `CommandError` (exit 2), naming `place`."""
+    return Rules(
+        rule_settings(configuration.gate, place),
+        budgets=tuple(budget_row(row, place) for row in configuration.budget),
+        waivers=tuple(waiver(row, place) for row in configuration.waiver),
+    )
+
+
+def rule_settings(gate: GateSettings, place: str) -> RuleSettings:
+    """The rule's settings. Raises `CommandError` (exit 2), naming `place`, for impossible ones."""
+    looks: list[int] = []
+    for added in gate.pairs:
+        looks.append((looks[-1] if looks else 0) + added)
+    try:
+        return RuleSettings(
+            alpha=fraction(gate.alpha, f"{place}: gate.alpha"),
+            minimum_effect=fraction(gate.min_effect, f"{place}: gate.min_effect"),
+            fail_above=fraction(gate.fail_above, f"{place}: gate.fail_above"),
+            looks=tuple(looks),
+        )
+    except ValueError as error:
+        raise CommandError(f"{place}: [gate]: {error}", exit_code=2) from error
+
+
+def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
+    """The budgets of one [[budget]]. Raises `CommandError` (exit 2), naming `place`."""
+    metrics: dict[str, Budget] = {}
+    counters: dict[str, CounterBudget] = {}
+    for name in settings.__struct_fields__:
+        limits = getattr(settings, name)
+        if not isinstance(limits, Limits):
+            continue
+        where = f"{place}: budget {settings.match!r}: {name}"
+        regress = None if limits.regress is None else fraction(limits.regress, f"{where}.regress")
+        if name in TIMED_METRICS:
+            unit = TIMED_METRICS[name].unit
+            metrics[name] = Budget(
+                regress=regress,
+                maximum=None if limits.max is None else amount(limits.max, unit, f"{where}.max"),
+                minimum=None if limits.min is None else amount(limits.min, unit, f"{where}.min"),
+                level=limits.level,
+            )
+        elif limits.max is not None or limits.min is not None:
+            raise CommandError(f"{where} has only regress: it is an exact count", exit_code=2)
+        if name not in TIMED_METRICS or name == "peak_memory":
+            counters[name] = CounterBudget(regress=regress or 0.0, level=limits.level)
+    kernels = settings.kernels
+    if kernels is not None and kernels.max_count_regress is not None:
+        where = f"{place}: budget {settings.match!r}: kernels.max_count_regress"
+        counters["kernels"] = CounterBudget(
+            regress=fraction(kernels.max_count_regress, where), level=kernels.level
+        )
+    return BudgetRow(
+        match=settings.match,
+        metrics=metrics,
+        counters=counters,
+        maximum_new_kernels=None if kernels is None else kernels.max_new,
+        class_change=settings.class_change,
+    )
+
+
+def waiver(settings: WaiverSettings, place: str) -> Waiver:
+    """One waiver. Raises `CommandError` (exit 2) where it gives no reason."""
+    if not settings.reason.strip():
+        raise CommandError(f"{place}: waiver {settings.match!r} needs a reason", exit_code=2)
+    return Waiver(
+        match=settings.match,
+        reason=settings.reason,
+        expires=settings.expires,
+        metric=settings.metric,
+    )
+
+
+def fraction(figure: Figure, where: str) -> float:
+    """A fraction from "3%" or 0.03. Raises `CommandError` (exit 2), naming `where`."""
+    return amount(figure, "", where)
+
+
+def amount(figure: Figure, unit: str, where: str) -> float:
+    """A figure in `unit`, from a number in it or text such as "412 ms".
+
+    Raises `CommandError` (exit 2), naming `where`, for text of another kind.
+    """
+    accepted = _KINDS[unit]
+    if not isinstance(figure, str):
+        return float(figure)
+    found = _NUMBER.fullmatch(figure)
+    if found is None or found[2] not in accepted:
+        named = " or ".join(f"{'3' if u == '%' else '1.5'} {u}".strip() for u in accepted[:3])
+        raise CommandError(f"{where} is {figure!r}; write it like {named}", exit_code=2)
+    return float(found[1]) * _UNITS[found[2]] / _UNITS["ns" if unit == "ns" else ""]

@@ -1,0 +1,86 @@
+"""The verdicts of a gate in a terminal."""
+
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpuprof.reports.formatting import printable
+from gpuprof.reports.gate import words
+from gpuprof.roofline.gate.judgement import Verdict
+from gpuprof.roofline.gate.result import GateResult
+
+_STYLES: dict[Verdict, str] = {
+    "PASS": "green",
+    "IMPROVED": "bold green",
+    "REGRESSED": "bold red",
+    "ERROR": "bold red",
+    "INCOMPARABLE": "magenta",
+    "INCONCLUSIVE": "yellow",
+    "CHANGED-KERNEL": "cyan",
+}
+_CULPRITS = 5
+
+
+def print_gate(result: GateResult, output: Path) -> None:
+    """Print `result`, whose files are in `output`, on stdout."""
+    render_gate(result, Console(), output)
+
+
+def render_gate(result: GateResult, console: Console, output: Path) -> None:
+    """Print `result`, whose files are in `output`."""
+    verdict = words.outcome(result)
+    style = "bold green" if result.exit_code == 0 else "bold red"
+    console.print(Text(words.headline(result), style if verdict != "ADVISORY" else "bold yellow"))
+    console.print(Text(printable(words.sides(result)), "dim"))
+    console.print(_table(result))
+    _print_remarks(result, console)
+    _print_explanations(result, console)
+    for warning in words.warnings(result):
+        console.print(Text(f"! {printable(warning)}", "yellow"))
+    console.print(Text(f"Results, captures and logs are in {output}", "dim"))
+
+
+def _table(result: GateResult) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table.add_column("Benchmark", overflow="fold")
+    table.add_column("Metric")
+    table.add_column("Verdict", no_wrap=True)
+    table.add_column("Base", justify="right", no_wrap=True)
+    table.add_column("Head", justify="right", no_wrap=True)
+    table.add_column("Change [95 %]", justify="right", no_wrap=True)
+    table.add_column("Detects", justify="right", no_wrap=True)
+    for row in words.rows([j for j in result.judgements if words.held(j)]):
+        judgement = row.judgement
+        table.add_row(
+            printable(judgement.benchmark),
+            judgement.metric.name,
+            Text(judgement.verdict, _STYLES[judgement.verdict]),
+            row.base,
+            row.head,
+            row.change,
+            row.detectable,
+        )
+    return table
+
+
+def _print_remarks(result: GateResult, console: Console) -> None:
+    """The sentence of each verdict that is not plain, and what changed without a budget."""
+    for row in words.rows(result.judgements):
+        judgement = row.judgement
+        if judgement.verdict == "PASS" and judgement.reason in ("no-change", "below-budget"):
+            continue
+        line = f"{judgement.benchmark} {judgement.metric.name}: {judgement.message}"
+        style = _STYLES[judgement.verdict] if words.held(judgement) else "dim"
+        console.print(Text(printable(line), style))
+
+
+def _print_explanations(result: GateResult, console: Console) -> None:
+    for explanation in result.explanations:
+        console.print(Text(f"\nWhat changed in {printable(explanation.benchmark)}", "bold"))
+        for culprit in explanation.culprits[:_CULPRITS]:
+            console.print(Text(f"  {printable(words.culprit_line(culprit))}"))
+        if unexplained := words.unexplained(explanation):
+            console.print(Text(f"  {unexplained}", "yellow"))

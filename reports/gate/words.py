@@ -1,0 +1,142 @@
+"""What every report of a gate says, in words; how it looks is up to each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuprof.reports.formatting import byte_count, byte_rate, count, duration, kernel_name, percent
+from gpuprof.roofline.gate.judgement import Judgement, Verdict
+from gpuprof.roofline.gate.result import Culprit, Explanation, GateResult
+
+# What asks for attention first.
+ORDER: tuple[Verdict, ...] = (
+    "REGRESSED",
+    "ERROR",
+    "INCOMPARABLE",
+    "INCONCLUSIVE",
+    "CHANGED-KERNEL",
+    "IMPROVED",
+    "PASS",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One judgement, its figures formatted."""
+
+    judgement: Judgement
+    base: str
+    head: str
+    # "+5.2% [+4.1%, +6.3%]"
+    change: str
+    # "2.1%": what these pairs, and more on suspicion, can find.
+    detectable: str
+
+
+def headline(result: GateResult) -> str:
+    """One line: the outcome and how many benchmarks and verdicts it rests on."""
+    benchmarks = len({judgement.benchmark for judgement in result.judgements})
+    counted = [
+        f"{len(found)} {verdict.lower()}"
+        for verdict in ORDER
+        if (found := [j for j in result.judgements if j.verdict == verdict and held(j)])
+    ]
+    plural = "" if benchmarks == 1 else "s"
+    return f"{outcome(result)}: {benchmarks} benchmark{plural}, {', '.join(counted) or 'nothing'}"
+
+
+def held(judgement: Judgement) -> bool:
+    """Whether a judgement is one that the gate can fail for, not only a remark."""
+    return judgement.level == "error"
+
+
+def outcome(result: GateResult) -> str:
+    """The word for the exit code."""
+    if result.advisory:
+        return "ADVISORY"
+    return {0: "PASS", 1: "REGRESSED", 3: "INCOMPARABLE", 4: "INCONCLUSIVE", 5: "ERROR"}[
+        result.exit_code
+    ]
+
+
+def sides(result: GateResult) -> str:
+    """What was compared with what, how often."""
+    pairs = max((judgement.pairs for judgement in result.judgements), default=0)
+    return (
+        f"{result.head.label} against {result.base.label}, up to {pairs} pairs of processes, "
+        f"{duration(result.seconds * 1e9)}"
+    )
+
+
+def rows(judgements: Sequence[Judgement]) -> tuple[Row, ...]:
+    """`judgements` formatted, those that ask for attention first."""
+    ordered = sorted(judgements, key=lambda j: (not held(j), ORDER.index(j.verdict)))
+    return tuple(row(judgement) for judgement in ordered)
+
+
+def row(judgement: Judgement) -> Row:
+    """One judgement formatted."""
+    return Row(
+        judgement,
+        base=value(judgement.base, judgement.metric.unit),
+        head=value(judgement.head, judgement.metric.unit),
+        change=_change(judgement),
+        detectable=percent(judgement.smallest_detectable_with_rerun),
+    )
+
+
+def value(figure: float | None, unit: str) -> str:
+    """A metric's figure in its unit."""
+    if figure is None:
+        return "-"
+    if unit == "ns":
+        return duration(figure, 4)
+    if unit == "bytes":
+        return byte_count(figure)
+    if unit == "bytes/s":
+        return byte_rate(figure)
+    if not float(figure).is_integer() and abs(figure) < 10:
+        return f"{figure:.3f}"
+    return count(figure)
+
+
+def _change(judgement: Judgement) -> str:
+    if judgement.change is None:
+        return ""
+    text = f"{judgement.change:+.1%}"
+    if judgement.interval is None:
+        return text
+    low, high = judgement.interval
+    return f"{text} [{low:+.1%}, {high:+.1%}]"
+
+
+def culprit_line(culprit: Culprit) -> str:
+    """ "+12.3 us  softmax_kernel (aten::softmax), 98% of the change, new"."""
+    names = [kernel_name(name) for name in culprit.name.split(" -> ")]
+    parts = [f"{duration(culprit.change_ns)} a step: {' -> '.join(names)}"]
+    if culprit.op and culprit.op not in culprit.name:
+        parts[0] += f" ({culprit.op})"
+    if culprit.share is not None:
+        parts.append(f"{culprit.share:.0%} of the change")
+    if culprit.match in ("new", "removed"):
+        parts.append(culprit.match)
+    elif len(names) > 1:
+        parts.append("renamed")
+    return ("+" if culprit.change_ns > 0 else "") + ", ".join(parts)
+
+
+def unexplained(explanation: Explanation) -> str:
+    """A sentence where a fifth or more of the change is carried by no part; else ""."""
+    step = explanation.comparison.step
+    if step is None or step.unexplained_share is None or step.unexplained_share < 0.2:
+        return ""
+    return f"{step.unexplained_share:.0%} of the change of the profiled step is unexplained"
+
+
+def warnings(result: GateResult) -> tuple[str, ...]:
+    """The suite's warnings and those of single judgements, each once."""
+    own = [
+        f"{judgement.benchmark}: {warning}"
+        for judgement in result.judgements
+        for warning in judgement.warnings
+    ]
+    return tuple(dict.fromkeys((*result.warnings, *own)))
