@@ -76,8 +76,11 @@ class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
     unit: Literal["tensor", "vector"] | None = None
     # "DRAM", "L2", "shared"; "PCIe h2d", "PCIe d2h", "NVLink", "peer".
     level: str | None = None
-    # How it was measured, in words: the kernel and its size, and a GPU's clock meanwhile.
+    # How it was measured, in words: the kernel and its size.
     method: str = ""
+    # A GPU meanwhile, as NVML saw it: its median clock, and what lowered it.
+    sm_clock_mhz: int | None = None
+    slowed_by: tuple[str, ...] = ()
 
 
 class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):

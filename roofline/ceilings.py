@@ -31,7 +31,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit | None = None
     precision: str | None = None
     level: str | None = None
-    # The clock that a datasheet peak assumes.
+    # The SM clock that a datasheet's peak assumes, or at which a rate was measured.
     clock_mhz: int | None = None
     # (maximum - minimum) / median of the repeats of a measured rate.
     spread: float | None = None
@@ -159,6 +159,7 @@ def measured_ceilings(calibration: Calibration) -> tuple[Ceiling, ...]:
             unit=measured.unit or _measured_unit(calibration, measured.precision),
             precision=measured.precision,
             level=measured.level,
+            clock_mhz=measured.sm_clock_mhz,
             spread=measured.spread,
         )
         key = (ceiling.kind, ceiling.unit, ceiling.precision, ceiling.level)

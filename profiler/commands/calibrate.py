@@ -134,10 +134,22 @@ def remarks(calibration: "Calibration") -> "Iterator[str]":
                 f" (spread {formatting.percent(cost.device_spread)})"
             )
         yield f"{text}."
+    yield from _clocks(calibration)
     for sentence in calibration.conditions:
         yield f"{sentence[:1].upper()}{sentence[1:]}."
     for reason in calibration.left_out:
         yield f"Not measured: {reason}."
+
+
+def _clocks(calibration: "Calibration") -> "Iterator[str]":
+    """The SM clock while all that was measured, and what was slowed down."""
+    clocks = [each.sm_clock_mhz for each in calibration.ceilings if each.sm_clock_mhz is not None]
+    if clocks:
+        low, high = min(clocks), max(clocks)
+        yield f"SM clock {high} MHz." if low == high else f"SM clock {low} to {high} MHz."
+    for reason in sorted({reason for each in calibration.ceilings for reason in each.slowed_by}):
+        names = [each.name for each in calibration.ceilings if reason in each.slowed_by]
+        yield f"Lowered by {reason} in {', '.join(names)}."
 
 
 def _datasheet_ceiling(roof: "Roof", measured: "MeasuredCeiling") -> tuple[str, float] | None:

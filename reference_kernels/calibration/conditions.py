@@ -1,4 +1,4 @@
-"""The state of a device before and while it is measured, in plain sentences."""
+"""The state of a device before and while it is measured."""
 
 import statistics
 import time
@@ -73,12 +73,10 @@ def warm_conditions(samples: pl.DataFrame, flops_per_s: float) -> tuple[str, ...
     return tuple(conditions)
 
 
-def clock_note(samples: pl.DataFrame) -> str:
-    """ "; SM clock 1755 MHz, software power cap", or "" where NVML does not tell."""
+def clock_and_slowdowns(samples: pl.DataFrame) -> tuple[int | None, tuple[str, ...]]:
+    """The median SM clock in MHz, None where NVML does not tell, and what lowered it."""
     clock = _median(samples["sm_clock_mhz"])
-    if clock is None:
-        return ""
-    return ", ".join([f"; SM clock {clock:.0f} MHz", *_reasons(samples)])
+    return None if clock is None else round(clock), _reasons(samples)
 
 
 def available_memory_bytes(

@@ -11,7 +11,8 @@ from gpuprof.reference_kernels.calibration.probe import Call
 GPU_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 CPU_PRECISIONS = ("fp32", "fp64", "bf16")
 
-# How the second factor lies in memory. Libraries have other kernels for each.
+# How the second factor lies in memory: one row or one column after the other. Libraries have
+# other kernels for each.
 Layout = Literal["rows", "columns"]
 # cuBLAS takes the second factor of a product in 8 bits only in column order.
 _COLUMNS_ONLY = frozenset({"fp8", "int8"})

@@ -15,16 +15,13 @@ def make_link_probes(index: int) -> Iterator[Probe]:
     size = f"{_COPY_BYTES // 2**20} MiB"
     here = torch.empty(_COPY_BYTES, dtype=torch.uint8, device=f"cuda:{index}")
     host = torch.empty(_COPY_BYTES, dtype=torch.uint8, pin_memory=True)
-    for direction, way, to, origin in (
-        ("h2d", "host to device", here, host),
-        ("d2h", "device to host", host, here),
-    ):
+    for direction, to, origin in (("h2d", here, host), ("d2h", host, here)):
         yield Probe(
             kind="link",
             name=f"PCIe {direction}",
             call=_copier(to, origin),
             amount=_COPY_BYTES,
-            method=f"{size} of page-locked memory, {way}",
+            method=f"{size}, page-locked",
             level=f"PCIe {direction}",
         )
     for peer in range(torch.cuda.device_count()):
@@ -36,7 +33,7 @@ def make_link_probes(index: int) -> Iterator[Probe]:
             name=f"{link} to cuda:{peer}",
             call=_copier(torch.empty_like(here, device=f"cuda:{peer}"), here),
             amount=_COPY_BYTES,
-            method=f"{size} from cuda:{index} to cuda:{peer}, one way",
+            method=f"{size} from cuda:{index}",
             level=link,
         )
 

@@ -20,7 +20,7 @@ from gpuprof.reference_kernels.calibration import gemm
 from gpuprof.reference_kernels.calibration.conditions import (
     NVML_INTERVAL_NS,
     available_memory_bytes,
-    clock_note,
+    clock_and_slowdowns,
     idle_condition,
     warm_up,
 )
@@ -121,6 +121,7 @@ def _measured(device: Device, probe: Probe, progress: Progress) -> MeasuredCeili
             repeat_s=_REPEAT_S,
             warmup_s=_WARMUP_S["cuda" if cuda else "cpu"],
         )
+    clock, slowed_by = (None, ()) if sampler is None else clock_and_slowdowns(sampler.stop())
     # The host's own memory traffic only ever slows a link down.
     typical = min(seconds) if probe.kind == "link" else statistics.median(seconds)
     return MeasuredCeiling(
@@ -132,7 +133,9 @@ def _measured(device: Device, probe: Probe, progress: Progress) -> MeasuredCeili
         precision=probe.precision,
         unit=probe.unit,
         level=probe.level,
-        method=probe.method + ("" if sampler is None else clock_note(sampler.stop())),
+        method=probe.method,
+        sm_clock_mhz=clock,
+        slowed_by=slowed_by,
     )
 
 
@@ -176,7 +179,7 @@ def _trial(place: str, precision: str, size: int, layout: gemm.Layout) -> tuple[
         name=f"GEMM {precision}",
         call=call,
         amount=gemm.gemm_flops(size),
-        method=f"product of {size} x {size}, random data, second factor in {layout}",
+        method=f"{size} x {size} by {layout}, random data",
         precision=precision,
         in_bursts=True,
     )

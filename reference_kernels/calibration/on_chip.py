@@ -57,7 +57,7 @@ def make_on_chip_probes(device: torch.device, l2_cache_bytes: int | None) -> Ite
             name=f"FMA {precision}",
             call=_launcher(kernel, blocks, factors, out, np.int32(rounds)),
             amount=threads * rounds * _FLOPS_A_ROUND,
-            method=f"chains of fused multiply-adds, {blocks} x {_BLOCK} threads",
+            method="fused multiply-adds",
             precision=precision,
             unit="vector",
         )
@@ -77,7 +77,7 @@ def make_on_chip_probes(device: torch.device, l2_cache_bytes: int | None) -> Ite
                 np.int32(_L2_ROUNDS),
             ),
             amount=threads * _L2_ROUNDS * _LOADS_A_ROUND * _VECTOR_BYTES,
-            method=f"all multiprocessors read the same {size / 2**20:g} MiB",
+            method=f"{size / 2**20:g} MiB, read by all",
             level="L2",
         )
     yield Probe(
@@ -91,7 +91,7 @@ def make_on_chip_probes(device: torch.device, l2_cache_bytes: int | None) -> Ite
             np.int32(_SHARED_ROUNDS),
         ),
         amount=threads * _SHARED_ROUNDS * _LOADS_A_ROUND * _VECTOR_BYTES,
-        method="16 bytes a thread and load, no bank conflicts; all multiprocessors together",
+        method="without bank conflicts",
         level="shared",
     )
 

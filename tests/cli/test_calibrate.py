@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from gpuprof.collectors.fingerprint import cpu_device
-from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
+from gpuprof.collectors.manifest import Calibration, Device, LaunchCost, MeasuredCeiling
 from gpuprof.profiler import calibration_cache
-from gpuprof.profiler.commands.calibrate import ceiling_table
+from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 
 CPU = Device(index=0, kind="cpu", name="A CPU (TM)", multiprocessors=4)
 GPU = Device(index=0, kind="cuda", name="NVIDIA H100 80GB HBM3", uuid="GPU-1")
@@ -173,3 +173,59 @@ def test_an_unknown_gpu_has_measured_ceilings_and_no_datasheet_column() -> None:
     text = rendered(ceiling_table(calibration(unknown, threads=None)))
     assert "Datasheet" not in text
     assert "Some [bold]Future GPU is not in the device table" in text
+
+
+def test_a_vector_rate_and_a_link_stand_beside_their_own_datasheet_figure() -> None:
+    fma = MeasuredCeiling(
+        kind="compute",
+        name="FMA fp64",
+        rate=31e12,
+        spread=0.001,
+        repeats=7,
+        precision="fp64",
+        unit="vector",
+    )
+    link = MeasuredCeiling(
+        kind="link", name="NVLink to cuda:1", rate=390e9, spread=0, repeats=7, level="NVLink"
+    )
+    measured = msgspec.structs.replace(calibration(GPU, threads=None), ceilings=(link, fma))
+    rows = rendered(ceiling_table(measured)).splitlines()
+    vector = next(index for index, row in enumerate(rows) if "FMA fp64" in row)
+    one_way = next(index for index, row in enumerate(rows) if "NVLink to cuda:1" in row)
+    assert "33.5 TFLOP/s" in rows[vector]
+    assert "450 GB/s" in rows[one_way]
+    assert vector < one_way
+
+
+def test_launch_cost_clocks_conditions_and_what_is_missing_are_told() -> None:
+    base = calibration(GPU, threads=None)
+    first, second = (
+        msgspec.structs.replace(ceiling, sm_clock_mhz=clock, slowed_by=reasons)
+        for ceiling, clock, reasons in zip(
+            base.ceilings, (1965, 1980), (("software power cap",), ()), strict=True
+        )
+    )
+    cost = LaunchCost(
+        what="empty kernel",
+        host_ns=2500.0,
+        host_median_ns=3000.0,
+        device_ns=1820.0,
+        device_spread=0.005,
+        batches=500,
+        repeats=20,
+    )
+    measured = msgspec.structs.replace(
+        base,
+        ceilings=(first, second),
+        launch_costs=(cost,),
+        conditions=("idle before: the GPU was 0 % busy",),
+        left_out=("GEMM fp8: not on this device, or emulated",),
+    )
+    assert list(remarks(measured)) == [
+        "Launch cost, empty kernel: 2.50 µs of the host at least, 3.00 µs in the median, "
+        "1.82 µs of the device (spread 0.5%).",
+        "SM clock 1965 to 1980 MHz.",
+        "Lowered by software power cap in GEMM bf16.",
+        "Idle before: the GPU was 0 % busy.",
+        "Not measured: GEMM fp8: not on this device, or emulated.",
+    ]

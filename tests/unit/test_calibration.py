@@ -1,6 +1,7 @@
 """Calibration on the CPU at small sizes: what is measured, left out, and left alone."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from gpuprof.reference_kernels.calibration import (  # noqa: E402
     conditions,
     gemm,
     launch,
+    links,
     measure,
     on_chip,
     timing,
@@ -207,8 +209,10 @@ def test_a_power_cap_is_told_and_a_fault_is_a_warning() -> None:
 
 
 def test_the_clock_while_measuring_is_noted_where_it_is_known() -> None:
-    assert conditions.clock_note(samples(sm_clock_mhz=1980)) == "; SM clock 1980 MHz"
-    assert conditions.clock_note(samples()) == ""
+    capped = next(bit for bit, name in SLOWDOWN_REASONS.items() if name == "software power cap")
+    seen = samples(sm_clock_mhz=1980, throttle_reasons=capped)
+    assert conditions.clock_and_slowdowns(seen) == (1980, ("software power cap",))
+    assert conditions.clock_and_slowdowns(samples()) == (None, ())
 
 
 def test_the_on_chip_kernels_compile() -> None:
@@ -218,3 +222,50 @@ def test_the_on_chip_kernels_compile() -> None:
         pytest.skip(str(error))
     for name in (b"fused_multiply_adds_fp64", b"read_l2", b"read_shared", b"nothing"):
         assert name in program.code
+
+
+class FakeNvml:
+    """Two of three GPUs joined by NVLink."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_P2P_CAPS_INDEX_NVLINK = 2
+    NVML_P2P_STATUS_OK = 0
+
+    def nvmlDeviceGetP2PStatus(self, first: str, second: str, index: int) -> int:
+        assert index == 2
+        return 0 if {first, second} == {"a", "b"} else 5
+
+    def nvmlShutdown(self) -> None:
+        pass
+
+
+def test_links_lead_to_the_host_and_to_each_peer_that_can_be_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def empty(size: int, **_: object) -> torch.Tensor:
+        return torch.zeros(4, dtype=torch.uint8)
+
+    fake = SimpleNamespace(
+        uint8=torch.uint8,
+        empty=empty,
+        empty_like=lambda tensor, device: torch.zeros(4, dtype=torch.uint8),
+        cuda=SimpleNamespace(
+            device_count=lambda: 4, can_device_access_peer=lambda index, peer: peer != 3
+        ),
+    )
+    monkeypatch.setattr(links, "torch", fake)
+    monkeypatch.setattr(links, "open_library", lambda: (FakeNvml(), ""))
+    monkeypatch.setattr(links, "visible_uuids", lambda library: dict(enumerate("abcd")))
+    monkeypatch.setattr(links, "find_handle", lambda library, uuid: uuid)
+    probes = list(links.make_link_probes(0))
+    assert [(probe.name, probe.level) for probe in probes] == [
+        ("PCIe h2d", "PCIe h2d"),
+        ("PCIe d2h", "PCIe d2h"),
+        ("NVLink to cuda:1", "NVLink"),
+        ("peer to cuda:2", "peer"),
+    ]
+    assert {(probe.kind, probe.amount) for probe in probes} == {("link", 256 * 2**20)}
+    for probe in probes:
+        probe.call()
