@@ -64,6 +64,8 @@ OPS: Final = pl.Schema(
         "input_types": pl.String,
         "input_strides": pl.String,
         "concrete_inputs": pl.String,
+        # What a generated kernel calls its arguments (in_out_ptr0, in_ptr0, out_ptr0, xnumel).
+        "argument_names": pl.String,
         # Autograd's sequence number and the thread of the forward op, which link a backward op
         # to its forward.
         "sequence": pl.Int64,
@@ -152,6 +154,8 @@ COUNTERS: Final = pl.Schema(
         "metric": pl.String,
         "value": pl.Float64,
         "unit": pl.String,
+        # False where the launch was only one of several that it could be; null: as measured.
+        "certain": pl.Boolean,
     }
 )
 

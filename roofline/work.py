@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -35,6 +36,7 @@ from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.op_tree import op_phases
 
 _ARGUMENTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+_NAMED_ARGUMENTS = (*_ARGUMENTS, "argument_names")
 # Null for kernels of their own; what tells of a collective.
 _OF_KERNELS = ("kernel_names", "collective", "collective_dtype")
 # Null for operators.
@@ -42,7 +44,7 @@ _LAUNCH = (
     *("kernel", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
     *("registers", "shared_memory"),
 )
-_SIGNATURE = (*_ARGUMENTS, *_OF_KERNELS, *_LAUNCH)
+_SIGNATURE = (*_NAMED_ARGUMENTS, *_OF_KERNELS, *_LAUNCH)
 _LIST = "TensorList"
 _SEPARATOR = "\n"
 
@@ -156,7 +158,7 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     The kernels an owner launched belong to its signature only where its arguments do not tell
     the element type, so that other calls are not kept apart by what cuBLAS happened to choose.
     """
-    ops = capture.ops.select("op_id", *_ARGUMENTS).join(
+    ops = capture.ops.select("op_id", *_NAMED_ARGUMENTS).join(
         op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
     )
     owned = kernels.filter(pl.col("owner_id") >= 0)
@@ -272,6 +274,7 @@ def _signature(
         lists.complete(call, calls_per_step),
         collective=row["collective"] or "",
         collective_dtype=row["collective_dtype"] or "",
+        argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
     )
     return Signature(name, detail, *_cost(partial(cost_of, call), name), call)
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors import cpu_leaf_ops, schema
-from gpuprof.collectors.kineto import events, kernel_names, metadata
+from gpuprof.collectors.kineto import events, generated_kernels, kernel_names, metadata
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables
 from gpuprof.collectors.nesting import NONE, Integers, enclosing, parents, thread_codes
@@ -42,7 +42,7 @@ def assemble(tables: Tables, fields: Mapping[str, object], findings: Findings) -
     ranges, range_steps = _without_steps(tables.table("ranges"))
     launches, kernels = tables.table("launches"), tables.table("kernels")
     process = _main_process(launches, ops, ranges)
-    ops = _with_parents(ops)
+    ops = generated_kernels.with_argument_names(_with_parents(ops))
     on_cpu = _is_cpu_run(kernels, launches, fields, findings)
     if on_cpu:
         kernels = cpu_leaf_ops.kernels(ops)

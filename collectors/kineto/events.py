@@ -44,6 +44,8 @@ class OpArgs(Struct, gc=False):
     input_types: Raw = field(default=_ABSENT, name="Input type")
     input_strides: Raw = field(default=_ABSENT, name="Input Strides")
     concrete_inputs: Raw = field(default=_ABSENT, name="Concrete Inputs")
+    # The source of a kernel that inductor generated.
+    kernel_file: str | None = None
 
 
 class LaunchArgs(Struct, gc=False):

@@ -168,6 +168,7 @@ def _op_args(args: dict[str, Any]) -> OpArgs:
         _text(args.get("input type", args.get("input types"))),
         _text(args.get("input strides")),
         _text(args.get("concrete inputs")),
+        _string(args.get("kernel_file")),
     )
 
 

@@ -74,6 +74,7 @@ OPS: Final = pl.Schema(
         "forward_thread": pl.Int64,
         # JSON text, still bytes.
         **dict.fromkeys(_TEXTS, pl.Binary),
+        "kernel_file": pl.String,
     }
 )
 LAUNCHES: Final = pl.Schema({**_SHARED, "correlation": pl.Int64})

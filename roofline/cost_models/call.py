@@ -88,6 +88,8 @@ class OpCall:
     list_elements: int | None = None
     # The dtype of the tensors in lists, where gpuprof.roofline.cost_models.list_dtypes found it.
     list_dtype: DType | None = None
+    # What a generated kernel calls its arguments; () where its source was not at hand.
+    argument_names: tuple[str, ...] = ()
     # What the kernel's record tells of a collective, in the words of torch and NCCL ("allreduce",
     # "BFloat16"); "" where it does not.
     collective: str = ""

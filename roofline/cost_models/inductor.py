@@ -3,7 +3,8 @@
 A call carries its kernel's name, which lists the operators that were fused, and the kernel's
 arguments: the tensors that it updates in place, those that it only reads, those that it only
 writes, then the sizes of its loops (pytorch torch/_inductor/codegen/common.py,
-KernelArgs.python_argdefs). The trace does not say where one group ends and the next begins.
+KernelArgs.python_argdefs). The arguments' names say which are which; a trace does not hold them,
+the kernel's source does.
 """
 
 import math
@@ -23,6 +24,7 @@ from gpuprof.roofline.cost_models.registry import cost_model
 
 # The numbered end tells kernels of one graph apart.
 _NAME: Final = re.compile(r"triton_(?P<kind>\w{3})_fused_(?P<operators>\w*?)_?\d+$")
+_POINTER: Final = re.compile(r"(in_out|in|out)_ptr\d+$")
 # Operators that pick elements out of a larger tensor.
 _PICKING: Final = frozenset({"_unsafe_index", "embedding", "gather", "index", "index_select"})
 _CREATING: Final = frozenset(
@@ -109,6 +111,9 @@ def fused(call: OpCall) -> Cost | None:
         flops = vector_flops(tensors[0].dtype, count)
     picks = operators is None or not _PICKING.isdisjoint(operators)
     sizes = [_touched(tensor, iterations if picks else None) for tensor in tensors]
+    if named := _by_name(call.argument_names, sizes):
+        read, written = named
+        return Cost(flops=flops, bytes_read=read, bytes_written=written, assumptions=(_ONCE,))
     if len(tensors) == 1 and operators is not None and _CREATING.issuperset(operators):
         return Cost(flops=flops, bytes_read=0, bytes_written=sizes[0], assumptions=(_ONCE,))
     if _may_be_output(tensors[-1], tensors, match["kind"], loops):
@@ -116,6 +121,23 @@ def fused(call: OpCall) -> Cost | None:
     else:
         read, written, which = total(sizes), sizes[0], _FIRST
     return Cost(flops=flops, bytes_read=read, bytes_written=written, assumptions=(_ONCE, which))
+
+
+def _by_name(
+    names: tuple[str, ...], sizes: list[int | None]
+) -> tuple[int | None, int | None] | None:
+    """Bytes read and written by the names of the tensors, which stand before all sizes.
+
+    None where they are not known or of another kind: workspaces, templates.
+    """
+    pointers = [match[1] for name in names if (match := _POINTER.match(name))]
+    if len(pointers) != len(sizes):
+        return None
+    pairs = list(zip(pointers, sizes, strict=True))
+    return (
+        total(size for pointer, size in pairs if pointer != "out"),
+        total(size for pointer, size in pairs if pointer != "in"),
+    )
 
 
 def _touched(tensor: Tensor, at_most: int | None) -> int | None:
