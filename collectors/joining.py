@@ -112,11 +112,15 @@ def _with_counters(trace: Capture, report: Capture) -> Capture:
     found = found.join(
         trace_keys.rename({"row": "trace_row"}), on="trace_row", maintain_order="left"
     )
-    counters = report.counters.rename({name: f"{name}_report" for name in KEY}).join(
-        found,
-        on=[f"{name}_report" for name in KEY],
-        nulls_equal=True,
-        maintain_order="left",
+    counters = (
+        report.counters.drop("certain")
+        .rename({name: f"{name}_report" for name in KEY})
+        .join(
+            found,
+            on=[f"{name}_report" for name in KEY],
+            nulls_equal=True,
+            maintain_order="left",
+        )
     )
     counters = pl.concat([trace.counters, schema.conform("counters", counters)]).unique(
         [*KEY, "metric"], keep="first", maintain_order=True

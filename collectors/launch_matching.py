@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import polars as pl
 
 _BRACKETS: Final = {"<": ">", "(": ")", "[": "]", "{": "}"}
+_SHORTEST_RUN: Final = 3
 _UNNAMED: Final = ("(anonymous namespace)", "<unnamed>")
 
 # Name, grid and block of a launch.
@@ -110,20 +111,63 @@ def _align(trace: Sequence[int], report: Sequence[int]) -> list[tuple[int, int, 
     """Pairs of positions, and whether they are certain."""
     # A report filtered by name skips launches that it has no kind of.
     positions = [index for index, code in enumerate(trace) if code >= 0]
-    window = _text(trace[index] for index in positions).find(_text(report))
-    if window >= 0:
-        return [(positions[window + index], index, True) for index in range(len(report))]
+    text = _text(trace[index] for index in positions)
+    known = set(text)
+    wanted = [index for index, code in enumerate(report) if chr(code) in known]
+    runs = _runs(text, _text(report[index] for index in wanted))
+    pairs = [
+        (positions[ours + step], wanted[theirs + step])
+        for ours, theirs, length in runs
+        for step in range(length)
+    ]
+    matched, used = {other for _, other in pairs}, {mine for mine, _ in pairs}
     launches: dict[int, list[int]] = defaultdict(list)
     for index in positions:
-        launches[trace[index]].append(index)
+        if index not in used:
+            launches[trace[index]].append(index)
     profiled: dict[int, list[int]] = defaultdict(list)
     for index, code in enumerate(report):
-        profiled[code].append(index)
-    return [
+        if index not in matched:
+            profiled[code].append(index)
+    return [(mine, other, True) for mine, other in pairs] + [
         (mine, other, len(launches[code]) == len(theirs))
         for code, theirs in profiled.items()
         for mine, other in zip(launches[code], theirs, strict=False)
     ]
+
+
+def _runs(trace: str, report: str) -> list[tuple[int, int, int]]:
+    """Runs of `report` that occur in `trace` in this order: (start there, start here, length).
+
+    The whole, where it occurs; else each as long as it can be, of at least three launches and two
+    kinds, since less occurs by chance.
+    """
+    whole = trace.find(report)
+    if whole >= 0:
+        return [(whole, 0, len(report))]
+    runs = []
+    start, place = 0, 0
+    while start < len(report):
+        found, length = _longest_run(trace, report, start, place)
+        if length >= _SHORTEST_RUN and len(set(report[start : start + length])) > 1:
+            runs.append((found, start, length))
+            place = found + length
+            start += length
+        else:
+            start += 1
+    return runs
+
+
+def _longest_run(trace: str, report: str, start: int, place: int) -> tuple[int, int]:
+    """Where in `trace`, from `place` on, the longest run of `report` from `start` occurs."""
+    low, high = 0, len(report) - start
+    while low < high:
+        middle = (low + high + 1) // 2
+        if trace.find(report[start : start + middle], place) >= 0:
+            low = middle
+        else:
+            high = middle - 1
+    return trace.find(report[start : start + low], place), low
 
 
 def _text(codes: Iterable[int]) -> str:

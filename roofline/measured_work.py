@@ -29,6 +29,7 @@ from gpuprof.roofline.difference_reasons import Differing, reasons
 from gpuprof.roofline.work import Work
 
 _MEBIBYTE = 2**20
+_LAUNCH = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
 # Vector work in 16 bits and less is computed in this by torch's kernels.
 _COMPUTED_IN = {"fp16": "fp32", "bf16": "fp32", "fp8": "fp32", "fp4": "fp32", "tf32": "fp32"}
 
@@ -63,7 +64,11 @@ def l2_capacity(device: Device | None) -> int | None:
 
 @dataclass(frozen=True)
 class _Counted:
-    """Rows of `Work.kernels` with counters; `executed` is what each did, by kernel_row."""
+    """Rows of `Work.kernels` with counters; `executed` is what each did, by kernel_row.
+
+    ambiguous: the counters may be those of a launch of another operator. whole: all kernels of
+    the row's operator call were counted, and are not ambiguous.
+    """
 
     frame: pl.DataFrame
     executed: dict[int, ExecutedWork]
@@ -74,13 +79,28 @@ class _Counted:
 
 def _counted(capture: Capture, work: Work) -> _Counted:
     by_key = executed_by_launch(capture.counters)
+    unsure = set(capture.counters.filter(~pl.col("certain")).select(KEY).iter_rows())
+    executed, unsure_rows = {}, []
     keys = launch_keys(capture.kernels, capture.launches)
-    executed = {
-        row: by_key[key]
-        for row, *parts in keys.select("row", *KEY).iter_rows()
-        if (key := tuple(parts)) in by_key
-    }
-    frame = work.kernels.filter(pl.col("kernel_row").is_in(list(executed)))
+    for row, *parts in keys.select("row", *KEY).iter_rows():
+        key = tuple(parts)
+        if key in by_key:
+            executed[row] = by_key[key]
+            if key in unsure:
+                unsure_rows.append(row)
+    # Which launch it was matters where launches of the name and grid belong to several operators.
+    several = pl.col("signature").n_unique().over("name", *_LAUNCH) > 1
+    frame = work.kernels.with_columns(
+        (pl.col("kernel_row").is_in(unsure_rows) & several).alias("ambiguous")
+    ).filter(pl.col("kernel_row").is_in(list(executed)))
+    calls = frame.group_by("owner_id").agg(
+        ((pl.len() == pl.col("compute_kernels").first()) & ~pl.col("ambiguous").any()).alias(
+            "whole"
+        )
+    )
+    frame = frame.join(
+        calls, on="owner_id", how="left", nulls_equal=True, maintain_order="left"
+    ).with_columns(pl.col("whole") & pl.col("signature").is_not_null())
     return _Counted(frame, executed)
 
 
@@ -88,15 +108,13 @@ def _complete_calls(
     counted: _Counted, capture: Capture, work: Work, capacity: int | None
 ) -> list[MeasuredKernel]:
     calls = (
-        counted.frame.filter(pl.col("signature").is_not_null())
+        counted.frame.filter("whole")
         .group_by("owner_id", "signature", "phase", maintain_order=True)
         .agg(
             pl.col("kernel_row"),
             pl.col("name").unique(maintain_order=True).alias("names"),
             pl.col("duration_ns").sum(),
-            pl.col("compute_kernels").first(),
         )
-        .filter(pl.col("kernel_row").list.len() == pl.col("compute_kernels"))
     )
     groups = calls.group_by("names", "signature", "phase", maintain_order=True).agg(
         pl.col("kernel_row").list.explode(),
@@ -133,23 +151,25 @@ def _complete_calls(
 
 def _other_launches(counted: _Counted, work: Work, *, traced: bool) -> list[MeasuredKernel]:
     """Counted kernels whose operator's call was not counted whole, or that have no operator."""
-    numbers = counted.frame.group_by("owner_id").agg(pl.len().alias("counted"))
-    others = counted.frame.join(numbers, on="owner_id", how="left", maintain_order="left").filter(
-        pl.col("signature").is_null() | (pl.col("counted") != pl.col("compute_kernels"))
-    )
-    groups = others.group_by("name", "signature", "phase", maintain_order=True).agg(
-        pl.col("kernel_row"), pl.col("duration_ns").sum(), pl.col("compute_kernels").max()
+    groups = (
+        counted.frame.filter(~pl.col("whole"))
+        .group_by("name", "signature", "phase", "ambiguous", maintain_order=True)
+        .agg(pl.col("kernel_row"), pl.col("duration_ns").sum(), pl.col("compute_kernels").max())
     )
     found = []
     for row in groups.iter_rows(named=True):
         signature = None if row["signature"] is None else work.signatures[row["signature"]]
-        if signature is not None:
+        if row["ambiguous"]:
+            why = "launches of this name and grid differ in shape, and nothing tells which it was"
+        elif signature is not None:
             why = f"not all {row['compute_kernels']} kernels of its operator's call were counted"
         elif traced:
             why = "no operator launched it"
         else:
             why = "the trace has no operators; a trace of torch.profiler has"
         executed = counted.of(row["kernel_row"])
+        if row["ambiguous"]:
+            signature = None
         found.append(
             MeasuredKernel(
                 kernels=(row["name"],),

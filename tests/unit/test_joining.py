@@ -113,7 +113,24 @@ def test_a_report_of_some_names_skips_the_others() -> None:
 def test_without_a_common_sequence_launches_of_a_kind_are_taken_in_order_and_this_is_said() -> None:
     joined = join([trace(("a", 1), ("b", 1), ("b", 1)), report(("b", 1), ("a", 1))])
     assert by_start(joined) == {0: 1.0, 10: 0.0}
+    assert dict(joined.counters.select("kernel", "certain").iter_rows()) == {"a": True, "b": False}
     assert "counters of 1 launches were given to the first launches" in warnings(joined)
+
+
+def test_a_run_of_launches_is_found_where_the_whole_report_is_not() -> None:
+    # The report begins with launches that came before the trace, and lacks one in its middle.
+    joined = join(
+        [
+            trace(("a", 1), ("c", 1), ("a", 1), ("b", 1), ("x", 1), ("a", 1), ("c", 1), ("b", 1)),
+            report(
+                *(("b", 1), ("gone", 1), ("a", 1), ("b", 1), ("x", 1), ("c", 1), ("b", 1)),
+            ),
+        ]
+    )
+    # a b x stand together once; the last c and b are the first that are left.
+    assert by_start(joined) == {20: 2.0, 30: 3.0, 40: 4.0, 10: 5.0, 70: 0.0}
+    certain = joined.counters.sort("value").select("value", "certain").rows()
+    assert certain == [(0.0, False), (2.0, True), (3.0, True), (4.0, True), (5.0, False)]
 
 
 def test_profiled_launches_that_the_trace_lacks_are_counted_and_left_out() -> None:

@@ -107,6 +107,24 @@ def test_a_kernel_without_operator_is_shown_alone(build: Any, operator: bool, wh
     assert kernel.not_compared.startswith(why)
 
 
+@pytest.mark.parametrize("other", [16, 32])
+def test_counters_that_may_be_another_shapes_are_compared_with_none(build: Any, other: int) -> None:
+    build.mm(0, 10, n=16)
+    build.kernel(5, 20, 30, grid_x=132)
+    build.mm(100, 110, n=other)
+    build.kernel(105, 120, 130, grid_x=132)
+    capture = counted(build.build(), {0: {READ: 6000}})
+    unsure = replace(capture, counters=capture.counters.with_columns(certain=pl.lit(False)))
+    assert only(capture).calls == 1
+    kernel = only(unsure)
+    if other == 16:
+        # Of one shape it does not matter which launch it was.
+        assert (kernel.op, kernel.calls) == ("aten::mm", 1)
+    else:
+        assert (kernel.op, kernel.calls, kernel.bytes_read.modelled) == ("", 0, None)
+        assert "nothing tells which it was" in kernel.not_compared
+
+
 def test_counters_of_work_outside_the_profiled_steps_are_not_shown(build: Any) -> None:
     build.step("profiled", 100, 200)
     for start in (0, 100):
