@@ -5,6 +5,10 @@ input's for a transposed convolution, whose forward is the input gradient of the
 two gradients each do the same products as the forward. Stride, padding and dilation act through
 the output shape only; taps on padding are counted although an implementation may skip them.
 FLOPs are those of the direct algorithm (effective): Winograd and FFT kernels execute fewer.
+
+Source: Dumoulin and Visin 2016 (arXiv 1603.07285) for the shapes; torch.utils.flop_counter,
+conv_flop_count and, but for groups, conv_backward_flop; Lavin and Gray 2015 (arXiv 1509.09308) for
+Winograd.
 """
 
 import math

@@ -2,6 +2,8 @@
 
 The bias or `beta * self` of addmm and baddbmm is fused into the product's epilogue; its M N
 additions are not counted (torch.utils.flop_counter does not either, TraceLens does), its bytes are.
+
+Source: Golub and Van Loan, Matrix Computations, section 1.1; torch.utils.flop_counter, mm_flop.
 """
 
 import math

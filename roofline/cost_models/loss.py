@@ -1,4 +1,7 @@
-"""Losses. Cross entropy is log_softmax, then nll_loss, which picks one element a row."""
+"""Losses. Cross entropy is log_softmax, then nll_loss, which picks one element a row.
+
+Source: the definition of torch.nn.NLLLoss, written out.
+"""
 
 import math
 

@@ -6,6 +6,9 @@ and the affine part. Backward, with x^ = (x - mean) * rstd: x^ 2, dy * w 1, its 
 product with x^), dx 4; dw 2, db 1. RMS backward: x^ 1, dy * w 1, one sum with its product 2, dx 3;
 dw 2.
 
+Source: Ioffe and Szegedy 2015 (arXiv 1502.03167), Ba et al. 2016 (1607.06450), Wu and He 2018
+(1803.08494), Zhang and Sennrich 2019 (1910.07467), each formula written out.
+
 Bytes are one read of the input although many kernels read it twice: statistics first, then the
 result.
 """

@@ -6,7 +6,9 @@ which torch's kernels compute every float but float64.
 
 Operations an element of a fused step, a root or division as one. Adam: first moment 3, second
 moment 4, denominator 3, update 3; weight decay 2, amsgrad 1. SGD: update 2, momentum 3, nesterov
-2, weight decay 2. Adagrad: 6, weight decay 2. Unscaling gradients 1.
+2, weight decay 2. Adagrad: 6, weight decay 2. Unscaling gradients 1. Source: the algorithms as
+torch.optim's documentation writes them (Kingma and Ba 2014, arXiv 1412.6980; Loshchilov and Hutter
+2017, 1711.05101; Duchi et al. 2011).
 """
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor

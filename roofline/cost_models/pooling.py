@@ -1,6 +1,7 @@
 """Pooling and interpolation.
 
 An operation for each element of a pooling window; interpolation counts its weighted sum.
+Source: the definitions of torch.nn.MaxPool2d, AvgPool2d, AdaptiveAvgPool2d and Upsample.
 """
 
 import math

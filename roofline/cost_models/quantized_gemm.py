@@ -4,6 +4,8 @@ Products of scaled operands (float8, float4, int8) count 2 M N K at the operands
 products with weights that are only stored in int8 or int4 count at the activation's, in which they
 are computed after unpacking. A float4_e2m1fn_x2 element packs two values, so K is twice the
 recorded size. Scales are read too. The output's dtype is an argument.
+
+Source: pytorch aten/src/ATen/native/cuda/ScaledBlas.cpp, GroupedBlas.cpp and int4mm.cu (layouts).
 """
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor

@@ -2,6 +2,7 @@
 
 Operations an element, an exponential or division as one: forward 5 (maximum, subtract, exp, sum,
 divide or subtract), backward 4 (product or exp, sum, product, subtract).
+Source: the safe softmax of Milakov and Gimelshein 2018 (arXiv 1805.02867), written out.
 """
 
 from gpuprof.roofline.cost_models.call import OpCall
