@@ -125,7 +125,8 @@ def step_facts(steps: StepTimes) -> tuple[Fact, ...]:
         step_time_fact(steps),
     ]
     if steps.tokens_per_s is not None:
-        facts.append(Fact("Throughput", formatting.quantity(steps.tokens_per_s, "tokens/s")))
+        speed = formatting.quantity(steps.tokens_per_s, "tokens/s")
+        facts.append(Fact("Throughput", speed, "of this rank, as its steps declared"))
     if steps.host_median_ns is not None and steps.clock == "CUDA events":
         facts.append(Fact("Host clock", step_duration(steps.host_median_ns), "same steps"))
     if steps.launches_per_step is not None:

@@ -28,6 +28,15 @@ def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
     return (*rows, *closed)
 
 
+def headline_fact(analysis: Analysis) -> facts.Fact:
+    """The utilization that tells most: MBU where a step is nearer to it, as in decoding."""
+    utilization = analysis.utilization
+    rows = utilization_facts(analysis)
+    if utilization is not None and (utilization.mbu or 0.0) > (utilization.mfu or 0.0):
+        return next((fact for fact in rows if fact.label == "MBU"), rows[0])
+    return rows[0]
+
+
 def _flop_utilization_facts(
     utilization: Utilization, mfu: float, peak: Ceiling, reached: str
 ) -> list[facts.Fact]:

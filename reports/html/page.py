@@ -10,7 +10,7 @@ from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.html.tables import Table, make_row, make_table
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
-from gpuprof.reports.utilization import utilization_facts
+from gpuprof.reports.utilization import headline_fact, utilization_facts
 from gpuprof.roofline.analysis import Analysis
 
 
@@ -73,13 +73,13 @@ def _tables(analysis: Analysis) -> tuple[Table, ...]:
 
 
 def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
-    """Step time, MFU, share of the roof, waiting, the profiler's stretch, coverage."""
+    """Step time, MFU or MBU, share of the roof, waiting, the profiler's stretch, coverage."""
     time, stretch = facts.step_time_fact(analysis.steps), facts.stretch_fact(analysis.steps)
-    mfu = utilization_facts(analysis)[0]
+    utilization = headline_fact(analysis)
     covered = analysis.coverage.with_flops
     return (
         Tile("Step time", time.value, time.note),
-        Tile("MFU", mfu.value, mfu.note),
+        Tile(utilization.label, utilization.value, utilization.note),
         _roof_tile(analysis),
         _waiting_tile(analysis),
         Tile(

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpuprof.reports.closed_form import closed_form_table
-from gpuprof.reports.utilization import closed_form_fact, utilization_facts
+from gpuprof.reports.utilization import closed_form_fact, headline_fact, utilization_facts
 from gpuprof.roofline.analysis import Analysis, ClosedForm, FlopDifference, Utilization
 from gpuprof.roofline.ceilings import Ceiling
 
@@ -100,6 +100,15 @@ def test_mbu_names_what_is_read_and_flags_the_impossible(training_analysis: Anal
     assert "13.2 GB of weights and 1.07 GB of keys and values" in note
     assert "3.35 TB/s DRAM (datasheet)" in note
     assert "peak or count wrong" in note
+
+
+def test_a_step_bound_by_memory_has_mbu_at_its_head(training_analysis: Analysis) -> None:
+    assert headline_fact(training_analysis).label == "MFU"
+    memory = Ceiling(kind="memory", rate=3.35e12, source="datasheet", reference="", level="DRAM")
+    decode = with_utilization(
+        training_analysis, mfu=0.04, weight_bytes=1, memory_peak=memory, mbu=0.6
+    )
+    assert headline_fact(decode).label == "MBU"
 
 
 def test_the_closed_form_names_its_largest_difference_first() -> None:
