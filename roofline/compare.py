@@ -4,6 +4,7 @@ import msgspec
 
 from gpuprof._version import __version__
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.comparison.causes import HIDEABLE
 from gpuprof.roofline.comparison.matching import match_kernels, sides
 from gpuprof.roofline.comparison.result import (
     ComparedSide,
@@ -16,7 +17,6 @@ from gpuprof.roofline.environment import differences
 
 # A change of less than this share of the step is too small for shares of it to mean anything.
 _LEAST_CHANGE = 0.005
-_NOT_COMPUTING = frozenset({"collective", "memcpy", "memset"})
 
 
 def compare(base: Analysis, head: Analysis) -> Comparison:
@@ -86,7 +86,7 @@ def _step_change(
     if exposed[0] is not None and exposed[1] is not None:
         communication = float(exposed[1].communication_ns - exposed[0].communication_ns)
         copies = float(exposed[1].copies_ns - exposed[0].copies_ns)
-        counted = tuple(change for change in kernels if change.side.kind not in _NOT_COMPUTING)
+        counted = tuple(change for change in kernels if change.side.kind not in HIDEABLE)
     return _change(
         StepChange(
             lengths=Lengths("step time" if timed else "profiled step time", *lengths),
