@@ -53,7 +53,7 @@ def kernels_of(call: Callable[[], object]) -> str:
     """Names of the kernels that one call launches; "" where another profiler is in the way."""
     if _profiler_enabled():
         return ""
-    with profile(activities=[ProfilerActivity.CUDA]) as record:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
         call()
         torch.cuda.synchronize()
     events = record.events() or ()

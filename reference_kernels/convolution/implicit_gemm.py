@@ -28,7 +28,6 @@ from gpuprof.reference_kernels.convolution.windows import (
     CONFIGURATIONS,
     SMALL,
     Tiling,
-    pack_weight,
     padded_flops,
     store_tile,
     tile_of_program,
@@ -69,7 +68,7 @@ def _convolve(
     channels = tl.arange(0, TILE_C)
     # May lie before x where a window begins in the padding; masked, then.
     windows = x_base + ((image.to(tl.int64) * h + top) * w + left) * all_c + group * c
-    weights = weight_base + group * R * S * c * k + columns
+    weights = weight_base + (group * k + columns) * R * S * c
     sums = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
     steps_a_tap = tl.cdiv(c, TILE_C)
     for step in range(R * S * steps_a_tap):
@@ -81,7 +80,7 @@ def _convolve(
         x_at = left + right
         inside = (rows < pixels) & (y_at >= 0) & (y_at < h) & (x_at >= 0) & (x_at < w)
         x_tile = windows[:, None] + (down * w + right) * all_c + first + channels[None, :]
-        weight_tile = weights[None, :] + (tap * c + first + channels)[:, None] * k
+        weight_tile = weights[None, :] + (tap * c + first + channels)[:, None]
         if EVEN:
             a = tl.load(x_tile, mask=inside[:, None], other=0.0)
             b = tl.load(weight_tile)
@@ -99,14 +98,15 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
     c, k = problem.c // problem.groups, problem.k // problem.groups
     pixels = problem.n * problem.p * problem.q
     x = problem.x.contiguous(memory_format=torch.channels_last)
-    packed = pack_weight(weight, problem.groups)
+    # [K, R, S, C / groups]: like windows, filters lie along what is summed.
+    filters = weight.contiguous(memory_format=torch.channels_last)
     out = problem.new_output(torch.channels_last)
 
     def run(tiling: Tiling) -> None:
         blocks = -(-pixels // tiling.tile_m) * -(-k // tiling.tile_n)
         _convolve[(blocks, problem.groups)](
             x,
-            packed,
+            filters,
             # Without one it is not read.
             x if bias is None else bias,
             out,

@@ -25,7 +25,6 @@ from gpuprof.reference_kernels.convolution.windows import (
     CONFIGURATIONS,
     SMALL,
     Tiling,
-    pack_weight,
     padded_flops,
     store_tile,
     tile_of_program,
@@ -34,8 +33,9 @@ from gpuprof.reference_kernels.convolution.windows import (
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.reference_kernels.tuning import fastest
 
-# Bits of a row's mask; the one above the last tap stays 0, for what lies past the window's end.
-_MOST_TAPS = 31
+# Bits of a row's mask of either width; the one above the last tap stays 0, for what lies past the
+# window's end, and the sign is left alone.
+_MOST_TAPS_IN_32_BITS, _MOST_TAPS = 30, 62
 # The tables are as long as the largest TILE_K rounds up to.
 _TABLE_MULTIPLE = 64
 
@@ -62,6 +62,7 @@ def _convolve(
     S: tl.constexpr,
     # As many neighbouring values share a tap: what one load may take.
     VECTOR: tl.constexpr,
+    MASK_DTYPE: tl.constexpr,
     BIAS_AND_RELU: tl.constexpr,
     TILE_M: tl.constexpr,
     TILE_N: tl.constexpr,
@@ -71,15 +72,15 @@ def _convolve(
     all_c = c * tl.num_programs(1)
     rows, columns = tile_of_program(k, TILE_M, TILE_N)
     image, top, left = window_origins(rows, p, q, stride, padding)
-    inside = tl.zeros((TILE_M,), dtype=tl.int32)
+    inside = tl.zeros((TILE_M,), dtype=MASK_DTYPE)
     for tap in tl.static_range(R * S):
         y_at = top + tap // S * dilation
         x_at = left + tap % S * dilation
         in_image = (rows < pixels) & (y_at >= 0) & (y_at < h) & (x_at >= 0) & (x_at < w)
-        inside |= in_image.to(tl.int32) << tap
+        inside |= in_image.to(MASK_DTYPE) << tap
     windows = x_base + ((image.to(tl.int64) * h + top) * w + left) * all_c + group * c
     depth = R * S * c
-    weights = weight_base + group * depth * k + columns
+    weights = weight_base + (group * k + columns) * depth
     in_k = (columns < k)[None, :]
     sums = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
     for start in range(0, depth, TILE_K):
@@ -88,24 +89,24 @@ def _convolve(
         taps = tl.load(taps_base + at)
         offsets = tl.max_contiguous(tl.multiple_of(offsets, VECTOR), VECTOR)
         taps = tl.max_constancy(taps, VECTOR)
-        mask = (inside[:, None] >> taps[None, :]) & 1
+        mask = (inside[:, None] >> taps.to(MASK_DTYPE)[None, :]) & 1
         a = tl.load(windows[:, None] + offsets[None, :], mask=mask != 0, other=0.0)
-        b = tl.load(
-            weights[None, :] + at[:, None] * k, mask=(at < depth)[:, None] & in_k, other=0.0
-        )
+        b = tl.load(weights[None, :] + at[:, None], mask=(at < depth)[:, None] & in_k, other=0.0)
         sums = tl.dot(a, b, sums)
     store_tile(sums, y_base, bias_base, rows, columns, pixels, k, BIAS_AND_RELU)
 
 
 def prepare(problem: ConvolutionProblem) -> Prepared:
-    """Filters of at most 31 taps; on a CPU (Triton's interpreter) with one small tile."""
-    if problem.r * problem.s > _MOST_TAPS:
+    """Filters of at most 62 taps; on a CPU (Triton's interpreter) with one small tile."""
+    window_taps = problem.r * problem.s
+    if window_taps > _MOST_TAPS:
         raise UnsupportedError(f"implicit-precomputed takes at most {_MOST_TAPS} taps")
     weight, bias = problem.folded()
     c, k = problem.c // problem.groups, problem.k // problem.groups
     pixels = problem.n * problem.p * problem.q
     x = problem.x.contiguous(memory_format=torch.channels_last)
-    packed = pack_weight(weight, problem.groups)
+    # [K, R, S, C / groups]: like windows, filters lie along what is summed.
+    filters = weight.contiguous(memory_format=torch.channels_last)
     out = problem.new_output(torch.channels_last)
     offsets, taps = _tables(problem)
 
@@ -113,7 +114,7 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
         blocks = -(-pixels // tiling.tile_m) * -(-k // tiling.tile_n)
         _convolve[(blocks, problem.groups)](
             x,
-            packed,
+            filters,
             # Without one it is not read.
             x if bias is None else bias,
             out,
@@ -132,6 +133,7 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
             R=problem.r,
             S=problem.s,
             VECTOR=8 if c % 8 == 0 else 1,
+            MASK_DTYPE=tl.int32 if window_taps <= _MOST_TAPS_IN_32_BITS else tl.int64,
             BIAS_AND_RELU=bias is not None,
             TILE_M=tiling.tile_m,
             TILE_N=tiling.tile_n,
@@ -142,9 +144,9 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
 
     on_gpu = problem.device.type == "cuda"
     tiling = fastest(CONFIGURATIONS[problem.dtype], run) if on_gpu else SMALL
-    depth = -(-problem.r * problem.s * c // tiling.tile_k) * tiling.tile_k
+    depth = -(-window_taps * c // tiling.tile_k) * tiling.tile_k
     work = problem.work()
-    tables = 2 * problem.r * problem.s * c * offsets.element_size()
+    tables = 2 * window_taps * c * offsets.element_size()
     return Prepared(
         lambda: run(tiling),
         (out,),

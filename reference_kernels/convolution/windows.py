@@ -3,7 +3,6 @@
 # Triton gives its kernels' arguments types of its own.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
-import torch
 import triton
 import triton.language as tl
 
@@ -15,7 +14,6 @@ __all__ = [
     "CONFIGURATIONS",
     "SMALL",
     "Tiling",
-    "pack_weight",
     "padded_flops",
     "store_tile",
     "tile_of_program",
@@ -27,6 +25,8 @@ _SIXTEEN_BIT = (
     Tiling(128, 128, 64, warps=8, stages=3),
     Tiling(128, 128, 64, warps=4, stages=4),
     Tiling(128, 256, 64, warps=8, stages=3),
+    Tiling(128, 256, 64, warps=8, stages=4),
+    Tiling(64, 256, 64, warps=4, stages=4),
 )
 CONFIGURATIONS = {
     "fp16": _SIXTEEN_BIT,
@@ -69,12 +69,6 @@ def store_tile(sums, y_base, bias_base, rows, columns, pixels, k, BIAS_AND_RELU:
     y_tile = y_base + rows.to(tl.int64)[:, None] * all_k + (group * k + columns)[None, :]
     result = sums.to(y_base.dtype.element_ty)
     tl.store(y_tile, result, mask=(rows < pixels)[:, None] & in_k[None, :])
-
-
-def pack_weight(weight: torch.Tensor, groups: int) -> torch.Tensor:
-    """[K, C / groups, R, S] as [groups, R, S, C / groups, K / groups], contiguous."""
-    k, c, r, s = weight.shape
-    return weight.view(groups, k // groups, c, r, s).permute(0, 3, 4, 2, 1).contiguous()
 
 
 def padded_flops(problem: ConvolutionProblem, tiling: Tiling, depth: int) -> tuple[Flops, ...]:

@@ -61,6 +61,13 @@ VERSIONS: tuple[Version, ...] = (
         capability=(8, 0),
     ),
     _version(
+        "cuda-wgmma",
+        "CUDA C++, Hopper's wgmma reads the tiles from shared memory itself",
+        _HALF,
+        requires=("cuda-core",),
+        capability=(9, 0),
+    ),
+    _version(
         "triton-tiled",
         "Triton, one tile of C a program, tiles ordered for L2",
         _TRITON_DTYPES,

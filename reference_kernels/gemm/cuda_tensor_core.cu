@@ -14,6 +14,9 @@ using Element = unsigned short;
 constexpr int THREADS = 256;
 constexpr int TILE_M = 128, TILE_N = 256, TILE_K = 64;
 constexpr int STAGES = 3;
+// One mma.sync is 16 deep.
+constexpr int STEPS = TILE_K / 16;
+constexpr int WARPS_N = TILE_N / 64;
 // 16 bytes: what cp.async copies and what a row of an 8 x 8 matrix holds.
 constexpr int CHUNK = 8;
 constexpr int A_CHUNKS = TILE_K / CHUNK, B_CHUNKS = TILE_N / CHUNK;
@@ -92,45 +95,61 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void gemm(const Element* a, 
         }
     };
 
+    const int warp_row = warp / WARPS_N * 64, warp_column = warp % WARPS_N * 64;
+    // Two sets of fragments: one is read while the other is multiplied.
+    unsigned a_parts[2][4][4], b_parts[2][4][4];
+    auto load_fragments = [&](int tile, int step) {
+        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
+        const unsigned b_at = a_at + A_BYTES;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = warp_row + i * 16 + lane % 16, chunk = step * 2 + lane / 16;
+            load_matrices(a_parts[step % 2][i], a_at + (row * A_CHUNKS + (chunk ^ row % 8)) * 16);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const int row = step * 16 + lane % 16;
+            const int chunk = (warp_column + j * 16) / CHUNK + lane / 16;
+            load_matrices_transposed(b_parts[step % 2][j],
+                                     b_at + (row * B_CHUNKS + (chunk ^ row % 8)) * 16);
+        }
+    };
+    // A tile has arrived when at most STAGES - 2 younger groups are still under way.
+    auto wait_for_tile = [] {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        __syncthreads();
+    };
+
     const int tiles = (k + TILE_K - 1) / TILE_K;
     for (int tile = 0; tile < STAGES - 1; ++tile) {
         if (tile < tiles) load_tile(tile);
         asm volatile("cp.async.commit_group;");
     }
-
-    const int warp_row = warp / 4 * 64, warp_column = warp % 4 * 64;
     float sums[4][8][4] = {};
+    wait_for_tile();
+    load_fragments(0, 0);
     for (int tile = 0; tile < tiles; ++tile) {
-        // This tile has arrived when at most STAGES - 2 younger groups are still under way; the
-        // barrier also says that every warp is done with the stage that is filled next.
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
-        __syncthreads();
-        if (tile + STAGES - 1 < tiles) load_tile(tile + STAGES - 1);
-        asm volatile("cp.async.commit_group;");
-
-        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
-        const unsigned b_at = a_at + A_BYTES;
 #pragma unroll
-        for (int depth = 0; depth < TILE_K; depth += 16) {
-            unsigned a_parts[4][4], b_parts[4][4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int row = warp_row + i * 16 + lane % 16, chunk = depth / CHUNK + lane / 16;
-                load_matrices(a_parts[i], a_at + (row * A_CHUNKS + (chunk ^ row % 8)) * 16);
+        for (int step = 0; step < STEPS; ++step) {
+            if (step + 1 < STEPS) {
+                load_fragments(tile, step + 1);
+            } else {
+                // The last fragments of this tile are in registers: its stage may be filled again
+                // once all warps are here. Past the last tile this reads what nothing uses.
+                wait_for_tile();
+                load_fragments(tile + 1, 0);
             }
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int row = depth + lane % 16;
-                const int chunk = (warp_column + j * 16) / CHUNK + lane / 16;
-                load_matrices_transposed(b_parts[j],
-                                         b_at + (row * B_CHUNKS + (chunk ^ row % 8)) * 16);
+            if (step == 0) {
+                if (tile + STAGES - 1 < tiles) load_tile(tile + STAGES - 1);
+                asm volatile("cp.async.commit_group;");
             }
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
 #pragma unroll
                 for (int j = 0; j < 8; ++j) {
-                    const unsigned(&b_part)[4] = b_parts[j / 2];
-                    multiply_add(sums[i][j], a_parts[i], b_part[j % 2 * 2], b_part[j % 2 * 2 + 1]);
+                    const unsigned(&b_part)[4] = b_parts[step % 2][j / 2];
+                    multiply_add(sums[i][j], a_parts[step % 2][i], b_part[j % 2 * 2],
+                                 b_part[j % 2 * 2 + 1]);
                 }
             }
         }

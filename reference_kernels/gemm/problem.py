@@ -32,9 +32,9 @@ _ACTIVATION_FLOPS: dict[Epilogue, int] = {"relu": 1, "gelu": 7}
 class GemmProblem(Problem):
     """C[M, N] = A[M, K] B[K, N].
 
-    `a` is row-major. `b` is row-major too, but for fp8 and int8 a transposed view of [N, K]: their
-    tensor-core instructions take no other order. C has the operands' dtype; fp8 gives bf16, int8
-    gives int32.
+    `a` is row-major. `b` is row-major too, but for tf32, fp8 and int8 a transposed view of [N, K]:
+    their tensor-core instructions take no other order from shared memory. C has the operands'
+    dtype; fp8 gives bf16, int8 gives int32.
 
     "+relu" and "+gelu" add a bias [N] and the activation (GELU by its tanh formula), with B scaled
     so that the activation sees values near 1.
@@ -132,9 +132,10 @@ class GemmProblem(Problem):
     def _right_operand(self) -> torch.Tensor:
         if self.groups is not None:
             return self._operand(self.groups, self.k, self.n)
-        if self.dtype in ("fp8", "int8"):
-            return self._operand(self.n, self.k).t()
-        b = self._operand(self.k, self.n)
+        if self.dtype in ("tf32", "fp8", "int8"):
+            b = self._operand(self.n, self.k).t()
+        else:
+            b = self._operand(self.k, self.n)
         return b if self.epilogue is None else b / math.sqrt(self.k)
 
     def _group_ends(self, groups: int) -> torch.Tensor:

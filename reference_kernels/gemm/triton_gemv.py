@@ -14,6 +14,8 @@ Source: "Flash-Decoding" (Dao et al., 2023) splits attention's one row likewise;
 # Triton gives its kernels' arguments types of its own.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -23,11 +25,30 @@ from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.reference_kernels.tuning import fastest
 from gpuprof.roofline.cost_models.cost import Flops
 
-_TILE_N = 128
-_TILE_K = 32
-# Numbers of parts of K, for the GPU to choose from.
-_SPLITS = (4, 8, 16, 32)
-_CPU_SPLITS = 3
+
+@dataclass(frozen=True)
+class _Cut:
+    """K in `splits` parts; a program takes TILE_K rows of TILE_N columns at a time."""
+
+    splits: int
+    tile_n: int
+    tile_k: int
+
+    def __str__(self) -> str:
+        return f"K in {self.splits} parts, {self.tile_k} x {self.tile_n} at a time"
+
+
+_CUTS = (
+    _Cut(8, 128, 32),
+    _Cut(16, 128, 32),
+    _Cut(8, 256, 16),
+    _Cut(16, 256, 16),
+    _Cut(16, 512, 8),
+    _Cut(32, 512, 8),
+)
+_CPU_CUT = _Cut(3, 128, 32)
+# A program of the second kernel.
+_COLUMNS = 128
 
 
 @triton.jit
@@ -67,18 +88,19 @@ def prepare(problem: GemmProblem) -> Prepared:
     n, k = problem.n, problem.k
     row, b, out = problem.a, problem.b, problem.new_output()
     on_gpu = problem.device.type == "cuda"
-    parts = torch.empty(max(_SPLITS), n, device=problem.device, dtype=torch.float32)
-    blocks = -(-n // _TILE_N)
+    most_splits = max(cut.splits for cut in _CUTS)
+    parts = torch.empty(most_splits, n, device=problem.device, dtype=torch.float32)
 
-    def run(splits: int) -> None:
-        part_k = -(-k // splits // _TILE_K) * _TILE_K
-        used = -(-k // part_k)
-        _sum_part[(blocks, used)](row, b, parts, n, k, part_k, TILE_N=_TILE_N, TILE_K=_TILE_K)
-        _add_parts[(blocks,)](parts, out, n, used, TILE_N=_TILE_N)
+    def run(cut: _Cut) -> None:
+        blocks = -(-n // cut.tile_n)
+        part_k = -(-k // cut.splits // cut.tile_k) * cut.tile_k
+        splits = -(-k // part_k)
+        _sum_part[(blocks, splits)](
+            row, b, parts, n, k, part_k, TILE_N=cut.tile_n, TILE_K=cut.tile_k
+        )
+        _add_parts[(-(-n // _COLUMNS),)](parts, out, n, splits, TILE_N=_COLUMNS)
 
-    splits = fastest(_SPLITS, run) if on_gpu else _CPU_SPLITS
+    cut = fastest(_CUTS, run) if on_gpu else _CPU_CUT
     # What runs is arithmetic of float32 on the vector units, whatever the operands' dtype.
-    executed = Flops("vector", "fp32", 2 * n * k + n * splits)
-    return Prepared(
-        lambda: run(splits), (out,), executed_flops=(executed,), note=f"K in {splits} parts"
-    )
+    executed = Flops("vector", "fp32", 2 * n * k + n * cut.splits)
+    return Prepared(lambda: run(cut), (out,), executed_flops=(executed,), note=str(cut))

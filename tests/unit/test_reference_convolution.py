@@ -30,7 +30,7 @@ RESULTS = (
     ("torch-unfused", (*GENERAL, LAYER), ("fp16", "bf16", "tf32", "fp32")),
     ("im2col", GENERAL, ("fp16", "bf16", "tf32", "fp32")),
     ("implicit-gemm", (*GENERAL, LAYER), ("fp16", "tf32")),
-    ("implicit-precomputed", (*GENERAL, LAYER), ("fp16", "tf32")),
+    ("implicit-precomputed", (*GENERAL, LAYER, "1x3x12x12-8x7x7-p3"), ("fp16", "tf32")),
     ("winograd-2x2", (PADDED, "1x5x8x7-6x3x3"), ("fp16", "tf32", "fp32")),
     ("winograd-4x4", (PADDED, "1x5x8x7-6x3x3"), ("fp16", "tf32", "fp32")),
     ("fft", GENERAL, ("fp32",)),
@@ -43,7 +43,7 @@ REFUSALS = (
     ("fft", LAYER, r"\+bn-relu"),
     ("winograd-2x2", RECTANGLE, "3 x 3"),
     ("winograd-4x4", ALL_OPTIONS, "stride 1"),
-    ("implicit-precomputed", "1x3x16x16-4x7x7", "31 taps"),
+    ("implicit-precomputed", "1x3x16x16-4x9x7", "62 taps"),
 )
 
 

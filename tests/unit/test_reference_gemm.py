@@ -45,6 +45,8 @@ REFUSALS = (
     ("cuda-register-blocked", GROUPED, "fp32", "no groups and no epilogue"),
     ("cuda-tensor-core", PLAIN, "bf16", "in 8s"),
     ("cuda-tensor-core", GROUPED, "bf16", "no groups and no epilogue"),
+    ("cuda-wgmma", PLAIN, "bf16", "in 8s"),
+    ("cuda-wgmma", GROUPED, "bf16", "no groups and no epilogue"),
     ("triton-tiled", GROUPED, "fp16", "no groups and no epilogue"),
     ("triton-persistent", RELU, "fp16", "no groups and no epilogue"),
     ("triton-persistent", PLAIN, "fp16", "16 bytes"),
@@ -91,7 +93,10 @@ def test_what_a_version_does_not_solve_it_refuses(
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_cuda_source_compiles(name: str, architecture: str) -> None:
     compile_kernel = import_module(BY_NAME[name].module).compile_kernel
-    variants = [{"bf16": True}, {"bf16": False}] if name == "cuda-tensor-core" else [{}]
+    if name == "cuda-wgmma" and architecture != "sm_90a":
+        pytest.skip("wgmma exists in Hopper only")
+    sixteen_bit = name in ("cuda-tensor-core", "cuda-wgmma")
+    variants = [{"bf16": True}, {"bf16": False}] if sixteen_bit else [{}]
     try:
         kernels = [compile_kernel(architecture, **variant) for variant in variants]
     except MissingDependencyError as error:

@@ -1,0 +1,158 @@
+// Hopper's wgmma: a block of two warpgroups computes 128 x 256 elements of C, each 64 x 256.
+// BF16 (1 or 0) says what the 16-bit operands are.
+
+#if BF16
+#define MULTIPLY "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+#define PACK "cvt.rn.bf16x2.f32 "
+#else
+#define MULTIPLY "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
+#define PACK "cvt.rn.f16x2.f32 "
+#endif
+
+using Element = unsigned short;
+
+constexpr int THREADS = 256;
+constexpr int TILE_M = 128, TILE_N = 256, TILE_K = 64;
+constexpr int STAGES = 4;
+// 16 bytes: what cp.async copies.
+constexpr int CHUNK = 8;
+// wgmma reads shared memory in rows of 128 bytes whose eight chunks are permuted by the row.
+constexpr int ROW_CHUNKS = 8, ROW_BYTES = 128;
+constexpr int A_BYTES = TILE_M * ROW_BYTES;
+// B lies in blocks of 64 columns, each with its TILE_K rows.
+constexpr int B_BLOCK_BYTES = TILE_K * ROW_BYTES, B_BYTES = TILE_N / 64 * B_BLOCK_BYTES;
+constexpr int EIGHT_ROWS_BYTES = 8 * ROW_BYTES;
+// Blocks are numbered down columns of this many tiles: see cuda_tensor_core.cu.
+constexpr int GROUP_TILES = 8;
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Copies 16 bytes in the background; fills with zeros where there is nothing to copy.
+__device__ __forceinline__ void copy_async(unsigned to, const Element* from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(inside ? 16 : 0));
+}
+
+// PTX ISA, "Matrix Descriptor Format": address, leading and stride offsets in units of 16 bytes,
+// and 1 in the top bits for the permutation within 128 bytes.
+__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned leading_bytes,
+                                                         unsigned stride_bytes) {
+    return (unsigned long long)((address & 0x3ffff) >> 4) |
+           (unsigned long long)(leading_bytes >> 4) << 16 |
+           (unsigned long long)(stride_bytes >> 4) << 32 | 1ull << 62;
+}
+
+#define FOUR(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define SIXTEEN(i) FOUR(i), FOUR(i + 4), FOUR(i + 8), FOUR(i + 12)
+
+// sums += a b for 64 x 16 of A and 16 x 256 of B, in the background. The last two numbers of the
+// instruction: A lies along K, B across it.
+__device__ __forceinline__ void multiply_add(float (&sums)[128], unsigned long long a,
+                                             unsigned long long b) {
+    asm volatile(
+        "{\n.reg .pred accumulate;\nsetp.eq.u32 accumulate, 0, 0;\n" MULTIPLY
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "
+        "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "
+        "%124, %125, %126, %127}, %128, %129, accumulate, 1, 1, 0, 1;\n}"
+        : SIXTEEN(0), SIXTEEN(16), SIXTEEN(32), SIXTEEN(48), SIXTEEN(64), SIXTEEN(80), SIXTEEN(96),
+          SIXTEEN(112)
+        : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ unsigned pack(float low, float high) {
+    unsigned packed;
+    asm(PACK "%0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+extern "C" __global__ __launch_bounds__(THREADS, 1) void gemm(const Element* a, const Element* b,
+                                                              Element* c, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+
+    const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
+    const int group = blockIdx.x / (GROUP_TILES * tiles_n);
+    const int group_rows = min(tiles_m - group * GROUP_TILES, GROUP_TILES);
+    const int in_group = blockIdx.x % (GROUP_TILES * tiles_n);
+    const int first_row = (group * GROUP_TILES + in_group % group_rows) * TILE_M;
+    const int first_column = in_group / group_rows * TILE_N;
+
+    auto load_tile = [&](int tile) {
+        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
+        const unsigned b_at = a_at + A_BYTES;
+        const int chunk = thread % ROW_CHUNKS;
+#pragma unroll
+        for (int i = 0; i < TILE_M * ROW_CHUNKS / THREADS; ++i) {
+            const int row = thread / ROW_CHUNKS + i * (THREADS / ROW_CHUNKS);
+            const int depth = tile * TILE_K + chunk * CHUNK;
+            const bool inside = first_row + row < m && depth < k;
+            copy_async(a_at + row * ROW_BYTES + (chunk ^ row % 8) * 16,
+                       inside ? a + (size_t)(first_row + row) * k + depth : a, inside);
+        }
+#pragma unroll
+        for (int i = 0; i < TILE_K * TILE_N / CHUNK / THREADS; ++i) {
+            // A warp's lanes take all 32 chunks of a row of B: 512 neighbouring bytes.
+            const int row = thread / 32 + i * (THREADS / 32), block = lane / ROW_CHUNKS;
+            const int depth = tile * TILE_K + row, column = first_column + lane * CHUNK;
+            const bool inside = depth < k && column < n;
+            copy_async(b_at + block * B_BLOCK_BYTES + row * ROW_BYTES + (chunk ^ row % 8) * 16,
+                       inside ? b + (size_t)depth * n + column : b, inside);
+        }
+    };
+
+    const int tiles = (k + TILE_K - 1) / TILE_K;
+    for (int tile = 0; tile < STAGES - 2; ++tile) {
+        if (tile < tiles) load_tile(tile);
+        asm volatile("cp.async.commit_group;");
+    }
+
+    float sums[128] = {};
+    for (int tile = 0; tile < tiles; ++tile) {
+        // This tile has arrived when at most STAGES - 3 younger groups are still under way. wgmma
+        // reads by another path than cp.async writes: the fence orders the two.
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 3));
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+
+        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
+        const unsigned a_part = a_at + warp / 4 * 64 * ROW_BYTES, b_at = a_at + A_BYTES;
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (int step = 0; step < TILE_K / 16; ++step) {
+            // 16 deep: 32 bytes along the rows of A, two groups of eight rows of B.
+            multiply_add(
+                sums, descriptor(a_part + step * 32, 0, EIGHT_ROWS_BYTES),
+                descriptor(b_at + step * 2 * EIGHT_ROWS_BYTES, B_BLOCK_BYTES, EIGHT_ROWS_BYTES));
+        }
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+
+        // The stage of the tile before the last: both warpgroups were done with it at the barrier.
+        if (tile + STAGES - 2 < tiles) load_tile(tile + STAGES - 2);
+        asm volatile("cp.async.commit_group;");
+        // The products of this tile go on while the next is awaited; those before are done.
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+
+#pragma unroll
+    for (int j = 0; j < TILE_N / 8; ++j) {
+        // A thread has two neighbours in a row, and the two eight rows below.
+        const int column = first_column + j * 8 + lane % 4 * 2;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = first_row + warp * 16 + half * 8 + lane / 4;
+            if (row < m && column < n) {
+                *reinterpret_cast<unsigned*>(c + (size_t)row * n + column) =
+                    pack(sums[j * 4 + half * 2], sums[j * 4 + half * 2 + 1]);
+            }
+        }
+    }
+}
