@@ -35,6 +35,15 @@ class MeasuredRow:
     # What each is about and why it differs, or why nothing is compared.
     notes: tuple[Fact, ...]
 
+    @property
+    def figures(self) -> tuple[Fact, ...]:
+        """The cells that say something, each with its head."""
+        return tuple(
+            Fact(head, cell.text, cell.ratio)
+            for head, cell in zip(HEAD, self.cells, strict=True)
+            if cell.text
+        )
+
 
 def measured_rows(measured: MeasuredWork) -> tuple[MeasuredRow, ...]:
     """The kernels that were counted, in the order of the analysis."""

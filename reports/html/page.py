@@ -7,6 +7,7 @@ from plotly.offline import get_plotlyjs
 
 from gpuprof.reports import facts, formatting, measured
 from gpuprof.reports.html.chart import make_chart
+from gpuprof.reports.html.l2_points import l2_points
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.html.tables import Table, make_row, make_table
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
@@ -34,6 +35,7 @@ def render_html(analysis: Analysis) -> str:
             for table in (tables[1], tables[0], *tables[2:])
         ),
         ("step", "Step", [(step_row.id, step_row.point)] if step_row else []),
+        ("l2", "Kernels at L2", l2_points(analysis)),
     ]
     chart = make_chart(analysis, levels)
     return environment.get_template("report.html").render(

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpuprof.reports import measured
+from gpuprof.reports.html.l2_points import l2_points
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
@@ -18,6 +19,7 @@ from gpuprof.roofline.analysis import (
     MeasuredKernel,
     MeasuredWork,
 )
+from gpuprof.roofline.ceilings import Ceiling
 
 GEMM = MeasuredKernel(
     kernels=("void gemm<float>(int)",),
@@ -108,6 +110,20 @@ def test_html_has_the_table_and_the_reasons(analysis: Analysis) -> None:
     assert "operands do not fit &lt;L2&gt;" in text
     assert "(a book)</span>" in text
     assert "<b>bytes written:</b> unexplained" in text
+
+
+def test_counted_kernels_are_points_at_the_l2_level_where_its_ceiling_is_known(
+    analysis: Analysis,
+) -> None:
+    assert l2_points(analysis) == []
+    l2 = Ceiling(kind="memory", rate=5e12, source="measured", reference="", level="L2")
+    analysis = msgspec.structs.replace(analysis, ceilings=(*analysis.ceilings, l2))
+    (row, gemm), (_, alone) = l2_points(analysis)
+    assert f'<tbody id="{row}">' in render_html(analysis)
+    assert gemm.arithmetic_intensity == 2 * 4096**3 / 1e9
+    # Two calls in a microsecond.
+    assert gemm.flops_per_s == pytest.approx(2 * 2 * 4096**3 / 1e-6)
+    assert (alone.arithmetic_intensity, alone.flops_per_s) == (None, None)
 
 
 def test_reports_without_counters_do_not_mention_them(bare_analysis: Analysis) -> None:

@@ -303,7 +303,8 @@
       filter.value = "";
       filter.dispatchEvent(new Event("input"));
     }
-    (element.closest("details") ?? element.querySelector("details")).open = true;
+    const details = element.closest("details") ?? element.querySelector("details");
+    if (details) details.open = true;
     element.classList.remove("found");
     element.scrollIntoView({ block: "center" });
     requestAnimationFrame(() => element.classList.add("found"));

@@ -1,0 +1,47 @@
+"""Counted kernels as points of the roofline at the L2 level."""
+
+from gpuprof.roofline.analysis import Analysis, Bottleneck, MeasuredKernel, RooflinePoint
+
+
+def l2_points(analysis: Analysis) -> list[tuple[str, RooflinePoint]]:
+    """(row id, point) by counted operations and L2 bytes, at the speed that the trace saw.
+
+    None where no ceiling of L2 is known: they would be held against that of DRAM.
+    """
+    if analysis.measured is None or all(c.level != "L2" for c in analysis.ceilings):
+        return []
+    return [
+        (f"measured-{index}", _point(kernel, analysis))
+        for index, kernel in enumerate(analysis.measured.kernels)
+    ]
+
+
+def _point(kernel: MeasuredKernel, analysis: Analysis) -> RooflinePoint:
+    counts = [part.measured for part in kernel.flops if part.measured is not None]
+    # Figures are of one call, the device time is of all.
+    flops = sum(counts) * (kernel.calls or kernel.launches) if counts else None
+    known = flops is not None and kernel.device_ns > 0
+    device_ns = analysis.coverage.device_ns
+    return RooflinePoint(
+        level="kernel",
+        name=" + ".join(kernel.kernels),
+        op=kernel.op,
+        phase=kernel.phase,
+        calls=kernel.launches,
+        device_ns=kernel.device_ns,
+        device_fraction=kernel.device_ns / device_ns if device_ns else 0.0,
+        arithmetic_intensity=kernel.flops_per_l2_byte,
+        flops_per_s=flops / kernel.device_ns * 1e9 if known and flops is not None else None,
+        bottleneck=_verdict(kernel, analysis),
+    )
+
+
+def _verdict(kernel: MeasuredKernel, analysis: Analysis) -> Bottleneck:
+    """That of the kernels, where it is the same in all shapes that they ran on."""
+    found = {
+        point.bottleneck.kind
+        for point in analysis.kernels
+        if (point.op, point.phase) == (kernel.op, kernel.phase) and point.name in kernel.kernels
+    }
+    kind = found.pop() if len(found) == 1 else "unknown"
+    return Bottleneck(kind, "as counted by Nsight Compute", None)
