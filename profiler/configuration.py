@@ -37,7 +37,10 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def find_configuration(start: Path | None = None) -> Path | None:
     """The file that counts for work in `start` (default: the working directory), or None."""
-    start = (start or Path.cwd()).absolute()
+    try:
+        start = (start or Path.cwd()).absolute()
+    except FileNotFoundError:  # the working directory has been removed
+        return None
     for folder in (start, *start.parents):
         file = folder / CONFIGURATION_FILE
         if file.is_file():
@@ -45,7 +48,10 @@ def find_configuration(start: Path | None = None) -> Path | None:
         # A file (worktrees, submodules) or a folder.
         if (folder / ".git").exists():
             break
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    try:
+        home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    except RuntimeError:  # there is no home folder
+        return None
     file = Path(home) / "gpuprof" / CONFIGURATION_FILE
     return file if file.is_file() else None
 

@@ -66,6 +66,16 @@ def test_the_users_own_file_counts_where_the_project_has_none(tmp_path: Path) ->
     assert find_configuration(tmp_path / "repository") == projects
 
 
+def test_without_a_folder_to_look_in_there_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert find_configuration() is None
+
+
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert read_configuration(write(tmp_path)) == Configuration()
 
@@ -146,3 +156,10 @@ def test_a_users_row_that_does_not_fit_says_so(tmp_path: Path) -> None:
     lookup = find_spec(Device(index=0, kind="cuda", name="Prototype X1", multiprocessors=80))
     assert lookup.spec is None
     assert "has not the size of Prototype X1" in lookup.reason
+
+
+def test_the_example_in_the_documentation_is_read(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    example = page.read_text().split("```toml\n")[1].split("```")[0]
+    (row,) = read_configuration(write(tmp_path, example)).device
+    assert row.multiprocessors == 14
