@@ -39,11 +39,10 @@ _ARGUMENTS = ("name", "input_dims", "input_types", "input_strides", "concrete_in
 _NAMED_ARGUMENTS = (*_ARGUMENTS, "argument_names")
 # Null for kernels of their own; what tells of a collective.
 _OF_KERNELS = ("kernel_names", "collective", "collective_dtype")
-# Null for operators.
-_LAUNCH = (
-    *("kernel", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
-    *("registers", "shared_memory"),
-)
+# Null for operators, but for those whose size only the launch of their one kernel tells.
+_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_SIZED_BY_LAUNCH = ("aten::index",)
+_LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 _SIGNATURE = (*_NAMED_ARGUMENTS, *_OF_KERNELS, *_LAUNCH)
 _LIST = "TensorList"
 _SEPARATOR = "\n"
@@ -165,18 +164,26 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     owners = (
         owned.select(pl.col("owner_id").unique())
         .join(ops, left_on="owner_id", right_on="op_id", how="left")
-        .with_columns(pl.lit(None).alias(column) for column in _LAUNCH)
+        .with_columns(
+            pl.lit(None).alias(column) for column in ("kernel", "registers", "shared_memory")
+        )
     )
     collectives = pl.col("kind") == "collective"
+    sized = pl.col("op_name").is_in(_SIZED_BY_LAUNCH) & (pl.len() == 1)
     untyped = owners.filter(
         pl.col("input_types").str.contains(_LIST, literal=True)
+        | pl.col("name").is_in(_SIZED_BY_LAUNCH)
         | pl.col("owner_id").is_in(owned.filter(collectives)["owner_id"].implode())
     )
     told = (
         owned.filter(pl.col("kind") != "op")
-        .join(untyped.select("owner_id"), on="owner_id", how="semi")
+        .join(untyped.select("owner_id", op_name="name"), on="owner_id", how="inner")
         .group_by("owner_id")
         .agg(
+            *(
+                pl.when(sized.first()).then(pl.col(column).first()).alias(column)
+                for column in _SIZES
+            ),
             pl.col("name").unique().sort().str.join(_SEPARATOR).alias("kernel_names"),
             # Of several collectives under one operator nothing tells them apart.
             *(
@@ -275,6 +282,8 @@ def _signature(
         collective=row["collective"] or "",
         collective_dtype=row["collective_dtype"] or "",
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
+        grid=_dimensions(row, "grid"),
+        block=_dimensions(row, "block"),
     )
     return Signature(name, detail, *_cost(partial(cost_of, call), name), call)
 

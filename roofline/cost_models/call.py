@@ -88,6 +88,9 @@ class OpCall:
     list_elements: int | None = None
     # The dtype of the tensors in lists, where gpuprof.roofline.cost_models.list_dtypes found it.
     list_dtype: DType | None = None
+    # The launch of the call's one kernel, for operators whose arguments do not tell their size.
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
     # What a generated kernel calls its arguments; () where its source was not at hand.
     argument_names: tuple[str, ...] = ()
     # What the kernel's record tells of a collective, in the words of torch and NCCL ("allreduce",

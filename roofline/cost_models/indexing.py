@@ -5,6 +5,7 @@ they come from. Indexing with a list (x[i, j], index_put) records no shape of it
 """
 
 import math
+import re
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
@@ -16,8 +17,14 @@ from gpuprof.roofline.cost_models.counting import (
     vector_flops,
 )
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
+from gpuprof.roofline.dtypes import named
 
 _DISTINCT = "indices are not in the trace: each row counted once"
+_BY_GRID = "the number of indices is the kernel's number of columns of blocks"
+# Bytes that a thread moves, and the type of the indices.
+_GATHER = re.compile(r"vectorized_gather_kernel<(\d+), (\w+)>")
+_LARGEST_WARP = 64
+_INDEX_DTYPES = {"long": "int64", "int": "int32"}
 _INDICES_UNKNOWN = "the trace records nothing of the indices"
 
 
@@ -70,8 +77,26 @@ def gather(call: OpCall) -> Cost | None:
 
 @cost_model("aten::index")
 def index(call: OpCall) -> Cost | None:
-    """(self, indices): neither the indices nor the output are recorded."""
-    return copy_cost(None, None, _INDICES_UNKNOWN)
+    """(self, indices): neither the indices nor the output are recorded.
+
+    Whole rows are gathered by a kernel with a column of blocks for each index, in which each
+    thread moves 16 bytes (pytorch aten/src/ATen/native/cuda/IndexKernelUtils.cu): its grid tells
+    their number. Other kernels round theirs up.
+    """
+    source, gather = call.tensor(0), [_GATHER.search(name) for name in call.kernels]
+    if source is None or len(gather) != 1 or gather[0] is None:
+        return copy_cost(None, None, _INDICES_UNKNOWN)
+    rows = next((size for size in source.shape if size != 1), 1)
+    row = bytes_for(source.elements // max(rows, 1), source.dtype)
+    if call.grid is None or call.block is None or row is None:
+        return copy_cost(None, None, _INDICES_UNKNOWN)
+    # Blocks that do not fit a row, up to a warp, are of an index of another axis.
+    threads = -(-row // int(gather[0][1]))
+    if -(-threads // call.block[0]) != call.grid[1] or threads <= call.block[0] - _LARGEST_WARP:
+        return copy_cost(None, None, _INDICES_UNKNOWN)
+    indices = call.grid[0] * named(_INDEX_DTYPES.get(gather[0][2], "int64")).bytes_for(1)
+    read = min(call.grid[0], rows) * row + indices
+    return copy_cost(read, call.grid[0] * row, _BY_GRID, _DISTINCT)
 
 
 @cost_model("aten::_index_put_impl_", "aten::index_put_", composite=True)

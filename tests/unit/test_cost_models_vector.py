@@ -269,6 +269,41 @@ def test_a_collective_moves_its_own_buffers(
     assert (result.flops, result.bytes_read, result.bytes_written) == ((), read, written)
 
 
+GATHER = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long)"
+OTHER = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<x> >(int)"
+
+
+def indexed(*shape: int, grid: tuple[int, int], block: int, kernel: str = GATHER) -> Cost:
+    call = OpCall(
+        "aten::index",
+        (tensor(*shape, dtype="bfloat16"), None),
+        kernels=(kernel,),
+        grid=(*grid, 1),
+        block=(block, 1, 1),
+    )
+    result = cost_of(call)
+    assert result is not None
+    return result
+
+
+def test_the_grid_of_a_row_gather_tells_the_number_of_indices() -> None:
+    # Rows of 5,760 bytes: two blocks of 256 threads that move 16 bytes each.
+    result = indexed(1000, 2880, grid=(32, 2), block=256)
+    assert (result.bytes_read, result.bytes_written) == (32 * 5760 + 32 * 8, 32 * 5760)
+    # An axis of one row before the indexed one; more indices than rows.
+    batch = indexed(1, 10, 64, grid=(32, 1), block=32)
+    assert (batch.bytes_read, batch.bytes_written) == (10 * 128 + 32 * 8, 32 * 128)
+
+
+def test_a_grid_that_does_not_fit_the_rows_tells_nothing() -> None:
+    for result in (
+        indexed(1000, 2880, grid=(32, 1), block=256),
+        indexed(1000, 64, grid=(32, 1), block=256),
+        indexed(1000, 2880, grid=(32, 2), block=256, kernel=OTHER),
+    ):
+        assert (result.flops, result.bytes_moved()) == ((), None)
+
+
 @pytest.mark.parametrize(
     ("collective", "read", "written"),
     [

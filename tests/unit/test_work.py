@@ -299,3 +299,17 @@ def test_what_the_kernel_tells_of_a_collective_reaches_its_model(build: Any) -> 
     (signature,) = work_of(build.build()).signatures
     assert signature.cost is not None
     assert (signature.cost.bytes_read, signature.cost.bytes_written) == (2000, 2000)
+
+
+def test_the_launch_of_an_index_reaches_its_model(build: Any) -> None:
+    gather = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int)"
+    sizes = {"grid_y": 1, "grid_z": 1, "block_x": 64, "block_y": 1, "block_z": 1}
+    for start, indices in ((0, 7), (100, 8), (200, 8)):
+        build.op("aten::index", start, start + 50, dims="[[9, 512], []]", types='["c10::Half", ""]')
+        build.kernel(start + 10, 1000 + start, 1040 + start, gather, grid_x=indices, **sizes)
+    # Of two kernels none is the one that gathers.
+    build.kernel(220, 1300, 1340, "prepare", grid_x=8, **sizes)
+    work = work_of(build.build())
+    found = [work.signatures[signature].cost for signature in work.kernels["signature"]]
+    written = [None if cost is None else cost.bytes_written for cost in found]
+    assert written == [7 * 1024, 8 * 1024, None, None]
