@@ -1,9 +1,11 @@
 """MFU, HFU and MBU of a step (Chowdhery et al. 2022, appendix B; docs/numbers.md)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from gpuprof.roofline.analysis import StepTimes, Utilization
 from gpuprof.roofline.call_groups import (
+    CallGroup,
     call_groups,
     full_matmul_flops,
     full_recomputed_flops,
@@ -13,6 +15,8 @@ from gpuprof.roofline.ceilings import Ceiling, Roof
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.weight_traffic import key_value_bytes, weight_bytes
 from gpuprof.roofline.work import Work
+
+_BytesOfCall: TypeAlias = Callable[[OpCall], int | None]
 
 _NARROW = ("fp4", "fp8", "int4", "int8")
 
@@ -26,7 +30,8 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
         return None
     full = kept = again_full = again_kept = checkpointed = 0
     by_precision: dict[str, int] = {}
-    for group in call_groups(work):
+    groups = tuple(call_groups(work))
+    for group in groups:
         cost, calls = group.signature.cost, group.calls
         if cost is None or cost.flops is None:
             continue
@@ -57,7 +62,10 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
     model = round((full - again_full) / work.steps)
     model_causal = round((kept - again_kept) / work.steps)
     hardware, hardware_causal = round(full / work.steps), round(kept / work.steps)
-    weights, keys_values = _bytes_to_read(work)
+    weights = keys_values = None
+    if not has_backward(work):
+        weights = _per_step(_bytes_to_read(groups, weight_bytes), work.steps)
+        keys_values = _per_step(_bytes_to_read(groups, key_value_bytes), work.steps)
     memory_peak = None if roof is None or weights is None else roof.memory_rate()
     mbu = None
     if memory_peak is not None and weights is not None and keys_values is not None:
@@ -94,19 +102,16 @@ def _other_peak(counts: dict[str, int], precision: str, roof: Roof | None) -> Ce
     return roof.compute_rate("matmul", second)
 
 
-def _bytes_to_read(work: Work) -> tuple[int | None, int | None]:
-    """Weights, and keys and values, that one step reads; None in training or where not known."""
-    if has_backward(work):
-        return None, None
-    return _sum(work, weight_bytes), _sum(work, key_value_bytes)
-
-
-def _sum(work: Work, of_call: Callable[[OpCall], int | None]) -> int | None:
+def _bytes_to_read(groups: Iterable[CallGroup], of_call: _BytesOfCall) -> int | None:
+    """Bytes of all calls of `groups`; None where those of one are not known."""
     total = 0
-    for group in call_groups(work):
-        if group.signature.call is not None:
-            value = of_call(group.signature.call)
-            if value is None:
-                return None
-            total += group.calls * value
-    return round(total / work.steps)
+    for group in groups:
+        value = 0 if group.signature.call is None else of_call(group.signature.call)
+        if value is None:
+            return None
+        total += group.calls * value
+    return total
+
+
+def _per_step(total: int | None, steps: int) -> int | None:
+    return None if total is None else round(total / steps)

@@ -175,3 +175,60 @@ def test_a_capture_that_does_more_than_told_has_a_rest() -> None:
     parameters = 4 * 4096**2 + 2 * 4096 * 11008
     found = figures(CAPTURE, "--params", parameters)
     assert found["unexplained"] == 6 * 4096 * 11008 * found["tokens"]
+
+
+_CHECKPOINTED = """
+import sys
+import gpuprof
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Linear(64, 256, bias=False)
+        self.narrow = nn.Linear(256, 64, bias=False)
+
+    def forward(self, x):
+        # Its result is asked for going back, so that checkpointing repeats both products.
+        return x + torch.tanh(self.narrow(torch.tanh(self.wide(x))))
+
+model = nn.Sequential(*(Layer() for _ in range(3)))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for _ in range(9):
+    x = torch.randn(32, 64, requires_grad=True)
+    for layer in model:
+        x = checkpoint(layer, x, use_reentrant=sys.argv[1] == "reentrant")
+    x.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    gpuprof.step(tokens=32)
+"""
+
+
+@pytest.mark.parametrize("kind", ["reentrant", "not-reentrant"])
+def test_a_run_with_checkpointing_executes_four_thirds_of_its_model(
+    tmp_path: Path, cache_folder: Path, kind: str
+) -> None:
+    script, capture = tmp_path / "train.py", tmp_path / "train.gpuprof"
+    script.write_text(_CHECKPOINTED)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "gpuprof", "run", "-q", "--warmup", "2", "--timed", "2"),
+            *("--profiled", "2", "-o", str(capture), str(script), kind),
+        ],
+        env={**os.environ, "XDG_CACHE_HOME": str(cache_folder)},
+        check=True,
+    )
+    analysis = json.loads((capture / "analysis.json").read_bytes())
+    use, steps = analysis["utilization"], analysis["steps"]
+    parameters = 3 * 2 * 64 * 256
+    assert use["model_flops"] == 6 * parameters * 32
+    assert use["hardware_flops"] == 8 * parameters * 32
+    assert use["checkpointed_flops"] == 2 * parameters * 32
+    assert use["hfu"] == pytest.approx(use["mfu"] * 4 / 3)
+    assert steps["tokens_per_s"] == pytest.approx(32 / (steps["median_ns"] / 1e9))
+    form = figures(capture)
+    assert (form["parameters"], form["tokens"]) == (parameters, 32)
+    assert (form["differences"], form["unexplained"]) == ([], 0)
