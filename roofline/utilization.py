@@ -1,6 +1,8 @@
 """MFU, HFU and MBU of a step (Chowdhery et al. 2022, appendix B; docs/numbers.md)."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gpuprof.roofline.analysis import StepTimes, Utilization
@@ -13,12 +15,26 @@ from gpuprof.roofline.call_groups import (
 )
 from gpuprof.roofline.ceilings import Ceiling, Roof
 from gpuprof.roofline.cost_models.call import OpCall
-from gpuprof.roofline.weight_traffic import key_value_bytes, weight_bytes
+from gpuprof.roofline.weight_traffic import READS_WEIGHTS, key_value_bytes, weight_bytes
 from gpuprof.roofline.work import Work
 
 _BytesOfCall: TypeAlias = Callable[[OpCall], int | None]
 
 _NARROW = ("fp4", "fp8", "int4", "int8")
+
+
+@dataclass
+class _Counts:
+    """Matmul FLOPs of all profiled steps, causal attention in full and as the pairs it keeps."""
+
+    full: int = 0
+    kept: int = 0
+    # Of these, what is computed a second time.
+    again_full: int = 0
+    again_kept: int = 0
+    # Of again_full, what activation checkpointing repeated.
+    checkpointed: int = 0
+    by_precision: Counter[str] = field(default_factory=Counter)
 
 
 def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization | None:
@@ -28,40 +44,21 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
     """
     if times.timed == 0 or not times.median_ns:
         return None
-    full = kept = again_full = again_kept = checkpointed = 0
-    by_precision: dict[str, int] = {}
     groups = tuple(call_groups(work))
-    for group in groups:
-        cost, calls = group.signature.cost, group.calls
-        if cost is None or cost.flops is None:
-            continue
-        matmul, matmul_full = cost.matmul_flops() or 0, full_matmul_flops(cost)
-        kept += calls * matmul
-        full += calls * matmul_full
-        if group.repeated:
-            checkpointed += calls * matmul_full
-            again_kept += calls * matmul
-            again_full += calls * matmul_full
-        else:
-            again_kept += calls * cost.recomputed_flops
-            again_full += calls * full_recomputed_flops(cost)
-        for part in cost.flops:
-            if part.kind == "matmul":
-                counted = by_precision.get(part.precision, 0)
-                by_precision[part.precision] = counted + calls * part.count
-    if full == 0:
+    counts = _count(groups)
+    if counts.full == 0:
         return None
-    precision = max(by_precision, key=lambda name: by_precision[name])
+    precision = max(counts.by_precision, key=lambda name: counts.by_precision[name])
     peak = roof.compute_rate("matmul", precision) if roof is not None else None
-    other = _other_peak(by_precision, precision, roof)
+    other = _other_peak(counts.by_precision, precision, roof)
     step_s = times.median_ns / 1e9
 
     def share(flops: int, of: Ceiling | None) -> float | None:
         return None if of is None else flops / step_s / of.rate
 
-    model = round((full - again_full) / work.steps)
-    model_causal = round((kept - again_kept) / work.steps)
-    hardware, hardware_causal = round(full / work.steps), round(kept / work.steps)
+    hardware, hardware_causal = round(counts.full / work.steps), round(counts.kept / work.steps)
+    model = round((counts.full - counts.again_full) / work.steps)
+    model_causal = round((counts.kept - counts.again_kept) / work.steps)
     weights = keys_values = None
     if not has_backward(work):
         weights = _per_step(_bytes_to_read(groups, weight_bytes), work.steps)
@@ -76,7 +73,7 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
         model_flops_causal=model_causal,
         hardware_flops=hardware,
         hardware_flops_causal=hardware_causal,
-        checkpointed_flops=round(checkpointed / work.steps),
+        checkpointed_flops=round(counts.checkpointed / work.steps),
         step_ns=times.median_ns,
         flops_per_s=model / step_s,
         peak=peak,
@@ -93,9 +90,28 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
     )
 
 
-def _other_peak(counts: dict[str, int], precision: str, roof: Roof | None) -> Ceiling | None:
+def _count(groups: Iterable[CallGroup]) -> _Counts:
+    counts = _Counts()
+    for group in groups:
+        cost, calls = group.signature.cost, group.calls
+        if cost is None or cost.flops is None:
+            continue
+        full, kept = calls * full_matmul_flops(cost), calls * (cost.matmul_flops() or 0)
+        counts.full += full
+        counts.kept += kept
+        if group.repeated:
+            counts.checkpointed += full
+        counts.again_full += full if group.repeated else calls * full_recomputed_flops(cost)
+        counts.again_kept += kept if group.repeated else calls * cost.recomputed_flops
+        for part in cost.flops:
+            if part.kind == "matmul":
+                counts.by_precision[part.precision] += calls * part.count
+    return counts
+
+
+def _other_peak(counts: Counter[str], precision: str, roof: Roof | None) -> Ceiling | None:
     """The second peak that a run with 8-bit products is held against."""
-    narrow = [name for name in _NARROW if counts.get(name)]
+    narrow = [name for name in _NARROW if counts[name]]
     if roof is None or not narrow:
         return None
     second = "bf16" if precision in _NARROW else max(narrow, key=lambda name: counts[name])
@@ -106,7 +122,11 @@ def _bytes_to_read(groups: Iterable[CallGroup], of_call: _BytesOfCall) -> int | 
     """Bytes of all calls of `groups`; None where those of one are not known."""
     total = 0
     for group in groups:
-        value = 0 if group.signature.call is None else of_call(group.signature.call)
+        call = group.signature.call
+        # Without its shapes an operator that multiplies with weights leaves them unknown.
+        if call is None and group.signature.name in READS_WEIGHTS:
+            return None
+        value = 0 if call is None else of_call(call)
         if value is None:
             return None
         total += group.calls * value

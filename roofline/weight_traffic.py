@@ -34,6 +34,11 @@ BATCHED_PRODUCTS: Final[dict[str, int]] = {"aten::bmm": 1, "aten::baddbmm": 2, "
 # Attention of a forward pass: operators that do it in one kernel.
 ATTENTION: Final = {**FORWARD, **COMPOSITE_FORWARD}
 
+# Operators that read weights, keys or values.
+READS_WEIGHTS: Final = (
+    WEIGHT_POSITIONS.keys() | EXPERT_PRODUCTS | BATCHED_PRODUCTS.keys() | ATTENTION.keys()
+)
+
 
 def weight_bytes(call: OpCall) -> int | None:
     """Bytes of weights that `call` reads, 0 where it has none; None where their dtype is unknown.

@@ -242,3 +242,14 @@ def test_training_has_no_mbu(build: Any) -> None:
     use = use_of(build)
     assert use is not None
     assert (use.weight_bytes, use.key_value_bytes, use.mbu) == (None, None, None)
+
+
+def test_a_product_without_shapes_leaves_mbu_unknown(build: Any) -> None:
+    steps(build, 5000)
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040)
+    build.op("aten::mm", 100, 150)
+    build.kernel(110, 1100, 1140)
+    use = use_of(build)
+    assert use is not None
+    assert (use.weight_bytes, use.key_value_bytes, use.mbu) == (None, None, None)
