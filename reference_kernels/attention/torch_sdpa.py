@@ -1,5 +1,6 @@
 """torch's scaled_dot_product_attention with one backend forced, forward and backward."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -27,13 +28,15 @@ def prepare_backend(
     """
     if problem.mode == "decode":
         raise UnsupportedError("torch's attention reads no pages: see attention/gathered-decode")
-    try:
-        with torch.inference_mode(False):
+    with warnings.catch_warnings(record=True) as told, torch.inference_mode(False):
+        warnings.simplefilter("always")
+        try:
             solve = _backward(problem, backend) if problem.backward else _forward(problem, backend)
             results = solve()
-    except RuntimeError as error:
-        # "No available kernel" and its like; the reasons are torch's warnings.
-        raise UnsupportedError(f"torch's {backend.name} backend refuses: {error}") from error
+        # "No available kernel" and its like.
+        except RuntimeError as error:
+            why = _reason(told) or str(error)
+            raise UnsupportedError(f"torch's {backend.name} backend refuses: {why}") from error
     outputs = empty_outputs(len(results), problem.device)
     return Prepared(
         call=lambda: adopt(outputs, solve()),
@@ -42,6 +45,13 @@ def prepare_backend(
         expected_bytes_read=expected_bytes_read,
         expected_bytes_written=expected_bytes_written,
     )
+
+
+def _reason(told: list[warnings.WarningMessage]) -> str | None:
+    """The first of torch's warnings that is about the problem; each ends with where it arose."""
+    texts = [str(one.message).split(" (Triggered internally")[0] for one in told]
+    known = ("not used because", "runtime disabled")
+    return next((text for text in texts if not any(part in text for part in known)), None)
 
 
 def _attend(

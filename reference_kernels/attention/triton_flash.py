@@ -1,13 +1,15 @@
 """FlashAttention-2 forward in Triton: scores stay on the chip.
 
 Source: Dao, "FlashAttention-2" (2023), algorithm 1, with the online softmax of Milakov and
-Gimelshein (2018). A program keeps ROWS queries and walks over the keys: first the blocks that all
-its queries see, without a mask, then those on the diagonal (or the ragged end). Exponentials are
-to base 2, the scale folded into their argument. Tiles come by tensor descriptors: TMA on Hopper
-and later, plain loads before.
+Gimelshein (2018). A program keeps ROWS queries and walks over the keys; only blocks on the diagonal
+(or the ragged end) are masked. Exponentials are to base 2, the scale folded into their argument.
+Tiles come by tensor descriptors: TMA on Hopper and later, plain loads before. Small tiles are
+fastest on Hopper: while one program's warps take exponentials, the tensor cores work for the two
+or three others of the multiprocessor. So the queries are kept in registers, which leaves shared
+memory for a third.
 
 FLOPs: 4 D a pair of the tiles visited, that is the kept pairs and the masked half of the diagonal
-tiles (`executed_flops`; 1.6 % more than kept at S = 4096, ROWS = COLUMNS = 128). Bytes: compulsory
+tiles (`executed_flops`; 1.5 % more than kept at S = 4096, tiles of 64 x 64). Bytes: compulsory
 and one float32 log-sum-exp a row; keys and values are read once by each tile of queries, from L2.
 """
 
@@ -26,6 +28,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gpuprof.reference_kernels.attention.problem import AttentionProblem
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
+from gpuprof.reference_kernels.tuning import fastest
 from gpuprof.roofline.cost_models.cost import Flops
 
 _HEAD_SIZES = (16, 32, 64, 128)
@@ -34,62 +37,41 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries and keys of a tile, warps of a program, stages of its pipeline of loads."""
+    """Queries and keys of a tile, warps of a program, stages of its pipeline of loads.
+
+    `registers`: the most that a thread may use, None for the compiler's choice.
+    """
 
     rows: int
     columns: int
     warps: int
     stages: int
+    registers: int | None = None
 
     def __str__(self) -> str:
         return f"{self.rows} x {self.columns}, {self.warps} warps, {self.stages} stages"
 
+    @property
+    def options(self) -> dict[str, int | None]:
+        """Of a kernel's launch."""
+        return {
+            "ROWS": self.rows,
+            "COLUMNS": self.columns,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+            "maxnreg": self.registers,
+        }
 
-def choose_tiles(length: int) -> Tiles:
-    """What was fastest on an H100 at D = 128; small tiles for short sequences."""
-    if length < 128:
-        return Tiles(16, 16, 4, 2)
-    return Tiles(64, 64, 4, 3)
 
-
-@triton.jit
-def _visit(
-    accumulator,
-    total,
-    maximum,
-    query,
-    key,
-    value,
-    base,
-    rows,
-    first,
-    last,
-    length,
-    scale_log2,
-    MASKED: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """Let the keys from `first` to `last` enter the running softmax."""
-    for start in tl.range(first, last, COLUMNS):
-        keys = key.load([base + start, 0])
-        scores = tl.dot(query, keys.T)
-        if MASKED:
-            columns = start + tl.arange(0, COLUMNS)
-            if CAUSAL:
-                kept = rows[:, None] >= columns[None, :]
-            else:
-                kept = columns[None, :] < length
-            scores = tl.where(kept, scores, float("-inf"))
-        highest = tl.maximum(maximum, tl.max(scores, 1) * scale_log2)
-        weights = tl.math.exp2(scores * scale_log2 - highest[:, None])
-        correction = tl.math.exp2(maximum - highest)
-        accumulator = accumulator * correction[:, None]
-        values = value.load([base + start, 0])
-        accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
-        total = total * correction + tl.sum(weights, 1)
-        maximum = highest
-    return accumulator, total, maximum
+# What Triton's interpreter takes, and sequences shorter than the others' rows.
+SMALL = Tiles(16, 16, 4, 2)
+# 168 registers let three programs of 4 warps share a multiprocessor.
+_CONFIGURATIONS = (
+    Tiles(64, 64, 4, 2, registers=168),
+    Tiles(64, 64, 4, 3),
+    Tiles(128, 64, 4, 2),
+    Tiles(128, 64, 8, 3),
+)
 
 
 @triton.jit
@@ -118,7 +100,11 @@ def flash_forward(
     first = tile * ROWS
     rows = first + tl.arange(0, ROWS)
     base = head // group * length
+    # The compiler keeps a tile that was computed with in registers, one only loaded in shared
+    # memory. Half of a number has the same digits.
     queries = query.load([head * length + first, 0])
+    queries = (queries.to(tl.float32) * 0.5).to(queries.dtype)
+    scale_log2 *= 2
     accumulator = tl.zeros([ROWS, HEAD], tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     maximum = tl.full([ROWS], float("-inf"), tl.float32)
@@ -128,18 +114,28 @@ def flash_forward(
     else:
         whole = length // COLUMNS * COLUMNS
         last = length
-    accumulator, total, maximum = _visit(
-        accumulator, total, maximum, queries, key, value, base, rows, 0, whole, length,
-        scale_log2, False, CAUSAL, COLUMNS,
-    )  # fmt: skip
-    accumulator, total, maximum = _visit(
-        accumulator, total, maximum, queries, key, value, base, rows, whole, last, length,
-        scale_log2, True, CAUSAL, COLUMNS,
-    )  # fmt: skip
+    for start in tl.range(0, last, COLUMNS):
+        keys = key.load([base + start, 0])
+        scores = tl.dot(queries, keys.T)
+        columns = start + tl.arange(0, COLUMNS)
+        if start >= whole:
+            if CAUSAL:
+                kept = rows[:, None] >= columns[None, :]
+            else:
+                kept = columns[None, :] < length
+            scores = tl.where(kept, scores, float("-inf"))
+        highest = tl.maximum(maximum, tl.max(scores, 1) * scale_log2)
+        weights = tl.math.exp2(scores * scale_log2 - highest[:, None])
+        correction = tl.math.exp2(maximum - highest)
+        accumulator = accumulator * correction[:, None]
+        values = value.load([base + start, 0])
+        accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
+        total = total * correction + tl.sum(weights, 1)
+        maximum = highest
     inside = rows < length
     place = head.to(tl.int64) * length + rows
     tl.store(log_sum_exp + place, maximum + tl.math.log2(total), mask=inside)
-    result = accumulator / total[:, None]
+    result = accumulator * (1.0 / total)[:, None]
     pointers = output + place[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
     tl.store(pointers, result.to(output.dtype.element_ty), mask=inside[:, None])
 
@@ -174,10 +170,18 @@ def make_forward(
         problem.scale * LOG2_E,
         CAUSAL=problem.causal,
         HEAD=problem.head_size,
-        ROWS=tiles.rows,
-        COLUMNS=tiles.columns,
-        num_warps=tiles.warps,
-        num_stages=tiles.stages,
+        **tiles.options,
+    )
+
+
+def fastest_tiles(
+    problem: AttentionProblem, output: torch.Tensor, log_sum_exp: torch.Tensor
+) -> Tiles:
+    """Tried on a GPU, where a sequence fills the tiles."""
+    if problem.device.type != "cuda" or problem.length < _CONFIGURATIONS[0].rows:
+        return SMALL
+    return fastest(
+        _CONFIGURATIONS, lambda tiles: make_forward(problem, output, log_sum_exp, tiles)()
     )
 
 
@@ -194,9 +198,9 @@ def prepare(problem: AttentionProblem) -> Prepared:
     if problem.mode not in ("forward", "causal-forward"):
         raise UnsupportedError("attention/triton-flash has only the forward")
     check_head_size(problem, "attention/triton-flash")
-    tiles = choose_tiles(problem.length)
     output = torch.empty_like(problem.query)
     log_sum_exp = torch.empty(output.shape[:-1], dtype=torch.float32, device=output.device)
+    tiles = fastest_tiles(problem, output, log_sum_exp)
     known = problem.work()
     executed = 4 * problem.head_size * visited_pairs(problem, tiles.rows, tiles.columns)
     return Prepared(

@@ -27,24 +27,24 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from gpuprof.reference_kernels.attention.problem import AttentionProblem
 from gpuprof.reference_kernels.attention.triton_flash import (
     LOG2_E,
+    SMALL,
     Tiles,
     check_head_size,
     describe,
+    fastest_tiles,
     make_forward,
     visited_pairs,
 )
-from gpuprof.reference_kernels.attention.triton_flash import choose_tiles as choose_forward_tiles
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
+from gpuprof.reference_kernels.tuning import fastest
 from gpuprof.roofline.cost_models.cost import Flops
 
 _DELTA_ROWS = 64
-
-
-def choose_tiles(length: int) -> tuple[Tiles, Tiles]:
-    """Of the second and the third kernel: what was fastest on an H100 at D = 128."""
-    if length < 128:
-        return Tiles(16, 16, 4, 2), Tiles(16, 16, 4, 2)
-    return Tiles(64, 64, 4, 2), Tiles(128, 64, 8, 3)
+# Shorter sequences take the tiles of Triton's interpreter.
+_LEAST_LENGTH = 64
+# Of the second and the third kernel.
+_FOR_KEYS = (Tiles(64, 64, 4, 2), Tiles(64, 128, 8, 3))
+_FOR_QUERIES = (Tiles(128, 64, 8, 3), Tiles(64, 64, 4, 2))
 
 
 @triton.jit
@@ -238,96 +238,106 @@ def backward_query(
     tl.store(pointers, result, mask=inside[:, None])
 
 
+class _Backward:
+    """The three kernels with their tensors; a method launches one with the given tiles."""
+
+    def __init__(self, problem: AttentionProblem) -> None:
+        self.problem = problem
+        self.output = torch.empty_like(problem.query)
+        self.log_sum_exp = torch.empty(
+            self.output.shape[:-1], dtype=torch.float32, device=self.output.device
+        )
+        tiles = fastest_tiles(problem, self.output, self.log_sum_exp)
+        make_forward(problem, self.output, self.log_sum_exp, tiles)()
+        self.delta = torch.empty_like(self.log_sum_exp)
+        inputs = (problem.query, problem.key, problem.value)
+        self.of_query, self.of_key, self.of_value = (torch.empty_like(t) for t in inputs)
+
+    def make_delta(self) -> Callable[[], object]:
+        rows = self.delta.numel()
+        return partial(
+            backward_delta[(triton.cdiv(rows, _DELTA_ROWS),)],
+            self.output,
+            self.problem.output_gradient,
+            self.delta,
+            rows,
+            HEAD=self.problem.head_size,
+            ROWS=_DELTA_ROWS,
+        )
+
+    def make_for_keys(self, tiles: Tiles) -> Callable[[], object]:
+        problem = self.problem
+        grid = (triton.cdiv(problem.length, tiles.columns), problem.batch * problem.key_heads)
+        return partial(
+            backward_key_value[grid],
+            *self._described(tiles),
+            self.of_key,
+            self.of_value,
+            *self._numbers(),
+            CAUSAL=problem.causal,
+            HEAD=problem.head_size,
+            **tiles.options,
+        )
+
+    def make_for_queries(self, tiles: Tiles) -> Callable[[], object]:
+        problem = self.problem
+        grid = (triton.cdiv(problem.length, tiles.rows), problem.batch * problem.heads)
+        return partial(
+            backward_query[grid],
+            *self._described(tiles),
+            self.of_query,
+            *self._numbers(),
+            CAUSAL=problem.causal,
+            HEAD=problem.head_size,
+            **tiles.options,
+        )
+
+    def _described(self, tiles: Tiles) -> tuple[TensorDescriptor, ...]:
+        """Query, key, value and output gradient."""
+        problem = self.problem
+        return (
+            describe(problem.query, tiles.rows),
+            describe(problem.key, tiles.columns),
+            describe(problem.value, tiles.columns),
+            describe(problem.output_gradient, tiles.rows),
+        )
+
+    def _numbers(self) -> tuple[torch.Tensor | int | float, ...]:
+        problem = self.problem
+        scales = (problem.scale, problem.scale * LOG2_E)
+        return (self.log_sum_exp, self.delta, problem.length, problem.group, *scales)
+
+
 def prepare(problem: AttentionProblem) -> Prepared:
     """The forward's output and log-sum-exp are computed here, once."""
     if not problem.backward:
         raise UnsupportedError("attention/triton-flash-backward has only the backward")
     check_head_size(problem, "attention/triton-flash-backward")
-    output = torch.empty_like(problem.query)
-    log_sum_exp = torch.empty(output.shape[:-1], dtype=torch.float32, device=output.device)
-    make_forward(problem, output, log_sum_exp, choose_forward_tiles(problem.length))()
-    gradients = tuple(torch.empty_like(t) for t in (problem.query, problem.key, problem.value))
-    delta = torch.empty_like(log_sum_exp)
-    of_keys, of_queries = choose_tiles(problem.length)
-    launches = _launches(problem, output, log_sum_exp, delta, gradients, of_keys, of_queries)
+    kernels = _Backward(problem)
+    for_keys = for_queries = SMALL
+    if problem.device.type == "cuda" and problem.length >= _LEAST_LENGTH:
+        kernels.make_delta()()
+        for_keys = fastest(_FOR_KEYS, lambda tiles: kernels.make_for_keys(tiles)())
+        for_queries = fastest(_FOR_QUERIES, lambda tiles: kernels.make_for_queries(tiles)())
+    launches = (
+        kernels.make_delta(),
+        kernels.make_for_keys(for_keys),
+        kernels.make_for_queries(for_queries),
+    )
 
     def call() -> None:
         for launch in launches:
             launch()
 
-    known = problem.work()
-    size, pairs = problem.head_size, visited_pairs
-    executed = 8 * size * pairs(problem, of_keys.rows, of_keys.columns)
-    executed += 6 * size * pairs(problem, of_queries.rows, of_queries.columns)
-    again = problem.query.nbytes * 3 + problem.key.nbytes * 2 + log_sum_exp.nbytes
+    known, size = problem.work(), problem.head_size
+    executed = 8 * size * visited_pairs(problem, for_keys.rows, for_keys.columns)
+    executed += 6 * size * visited_pairs(problem, for_queries.rows, for_queries.columns)
+    again = 3 * problem.query.nbytes + 2 * problem.key.nbytes + kernels.log_sum_exp.nbytes
     return Prepared(
         call=call,
-        outputs=gradients,
+        outputs=(kernels.of_query, kernels.of_key, kernels.of_value),
         executed_flops=(Flops("matmul", problem.dtype, executed),),
-        expected_bytes_read=known.bytes_read + again + 2 * delta.nbytes,
-        expected_bytes_written=known.bytes_written + delta.nbytes,
-        note=f"tiles (queries x keys, warps, stages): dK and dV {of_keys}, dQ {of_queries}",
-    )
-
-
-def _launches(
-    problem: AttentionProblem,
-    output: torch.Tensor,
-    log_sum_exp: torch.Tensor,
-    delta: torch.Tensor,
-    gradients: tuple[torch.Tensor, ...],
-    of_keys: Tiles,
-    of_queries: Tiles,
-) -> tuple[Callable[[], object], ...]:
-    """The three kernels, in their order."""
-    of_query, of_key, of_value = gradients
-    rows = log_sum_exp.numel()
-    inputs = (problem.query, problem.key, problem.value, problem.output_gradient)
-
-    def described(tiles: Tiles) -> list[TensorDescriptor]:
-        heights = (tiles.rows, tiles.columns, tiles.columns, tiles.rows)
-        return [describe(t, height) for t, height in zip(inputs, heights, strict=True)]
-
-    def options(tiles: Tiles) -> dict[str, object]:
-        return {
-            "CAUSAL": problem.causal,
-            "HEAD": problem.head_size,
-            "ROWS": tiles.rows,
-            "COLUMNS": tiles.columns,
-            "num_warps": tiles.warps,
-            "num_stages": tiles.stages,
-        }
-
-    numbers = (problem.length, problem.group, problem.scale, problem.scale * LOG2_E)
-    key_grid = (triton.cdiv(problem.length, of_keys.columns), problem.batch * problem.key_heads)
-    query_grid = (triton.cdiv(problem.length, of_queries.rows), problem.batch * problem.heads)
-    return (
-        partial(
-            backward_delta[(triton.cdiv(rows, _DELTA_ROWS),)],
-            output,
-            problem.output_gradient,
-            delta,
-            rows,
-            HEAD=problem.head_size,
-            ROWS=_DELTA_ROWS,
-        ),
-        partial(
-            backward_key_value[key_grid],
-            *described(of_keys),
-            of_key,
-            of_value,
-            log_sum_exp,
-            delta,
-            *numbers,
-            **options(of_keys),
-        ),
-        partial(
-            backward_query[query_grid],
-            *described(of_queries),
-            of_query,
-            log_sum_exp,
-            delta,
-            *numbers,
-            **options(of_queries),
-        ),
+        expected_bytes_read=known.bytes_read + again + 2 * kernels.delta.nbytes,
+        expected_bytes_written=known.bytes_written + kernels.delta.nbytes,
+        note=f"tiles (queries x keys): dK and dV {for_keys}; dQ {for_queries}",
     )

@@ -1,0 +1,251 @@
+"""A visit to a GPU for the families attention, elementwise, softmax, norm, stream and model.
+
+    python tests/gpu/visit_kernels_attention.py check [FAMILY/VERSION...]
+    python tests/gpu/visit_kernels_attention.py time [FAMILY...]
+    ncu ... python tests/gpu/visit_kernels_attention.py once FILE [FAMILY...]
+    python tests/gpu/visit_kernels_attention.py compare FILE NCU_CSV
+
+check: every version against float64, in every dtype, at sizes that fit no tile. time: versions in
+turn with the L2 flushed; attention and model with their ratio to the fastest of torch's backends,
+the others with theirs to the copy bandwidth measured in the same run. once and compare: as
+visit_kernels_gemm.py, beside which this must lie.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import torch
+from visit_kernels_gemm import Expected, compare
+
+from gpuprof.reference_kernels.benching.timing import EventClock
+from gpuprof.reference_kernels.families import is_library, load_family, select
+from gpuprof.reference_kernels.suite import (
+    Prepared,
+    Problem,
+    UnsupportedError,
+    Version,
+    poison,
+    relative_error,
+)
+
+# Bound by memory: held against the copy bandwidth.
+STREAMING = ("stream", "elementwise", "softmax", "norm")
+FAMILIES = ("attention", *STREAMING, "model")
+CHECKED = {
+    "attention": (
+        "causal-forward:2x4x2x333x64",
+        "forward:2x4x4x333x128",
+        "causal-forward:1x3x3x100x32",
+        "causal-backward:2x4x2x333x64",
+        "backward:1x3x3x333x128",
+        "decode:5x8x2x333x128",
+        "decode:3x4x4x1000x64",
+    ),
+    "elementwise": ("gelu:77x1003", "swiglu:77x1003", "rotary:3x37x5x128", "rotary:3x37x5x6"),
+    "softmax": ("77x1003", "65x4096", "3x17001", "300x31"),
+    "norm": ("layer:77x1003", "rms:77x1003", "layer:65x4096", "rms:3x17001"),
+    "stream": ("copy:1000003", "triad:1000003"),
+    "model": ("prefill:tiny:2x2x77", "decode:tiny:2x2x77", "train:tiny:2x2x77"),
+}
+TIMED = {
+    "attention": (
+        ("causal-forward:4x32x32x4096x128", "bf16"),
+        ("forward:4x32x8x4096x128", "bf16"),
+        ("causal-backward:4x32x32x4096x128", "bf16"),
+        ("decode:64x32x8x4096x128", "bf16"),
+    ),
+    "elementwise": (
+        ("gelu:16384x8192", "bf16"),
+        ("gelu:16384x16384", "bf16"),
+        ("gelu:16384x8192", "fp32"),
+        ("swiglu:16384x8192", "bf16"),
+        ("rotary:8x4096x32x128", "bf16"),
+    ),
+    "softmax": (("32768x4096", "bf16"), ("8192x16384", "bf16"), ("16384x4096", "fp32")),
+    "norm": (
+        ("layer:32768x4096", "bf16"),
+        ("rms:32768x4096", "bf16"),
+        ("layer:16384x4096", "fp32"),
+        ("rms:16384x4096", "fp32"),
+    ),
+    "stream": (
+        ("copy:256MiB", "fp32"),
+        ("triad:256MiB", "fp32"),
+        ("copy:1GiB", "fp32"),
+        ("triad:1GiB", "fp32"),
+    ),
+    "model": (
+        ("prefill:7b:1x1x2048", "fp16"),
+        ("decode:7b:1x1x2048", "fp16"),
+        ("train:7b:1x1x2048", "bf16"),
+    ),
+}
+COUNTED = {
+    "attention": (
+        ("causal-forward:1x32x32x4096x128", "bf16"),
+        ("causal-backward:1x32x32x4096x128", "bf16"),
+        ("decode:64x32x8x4096x128", "bf16"),
+    ),
+    "elementwise": (
+        ("gelu:16384x8192", "bf16"),
+        ("swiglu:16384x8192", "bf16"),
+        ("rotary:8x4096x32x128", "bf16"),
+    ),
+    "softmax": (("32768x4096", "bf16"),),
+    "norm": (("layer:32768x4096", "bf16"), ("rms:32768x4096", "bf16")),
+    "stream": (("copy:256MiB", "fp32"), ("triad:256MiB", "fp32")),
+    "model": (("prefill:7b:1x1x2048", "fp16"), ("decode:7b:1x1x2048", "fp16")),
+}
+COMPILED = "torch-compile"
+COPY = ("copy:1GiB", "fp32")
+ROUNDS = 20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("mode", choices=("check", "time", "once", "compare"))
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    names: list[str] = arguments.names
+    if arguments.mode == "check":
+        return check(names or list(FAMILIES))
+    if arguments.mode == "time":
+        return time_versions(names or list(FAMILIES))
+    if arguments.mode == "once":
+        return call_once(Path(names[0]), names[1:] or list(FAMILIES))
+    return compare(Path(names[0]), Path(names[1]))
+
+
+def check(names: list[str]) -> int:
+    """Fresh random inputs in every dtype and size; exit code 1 where a result is wrong."""
+    wrong = 0
+    for family in select(names):
+        for version in family.versions:
+            for size in CHECKED[family.name]:
+                # One dtype of what takes seconds to compile.
+                for dtype in version.dtypes[: 1 if version.name == COMPILED else None]:
+                    found = _check_one(version, family.problem, size, dtype)
+                    wrong += found.startswith("WRONG")
+                    if found:
+                        print(f"{version.label:34} {size:32} {dtype:5} {found}", flush=True)
+    print(f"{names}: {wrong} wrong")
+    return int(wrong > 0)
+
+
+def _check_one(version: Version, kind: type[Problem], size: str, dtype: str) -> str:
+    try:
+        problem = kind(size, dtype, torch.device("cuda"), seed=torch.seed() % 2**31)
+        prepared = version.prepare(problem)
+    except UnsupportedError as refused:
+        return f"refused: {str(refused)[:80]}"
+    # A version that fails in any way must not hide the others.
+    except Exception as error:
+        return f"WRONG: {type(error).__name__}: {str(error)[:300]}"
+    for _ in range(2):
+        poison(prepared.outputs)
+        prepared.call()
+    error_found = relative_error(prepared.outputs, problem.reference())
+    verdict = "right" if error_found <= problem.tolerance else "WRONG"
+    return f"{verdict}: error {error_found:.1e}, tolerance {problem.tolerance:.0e}"
+
+
+def time_versions(families: list[str]) -> int:
+    """A table of medians; every version is called once a round."""
+    clock = EventClock(None)
+    for name in families:
+        for size, dtype in TIMED[name]:
+            problem = load_family(name).problem(size, dtype, torch.device("cuda"))
+            prepared = dict(_prepared(name, problem))
+            ready = dict(prepared)
+            if name in STREAMING:
+                copied = load_family("stream").problem(*COPY, torch.device("cuda"))
+                ready["copy"] = dict(_prepared("stream", copied, "torch"))["stream/torch"]
+            medians = _medians(clock, ready)
+            work = problem.work()
+            moved, flops = work.bytes_read + work.bytes_written, sum(f.count for f in work.flops)
+            libraries = [
+                ns for label, ns in medians.items() if is_library(label.rpartition("/")[2])
+            ]
+            for label in prepared:
+                ns = medians[label]
+                if name in STREAMING:
+                    bandwidth = 2 * copied.a.nbytes / medians["copy"]
+                    ratio = f"{moved / ns / bandwidth:6.3f} of copy's {bandwidth:.0f} GB/s"
+                else:
+                    ratio = f"{min(libraries) / ns:6.3f} of the library" if libraries else ""
+                rate = f"{ns / 1e3:9.1f} us {flops / ns / 1e3:6.1f} TFLOP/s {moved / ns:6.0f} GB/s"
+                note = prepared[label].note[:60]
+                print(f"{size:32} {dtype:5} {label:31} {rate} {ratio} {note}", flush=True)
+            del prepared, ready
+            torch.cuda.empty_cache()
+    return 0
+
+
+def _medians(clock: EventClock, ready: dict[str, Prepared]) -> dict[str, float]:
+    times: dict[str, list[int]] = {label: [] for label in ready}
+    for _ in range(ROUNDS):
+        for label, one in ready.items():
+            (sample,) = clock.sample(one, lambda: None, 1)
+            times[label].append(sample.time_ns)
+    return {label: median(found) for label, found in times.items()}
+
+
+def _prepared(
+    family: str, problem: Problem, only: str | None = None
+) -> Iterator[tuple[str, Prepared]]:
+    """Every version that solves this problem, warm."""
+    for version in load_family(family).versions:
+        if only not in (None, version.name):
+            continue
+        try:
+            prepared = version.prepare(problem)
+        except UnsupportedError:
+            continue
+        # A version that fails in any way must not hide the others.
+        except Exception as error:
+            print(f"{version.label} FAILED: {type(error).__name__}: {str(error)[:200]}")
+            continue
+        prepared.call()
+        yield version.label, prepared
+
+
+def call_once(file: Path, families: list[str]) -> int:
+    """For ncu: --profile-from-start off."""
+    runtime = torch.cuda.cudart()
+    flushing = EventClock(None)
+    expected = []
+    for family in families:
+        for size, dtype in COUNTED[family]:
+            problem = load_family(family).problem(size, dtype, torch.device("cuda"))
+            work = problem.work()
+            for label, prepared in _prepared(family, problem):
+                flushing.flush()
+                torch.cuda.synchronize()
+                runtime.cudaProfilerStart()
+                prepared.call()
+                torch.cuda._sleep(1)
+                torch.cuda.synchronize()
+                runtime.cudaProfilerStop()
+                read_bytes, written = prepared.expected_bytes_read, prepared.expected_bytes_written
+                expected.append(
+                    Expected(
+                        label,
+                        size,
+                        dtype,
+                        prepared.executed_flops or work.flops,
+                        work.bytes_read if read_bytes is None else read_bytes,
+                        work.bytes_written if written is None else written,
+                    )
+                )
+                file.write_bytes(msgspec.json.encode(expected))
+                print(label, size, dtype, file=sys.stderr, flush=True)
+            torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
