@@ -3,6 +3,10 @@
 import re
 from collections.abc import Sequence
 
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 from gpuprof.roofline.comparison.result import KernelSide
 
 # pytorch torch/_inductor/codegen/triton.py: triton_<kind>_fused_<operators>_<counter>; operators
@@ -17,34 +21,35 @@ def fused_groups(base: Sequence[KernelSide], head: Sequence[KernelSide]) -> list
 
     A compiler's kernel belongs to each kernel of the other side whose operator is in its name.
     """
-    links = [
-        (one, other)
-        for one in range(len(base))
-        for other in range(len(head))
-        if _does(base[one].name, head[other].op) or _does(head[other].name, base[one].op)
-    ]
+    links = _links(base, head) + [(one, other) for other, one in _links(head, base)]
+    if not links:
+        return []
     # Groups are the connected parts of the graph of links.
-    group_of: dict[tuple[str, int], int] = {}
-    members: dict[int, set[tuple[str, int]]] = {}
-    for one, other in links:
-        joined = {("base", one), ("head", other)}
-        for node in tuple(joined):
-            if node in group_of:
-                joined |= members.pop(group_of[node], set())
-        label = len(group_of) + len(members) + max(members, default=0) + 1
-        members[label] = joined
-        group_of.update(dict.fromkeys(joined, label))
-    return [
-        (
-            [base[index] for side, index in sorted(group) if side == "base"],
-            [head[index] for side, index in sorted(group) if side == "head"],
-        )
-        for group in members.values()
-    ]
+    rows = np.array([one for one, _ in links], dtype=np.intp)
+    columns = np.array([len(base) + other for _, other in links], dtype=np.intp)
+    nodes = len(base) + len(head)
+    graph = coo_array((np.ones(len(links)), (rows, columns)), shape=(nodes, nodes))
+    _, labels = connected_components(graph, directed=False)
+    groups: dict[int, Group] = {}
+    for node in sorted({*rows.tolist(), *columns.tolist()}):
+        ones, others = groups.setdefault(int(labels[node]), ([], []))
+        if node < len(base):
+            ones.append(base[node])
+        else:
+            others.append(head[node - len(base)])
+    return list(groups.values())
 
 
-def _does(kernel: str, op: str) -> bool:
-    """Whether a compiler's `kernel` has the operator `op` (aten::mul) in its name."""
-    fused = _FUSED.match(kernel)
-    name = op.rpartition("::")[2].removesuffix("_")
-    return bool(name) and fused is not None and f"_{name}_" in f"_{fused['operators']}_"
+def _links(fused: Sequence[KernelSide], plain: Sequence[KernelSide]) -> list[tuple[int, int]]:
+    """Pairs of a compiler's kernel and a kernel whose operator (aten::mul) is in its name."""
+    operators: dict[str, list[int]] = {}
+    for index, kernel in enumerate(plain):
+        if name := kernel.op.rpartition("::")[2].removesuffix("_"):
+            operators.setdefault(f"_{name}_", []).append(index)
+    links = []
+    for index, kernel in enumerate(fused):
+        if found := _FUSED.match(kernel.name):
+            text = f"_{found['operators']}_"
+            named = [ones for name, ones in operators.items() if name in text]
+            links += [(index, one) for ones in named for one in ones]
+    return links

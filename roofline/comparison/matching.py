@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
 from gpuprof.roofline.analysis import RooflinePoint
@@ -24,6 +25,8 @@ _NEAR = 2.0
 _FORBIDDEN = 1e18
 
 Key = Callable[[KernelSide], Hashable | None]
+Times = npt.NDArray[np.float64]
+Alike = Callable[[Times, Times], npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def match_kernels(
     taken = {id(side) for ones, others in fused for side in (*ones, *others)}
     left = [one for one in left if id(one) not in taken]
     right = [other for other in right if id(other) not in taken]
-    pairs = _assign(left, right, _guess_cost)
+    pairs = _guess(left, right)
     changes += [_change("time", one, other) for one, other in pairs]
     taken = {id(side) for pair in pairs for side in pair}
     changes += [_change("removed", one, None) for one in left if id(one) not in taken]
@@ -97,7 +100,7 @@ def _match_by_key(
     for key in before.keys() & after.keys():
         ones, others = before[key], after[key]
         if len(ones) == len(others):
-            changes += [_change(stage.match, *pair) for pair in _assign(ones, others, _distance)]
+            changes += [_change(stage.match, *pair) for pair in _assign(ones, others)]
         else:
             # Which of several is which cannot be told: they are taken together.
             changes.append(_change(stage.match, _together(ones), _together(others)))
@@ -118,14 +121,13 @@ def _grouped(kernels: Iterable[KernelSide], key: Key) -> dict[Hashable, list[Ker
 
 
 def _assign(
-    ones: Sequence[KernelSide],
-    others: Sequence[KernelSide],
-    cost: Callable[[KernelSide, KernelSide], float],
+    ones: Sequence[KernelSide], others: Sequence[KernelSide], *, alike: Alike | None = None
 ) -> list[tuple[KernelSide, KernelSide]]:
-    """The pairs of least cost in all; forbidden ones are left out."""
-    if not ones or not others:
-        return []
-    costs = np.array([[cost(one, other) for other in others] for one in ones])
+    """The pairs of least difference in time over all; only those that are `alike`, where given."""
+    before, after = (np.array([k.device_ns for k in kernels]) for kernels in (ones, others))
+    costs = np.abs(before[:, None] - after[None, :])
+    if alike is not None:
+        costs[~alike(before[:, None], after[None, :])] = _FORBIDDEN
     rows, columns = linear_sum_assignment(costs)
     return [
         (ones[row], others[column])
@@ -134,16 +136,30 @@ def _assign(
     ]
 
 
-def _distance(one: KernelSide, other: KernelSide) -> float:
-    return abs(one.device_ns - other.device_ns)
+def _guess(
+    left: Sequence[KernelSide], right: Sequence[KernelSide]
+) -> list[tuple[KernelSide, KernelSide]]:
+    """Pairs of as many calls and about the same time, where at most one side's operator is known.
+
+    Operators that are known and differ do other work.
+    """
+    before, after = (_grouped(kernels, lambda k: (k.kind, k.calls)) for kernels in (left, right))
+    pairs: list[tuple[KernelSide, KernelSide]] = []
+    for key in before.keys() & after.keys():
+        for ones, others in (
+            ([k for k in before[key] if k.op], [k for k in after[key] if not k.op]),
+            ([k for k in before[key] if not k.op], after[key]),
+        ):
+            taken = {id(other) for _, other in pairs}
+            free = [other for other in others if id(other) not in taken]
+            if ones and free:
+                pairs += _assign(ones, free, alike=_near)
+    return pairs
 
 
-def _guess_cost(one: KernelSide, other: KernelSide) -> float:
-    """Distance in time; forbidden where the two are not the same kind of work."""
-    shorter, longer = sorted((one.mean_ns, other.mean_ns))
-    alike = one.kind == other.kind and one.calls == other.calls and longer <= _NEAR * shorter
-    # Operators that are known and differ do other work.
-    return _distance(one, other) if alike and not (one.op and other.op) else _FORBIDDEN
+def _near(before: Times, after: Times) -> npt.NDArray[np.bool_]:
+    """Where times of as many calls are within a factor of each other."""
+    return np.maximum(before, after) <= _NEAR * np.minimum(before, after)
 
 
 def _together(kernels: Sequence[KernelSide]) -> KernelSide:
