@@ -30,6 +30,7 @@ from gpuprof.roofline.cost_models import (
 from gpuprof.roofline.cost_models.call import MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
+from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
@@ -155,7 +156,8 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     """Each owner's signature columns, phase and recompute mark.
 
     The kernels an owner launched belong to its signature only where its arguments do not tell
-    the element type, so that other calls are not kept apart by what cuBLAS happened to choose.
+    the element type or where they do a convolution by a faster algorithm, so that other calls are
+    not kept apart by what cuBLAS happened to choose.
     """
     ops = capture.ops.select("op_id", *_NAMED_ARGUMENTS).join(
         op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
@@ -170,14 +172,17 @@ def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     )
     collectives = pl.col("kind") == "collective"
     sized = pl.col("op_name").is_in(_SIZED_BY_LAUNCH) & (pl.len() == 1)
-    untyped = owners.filter(
+    fast = [name for name in owned["name"].unique() if fast_algorithm([name])]
+    named_by_kernels = owners.filter(
         pl.col("input_types").str.contains(_LIST, literal=True)
         | pl.col("name").is_in(_SIZED_BY_LAUNCH)
-        | pl.col("owner_id").is_in(owned.filter(collectives)["owner_id"].implode())
+        | pl.col("owner_id").is_in(
+            owned.filter(collectives | pl.col("name").is_in(fast))["owner_id"].implode()
+        )
     )
     told = (
         owned.filter(pl.col("kind") != "op")
-        .join(untyped.select("owner_id", op_name="name"), on="owner_id", how="inner")
+        .join(named_by_kernels.select("owner_id", op_name="name"), on="owner_id", how="inner")
         .group_by("owner_id")
         .agg(
             *(

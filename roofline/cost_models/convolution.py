@@ -4,7 +4,8 @@ That is 2 * N * prod(space) * weight.elements, where `space` is the output's spa
 input's for a transposed convolution, whose forward is the input gradient of the ordinary one. The
 two gradients each do the same products as the forward. Stride, padding and dilation act through
 the output shape only; taps on padding are counted although an implementation may skip them.
-FLOPs are those of the direct algorithm (effective): Winograd and FFT kernels execute fewer.
+FLOPs are those of the direct algorithm (effective): Winograd and FFT kernels execute fewer, and
+the cost says so where a kernel's name tells.
 
 Source: Dumoulin and Visin 2016 (arXiv 1603.07285) for the shapes; torch.utils.flop_counter,
 conv_flop_count and, but for groups, conv_backward_flop; Lavin and Gray 2015 (arXiv 1509.09308) for
@@ -24,6 +25,7 @@ from gpuprof.roofline.cost_models.counting import (
     total,
     vector_flops,
 )
+from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
 
 _T = TypeVar("_T")
@@ -160,7 +162,16 @@ def _forward(call: OpCall, where: _Positions) -> Cost | None:
         ),
         bytes_read=bytes_of(inputs, weight, bias, addend),
         bytes_written=bytes_for(batch * channels * math.prod(output), inputs.dtype),
+        assumptions=_effective(call),
     )
+
+
+def _effective(call: OpCall) -> tuple[str, ...]:
+    """What the count leaves out where the kernels do fewer products."""
+    algorithm = fast_algorithm(call.kernels)
+    if algorithm is None:
+        return ()
+    return (f"products of the direct algorithm; the {algorithm} kernel that ran executes fewer",)
 
 
 for _names, _is_composite in ((_FORWARD, False), (_COMPOSITE_FORWARD, True)):
@@ -199,6 +210,7 @@ def _gradients(
                 bytes_for(channels if of_bias else 0, inputs.dtype),
             )
         ),
+        assumptions=_effective(call),
     )
 
 

@@ -20,6 +20,7 @@ from gpuprof.roofline.cost_models.counting import (
 from gpuprof.roofline.cost_models.registry import cost_model
 from gpuprof.roofline.dtypes import named
 
+_SAVED_DTYPE = "saved tensors have the gradient's dtype"
 _SILU_AND_PRODUCT = 5
 _SILU_AND_PRODUCT_BACKWARD = 12
 _GATES = {
@@ -70,7 +71,7 @@ def liger_silu_mul_backward(call: OpCall) -> Cost | None:
         flops=vector_flops(gradient.dtype, _SILU_AND_PRODUCT_BACKWARD * gradient.elements),
         bytes_read=total((gradient.bytes, saved)),
         bytes_written=saved,
-        assumptions=("saved tensors have the gradient's dtype",),
+        assumptions=(_SAVED_DTYPE,),
     )
 
 
@@ -112,6 +113,24 @@ def liger_rms_norm(call: OpCall) -> Cost | None:
         flops=vector_flops(inputs.dtype, 4 * inputs.elements),
         bytes_read=bytes_of(inputs, weight),
         bytes_written=total(written),
+    )
+
+
+@cost_model("LigerRMSNormFunctionBackward")
+def liger_rms_norm_backward(call: OpCall) -> Cost | None:
+    """(dY): reads the saved X, W and 1/RMS too; writes dX and dW. 9 operations an element."""
+    gradient = call.tensor(0)
+    if gradient is None or not gradient.shape:
+        return None
+    width = gradient.shape[-1]
+    rows = gradient.elements // max(width, 1)
+    weight = bytes_for(width, gradient.dtype)
+    inputs = bytes_for(gradient.elements, gradient.dtype)
+    return Cost(
+        flops=vector_flops(gradient.dtype, 9 * gradient.elements),
+        bytes_read=total((gradient.bytes, inputs, weight, bytes_for(rows, named("float32")))),
+        bytes_written=total((inputs, weight)),
+        assumptions=(_SAVED_DTYPE,),
     )
 
 
@@ -179,6 +198,23 @@ def liger_rope(call: OpCall) -> Cost | None:
         flops=vector_flops(query.dtype, 3 * elements),
         bytes_read=bytes_of(query, key, cosine, sine),
         bytes_written=bytes_for(elements, query.dtype),
+    )
+
+
+@cost_model("LigerRopeFunctionBackward")
+def liger_rope_backward(call: OpCall) -> Cost | None:
+    """(dq [B, H, S, D], dk): rotates the gradients back in place."""
+    query, key = call.tensor(0), call.tensor(1)
+    if query is None or key is None or len(query.shape) != 4:
+        return None
+    elements = query.elements + key.elements
+    # The saved cosines and sines are no arguments: [1, S, D] each.
+    angles = bytes_for(2 * query.shape[2] * query.shape[3], query.dtype)
+    return Cost(
+        flops=vector_flops(query.dtype, 3 * elements),
+        bytes_read=total((query.bytes, key.bytes, angles)),
+        bytes_written=bytes_for(elements, query.dtype),
+        assumptions=("all sequences share the angles, which have the gradient's dtype",),
     )
 
 

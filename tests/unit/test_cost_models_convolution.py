@@ -126,3 +126,24 @@ def test_gradients_of_a_transposed_convolution_use_the_input_space() -> None:
 def test_arguments_that_are_not_understood_have_no_cost(arguments: tuple[Argument, ...]) -> None:
     assert cost_of(OpCall("aten::convolution", arguments)) is None
     assert cost_of(OpCall("aten::convolution_backward", arguments)) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "algorithm"),
+    [
+        ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(x)", "Winograd"),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f2x3_stride1_group.kd", "Winograd"),
+        ("void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*)", "Fourier"),
+        ("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", None),
+    ],
+)
+def test_a_faster_algorithm_is_told_and_does_not_change_the_count(
+    kernel: str, algorithm: str | None
+) -> None:
+    arguments = (INPUTS, WEIGHT, *values("[0, 0]", "[2, 2]", "[1, 1]", "4"))
+    result = cost_of(OpCall("aten::cudnn_convolution", arguments, kernels=(kernel,)))
+    assert result is not None
+    assert result.matmul_flops() == 2 * PRODUCTS
+    assert [algorithm in text for text in result.assumptions if algorithm] == (
+        [True] if algorithm else []
+    )

@@ -96,3 +96,20 @@ def test_a_cache_write_moves_its_rows_in_the_caches_dtype() -> None:
 )
 def test_a_call_without_arguments_has_no_cost(name: str) -> None:
     assert cost_of(OpCall(name, ())) is None
+
+
+def test_ligers_backward_functions_take_gradients_alone() -> None:
+    q, k = bf16(2, 8, 16, 64), bf16(2, 2, 16, 64)
+    rope = cost("LigerRopeFunctionBackward", q, k)
+    assert rope.flops == (Flops("vector", "fp32", 3 * (q.elements + k.elements)),)
+    assert rope.bytes_read == 2 * (q.elements + k.elements + 2 * 16 * 64)
+    assert rope.bytes_written == 2 * (q.elements + k.elements)
+    norm = cost("LigerRMSNormFunctionBackward", bf16(10, 64))
+    assert norm.flops == (Flops("vector", "fp32", 9 * 640),)
+    assert norm.bytes_read == 2 * (640 + 640 + 64) + 4 * 10
+    assert norm.bytes_written == 2 * (640 + 64)
+
+
+def test_aiters_norm_gives_its_output_back() -> None:
+    result = cost("aiter::rms_norm", bf16(10, 64), bf16(64), Scalar("1e-06"))
+    assert (result.bytes_read, result.bytes_written) == (2 * (640 + 64), 2 * 640)

@@ -313,3 +313,20 @@ def test_the_launch_of_an_index_reaches_its_model(build: Any) -> None:
     found = [work.signatures[signature].cost for signature in work.kernels["signature"]]
     written = [None if cost is None else cost.bytes_written for cost in found]
     assert written == [7 * 1024, 8 * 1024, None, None]
+
+
+def test_convolutions_by_a_faster_algorithm_are_kept_apart_and_say_so(build: Any) -> None:
+    columns = {
+        "dims": "[[1, 8, 16, 16], [8, 8, 3, 3], [], [], [], []]",
+        "types": '["float", "float", "ScalarList", "ScalarList", "ScalarList", "Scalar"]',
+        "concrete_inputs": '["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]',
+    }
+    kernels = ("implicit_gemm_a", "winogradForwardData4x4", "implicit_gemm_b")
+    for start, name in zip((0, 100, 200), kernels, strict=True):
+        build.op("aten::cudnn_convolution", start, start + 50, **columns)
+        build.kernel(start + 10, 1000 + start, 1040 + start, name)
+    work = work_of(build.build())
+    assert work.kernels["signature"].to_list() in ([0, 1, 0], [1, 0, 1])
+    costs = [signature.cost for signature in work.signatures]
+    assert {cost.matmul_flops() for cost in costs if cost} == {2 * 256 * 8 * 8 * 9}
+    assert sorted(len(cost.assumptions) for cost in costs if cost) == [0, 1]
