@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +13,23 @@ from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult
 from gpuprof.reports import facts, formatting
 from gpuprof.roofline.devices import find_spec
 
-_WIDTHS = {"±": 6, "FLOP/s": 12, "effective": 12, "executed": 12}
+# What the figures of each column need, so that the tables of a bench are in line.
+_WIDTHS = {
+    "time": 8,
+    "±": 6,
+    "FLOP/s": 12,
+    "effective": 12,
+    "executed": 12,
+    "B/s": 9,
+    "bus B/s": 9,
+    "link": 6,
+    "datasheet": 9,
+    "measured": 8,
+    "library": 7,
+    "error": 9,
+    "allowed": 9,
+}
+_OPTIONAL = ("B/s", "±", "effective", "measured")
 
 
 def print_bench(report: BenchReport, console: Console) -> None:
@@ -27,13 +43,44 @@ def print_bench(report: BenchReport, console: Console) -> None:
     roofs = roofs_of(report)
     width = max((len(case.version) for case in report.cases), default=0)
     for _, cases in groupby(report.cases, key=lambda case: (case.family, case.size, case.dtype)):
-        console.print(problem_table(list(cases), roofs, width))
+        members = list(cases)
+        console.print(problem_table(members, roofs, width, console.width))
+        for case in members:
+            if case.note:
+                console.print(Text(f" {case.version}: {case.note}", style="dim"))
     for line in _after(report):
         console.print(Text(line))
 
 
-def problem_table(cases: list[CaseResult], roofs: Roofs, name_width: int = 0) -> Table:
-    """All versions of one problem. `name_width` keeps several tables in line."""
+def problem_table(
+    cases: list[CaseResult], roofs: Roofs, name_width: int = 0, width: int = 120
+) -> Table:
+    """All versions of one problem. `name_width` keeps several tables in line.
+
+    Where `width` is too small for all columns, those of `_OPTIONAL` are left out, first to last.
+    """
+    first = cases[0]
+    name_width = max(name_width, *(len(case.version) for case in cases), len("version"))
+    columns = _columns(cases, roofs)
+    for optional in _OPTIONAL:
+        if _needed(columns, name_width) > width and optional in columns:
+            columns.remove(optional)
+    title = f"{first.family} {first.size} {first.dtype}: {_work(first)}"
+    table = Table(
+        title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("version", min_width=name_width, no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True, min_width=_WIDTHS[column])
+    for case in cases:
+        table.add_row(case.version, *_cells(case, cases, roofs, columns))
+    return table
+
+
+def _columns(cases: list[CaseResult], roofs: Roofs) -> list[str]:
+    """The columns beside the version's name; where nothing was timed, those of a check."""
+    if all(case.median_ns is None for case in cases):
+        return ["error", "allowed"]
     first = cases[0]
     over_link = first.bus_bytes is not None
     columns = ["time", "±"]
@@ -43,22 +90,11 @@ def problem_table(cases: list[CaseResult], roofs: Roofs, name_width: int = 0) ->
         columns += ["FLOP/s"] if first.flops else []
     columns.append("bus B/s" if over_link else "B/s")
     if over_link:
-        columns += ["% link"] if roofs.link_rate else []
+        columns += ["link"] if roofs.link_rate else []
     else:
-        columns += ["% datasheet"] if roofs.datasheet else []
-        columns += ["% measured"] if roofs.measured else []
-    columns.append("% library")
-    title = f"{first.family} {first.size} {first.dtype}: {_work(first)}"
-    table = Table(
-        title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    table.add_column("version", min_width=max(name_width, len("version")), overflow="fold")
-    for column in columns:
-        # Figures are seldom wider than this, so that the tables of a bench are in line.
-        table.add_column(column, justify="right", no_wrap=True, min_width=_WIDTHS.get(column, 9))
-    for case in cases:
-        table.add_row(_name(case), *_cells(case, cases, roofs, columns))
-    return table
+        columns += ["datasheet"] if roofs.datasheet else []
+        columns += ["measured"] if roofs.measured else []
+    return [*columns, "library"]
 
 
 def _work(case: CaseResult) -> str:
@@ -68,9 +104,9 @@ def _work(case: CaseResult) -> str:
     return ", ".join([*work, formatting.byte_count(case.bytes_moved)])
 
 
-def _name(case: CaseResult) -> Text | Group:
-    name = Text(case.version)
-    return Group(name, Text(f"  {case.note}", style="dim")) if case.note else name
+def _needed(columns: list[str], name_width: int) -> int:
+    """Characters of a line with `columns` beside the name, two blanks before each, and margins."""
+    return name_width + sum(_WIDTHS[column] + 2 for column in columns) + 2
 
 
 def _cells(
@@ -81,7 +117,8 @@ def _cells(
         yield "wrong" if case.relative_error is not None else "failed"
         return
     if reached is None:
-        yield "right"
+        yield formatting.percent(case.relative_error)
+        yield formatting.percent(case.tolerance)
         return
     library = library_time(case, problem)
     values = {
@@ -93,10 +130,10 @@ def _cells(
         "executed": formatting.flops_rate(reached.executed_flops_per_s or reached.flops_per_s),
         "B/s": formatting.byte_rate(reached.bytes_per_s),
         "bus B/s": formatting.byte_rate(reached.bytes_per_s),
-        "% link": facts.roof_percent(reached.of_link),
-        "% datasheet": facts.roof_percent(reached.of_datasheet),
-        "% measured": facts.roof_percent(reached.of_measured),
-        "% library": _of_library(case, library),
+        "link": facts.roof_percent(reached.of_link),
+        "datasheet": facts.roof_percent(reached.of_datasheet),
+        "measured": facts.roof_percent(reached.of_measured),
+        "library": _of_library(case, library),
     }
     yield from (values[column] for column in columns)
 

@@ -45,6 +45,9 @@ def share(problem: CollectiveProblem) -> SharedMessage:
         handle = module.rendezvous(buffer, group.group_name)
     except RuntimeError as error:
         raise UnsupportedError(f"the ranks' memory cannot be shared: {error}") from error
+    # Older torch has no offsets. The tables hold where allocations begin.
+    if getattr(handle, "offset", 0):
+        raise UnsupportedError("the buffer does not begin where its allocation does")
     return SharedMessage(
         buffer,
         handle.buffer_ptrs_dev,

@@ -164,6 +164,19 @@ def test_effective_and_executed_flops_are_labelled() -> None:
     assert "687 TFLOP/s" in text
 
 
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 140])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_ones(width: int) -> None:
+    half = (Flops("matmul", "bf16", 4096**3),)
+    versions = (gemm("cublas", 200_000), gemm("triton-persistent", 100_000, executed_flops=half))
+    lines = printed(report(*versions), width).splitlines()
+    (head,) = [line for line in lines if line.strip().startswith("version")]
+    assert head.split()[1] == "time"
+    assert head.split()[-1] == "library"
+    (row,) = [line for line in lines if line.strip().startswith("triton-persistent")]
+    assert row.split()[-1] == "200.0%"
+    assert max(len(line.rstrip()) for line in lines) <= width
+
+
 def test_a_share_over_the_roof_is_marked_and_not_clipped() -> None:
     assert "139%!" in printed(report(gemm("cublas", 100_000)))
 
