@@ -5,6 +5,7 @@ Compiling needs no GPU, so that sources are checked where there is none; launchi
 
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,6 +92,19 @@ class CudaKernel:
         another stream. A Python float is passed as float32; an integer needs a width, `np.int32(n)`
         or `ctypes.c_int64(n)`: a plain int raises `TypeError`.
         """
+        self.prepare(grid, block, *arguments, shared_memory_bytes=shared_memory_bytes)()
+
+    def prepare(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        *arguments: Argument,
+        shared_memory_bytes: int = 0,
+    ) -> Callable[[], None]:
+        """A call that does what `launch` would do now, again and again and at less cost.
+
+        The stream is the one that is current now. The call keeps its tensors alive.
+        """
         from cuda.core import LaunchConfig, launch
 
         kernel = self._load()
@@ -101,7 +115,12 @@ class CudaKernel:
             self._ask_for_shared_memory(device, shared_memory_bytes)
         config = LaunchConfig(grid=grid, block=block, shmem_size=shared_memory_bytes)
         stream = _stream(torch.cuda.current_stream().cuda_stream)
-        launch(stream, config, kernel, *(as_kernel_argument(argument) for argument in arguments))
+        passed = [as_kernel_argument(argument) for argument in arguments]
+
+        def queue(_alive: tuple[Argument, ...] = arguments) -> None:
+            launch(stream, config, kernel, *passed)
+
+        return queue
 
     def _load(self) -> Any:
         if self._loaded is None:

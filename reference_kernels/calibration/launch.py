@@ -37,7 +37,7 @@ def launch_costs(device: Device) -> Iterator[LaunchCost]:
         nothing = CudaKernel(compile_on_chip(architecture_of(place)), "nothing")
     except (MissingDependencyError, CompilationError):
         return
-    yield _measure("empty kernel", lambda: nothing.launch((1, 1, 1), (1, 1, 1)), cuda=True)
+    yield _measure("empty kernel", nothing.prepare((1, 1, 1), (1, 1, 1)), cuda=True)
 
 
 def _measure(what: str, call: Call, *, cuda: bool) -> LaunchCost:
