@@ -29,7 +29,7 @@ _WIDTHS = {
     "error": 9,
     "allowed": 9,
 }
-_OPTIONAL = ("B/s", "±", "effective", "measured")
+_OPTIONAL = ("B/s", "±", "effective", "measured", "executed", "FLOP/s")
 
 
 def print_bench(report: BenchReport, console: Console) -> None:
