@@ -160,13 +160,14 @@ def _after(report: BenchReport) -> Iterator[str]:
             yield f"{case.label}: {formatting.printable(case.error)}"
         elif case.host_bound:
             yield f"{case.label}: the host took longer to start it than the device to do it"
-    left_out: dict[tuple[str, str], int] = {}
+    left_out: dict[str, list[str]] = {}
     for skipped in report.skipped:
-        key = (skipped.label, skipped.reason)
-        left_out[key] = left_out.get(key, 0) + 1
-    for label, reason in left_out:
-        where = "" if reason.startswith(label) else f"{label}: "
-        yield f"left out: {where}{formatting.printable(reason)}"
+        reason = skipped.reason.removeprefix(f"{skipped.label} ")
+        labels = left_out.setdefault(reason, [])
+        if skipped.label not in labels:
+            labels.append(skipped.label)
+    for reason, labels in left_out.items():
+        yield f"Left out, {formatting.printable(reason)}: {', '.join(labels)}"
     yield from _conditions(report)
 
 

@@ -193,8 +193,12 @@ def test_a_wrong_version_has_no_time_in_the_table() -> None:
 def test_what_was_left_out_is_told_once_with_its_reason() -> None:
     reason = "gemm/cuda-naive needs cuda-core: pip install"
     skipped = [Skipped("gemm/cuda-naive", size, "bf16", reason) for size in ("1", "2")]
+    skipped.append(
+        Skipped("norm/cuda", "1", "bf16", reason.replace("gemm/cuda-naive", "norm/cuda"))
+    )
     text = printed(report(gemm("cublas", 200_000), skipped=tuple(skipped)))
-    assert text.count("left out") == 1
+    assert text.count("Left out") == 1
+    assert "Left out, needs cuda-core: pip install: gemm/cuda-naive, norm/cuda" in text
 
 
 def test_a_call_that_the_host_starts_slower_than_the_device_works_is_pointed_out() -> None:
