@@ -1,6 +1,6 @@
 """How often does the gate alarm for nothing, and what does it find?
 
-    python benchmarks/gate_simulation.py [--suites N] [--level quiet|typical|noisy]
+    python benchmarks/gate_simulation.py [--suites N] [--level quiet|typical|noisy] [--rebuilds]
 
 Made-up suites of 50 benchmarks (noise_model.py) are judged by the gate's own rule and, on the same
 samples, by the rules of other tools. Printed are the share of suites with any alarm where nothing
@@ -28,6 +28,8 @@ from gpuprof.roofline.statistics import evidence
 
 BENCHMARKS = 50
 EFFECTS = (0.02, 0.05, 0.10)
+# Standard deviations of the lasting shift that building the same code again brings.
+REBUILDS = (0.003, 0.006, 0.010)
 _AT_ONCE = 100
 # A pair that cannot be used is measured again so often.
 _ATTEMPTS = 40
@@ -98,9 +100,10 @@ class Gate:
         settings: RuleSettings,
         *,
         aware: bool = True,
+        rebuild_sd: float | None = None,
     ) -> None:
         self.generator, self.suites, self.settings = generator, suites, settings
-        self.aware = aware
+        self.aware, self.rebuild_sd = aware, rebuild_sd
 
     def measure(self, rows: npt.NDArray[np.intp], pairs: int) -> tuple[Array, Array]:
         """`pairs` usable differences of each of `rows`, and how many pairs that took."""
@@ -135,12 +138,12 @@ class Gate:
         return (squares / degrees if degrees else squares), float(degrees)
 
     def judge(
-        self, first: Pairs, calibration: tuple[Array, float], effect: float, *, alone: bool
+        self, first: Pairs, calibration: tuple[Array, float], effect: float | Array, *, alone: bool
     ) -> tuple[Mask, float]:
         """Which rows regressed, and the mean number of pairs a row took.
 
-        `effect` slows every B. With `alone` each row is judged as if it were the only one that
-        changed in its suite.
+        `effect` slows every B, or that of each row. With `alone` each row is judged as if it were
+        the only one that changed in its suite.
         """
         settings = self.settings
         variance, degrees = calibration
@@ -148,7 +151,8 @@ class Gate:
         shape = (-1, 1) if alone else (-1, self.suites.benchmarks)
         share = self.suites.benchmarks if alone else 1
         values, spent = self.complete(rows, differences(first, aware=self.aware))
-        values = values + np.log1p(effect)
+        slower = np.broadcast_to(np.log1p(effect), len(rows))
+        values = values + slower[:, None]
         regressed = np.zeros(len(rows), dtype=np.bool_)
         live = np.ones(len(rows), dtype=np.bool_)
         for look, alpha in enumerate(settings.alphas):
@@ -159,12 +163,12 @@ class Gate:
                 spent[chosen] += cost
                 grown = np.full((len(rows), settings.looks[look]), np.nan)
                 grown[:, : values.shape[1]] = values
-                grown[chosen, values.shape[1] :] = new + np.log1p(effect)
+                grown[chosen, values.shape[1] :] = new + slower[chosen, None]
                 values = grown
             found = evidence(values, variance, degrees)
             decided = look_at(
                 type(found)(*(part.reshape(shape) for part in found)),
-                null=settings.null(),
+                null=settings.null(self.rebuild_sd),
                 limit=np.log1p(settings.fail_above),
                 improvement=np.log1p(settings.fail_above),
                 alpha=alpha / share,
@@ -303,11 +307,41 @@ def simulate(
     return tallies
 
 
+def simulate_rebuilds(suites: int, level: str, seed: int) -> dict[str, Tally]:
+    """Suites whose every benchmark got a lasting shift from being built again, and no change.
+
+    The gate knows nothing of it, or has measured its standard deviation.
+    """
+    tallies: dict[str, Tally] = {}
+    generator = np.random.default_rng(seed)
+    for start in range(0, suites, _AT_ONCE):
+        count = min(_AT_ONCE, suites - start)
+        drawn = draw_suites(generator, count, BENCHMARKS, level)
+        first = measure(generator, drawn, np.arange(len(drawn)), RuleSettings().looks[0])
+        unit = generator.standard_normal(len(drawn))
+        for sd in REBUILDS:
+            for known in (False, True):
+                gate = Gate(generator, drawn, RuleSettings(), rebuild_sd=sd if known else None)
+                calibration = gate.calibrate(4)
+                alarms, pairs = gate.judge(first, calibration, sd * unit, alone=False)
+                found = tuple(
+                    int(gate.judge(first, calibration, effect + sd * unit, alone=True)[0].sum())
+                    for effect in EFFECTS
+                )
+                name = f"rebuilding shifts by {sd:.1%}, {'measured' if known else 'not known'}"
+                tally = tallies.setdefault(name, Tally())
+                tally.add(alarms.reshape(count, -1).any(axis=1), found, len(drawn), pairs)
+    return tallies
+
+
 def main() -> None:
     """Simulate and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suites", type=int, default=2000)
     parser.add_argument("--level", choices=LEVELS, default="typical")
+    parser.add_argument(
+        "--rebuilds", action="store_true", help="what building the same code again does instead"
+    )
     parser.add_argument("--seed", type=int, default=20261128)
     options = parser.parse_args()
     print(f"{options.suites} suites of {BENCHMARKS} benchmarks, {options.level} noise")
@@ -315,8 +349,9 @@ def main() -> None:
         f"{'rule':44} {'alarms':>7}  {'95 % interval':^16}  "
         f"{'  '.join(f'finds {effect:.0%}'.rjust(6) for effect in EFFECTS)}  pairs"
     )
-    for name, tally in simulate(options.suites, options.level, options.seed).items():
-        print(tally.row(name), flush=True)
+    run = simulate_rebuilds if options.rebuilds else simulate
+    for name, tally in run(options.suites, options.level, options.seed).items():
+        print(tally.row(name))
 
 
 if __name__ == "__main__":

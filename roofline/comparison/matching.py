@@ -97,7 +97,7 @@ def _match_by_key(
     before, after = _grouped(left, stage.key), _grouped(right, stage.key)
     changes: list[KernelChange] = []
     matched: set[int] = set()
-    for key in before.keys() & after.keys():
+    for key in [key for key in before if key in after]:
         ones, others = before[key], after[key]
         if len(ones) == len(others):
             changes += [_change(stage.match, *pair) for pair in _assign(ones, others)]
@@ -145,7 +145,7 @@ def _guess(
     """
     before, after = (_grouped(kernels, lambda k: (k.kind, k.calls)) for kernels in (left, right))
     pairs: list[tuple[KernelSide, KernelSide]] = []
-    for key in before.keys() & after.keys():
+    for key in [key for key in before if key in after]:
         for ones, others in (
             ([k for k in before[key] if k.op], [k for k in after[key] if not k.op]),
             ([k for k in before[key] if not k.op], after[key]),
