@@ -7,7 +7,7 @@ training (Kaplan et al. 2020, section 2.1); attention adds 4 L H Q T a token, an
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -34,6 +34,8 @@ from gpuprof.roofline.weight_traffic import (
 from gpuprof.roofline.work import Work
 
 _ATTENTION = ATTENTION.keys() | BACKWARD.keys() | COMPOSITE_BACKWARD.keys()
+# (experts, inputs, outputs)
+_EXPERT_AXES = 3
 # The two last sizes of a weight, smaller one first.
 _Pair = tuple[int, int]
 
@@ -75,8 +77,7 @@ def closed_form(
     if parameters is None:
         return None
     training = has_backward(work)
-    pairs = {pair for shape in parameters.shapes if (pair := _pair_of(shape)) is not None}
-    products = _products(work, pairs)
+    products = _products(work, parameters.shapes)
     if tokens is None:
         tokens = max(products.rows, key=lambda rows: products.rows[rows], default=None)
     if not tokens or 2 * products.convolution > products.total:
@@ -212,8 +213,13 @@ def _matrix_differences(
     return differences
 
 
-def _products(work: Work, pairs: set[_Pair]) -> _Products:
+def _products(work: Work, shapes: Sequence[ParameterShape]) -> _Products:
     """All products of `work`, by what they multiply."""
+    pairs = {pair for shape in shapes if (pair := _pair_of(shape)) is not None}
+    # Of experts kept in one tensor: what a batched product with them has on its right.
+    experts = {
+        (shape.shape[0], _pair_of(shape)) for shape in shapes if len(shape.shape) == _EXPERT_AXES
+    }
     products = _Products()
     rows_of_pair: dict[_Pair, set[int]] = {}
     going_back: list[tuple[OpCall, int]] = []
@@ -224,7 +230,7 @@ def _products(work: Work, pairs: set[_Pair]) -> _Products:
             continue
         if "conv" in call.name:
             products.convolution += flops
-        elif _is_attention(call, pairs):
+        elif _is_attention(call, experts):
             if group.phase == "backward":
                 products.attention_backward += flops
             else:
@@ -252,14 +258,16 @@ def _model_flops(group: CallGroup) -> int:
     return group.calls * (full_matmul_flops(cost) - full_recomputed_flops(cost))
 
 
-def _is_attention(call: OpCall, pairs: set[_Pair]) -> bool:
+def _is_attention(call: OpCall, experts: set[tuple[int, _Pair | None]]) -> bool:
     """A fused attention, or a batched product that is not one with the weights of experts."""
     if call.name in _ATTENTION:
         return True
     if call.name not in BATCHED_PRODUCTS:
         return False
-    right = call.tensor(BATCHED_PRODUCTS[call.name])
-    return right is None or _pair(right.shape) not in pairs
+    sizes, batch = _sizes(call), call.tensor(BATCHED_PRODUCTS[call.name])
+    if sizes is None or batch is None:
+        return True
+    return not any((batch.shape[0], pair) in experts for _, pair in _as_weights(sizes))
 
 
 def _forward_product(call: OpCall) -> tuple[int | None, _Pair | None]:
@@ -271,8 +279,15 @@ def _forward_product(call: OpCall) -> tuple[int | None, _Pair | None]:
     )
     weight = call.tensor(position)
     inputs = call.tensor(position - 1) if position else None
-    rows = None if inputs is None else math.prod(inputs.shape[:-1])
+    rows = None if inputs is None else _rows(call, inputs)
     return rows, None if weight is None else _pair(weight.shape)
+
+
+def _rows(call: OpCall, left: Tensor) -> int:
+    """Rows of one product: of one expert where `left` holds those of each."""
+    if call.name in EXPERT_PRODUCTS or call.name in BATCHED_PRODUCTS:
+        return left.shape[-2]
+    return math.prod(left.shape[:-1])
 
 
 def _backward_pair(call: OpCall, rows_of_pair: dict[_Pair, set[int]]) -> _Pair | None:
@@ -280,15 +295,24 @@ def _backward_pair(call: OpCall, rows_of_pair: dict[_Pair, set[int]]) -> _Pair |
 
     Of the three sizes of a product two are the weight's and one the rows that it met forward.
     """
+    sizes = _sizes(call)
+    for rows, pair in () if sizes is None else _as_weights(sizes):
+        if rows in rows_of_pair.get(pair, ()):
+            return pair
+    return None
+
+
+def _sizes(call: OpCall) -> tuple[int, int, int] | None:
+    """Rows, inner size and columns of a product."""
     operands = [a for a in call.arguments if isinstance(a, Tensor) and len(a.shape) >= 2][-2:]
     if len(operands) != 2:
         return None
     left, right = operands
-    sizes = (math.prod(left.shape[:-1]), left.shape[-1], right.shape[-1])
-    if call.name in EXPERT_PRODUCTS:
-        sizes = (left.shape[-2], left.shape[-1], right.shape[-1])
+    return _rows(call, left), left.shape[-1], right.shape[-1]
+
+
+def _as_weights(sizes: tuple[int, int, int]) -> Iterator[tuple[int, _Pair]]:
+    """Each of the three sizes as the rows, with the other two as those of a weight."""
     for index in range(3):
-        pair = _pair(sizes[:index] + sizes[index + 1 :])
-        if pair is not None and sizes[index] in rows_of_pair.get(pair, ()):
-            return pair
-    return None
+        small, large = sorted(sizes[:index] + sizes[index + 1 :])
+        yield sizes[index], (small, large)

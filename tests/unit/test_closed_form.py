@@ -145,6 +145,44 @@ def test_written_out_attention_is_attention(build: Any) -> None:
     assert (form.differences, form.unexplained) == ((), 0)
 
 
+def test_batched_products_with_experts_are_products_of_weights(build: Any) -> None:
+    build.step("profiled", 0, 1000, tokens=TOKENS)
+    types = '["c10::BFloat16", "c10::BFloat16"]'
+    rows = TOKENS // 4
+
+    def batched(start: int, inner: tuple[int, int, int], **columns: Any) -> None:
+        m, k, n = inner
+        dims = f"[[4, {m}, {k}], [4, {k}, {n}]]"
+        build.op("aten::bmm", start, start + 9, dims=dims, types=types, **columns)
+        build.kernel(start + 1, start + 2, start + 3)
+
+    batched(0, (rows, INNER, OUTER))
+    node = build.op("autograd::engine::evaluate_function: BmmBackward0", 100, 190)
+    batched(110, (INNER, rows, OUTER), parent_id=node)
+    batched(130, (rows, OUTER, INNER), parent_id=node)
+    form = form_of(build, shape("matrix", 4, INNER, OUTER))
+    assert form is not None
+    assert (form.formula, form.attention_flops, form.unexplained) == ("6 N D", 0, 0)
+    # Each token meets one of four experts.
+    assert reasons(form) == {
+        "4 x 32 x 16 going forward: 16 of 64 tokens": -3 * 2 * WEIGHT * TOKENS,
+        "gradients of 4 x 32 x 16: 25.0% of what the formula counts": -3 * 4 * WEIGHT * TOKENS,
+    }
+
+
+def test_scores_of_the_size_of_a_weight_are_still_attention(build: Any) -> None:
+    build.step("profiled", 0, 1000)
+    forward(build)
+    types = '["c10::BFloat16", "c10::BFloat16"]'
+    dims = f"[[4, {OUTER}, {INNER}], [4, {INNER}, {OUTER}]]"
+    build.op("aten::bmm", 100, 150, dims=dims, types=types)
+    build.kernel(110, 120, 140)
+    form = form_of(build, shape("matrix", OUTER, INNER))
+    assert form is not None
+    assert form.attention_flops == 2 * 4 * OUTER * INNER * OUTER
+    assert form.differences == ()
+
+
 def test_a_model_that_is_mostly_something_else_has_no_closed_form(build: Any) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
