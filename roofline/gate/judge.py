@@ -49,7 +49,7 @@ def judge(
         judgement = refused[index]
         if judgement is None:
             own = tuple(result for result in results if result.test.series == index)
-            judgement = _Bench(series, pairings[index], own, settings, len(tests)).judgement()
+            judgement = _Decision(series, pairings[index], own, settings, len(tests)).judgement()
         judgements.append(
             msgspec.structs.replace(judgement, pairs_wanted=0) if give_up else judgement
         )
@@ -57,7 +57,7 @@ def judge(
 
 
 @dataclass(frozen=True)
-class _Bench:
+class _Decision:
     """One series with the results of its tests, on the way to its verdict."""
 
     series: Series
@@ -115,7 +115,7 @@ class _Bench:
         count = len(self.pairing.pairs)
         reasons = []
         if self.pairing.unusable:
-            reasons.append(f"{self.pairing.unusable} lost too many samples to throttling")
+            reasons.append(f"{self.pairing.unusable} are incomplete or lost too many samples")
         if self.pairing.mixed:
             reasons.append(f"in {len(self.pairing.mixed)} the two sides picked other kernels")
         why = f" ({'; '.join(reasons)})" if reasons else ""
@@ -150,16 +150,17 @@ class _Bench:
         if budget is None or relative.found is None or relative.within or relative.improved:
             return False
         upper = float(interval(relative.found, 0.9)[1])
-        return upper >= math.log1p(budget) and self._detectable(relative) > math.log1p(budget)
+        shown = self._least_failing(relative, relative.found, limit=0.0)
+        return upper >= math.log1p(budget) and shown > math.log1p(budget)
 
-    def _detectable(self, relative: Result) -> float:
-        assert relative.found is not None
+    def _least_failing(self, relative: Result, found: Evidence, *, limit: float) -> float:
+        """The least worsening that all looks find; with a `limit` of 0, that they show at all."""
         return smallest_failing_by_all_looks(
             self.settings,
-            float(relative.found.sd),
+            float(found.sd),
             relative.test.degrees,
             null=relative.test.null,
-            limit=relative.test.limit,
+            limit=limit,
             tests=self.tests,
         )
 
@@ -169,10 +170,10 @@ class _Bench:
             return ()
         if budget <= math.expm1(relative.test.null):
             return (
-                f"a budget of {budget:.3g} is not above {math.expm1(relative.test.null):.1%}, "
+                f"a budget of {budget:.1%} is not above {math.expm1(relative.test.null):.1%}, "
                 "which building the same code twice may differ by",
             )
-        detectable = self._detectable(relative)
+        detectable = self._least_failing(relative, relative.found, limit=0.0)
         if detectable <= math.log1p(budget):
             return ()
         pairs = plan_pairs(
@@ -196,7 +197,7 @@ class _Bench:
         if relative is not None and relative.found is not None:
             figures = self._figures(relative, relative.found)
         head = [b for _, b in self.pairing.pairs]
-        if not series.side("A"):
+        if not head:
             head = [run for run in series.side("B") if usable(run, settings.discarded_share)]
         return Judgement(
             benchmark=series.benchmark,
@@ -208,9 +209,7 @@ class _Bench:
             pairs_wanted=self._pairs_wanted(),
             pairs=len(self.pairing.pairs),
             base=_mean_value([a for a, _ in self.pairing.pairs]),
-            head=_mean_value(
-                head or [r for r in series.side("B") if usable(r, settings.discarded_share)]
-            ),
+            head=_mean_value(head),
             kernels_changed=self.pairing.kernels_changed,
             **figures,
         )
@@ -227,12 +226,13 @@ class _Bench:
             alpha=alpha,
             power=self.settings.power,
         )
+        by_all = self._least_failing(relative, found, limit=relative.test.limit)
         used = relative.test.values[: self.settings.looks[look]]
         return {
             "change": math.expm1(sign * relative.mean),
             "interval": (ends[0], ends[1]),
             "smallest_detectable": math.expm1(min(float(least), _MOST)),
-            "smallest_detectable_with_rerun": math.expm1(min(self._detectable(relative), _MOST)),
+            "smallest_detectable_with_rerun": math.expm1(min(by_all, _MOST)),
             "p_worse": relative.p_worse if relative.look is not None else None,
             "p_better": relative.p_better if relative.look is not None else None,
             "minimum_effect": math.expm1(relative.test.null),
@@ -260,7 +260,7 @@ class _Bench:
 
     def _limit(self, result: Result) -> str:
         whose = "limit" if self.series.budget.regress is None else "budget"
-        return f"{whose} of {math.expm1(result.test.limit):.3g}"
+        return f"{whose} of {math.expm1(result.test.limit):.1%}"
 
     def _beyond(self, result: Result) -> str:
         share = math.expm1(abs(result.mean))
@@ -269,7 +269,7 @@ class _Bench:
 
 
 def _change(mean: float, better: Better) -> str:
-    """A mean logarithm, positive for worse, in words: "5.0 % more" or "5.0 % less"."""
+    """A mean logarithm, positive for worse, as a percentage of the metric: "+5.0%"."""
     change = math.expm1(mean if better == "lower" else -mean)
     return f"{change:+.1%}"
 

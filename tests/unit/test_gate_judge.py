@@ -273,6 +273,26 @@ def test_a_budget_below_the_noise_warns_with_the_pairs_that_would_do() -> None:
     assert verdict(series(base, head)).warnings == ()
 
 
+def test_a_budget_that_the_noise_allows_has_no_warning() -> None:
+    found = verdict(series(*noisy(1.0, 5, 0.004), budget=Budget(regress=0.05)))
+
+    assert (found.verdict, found.warnings) == ("PASS", ())
+
+
+def test_a_budget_below_the_minimum_effect_can_not_be_held() -> None:
+    found = verdict(series(*noisy(1.0, 5, 0.0001), budget=Budget(regress=0.005)))
+
+    assert "building the same code twice" in found.warnings[0]
+
+
+def test_what_all_looks_detect_is_less_than_what_the_first_detects() -> None:
+    found = verdict(series(*noisy(1.0, 5, 0.02)))
+
+    assert found.smallest_detectable is not None
+    assert found.smallest_detectable_with_rerun is not None
+    assert 0.01 < found.smallest_detectable_with_rerun < found.smallest_detectable
+
+
 def test_calibrate_pools_the_spread_within_sessions() -> None:
     found = calibrate([[0.01, 0.03], [-0.05, -0.03, -0.04]])
 
