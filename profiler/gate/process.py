@@ -72,7 +72,8 @@ def _read(path: Path, target: Target) -> dict[str, tuple[Measurement, Fingerprin
 
 def _run(program: Program, target: Target, output: Path) -> str:
     """Run the process to its end. Returns what went wrong in one line, or ""."""
-    command = target.command(program.python, output)
+    # The process runs in its side's folder, so a relative output would be another one.
+    command = target.command(program.python, output.absolute())
     environment = dict(os.environ)
     if program.python_path:
         former = environment.get("PYTHONPATH")
