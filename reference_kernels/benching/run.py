@@ -124,27 +124,52 @@ def _run_case(
         bus_bytes=work.bus_bytes,
         tolerance=problem.tolerance,
     )
+    prepared: Prepared | None = None
+    outcome: CaseResult | Skipped = result
     try:
         prepared = version.prepare(problem)
-        result = _described(result, prepared)
-        error = check(prepared, reference, options.group)
-        result = _replace(result, relative_error=error)
-        # Also true of NaN.
-        if not error <= problem.tolerance:
-            wrong = f"wrong: relative error {error:.2g}, rounding explains {problem.tolerance:.2g}"
-            return _replace(result, error=wrong)
-        if options.clock is None:
-            return result
-        result = _timed(result, prepared, options.clock, options)
-        timed(result, prepared)
-        return result
     except UnsupportedError as unsupported:
-        return Skipped(version.label, problem.size, problem.dtype, str(unsupported))
+        outcome = Skipped(version.label, problem.size, problem.dtype, str(unsupported))
     # A version fails in any way it likes (a compiler's error, the device's): its row says so, and
     # the others still run.
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        return _replace(result, error=f"{type(error).__name__}: {lines[0]}")
+        outcome = _replace(result, error=_first_line(error))
+    # Ranks that are ready must not wait in a collective for one that is not.
+    (failed,) = options.group.largest([float(prepared is None)])
+    if prepared is None:
+        return outcome
+    if failed:
+        return _replace(result, error="another rank could not make it ready")
+    try:
+        return _checked_and_timed(_described(result, prepared), prepared, reference, options, timed)
+    # As above.
+    except Exception as error:
+        return _replace(result, error=_first_line(error))
+
+
+def _checked_and_timed(
+    result: CaseResult,
+    prepared: Prepared,
+    reference: tuple[torch.Tensor, ...],
+    options: Options,
+    timed: Callable[[CaseResult, Prepared], None],
+) -> CaseResult:
+    error = check(prepared, reference, options.group)
+    result = _replace(result, relative_error=error)
+    tolerance = result.tolerance or 0.0
+    # Also true of NaN.
+    if not error <= tolerance:
+        wrong = f"wrong: relative error {error:.2g}, rounding explains {tolerance:.2g}"
+        return _replace(result, error=wrong)
+    if options.clock is not None:
+        result = _timed(result, prepared, options.clock, options)
+        timed(result, prepared)
+    return result
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 def _described(result: CaseResult, prepared: Prepared) -> CaseResult:

@@ -1,7 +1,7 @@
 """Running versions: wrong ones and broken ones are rows without a time, the others go on."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import pytest
@@ -140,6 +140,18 @@ def test_what_a_version_says_of_its_work_is_kept(
     assert (result.executed_flops, result.expected_bytes_read) == (executed, 9000)
     assert (result.expected_bytes_written, result.note) == (None, "chosen")
     assert result.done_flops == executed
+
+
+def test_where_another_rank_is_not_ready_nothing_is_called() -> None:
+    class OtherFails(Alone):
+        def largest(self, values: Sequence[float]) -> list[float]:
+            return [1.0 for _ in values]
+
+    chosen = Options(CPU, 5, 0.02, HostClock(), OtherFails())
+    (result,) = run_plan(Plan(load_family("stream"), "copy:4KiB", "fp32"), chosen)
+    assert isinstance(result, CaseResult)
+    assert result.error == "another rank could not make it ready"
+    assert result.relative_error is None
 
 
 def test_plans_are_sizes_times_dtypes_of_each_family() -> None:
