@@ -16,8 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.analysis import Analysis, Bottleneck
+from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.result import Comparison
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -65,22 +68,24 @@ const hoverFirstPoint = async () => {
 };
 """
 
-Probe = Callable[[Analysis, str], Any]
+Probe = Callable[[Analysis | Comparison, str], Any]
 
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
-    """Renders an analysis and evaluates the body of an async function in the page."""
+    """Renders an analysis or comparison and evaluates the body of an async function in the page."""
 
-    def run(analysis: Analysis, body: str) -> Any:
+    def run(shown: Analysis | Comparison, body: str) -> Any:
         script = (
             f"{_HELPERS}\nconst answer = async () => {{ {body} }};\n"
             "const leave = (value) => document.body.setAttribute('data-answer', value);\n"
             "answer().then((value) => leave(JSON.stringify(value)), (e) => leave(`!${e}`));"
         )
+        render = render_html if isinstance(shown, Analysis) else comparison_page.render_html
+        text = render(shown)
         page = tmp_path / "page.html"
         page.write_text(
-            render_html(analysis).replace("</body>", f"<script>{script}</script></body>"),
+            text.replace("</body>", f"<script>{script}</script></body>"),
             encoding="utf-8",
         )
         profile = tmp_path / "chromium"
@@ -100,9 +105,9 @@ def probe(tmp_path: Path) -> Probe:
         ).stdout
         found = re.search(r'<body[^>]*data-answer="([^"]*)"', document)
         assert found, "the page's script did not get to its end"
-        text = html.unescape(found[1])
-        assert not text.startswith("!"), text
-        return json.loads(text)
+        answer = html.unescape(found[1])
+        assert not answer.startswith("!"), answer
+        return json.loads(answer)
 
     return run
 
@@ -281,3 +286,33 @@ def test_pages_with_little_in_them_raise_no_error(
         """,
     )
     assert (points > 0) == bool(analysis.kernels)
+
+
+def test_changes_can_be_sorted_and_filtered(probe: Probe, training_analysis: Analysis) -> None:
+    kernels = [
+        msgspec.structs.replace(kernel, device_ns=round(kernel.device_ns * (1 + 0.1 * (index % 3))))
+        for index, kernel in enumerate(training_analysis.kernels)
+        if kernel.name != "triton_rope_backward"
+    ]
+    comparison = compare(
+        training_analysis, msgspec.structs.replace(training_analysis, kernels=tuple(kernels))
+    )
+
+    answer = probe(
+        comparison,
+        """
+        const table = "kernel-table";
+        const wide = document.documentElement.scrollWidth > window.innerWidth;
+        const number = shown(table).length;
+        clickHead(table, 1);
+        const slowest = column(table, 1).map(Number);
+        type(table, "gone");
+        return { wide, number, slowest, gone: shown(table).length, count: texts("output") };
+        """,
+    )
+
+    assert not answer["wide"]
+    assert answer["number"] == len(comparison.kernels)
+    assert answer["slowest"] == sorted(answer["slowest"], reverse=True)
+    assert answer["gone"] == 1
+    assert answer["count"] == [f"1 of {len(comparison.kernels)} rows"]
