@@ -4,9 +4,10 @@ Forward: 2 * B * H * pairs * (D_qk + D_v) operations, for the scores and for the
 values. Backward: 2 * B * H * pairs * (3 D_qk + 2 D_v), five products: the scores again (no backend
 stores them), dQ, dK, dP and dV. H counts query heads: grouped queries share keys and values in
 memory, not in arithmetic. `flops` counts the pairs that a causal mask or window keeps, exactly;
-`full_attention_flops` counts queries * keys (PaLM appendix B, torch.utils.flop_counter). A mask
-given as a tensor skips nothing. The softmax between the products, about 5 vector operations a
-pair against 4 D, is not counted.
+`full_attention_flops` counts queries * keys (PaLM appendix B, torch.utils.flop_counter), of a
+sliding window queries * window: T is then the window in PaLM's 12 L H Q T. A mask given as a tensor
+skips nothing. The softmax between the products, about 5 vector operations a pair against 4 D, is
+not counted.
 
 Source: Vaswani et al. 2017 (arXiv 1706.03762); Dao 2023 (2307.08691) for the backward's products.
 """
@@ -130,8 +131,36 @@ def _paged_problem(
     )
 
 
-def _pairs(call: OpCall, where: AttentionSignature, problem: _Problem) -> int | None:
-    """Pairs that the mask keeps in one head of one sequence; None where its kind is unknown."""
+@dataclass(frozen=True)
+class _Mask:
+    """Which keys a query sees; None: as far as there are any."""
+
+    causal: bool
+    bottom_right: bool
+    left: int | None
+    right: int | None
+
+    def kept(self, problem: _Problem) -> int:
+        """Pairs in one head of one sequence."""
+        return kept_pairs(
+            problem.queries,
+            problem.keys,
+            causal=self.causal,
+            bottom_right=self.bottom_right,
+            window_left=self.left,
+            window_right=self.right,
+        )
+
+    def in_full(self, problem: _Problem) -> int:
+        """Pairs where every query sees all keys, or a whole sliding window of them."""
+        right = 0 if self.causal else self.right
+        if self.left is None or right is None:
+            return problem.queries * problem.keys
+        return problem.queries * min(problem.keys, self.left + 1 + right)
+
+
+def _mask(call: OpCall, where: AttentionSignature) -> _Mask | None:
+    """The mask of `call`; None where its kind is unknown."""
     bottom_right = where.bottom_right
     causal: bool | None = False
     if where.mask_type is not None:
@@ -149,14 +178,7 @@ def _pairs(call: OpCall, where: AttentionSignature, problem: _Problem) -> int | 
             size if size is not None and size >= 0 else None
             for size in (call.integer(where.window), call.integer(where.window + 1))
         )
-    return kept_pairs(
-        problem.queries,
-        problem.keys,
-        causal=causal,
-        bottom_right=bottom_right,
-        window_left=left,
-        window_right=right,
-    )
+    return _Mask(causal, bottom_right, left, right)
 
 
 def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
@@ -176,15 +198,16 @@ def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
     if not problem.lengths_known:
         assumptions = (_LENGTHS_UNKNOWN,)
     else:
-        pairs = _pairs(call, where, problem)
-        dense = problem.queries * problem.keys
-        if pairs is None:
+        mask = _mask(call, where)
+        if mask is None:
             assumptions = (_CAUSAL_UNKNOWN,)
+            full = problem.queries * problem.keys * per_pair
         else:
+            pairs, in_full = mask.kept(problem), mask.in_full(problem)
             flops = gemm_flops(query.dtype, pairs * per_pair, call.math_mode)
             if where.backward:
                 recomputed = 2 * problem.batch * problem.heads * pairs * problem.key_size
-        full = None if pairs == dense else dense * per_pair
+            full = None if pairs == in_full else in_full * per_pair
     read, written = _traffic(call, where, problem, query, key, value)
     return Cost(
         flops=flops,

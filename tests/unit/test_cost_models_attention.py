@@ -178,7 +178,16 @@ def test_a_sliding_window_limits_the_pairs() -> None:
         "flash_attn::_flash_attn_forward", q, q, q, *values("0.", "0.1", "True", "15", "0")
     )
     assert result.matmul_flops() == 4 * 2 * 64 * (128 * 16 - 16 * 15 // 2)
-    assert result.full_attention_flops == 4 * 2 * 64 * 128 * 128
+    # In full each query sees a whole window of 16 keys, not all 128.
+    assert result.full_attention_flops == 4 * 2 * 64 * 128 * 16
+
+
+def test_a_window_wider_than_the_sequence_changes_nothing() -> None:
+    q = bf16(1, 128, 2, 64)
+    wide = cost(
+        "flash_attn::_flash_attn_forward", q, q, q, *values("0.", "0.1", "True", "4095", "0")
+    )
+    assert wide.full_attention_flops == 4 * 2 * 64 * 128 * 128
 
 
 STARTS = Tensor((5,), named("int32"))
