@@ -148,7 +148,8 @@ def test_where_another_rank_is_not_ready_nothing_is_called() -> None:
             return [1.0 for _ in values]
 
     chosen = Options(CPU, 5, 0.02, HostClock(), OtherFails())
-    (result,) = run_plan(Plan(load_family("stream"), "copy:4KiB", "fp32"), chosen)
+    (stream,) = select(["stream/torch"])
+    (result,) = run_plan(Plan(stream, "copy:4KiB", "fp32"), chosen)
     assert isinstance(result, CaseResult)
     assert result.error == "another rank could not make it ready"
     assert result.relative_error is None
