@@ -11,6 +11,7 @@ from gpuprof.reports.formatting import printable
 from gpuprof.reports.gate import words
 from gpuprof.roofline.gate.judgement import Verdict
 from gpuprof.roofline.gate.result import GateResult
+from gpuprof.roofline.gate.series import TIME
 
 _STYLES: dict[Verdict, str] = {
     "PASS": "green",
@@ -22,6 +23,8 @@ _STYLES: dict[Verdict, str] = {
     "CHANGED-KERNEL": "cyan",
 }
 _CULPRITS = 5
+# Columns from which whole intervals fit beside names.
+_WIDE = 100
 
 
 def print_gate(result: GateResult, output: Path) -> None:
@@ -35,7 +38,7 @@ def render_gate(result: GateResult, console: Console, output: Path) -> None:
     style = "bold green" if result.exit_code == 0 else "bold red"
     console.print(Text(words.headline(result), style if verdict != "ADVISORY" else "bold yellow"))
     console.print(Text(printable(words.sides(result)), "dim"))
-    console.print(_table(result))
+    console.print(_table(result, console.width))
     _print_remarks(result, console)
     _print_explanations(result, console)
     for warning in words.warnings(result):
@@ -43,26 +46,24 @@ def render_gate(result: GateResult, console: Console, output: Path) -> None:
     console.print(Text(f"Results, captures and logs are in {output}", "dim"))
 
 
-def _table(result: GateResult) -> Table:
+def _table(result: GateResult, width: int) -> Table:
+    """The verdicts that count; a narrow terminal has short intervals and no column of Detects."""
+    wide = width >= _WIDE
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     table.add_column("Benchmark", overflow="fold")
-    table.add_column("Metric")
     table.add_column("Verdict", no_wrap=True)
-    table.add_column("Base", justify="right", no_wrap=True)
-    table.add_column("Head", justify="right", no_wrap=True)
-    table.add_column("Change [95 %]", justify="right", no_wrap=True)
-    table.add_column("Detects", justify="right", no_wrap=True)
+    table.add_column("Base → head", justify="right", no_wrap=True)
+    table.add_column("Change [95 %]" if wide else "Change", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("Detects", justify="right", no_wrap=True)
     for row in words.rows([j for j in result.judgements if words.held(j)]):
         judgement = row.judgement
-        table.add_row(
-            printable(judgement.benchmark),
-            judgement.metric.name,
-            Text(judgement.verdict, _STYLES[judgement.verdict]),
-            row.base,
-            row.head,
-            row.change,
-            row.detectable,
-        )
+        name = Text(printable(judgement.benchmark))
+        if judgement.metric != TIME:
+            name.append(f" {printable(judgement.metric.name)}", "bold")
+        verdict = Text(judgement.verdict, _STYLES[judgement.verdict])
+        change = (row.change, row.detectable) if wide else (row.short_change,)
+        table.add_row(name, verdict, row.figures, *change)
     return table
 
 
@@ -70,11 +71,10 @@ def _print_remarks(result: GateResult, console: Console) -> None:
     """The sentence of each verdict that is not plain, and what changed without a budget."""
     for row in words.rows(result.judgements):
         judgement = row.judgement
-        if judgement.verdict == "PASS" and judgement.reason in ("no-change", "below-budget"):
+        if words.plain(judgement):
             continue
-        line = f"{judgement.benchmark} {judgement.metric.name}: {judgement.message}"
         style = _STYLES[judgement.verdict] if words.held(judgement) else "dim"
-        console.print(Text(printable(line), style))
+        console.print(Text(words.remark(judgement), style))
 
 
 def _print_explanations(result: GateResult, console: Console) -> None:

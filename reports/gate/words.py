@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuprof.reports.formatting import byte_count, byte_rate, count, duration, kernel_name, percent
+from gpuprof.reports.formatting import (
+    byte_count,
+    byte_rate,
+    count,
+    duration,
+    kernel_name,
+    percent,
+    printable,
+)
 from gpuprof.roofline.gate.judgement import Judgement, Verdict
-from gpuprof.roofline.gate.result import Culprit, Explanation, GateResult
+from gpuprof.roofline.gate.result import Culprit, Explanation, GateResult, Place
 
 # What asks for attention first.
 ORDER: tuple[Verdict, ...] = (
@@ -24,10 +32,12 @@ class Row:
     """One judgement, its figures formatted."""
 
     judgement: Judgement
-    base: str
-    head: str
+    # "12.3 → 12.9 ms"
+    figures: str
     # "+5.2% [+4.1%, +6.3%]"
     change: str
+    # "+5.2% ±1.1%": the same where there is little room.
+    short_change: str
     # "2.1%": what these pairs, and more on suspicion, can find.
     detectable: str
 
@@ -53,6 +63,11 @@ def outcome(result: GateResult) -> str:
     """The word for the exit code."""
     if result.advisory:
         return "ADVISORY"
+    if result.exit_code == 1 and not any(
+        j.verdict == "REGRESSED" and held(j) for j in result.judgements
+    ):
+        # Without data nothing is known to be slower, yet it must not pass.
+        return "ERROR"
     return {0: "PASS", 1: "REGRESSED", 3: "INCOMPARABLE", 4: "INCONCLUSIVE", 5: "ERROR"}[
         result.exit_code
     ]
@@ -77,9 +92,9 @@ def row(judgement: Judgement) -> Row:
     """One judgement formatted."""
     return Row(
         judgement,
-        base=value(judgement.base, judgement.metric.unit),
-        head=value(judgement.head, judgement.metric.unit),
+        figures=_figures(judgement),
         change=_change(judgement),
+        short_change=_short_change(judgement),
         detectable=percent(judgement.smallest_detectable_with_rerun),
     )
 
@@ -97,6 +112,24 @@ def value(figure: float | None, unit: str) -> str:
     if not float(figure).is_integer() and abs(figure) < 10:
         return f"{figure:.3f}"
     return count(figure)
+
+
+def _figures(judgement: Judgement) -> str:
+    """Base and head, with one unit where they share it; "" where neither is known."""
+    if judgement.base is None and judgement.head is None:
+        return ""
+    base, head = (value(f, judgement.metric.unit) for f in (judgement.base, judgement.head))
+    number, _, unit = base.rpartition(" ")
+    if number and head.endswith(f" {unit}"):
+        base = number
+    return f"{base} → {head}"
+
+
+def _short_change(judgement: Judgement) -> str:
+    if judgement.change is None or judgement.interval is None:
+        return _change(judgement)
+    low, high = judgement.interval
+    return f"{judgement.change:+.1%} ±{(high - low) / 2:.1%}"
 
 
 def _change(judgement: Judgement) -> str:
@@ -132,6 +165,16 @@ def unexplained(explanation: Explanation) -> str:
     return f"{step.unexplained_share:.0%} of the change of the profiled step is unexplained"
 
 
+def plain(judgement: Judgement) -> bool:
+    """Whether its row in a table says all: it passes, and for no reason worth a sentence."""
+    return judgement.verdict == "PASS" and judgement.reason in ("no-change", "below-budget")
+
+
+def remark(judgement: Judgement) -> str:
+    """The sentence of one judgement."""
+    return printable(f"{judgement.benchmark} {judgement.metric.name}: {judgement.message}")
+
+
 def warnings(result: GateResult) -> tuple[str, ...]:
     """The suite's warnings and those of single judgements, each once."""
     own = [
@@ -140,3 +183,9 @@ def warnings(result: GateResult) -> tuple[str, ...]:
         for warning in judgement.warnings
     ]
     return tuple(dict.fromkeys((*result.warnings, *own)))
+
+
+def place(judgement: Judgement, result: GateResult) -> Place | None:
+    """Where the benchmark of `judgement` stands, or the target that holds it."""
+    target = judgement.benchmark.partition("/")[0]
+    return result.places.get(judgement.benchmark) or result.places.get(target)

@@ -79,6 +79,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a benchmark stands in the source of the head. The file is relative to its folder."""
+
+    file: str
+    line: int = 1
+
+
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the gate."""
 
@@ -93,6 +100,8 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     advisory: bool = False
     judgements: tuple[Judgement, ...]
     explanations: tuple[Explanation, ...] = ()
+    # By benchmark, or by the target that holds it.
+    places: dict[str, Place] = {}
     # Raw samples of every process.
     processes: tuple[MeasuredProcess, ...] = ()
     # Plain sentences for the whole suite.

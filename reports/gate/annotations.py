@@ -1,0 +1,58 @@
+"""Verdicts as workflow commands, which GitHub shows beside the lines of a pull request."""
+
+from pathlib import PurePosixPath
+
+from gpuprof.reports.formatting import printable
+from gpuprof.reports.gate import words
+from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.result import GateResult, Place
+
+# GitHub shows no more of a kind in one step.
+_MOST = 10
+
+
+def render_annotations(result: GateResult, *, folder: str = "") -> str:
+    """One `::error` or `::warning` line for each verdict that asks for attention.
+
+    `folder` is where the gate ran, relative to the root of the repository. Verdicts that decide
+    the exit code are errors; of each kind there are at most 10, and the last says how many more.
+    """
+    rows = [row.judgement for row in words.rows(result.judgements)]
+    errors = [j for j in rows if _decides(j, result)]
+    warned = ("REGRESSED", "ERROR", "INCOMPARABLE", "INCONCLUSIVE")
+    warnings = [j for j in rows if j.verdict in warned and j not in errors]
+    lines = []
+    for kind, found in (("error", errors), ("warning", warnings)):
+        for index, judgement in enumerate(found[:_MOST]):
+            more = len(found) - _MOST if index == _MOST - 1 else 0
+            lines.append(_line(kind, judgement, words.place(judgement, result), folder, more))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _decides(judgement: Judgement, result: GateResult) -> bool:
+    if result.advisory or not words.held(judgement):
+        return False
+    if judgement.verdict == "INCONCLUSIVE":
+        return result.on_inconclusive == "fail"
+    return judgement.verdict in ("REGRESSED", "ERROR", "INCOMPARABLE")
+
+
+def _line(kind: str, judgement: Judgement, place: Place | None, folder: str, more: int) -> str:
+    properties = {}
+    if place is not None:
+        file = PurePosixPath(folder, place.file.replace("\\", "/"))
+        properties = {"file": str(file), "line": str(place.line)}
+    properties["title"] = printable(
+        f"gpuprof gate: {judgement.benchmark} {judgement.metric.name} {judgement.verdict}"
+    )
+    message = printable(judgement.message) + (f"\nand {more} more of this kind" if more else "")
+    listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    return f"::{kind} {listed}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

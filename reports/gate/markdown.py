@@ -1,0 +1,128 @@
+"""The verdicts of a gate as Markdown: a job's summary, and a comment on a pull request."""
+
+from collections.abc import Iterable
+
+from gpuprof.reports.gate import words
+from gpuprof.reports.markdown import escaped, table
+from gpuprof.roofline.gate.result import Explanation, GateResult
+
+# GitHub refuses a job summary of more than 1 MiB and a comment of more than 65,536 characters.
+MOST_SUMMARY_BYTES = 1_000_000
+MOST_COMMENT_BYTES = 60_000
+# The first line of a comment, by which the one to update is found.
+COMMENT_MARKER = "<!-- gpuprof gate -->"
+
+_LONGEST_NAME = 200
+_CULPRITS = 5
+# Room for the sentence that says what was left out.
+_RESERVE = 200
+_HEAD = ("Benchmark", "Metric", "Verdict", ">Base → head", ">Change [95 %]", ">Detects")
+
+
+def render_markdown(result: GateResult, *, most_bytes: int = MOST_SUMMARY_BYTES) -> str:
+    """`result` as GitHub-flavoured Markdown of at most `most_bytes` in UTF-8.
+
+    What asks for attention comes first; what does not fit is left out from the end, which then
+    says how much.
+    """
+    document = _Document(most_bytes - _RESERVE)
+    document.add(
+        f"## gpuprof gate: {escaped(words.headline(result))}\n\n{escaped(words.sides(result))}\n"
+    )
+    rows = words.rows(result.judgements)
+    attention = [row for row in rows if not words.plain(row.judgement)]
+    document.add_table("", [_row(row) for row in attention])
+    document.add_lines("", [f"- {_clipped(words.remark(row.judgement))}" for row in attention])
+    for explanation in result.explanations:
+        title = f"### What changed in {_clipped(explanation.benchmark)}"
+        document.add_lines(title, _culprits(explanation))
+    document.add_lines("### Warnings", [f"- {_clipped(text)}" for text in words.warnings(result)])
+    passed = [_row(row) for row in rows if words.plain(row.judgement)]
+    summary = f"<details><summary>{len(passed)} without a change</summary>"
+    document.add_table(summary, passed, end="</details>")
+    return document.text()
+
+
+def render_comment(result: GateResult) -> str:
+    """`result` as the body of a comment that is found again by its first line."""
+    marker = f"{COMMENT_MARKER}\n"
+    return marker + render_markdown(result, most_bytes=MOST_COMMENT_BYTES - len(marker))
+
+
+class _Document:
+    """Text that grows up to a size and counts the lines that found no room."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+        self._blocks: list[str] = []
+        self._omitted = 0
+
+    def add(self, block: str) -> None:
+        """Add a block whatever its size."""
+        self._blocks.append(block)
+        self._left -= _size(block)
+
+    def add_table(self, title: str, rows: list[tuple[str, ...]], end: str = "") -> None:
+        """Add a table under `title`, as many rows as there is room for."""
+        head = table(_HEAD, ()).split("\n")
+        self._add(title, head, [table(("",), (row,)).split("\n")[2] for row in rows], end)
+
+    def add_lines(self, title: str, lines: list[str]) -> None:
+        """Add a list under `title`, as many lines as there is room for."""
+        self._add(title, [], lines, "")
+
+    def _add(self, title: str, head: list[str], lines: list[str], end: str) -> None:
+        if not lines:
+            return
+        opening = [*([title, ""] if title else []), *head]
+        closing = ["", end] if end else []
+        room = self._left - sum(_size(line) for line in (*opening, *closing)) - 2
+        taken = []
+        for line in lines:
+            room -= _size(line)
+            if room < 0:
+                break
+            taken.append(line)
+        self._omitted += len(lines) - len(taken)
+        if taken:
+            self.add("\n".join([*opening, *taken, *closing, ""]))
+
+    def text(self) -> str:
+        """All of it, with a last sentence where something is missing."""
+        if self._omitted:
+            self._blocks.append(
+                f"**Cut short:** {self._omitted} more lines did not fit here; "
+                "gate.json and report.html have them all.\n"
+            )
+        return "\n".join(self._blocks)
+
+
+def _size(line: str) -> int:
+    """Bytes of a line and its end."""
+    return len(line.encode()) + 1
+
+
+def _row(row: words.Row) -> tuple[str, ...]:
+    judgement = row.judgement
+    strong = "**" if judgement.fails else ""
+    return (
+        _clipped(judgement.benchmark),
+        escaped(judgement.metric.name),
+        f"{strong}{judgement.verdict}{strong}",
+        escaped(row.figures),
+        escaped(row.change),
+        row.detectable,
+    )
+
+
+def _culprits(explanation: Explanation) -> list[str]:
+    lines: Iterable[str] = map(words.culprit_line, explanation.culprits[:_CULPRITS])
+    if said := words.unexplained(explanation):
+        lines = (*lines, said)
+    return [f"- {_clipped(line)}" for line in lines]
+
+
+def _clipped(text: str) -> str:
+    if len(text) > _LONGEST_NAME:
+        text = f"{text[: _LONGEST_NAME - 1]}…"
+    return escaped(text)
