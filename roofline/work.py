@@ -1,10 +1,4 @@
-"""Which operator owns each piece of device work, and what that operator's calls cost.
-
-The owner of a kernel is the innermost operator above its launch that has a cost model of its own.
-A composite operator (aten::linear) costs what the operators inside it cost, so it owns only
-kernels that it launches itself. Without any model the launching operator owns the kernel, at an
-unknown cost; a kernel that is registered by its own name then is its own owner.
-"""
+"""The device work of the profiled steps, and what the calls that own it cost."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,41 +6,19 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline import dtypes
-from gpuprof.roofline.attribution import rows_of
-from gpuprof.roofline.cost_models import (
-    cost_of,
-    cost_of_kernel,
-    is_composite,
-    is_modelled,
-    is_modelled_kernel,
-    is_view,
-)
+from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled
 from gpuprof.roofline.cost_models.call import MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
-from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
-from gpuprof.roofline.op_tree import op_phases
-
-_ARGUMENTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
-_NAMED_ARGUMENTS = (*_ARGUMENTS, "argument_names")
-# Null for kernels of their own; what tells of a collective.
-_OF_KERNELS = ("kernel_names", "collective", "collective_dtype")
-# Null for operators, but for those whose size only the launch of their one kernel tells.
-_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_SIZED_BY_LAUNCH = ("aten::index",)
-_LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
-_SIGNATURE = (*_NAMED_ARGUMENTS, *_OF_KERNELS, *_LAUNCH)
-_LIST = "TensorList"
-_SEPARATOR = "\n"
+from gpuprof.roofline.owners import NAME_SEPARATOR, SIGNATURE, TENSOR_LIST, owner_table, with_owners
 
 
 @dataclass(frozen=True)
@@ -101,16 +73,15 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         ((pl.col("kind") == "memcpy") & ~pl.col("name").str.contains("DtoD|DeviceToDevice")).alias(
             "over_link"
         ),
-        _owners(kernels["op_id"], capture.ops).alias("owner_id"),
     )
-    kernels = _owning_themselves(kernels, capture.ops)
+    kernels = with_owners(kernels, capture.ops)
     grouped = (
-        _owner_table(kernels, capture)
-        .group_by(*_SIGNATURE, maintain_order=True)
+        owner_table(kernels, capture)
+        .group_by(*SIGNATURE, maintain_order=True)
         .agg("owner_id", "phase", "recompute")
         .with_row_index("signature")
     )
-    unique = grouped.select("signature", *_SIGNATURE)
+    unique = grouped.select("signature", *SIGNATURE)
     owners = grouped.select("signature", "owner_id", "phase", "recompute").explode(
         "owner_id", "phase", "recompute"
     )
@@ -132,112 +103,11 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     return Work(kernels, signatures, max(steps, 1), outside_ns)
 
 
-def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """`kernels`, those the owner of themselves that are registered and have no modelled operator.
-
-    Their owner_id is negative, which no operator's is.
-    """
-    registered = [name for name in kernels["name"].unique() if is_modelled_kernel(name)]
-    if not registered:
-        return kernels
-    modelled = [name for name in ops["name"].unique() if is_modelled(name) and not is_view(name)]
-    owners = ops.filter(pl.col("name").is_in(modelled))["op_id"]
-    own = (
-        pl.col("name").is_in(registered)
-        & (pl.col("kind") == "kernel")
-        & ~pl.col("owner_id").is_in(owners.implode()).fill_null(False)
-    )
-    return kernels.with_columns(
-        owner_id=pl.when(own).then(-1 - pl.col("kernel_row")).otherwise("owner_id")
-    )
-
-
-def _owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
-    """Each owner's signature columns, phase and recompute mark.
-
-    The kernels an owner launched belong to its signature only where its arguments do not tell
-    the element type or where they do a convolution by a faster algorithm, so that other calls are
-    not kept apart by what cuBLAS happened to choose.
-    """
-    ops = capture.ops.select("op_id", *_NAMED_ARGUMENTS).join(
-        op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
-    )
-    owned = kernels.filter(pl.col("owner_id") >= 0)
-    owners = (
-        owned.select(pl.col("owner_id").unique())
-        .join(ops, left_on="owner_id", right_on="op_id", how="left")
-        .with_columns(
-            pl.lit(None).alias(column) for column in ("kernel", "registers", "shared_memory")
-        )
-    )
-    collectives = pl.col("kind") == "collective"
-    sized = pl.col("op_name").is_in(_SIZED_BY_LAUNCH) & (pl.len() == 1)
-    fast = [name for name in owned["name"].unique() if fast_algorithm([name])]
-    named_by_kernels = owners.filter(
-        pl.col("input_types").str.contains(_LIST, literal=True)
-        | pl.col("name").is_in(_SIZED_BY_LAUNCH)
-        | pl.col("owner_id").is_in(
-            owned.filter(collectives | pl.col("name").is_in(fast))["owner_id"].implode()
-        )
-    )
-    told = (
-        owned.filter(pl.col("kind") != "op")
-        .join(named_by_kernels.select("owner_id", op_name="name"), on="owner_id", how="inner")
-        .group_by("owner_id")
-        .agg(
-            *(
-                pl.when(sized.first()).then(pl.col(column).first()).alias(column)
-                for column in _SIZES
-            ),
-            pl.col("name").unique().sort().str.join(_SEPARATOR).alias("kernel_names"),
-            # Of several collectives under one operator nothing tells them apart.
-            *(
-                pl.col(column).filter(collectives).unique().sort().str.join(_SEPARATOR).alias(alias)
-                for column, alias in (("collective", "collective"), ("dtype", "collective_dtype"))
-            ),
-        )
-    )
-    owners = owners.join(told, on="owner_id", how="left")
-    own = (
-        kernels.filter(pl.col("owner_id") < 0)
-        .with_columns(
-            *(pl.lit(None, dtype=pl.String).alias(column) for column in _OF_KERNELS),
-            kernel="name",
-        )
-        .select("owner_id", "op_id", *_OF_KERNELS, *_LAUNCH)
-        .join(ops, on="op_id", how="left")
-    )
-    columns = ("owner_id", "phase", "recompute", *_SIGNATURE)
-    return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
-
-
 def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape, DType]:
     """What the trace's other tensors tell of the lists in `signatures`; read only if there are."""
-    if not signatures["input_types"].str.contains(_LIST, literal=True).any():
+    if not signatures["input_types"].str.contains(TENSOR_LIST, literal=True).any():
         return {}
     return dtypes_by_shape(ops.select("input_dims", "input_types").unique().iter_rows())
-
-
-def _owners(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
-    """For each launching op its owner; null stays null."""
-    if ops.is_empty():
-        return pl.Series("owner_id", [None] * len(op_ids), dtype=pl.Int64)
-    names = ops["name"].unique()
-    terminal = {
-        name: is_modelled(name) and not is_composite(name) and not is_view(name) for name in names
-    }
-    composite = {name: is_modelled(name) and is_composite(name) for name in names}
-    owns = ops["name"].replace_strict(terminal, return_dtype=pl.Boolean).to_numpy()
-    owns_own = ops["name"].replace_strict(composite, return_dtype=pl.Boolean).to_numpy()
-    parents = rows_of(ops, ops["parent_id"])
-    launching = rows_of(ops, op_ids)
-    current = np.where((launching >= 0) & owns_own[launching], -1, launching)
-    while (climbing := (current >= 0) & ~owns[current]).any():
-        current[climbing] = parents[current[climbing]]
-    found = np.where(current >= 0, current, launching)
-    return pl.select(
-        pl.when(pl.Series(found >= 0)).then(pl.Series(ops["op_id"].to_numpy()[found]))
-    ).to_series()
 
 
 @dataclass(frozen=True)
@@ -274,7 +144,7 @@ def _signature(
         row["input_strides"],
         row["concrete_inputs"],
         math_mode,
-        kernels=(row["kernel_names"] or "").split(_SEPARATOR) if row["kernel_names"] else (),
+        kernels=(row["kernel_names"] or "").split(NAME_SEPARATOR) if row["kernel_names"] else (),
     )
     if row["kernel"] is not None:
         return _kernel_signature(row, call)

@@ -1,0 +1,147 @@
+"""Which operator owns each piece of device work.
+
+The owner of a kernel is the innermost operator above its launch that has a cost model of its own.
+A composite operator (aten::linear) costs what the operators inside it cost, so it owns only
+kernels that it launches itself. Without any model the launching operator owns the kernel, at an
+unknown cost; a kernel that is registered by its own name then is its own owner.
+"""
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.attribution import rows_of
+from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
+from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
+from gpuprof.roofline.op_tree import op_phases
+
+_ARGUMENTS = (
+    *("name", "input_dims", "input_types", "input_strides", "concrete_inputs"),
+    "argument_names",
+)
+# What the kernels of an operator tell; null for a kernel that owns itself.
+_TOLD = ("kernel_names", "collective", "collective_dtype")
+# The launch of a kernel that owns itself, or of the one kernel that alone tells an operator's size.
+_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_SIZED_BY_LAUNCH = ("aten::index",)
+_LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
+# Calls that agree in these cost alike.
+SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
+TENSOR_LIST = "TensorList"
+# Between the names of kernels, which hold commas and spaces.
+NAME_SEPARATOR = "\n"
+
+
+def with_owners(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """`kernels` with owner_id: an operator's op_id, below 0 the kernel itself, null no owner.
+
+    Reads their columns op_id, name, kind and kernel_row.
+    """
+    owners = _owners(kernels["op_id"], ops).alias("owner_id")
+    return _owning_themselves(kernels.with_columns(owners), ops)
+
+
+def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
+    """Each owner's signature columns, phase and recompute mark; a row for each owner_id.
+
+    The kernels an owner launched belong to its signature only where its arguments do not tell
+    the element type or where they do a convolution by a faster algorithm, so that other calls are
+    not kept apart by what cuBLAS happened to choose.
+    """
+    ops = capture.ops.select("op_id", *_ARGUMENTS).join(
+        op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
+    )
+    owned = kernels.filter(pl.col("owner_id") >= 0)
+    owners = (
+        owned.select(pl.col("owner_id").unique())
+        .join(ops, left_on="owner_id", right_on="op_id", how="left")
+        .with_columns(
+            pl.lit(None).alias(column) for column in ("kernel", "registers", "shared_memory")
+        )
+    )
+    collectives = pl.col("kind") == "collective"
+    sized = pl.col("op_name").is_in(_SIZED_BY_LAUNCH) & (pl.len() == 1)
+    fast = [name for name in owned["name"].unique() if fast_algorithm([name])]
+    named_by_kernels = owners.filter(
+        pl.col("input_types").str.contains(TENSOR_LIST, literal=True)
+        | pl.col("name").is_in(_SIZED_BY_LAUNCH)
+        | pl.col("owner_id").is_in(
+            owned.filter(collectives | pl.col("name").is_in(fast))["owner_id"].implode()
+        )
+    )
+    told = (
+        owned.filter(pl.col("kind") != "op")
+        .join(named_by_kernels.select("owner_id", op_name="name"), on="owner_id", how="inner")
+        .group_by("owner_id")
+        .agg(
+            *(
+                pl.when(sized.first()).then(pl.col(column).first()).alias(column)
+                for column in _SIZES
+            ),
+            pl.col("name").unique().sort().str.join(NAME_SEPARATOR).alias("kernel_names"),
+            # Of several collectives under one operator nothing tells them apart.
+            *(
+                pl.col(column)
+                .filter(collectives)
+                .unique()
+                .sort()
+                .str.join(NAME_SEPARATOR)
+                .alias(alias)
+                for column, alias in (("collective", "collective"), ("dtype", "collective_dtype"))
+            ),
+        )
+    )
+    owners = owners.join(told, on="owner_id", how="left")
+    own = (
+        kernels.filter(pl.col("owner_id") < 0)
+        .with_columns(
+            *(pl.lit(None, dtype=pl.String).alias(column) for column in _TOLD),
+            kernel="name",
+        )
+        .select("owner_id", "op_id", *_TOLD, *_LAUNCH)
+        .join(ops, on="op_id", how="left")
+    )
+    columns = ("owner_id", "phase", "recompute", *SIGNATURE)
+    return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
+
+
+def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """`kernels`, those the owner of themselves that are registered and have no modelled operator.
+
+    Their owner_id is negative, which no operator's is.
+    """
+    registered = [name for name in kernels["name"].unique() if is_modelled_kernel(name)]
+    if not registered:
+        return kernels
+    modelled = [name for name in ops["name"].unique() if is_modelled(name) and not is_view(name)]
+    owners = ops.filter(pl.col("name").is_in(modelled))["op_id"]
+    own = (
+        pl.col("name").is_in(registered)
+        & (pl.col("kind") == "kernel")
+        & ~pl.col("owner_id").is_in(owners.implode()).fill_null(False)
+    )
+    return kernels.with_columns(
+        owner_id=pl.when(own).then(-1 - pl.col("kernel_row")).otherwise("owner_id")
+    )
+
+
+def _owners(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
+    """For each launching op its owner; null stays null."""
+    if ops.is_empty():
+        return pl.Series("owner_id", [None] * len(op_ids), dtype=pl.Int64)
+    names = ops["name"].unique()
+    terminal = {
+        name: is_modelled(name) and not is_composite(name) and not is_view(name) for name in names
+    }
+    composite = {name: is_modelled(name) and is_composite(name) for name in names}
+    owns = ops["name"].replace_strict(terminal, return_dtype=pl.Boolean).to_numpy()
+    owns_own = ops["name"].replace_strict(composite, return_dtype=pl.Boolean).to_numpy()
+    parents = rows_of(ops, ops["parent_id"])
+    launching = rows_of(ops, op_ids)
+    current = np.where((launching >= 0) & owns_own[launching], -1, launching)
+    while (climbing := (current >= 0) & ~owns[current]).any():
+        current[climbing] = parents[current[climbing]]
+    found = np.where(current >= 0, current, launching)
+    return pl.select(
+        pl.when(pl.Series(found >= 0)).then(pl.Series(ops["op_id"].to_numpy()[found]))
+    ).to_series()
