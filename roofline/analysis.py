@@ -124,11 +124,19 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exposed(msgspec.Struct, frozen=True, kw_only=True):
-    """Device time of one profiled step in which nothing else ran: not hidden by computing."""
+    """The busy time of one profiled step, split without overlap: what hides what."""
 
+    # In which a kernel ran that is neither communication nor a copy.
+    computing_ns: int
+    # Communication that nothing else hides.
     communication_ns: int
     # Copies and memsets that neither kernels nor communication hide.
     copies_ns: int
+
+    @property
+    def busy_ns(self) -> int:
+        """Time with any device work. The parts add up to it."""
+        return self.computing_ns + self.communication_ns + self.copies_ns
 
 
 class FlopDifference(msgspec.Struct, frozen=True):

@@ -63,34 +63,21 @@ def _step_change(
     """The change of a step, of the same kind of step on both sides."""
     if not base.kernels and not head.kernels:
         return None
-    splits = base.split, head.split
-    if splits[0] is None or splits[1] is None:
+    before, after = base.split, head.split
+    timed = before is not None and after is not None and before.basis == after.basis == "timed"
+    base_ns, head_ns = _length(base, timed=timed), _length(head, timed=timed)
+    if base_ns is None or head_ns is None:
         return _device_time_change(base, head, kernels)
-    before, after = splits[0], splits[1]
-    timed = before.basis == after.basis == "timed"
-    if timed:
-        lengths = before.step_ns, after.step_ns
-    else:
-        profiled = base.steps.profiled_median_ns, head.steps.profiled_median_ns
-        if profiled[0] is None or profiled[1] is None:
-            return _device_time_change(base, head, kernels)
-        lengths = profiled[0], profiled[1]
-    # Device work keeps its length; what a longer step adds is waiting.
-    idle = [
-        length - (split.step_ns - split.waiting_ns)
-        for length, split in zip(lengths, (before, after), strict=True)
-    ]
-    exposed = base.exposed, head.exposed
     communication = copies = None
-    counted = kernels
-    if exposed[0] is not None and exposed[1] is not None:
-        communication = float(exposed[1].communication_ns - exposed[0].communication_ns)
-        copies = float(exposed[1].copies_ns - exposed[0].copies_ns)
-        counted = tuple(change for change in kernels if change.side.kind not in HIDEABLE)
-    return _change(
+    if base.exposed is not None and head.exposed is not None:
+        communication = float(head.exposed.communication_ns - base.exposed.communication_ns)
+        copies = float(head.exposed.copies_ns - base.exposed.copies_ns)
+        kernels = tuple(change for change in kernels if change.side.kind not in HIDEABLE)
+    idle = [max(0, base_ns - _busy(base)), max(0, head_ns - _busy(head))]
+    return _with_rest(
         StepChange(
-            lengths=Lengths("step time" if timed else "profiled step time", *lengths),
-            **_by_match(counted),
+            lengths=Lengths("step time" if timed else "profiled step time", base_ns, head_ns),
+            **_by_match(kernels),
             communication_ns=communication,
             copies_ns=copies,
             idle_ns=float(idle[1] - idle[0]),
@@ -98,6 +85,27 @@ def _step_change(
             unexplained_share=None,
         )
     )
+
+
+def _length(analysis: Analysis, *, timed: bool) -> int | None:
+    """The step that the parts add up to: a timed one, or a profiled one.
+
+    A profiled step by the host's clock is shorter than its device work where the host runs ahead.
+    """
+    if analysis.split is None:
+        return None
+    if timed:
+        return analysis.split.step_ns
+    profiled = analysis.steps.profiled_median_ns
+    return None if profiled is None else max(profiled, _busy(analysis))
+
+
+def _busy(analysis: Analysis) -> int:
+    """Time of one profiled step with any device work. An analysis of an older gpuprof clips it."""
+    if analysis.exposed is not None:
+        return analysis.exposed.busy_ns
+    split = analysis.split
+    return 0 if split is None else split.step_ns - split.waiting_ns
 
 
 def _device_time_change(
@@ -108,7 +116,7 @@ def _device_time_change(
         round(sum(point.device_ns for point in analysis.kernels) / max(analysis.steps.profiled, 1))
         for analysis in (base, head)
     ]
-    return _change(
+    return _with_rest(
         StepChange(
             lengths=Lengths("device time", lengths[0], lengths[1]),
             **_by_match(kernels),
@@ -128,7 +136,7 @@ def _by_match(kernels: tuple[KernelChange, ...]) -> dict[str, float]:
     return {"matched_ns": every - new - removed, "new_ns": new, "removed_ns": removed}
 
 
-def _change(step: StepChange) -> StepChange:
+def _with_rest(step: StepChange) -> StepChange:
     """`step` with what its parts leave unexplained."""
     parts = (
         step.matched_ns,
@@ -161,6 +169,15 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
             "the parts are those of profiled steps: the profiler lengthens operators on a CPU and "
             "steps that wait for the host"
         )
+        for name, one, length_ns in (
+            ("base", base, step.lengths.base_ns),
+            ("head", head, step.lengths.head_ns),
+        ):
+            if one.exposed is not None and one.exposed.busy_ns == length_ns:
+                notes.append(
+                    f"the host ran ahead of the device in the {name}: its step is taken to be as "
+                    "long as its device work"
+                )
     clocks = [
         None if one.device_state is None else one.device_state.sm_clock_mhz_median
         for one in (base, head)

@@ -10,7 +10,7 @@ _COPIES = ("memcpy", "memset")
 
 
 def exposed(work: Work) -> Exposed | None:
-    """Of one profiled step: busy time = kernels' + exposed copies' + exposed communication's.
+    """What of one profiled step's busy time is computing, and what computing does not hide.
 
     None where no device work was recorded.
     """
@@ -24,6 +24,7 @@ def exposed(work: Work) -> Exposed | None:
         for frame in (kernels, without_collectives, computing)
     )
     return Exposed(
+        computing_ns=round(computing_ns / work.steps),
         communication_ns=round((busy_ns - local_ns) / work.steps),
         copies_ns=round((local_ns - computing_ns) / work.steps),
     )

@@ -16,7 +16,7 @@ from gpuprof.reports.comparison import words
 from gpuprof.reports.comparison.markdown import render_comparison as render_markdown
 from gpuprof.reports.comparison.page import render_html
 from gpuprof.reports.comparison.terminal import render_comparison
-from gpuprof.roofline.analysis import Analysis, DeviceState, Exposed
+from gpuprof.roofline.analysis import Analysis, DeviceState
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.comparison.causes import causes
 from gpuprof.roofline.comparison.result import Comparison
@@ -53,9 +53,12 @@ def slower(analysis: Analysis, name: str, factor: float) -> Analysis:
     assert steps.median_ns is not None
     assert steps.profiled_median_ns is not None
     each = added // steps.profiled
+    exposed = analysis.exposed
+    assert exposed is not None
     return msgspec.structs.replace(
         analysis,
         kernels=tuple(kernels),
+        exposed=msgspec.structs.replace(exposed, computing_ns=exposed.computing_ns + each),
         split=msgspec.structs.replace(split, step_ns=split.step_ns + each),
         steps=msgspec.structs.replace(
             steps,
@@ -142,21 +145,33 @@ def test_timed_steps_come_first_where_both_sides_have_some(training_analysis: An
     assert mixed.lengths.quantity == "profiled step time"
 
 
-def test_exposed_communication_is_a_part_of_its_own(training_analysis: Analysis) -> None:
-    before = msgspec.structs.replace(
-        training_analysis, exposed=Exposed(communication_ns=1_000, copies_ns=500)
-    )
-    after = msgspec.structs.replace(
-        training_analysis, exposed=Exposed(communication_ns=4_000, copies_ns=200)
-    )
+def test_exposed_communication_is_a_part_of_its_own() -> None:
+    base = recorded("infer_fp16")
+    assert base.exposed is not None
 
-    step = compare(before, after).step
-    unknown = compare(training_analysis, after).step
+    def communicating(nanoseconds: int) -> Analysis:
+        exposed = msgspec.structs.replace(base.exposed, communication_ns=nanoseconds)
+        return msgspec.structs.replace(base, exposed=exposed)
+
+    step = compare(communicating(1_000), communicating(4_000)).step
 
     assert step is not None
-    assert unknown is not None
-    assert (step.communication_ns, step.copies_ns) == (3_000, -300)
-    assert (unknown.communication_ns, unknown.copies_ns) == (None, None)
+    assert step.communication_ns == 3_000
+    # The step did not change: what communicates longer waits shorter.
+    assert step.idle_ns == -3_000
+
+
+def test_a_step_is_as_long_as_its_device_work_where_the_host_ran_ahead() -> None:
+    base = recorded("infer_fp16")
+    steps = msgspec.structs.replace(base.steps, profiled_median_ns=1_000, median_ns=1_000)
+    ahead = msgspec.structs.replace(base, steps=steps)
+
+    found = compare(ahead, ahead)
+
+    assert base.exposed is not None
+    assert found.step is not None
+    assert found.step.lengths.base_ns == base.exposed.busy_ns
+    assert any("ran ahead of the device in the base" in note for note in found.notes)
 
 
 def test_without_steps_device_time_is_compared(
