@@ -18,9 +18,11 @@ class SharedMessage:
     """This rank's part of a symmetric buffer that holds a message on each rank."""
 
     buffer: torch.Tensor
-    # Addresses on this device of a table of the buffers, and of one of the signal pads, of all
-    # ranks: 64-bit pointers.
+    # Address on this device of a table of all ranks' allocations, 64-bit pointers, and how many
+    # bytes behind each the buffer begins.
     buffer_table: int
+    offset_bytes: int
+    # Address of a table of all ranks' signal pads.
     signal_table: int
     # 32-bit words of a rank's signal pad.
     signals: int
@@ -45,12 +47,10 @@ def share(problem: CollectiveProblem) -> SharedMessage:
         handle = module.rendezvous(buffer, group.group_name)
     except RuntimeError as error:
         raise UnsupportedError(f"the ranks' memory cannot be shared: {error}") from error
-    # Older torch has no offsets. The tables hold where allocations begin.
-    if getattr(handle, "offset", 0):
-        raise UnsupportedError("the buffer does not begin where its allocation does")
     return SharedMessage(
         buffer,
         handle.buffer_ptrs_dev,
+        buffer.data_ptr() - handle.buffer_ptrs[problem.rank],
         handle.signal_pad_ptrs_dev,
         handle.signal_pad_size // 4,
         group.group_name,

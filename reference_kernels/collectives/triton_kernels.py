@@ -31,28 +31,43 @@ def line_up(signal_table, block, rank, RANKS: tl.constexpr):
 
 
 @triton.jit
-def sum_of_ranks(buffers, offsets, mask, like, RANKS: tl.constexpr, BLOCK: tl.constexpr):
+def message_of(allocations, offset_bytes, other, like):
+    """The message in the symmetric buffer of rank `other`, a pointer of `like`'s type."""
+    address = tl.load(allocations + other) + offset_bytes
+    return tl.multiple_of(address.to(like.dtype), 16)
+
+
+@triton.jit
+def sum_of_ranks(
+    allocations, offset_bytes, offsets, mask, like, RANKS: tl.constexpr, BLOCK: tl.constexpr
+):
     """The sum in float32 of the elements at `offsets` of all ranks' buffers of `like`'s type."""
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for other in tl.static_range(RANKS):
-        data = tl.load(buffers + other).to(like.dtype)
-        data = tl.multiple_of(data, 16)
+        data = message_of(allocations, offset_bytes, other, like)
         total += tl.load(data + offsets, mask=mask, other=0.0).to(tl.float32)
     return total
 
 
 @triton.jit
 def one_shot(
-    buffer_table, signal_table, out, elements, rank, RANKS: tl.constexpr, BLOCK: tl.constexpr
+    buffer_table,
+    offset_bytes,
+    signal_table,
+    out,
+    elements,
+    rank,
+    RANKS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """out = the sum of all ranks' buffers, which this rank reads whole."""
     block = tl.program_id(0)
     line_up(signal_table, block, rank, RANKS)
-    buffers = buffer_table.to(tl.pointer_type(tl.uint64))
+    allocations = buffer_table.to(tl.pointer_type(tl.uint64))
     for start in range(block * BLOCK, elements, tl.num_programs(0) * BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         mask = offsets < elements
-        total = sum_of_ranks(buffers, offsets, mask, out, RANKS, BLOCK)
+        total = sum_of_ranks(allocations, offset_bytes, offsets, mask, out, RANKS, BLOCK)
         tl.store(out + offsets, total.to(out.dtype.element_ty), mask=mask)
     # No rank may put new data into its buffer while another still reads it.
     line_up(signal_table, block, rank, RANKS)
@@ -60,7 +75,14 @@ def one_shot(
 
 @triton.jit
 def two_shot(
-    buffer_table, signal_table, like, share, rank, RANKS: tl.constexpr, BLOCK: tl.constexpr
+    buffer_table,
+    offset_bytes,
+    signal_table,
+    like,
+    share,
+    rank,
+    RANKS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Every rank's buffer = the sum of all; this rank sums its share and writes it to all.
 
@@ -68,15 +90,14 @@ def two_shot(
     """
     block = tl.program_id(0)
     line_up(signal_table, block, rank, RANKS)
-    buffers = buffer_table.to(tl.pointer_type(tl.uint64))
+    allocations = buffer_table.to(tl.pointer_type(tl.uint64))
     for start in range(block * BLOCK, share, tl.num_programs(0) * BLOCK):
         within = start + tl.arange(0, BLOCK)
         mask = within < share
         offsets = rank * share + within
-        total = sum_of_ranks(buffers, offsets, mask, like, RANKS, BLOCK)
+        total = sum_of_ranks(allocations, offset_bytes, offsets, mask, like, RANKS, BLOCK)
         for other in tl.static_range(RANKS):
-            data = tl.load(buffers + other).to(like.dtype)
-            data = tl.multiple_of(data, 16)
+            data = message_of(allocations, offset_bytes, other, like)
             tl.store(data + offsets, total.to(like.dtype.element_ty), mask=mask)
     # All shares have arrived.
     line_up(signal_table, block, rank, RANKS)

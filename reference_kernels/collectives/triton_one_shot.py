@@ -21,7 +21,14 @@ def prepare(problem: Problem) -> Prepared:
     problem.need("all-reduce")
     shared, output, source = share(problem), problem.output(), problem.input
     shape = launch_shape(problem.elements, problem.ranks, shared.signals)
-    arguments = (shared.buffer_table, shared.signal_table, output, problem.elements, problem.rank)
+    arguments = (
+        shared.buffer_table,
+        shared.offset_bytes,
+        shared.signal_table,
+        output,
+        problem.elements,
+        problem.rank,
+    )
     return Prepared(
         lambda: one_shot[(shape.blocks,)](
             *arguments, RANKS=problem.ranks, BLOCK=shape.block, num_warps=shape.warps

@@ -22,6 +22,7 @@ def prepare(problem: Problem) -> Prepared:
     shape = launch_shape(problem.share, problem.ranks, shared.signals)
     arguments = (
         shared.buffer_table,
+        shared.offset_bytes,
         shared.signal_table,
         shared.buffer,
         problem.share,

@@ -184,12 +184,13 @@ from triton.compiler import ASTSource
 from gpuprof.reference_kernels.collectives import triton_kernels
 
 name, count, pointer = sys.argv[1:]
-types = {"buffer_table": "i64", "signal_table": "i64", pointer: "*bf16", count: "i32"}
+types = {"buffer_table": "i64", "offset_bytes": "i32", "signal_table": "i64"}
+types |= {pointer: "*bf16", count: "i32"}
 source = ASTSource(
     fn=getattr(triton_kernels, name),
     signature={**types, "rank": "i32", "RANKS": "constexpr", "BLOCK": "constexpr"},
     constexprs={"RANKS": 4, "BLOCK": 4096},
-    attrs={(position,): [["tt.divisibility", 16]] for position in range(4)},
+    attrs={(position,): [["tt.divisibility", 16]] for position in range(5)},
 )
 compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 16})
 print(compiled.asm["ptx"])
@@ -228,16 +229,17 @@ torch.manual_seed(0)
 buffers = [torch.randn(1000) for _ in range(2)]
 right = sum(buffer.double() for buffer in buffers)
 pad = torch.zeros(16, dtype=torch.int32)
-table = torch.tensor([buffer.data_ptr() for buffer in buffers])
+# The buffers begin 64 bytes into their allocations.
+table = torch.tensor([buffer.data_ptr() - 64 for buffer in buffers])
 # The other rank's pad is this one's, a word further: what rank 0 tells rank 1 comes back as if
 # rank 1 had told it.
 signals = torch.tensor([pad.data_ptr(), pad.data_ptr() + 4])
 out = torch.full((1000,), float("nan"))
-one_shot[(2,)](table.data_ptr(), signals.data_ptr(), out, 1000, 0, RANKS=2, BLOCK=128)
+one_shot[(2,)](table.data_ptr(), 64, signals.data_ptr(), out, 1000, 0, RANKS=2, BLOCK=128)
 assert torch.allclose(out.double(), right, atol=1e-6)
 assert not pad.any()
 before = [buffer.clone() for buffer in buffers]
-two_shot[(2,)](table.data_ptr(), signals.data_ptr(), buffers[0], 500, 0, RANKS=2, BLOCK=128)
+two_shot[(2,)](table.data_ptr(), 64, signals.data_ptr(), buffers[0], 500, 0, RANKS=2, BLOCK=128)
 for buffer, former in zip(buffers, before):
     assert torch.allclose(buffer[:500].double(), right[:500], atol=1e-6)
     assert torch.equal(buffer[500:], former[500:])
