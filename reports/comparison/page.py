@@ -31,7 +31,7 @@ def render_html(comparison: Comparison) -> str:
         comparison=comparison,
         words=words,
         title=formatting.printable(f"{comparison.base.title} → {comparison.head.title}"),
-        bars=_bars(comparison),
+        bars=waterfall(comparison),
         rows=words.change_rows(changes[:MOST_ROWS]),
         rest=changes[MOST_ROWS:],
         style=source(environment, "report.css"),
@@ -40,7 +40,7 @@ def render_html(comparison: Comparison) -> str:
     )
 
 
-def _bars(comparison: Comparison) -> tuple[Bar, ...]:
+def waterfall(comparison: Comparison) -> tuple[Bar, ...]:
     """From the base's step over each part to the head's: every bar begins where one ended."""
     step = comparison.step
     if step is None:

@@ -21,6 +21,8 @@ from gpuprof.roofline.statistics import Evidence, evidence, interval, p_above
 
 # The logarithm of a change so large that nobody could mean it: what very few pairs can detect.
 _MOST = 50.0
+# A gate that cannot see even such a change must say so where no budget asks for less.
+_WORTH_SEEING = 0.10
 # The p-value under which pairs of differing kernels are said to show a change.
 _EXPLAINED = 0.05
 
@@ -166,28 +168,37 @@ class _Decision:
 
     def _warnings(self, relative: Result) -> tuple[str, ...]:
         budget = self.series.budget.regress
-        if budget is None or relative.found is None:
+        if relative.found is None:
             return ()
-        if budget <= math.expm1(relative.test.null):
+        if budget is not None and budget <= math.expm1(relative.test.null):
             return (
                 f"a budget of {budget:.1%} is not above {math.expm1(relative.test.null):.1%}, "
                 "which building the same code twice may differ by",
             )
-        detectable = self._least_failing(relative, relative.found, limit=0.0)
-        if detectable <= math.log1p(budget):
+        wanted = _WORTH_SEEING if budget is None else budget
+        limit = relative.test.limit if budget is None else 0.0
+        detectable = self._least_failing(relative, relative.found, limit=limit)
+        if detectable <= math.log1p(wanted):
             return ()
         pairs = plan_pairs(
             self.settings,
-            budget,
+            wanted,
             float(relative.found.sd),
             degrees=relative.test.degrees,
             rebuild_sd=self.series.calibration.rebuild_sd if self.series.calibration else None,
             tests=self.tests,
         )
         remedy = "no number of pairs would do" if pairs is None else f"{pairs} pairs would do"
+        seen = math.expm1(min(detectable, _MOST))
+        most = f"{self.settings.looks[-1]} pairs detect"
+        if budget is None:
+            return (
+                f"a pass says little: this noise lets {most} only changes above {seen:.0%}; "
+                f"for {wanted:.0%} {remedy}",
+            )
         return (
-            f"a budget of {budget:.1%} is below the {math.expm1(detectable):.1%} that this noise "
-            f"lets {self.settings.looks[-1]} pairs detect; {remedy}",
+            f"a budget of {budget:.1%} is below the {seen:.1%} that this noise lets {most}; "
+            f"{remedy}",
         )
 
     def _say(self, verdict: Verdict, reason: Reason, message: str) -> Judgement:
@@ -235,6 +246,7 @@ class _Decision:
             "smallest_detectable_with_rerun": math.expm1(min(by_all, _MOST)),
             "p_worse": relative.p_worse if relative.look is not None else None,
             "p_better": relative.p_better if relative.look is not None else None,
+            "limit": math.expm1(sign * relative.test.limit),
             "minimum_effect": math.expm1(relative.test.null),
             "pair_sd": float(found.sd),
             "pair_changes": tuple(math.expm1(sign * value) for value in used),

@@ -78,13 +78,15 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     p_worse: float | None = None
     p_better: float | None = None
     minimum_effect: float | None = None
+    # The change beyond which it fails: its budget, or the gate's own limit.
+    limit: float | None = None
     # Standard deviation of a pair's log difference as the test used it.
     pair_sd: float | None = None
     # B over A minus 1, for each pair.
     pair_changes: tuple[float, ...] = ()
     # Every process of one side ran other kernels than those of the other side.
     kernels_changed: bool = False
-    # Budgets that cannot be held at this noise, and the pairs that would do.
+    # What this noise hides, though a budget or common sense asks for it; the pairs that would do.
     warnings: tuple[str, ...] = ()
 
     @property
