@@ -25,6 +25,7 @@ from gpuprof.roofline.cost_models.registry import cost_model
 # The numbered end tells kernels of one graph apart.
 _NAME: Final = re.compile(r"triton_(?P<kind>\w{3})_fused_(?P<operators>\w*?)_?\d+$")
 _POINTER: Final = re.compile(r"(in_out|in|out)_ptr\d+$")
+_PRODUCT: Final = re.compile(r"_(?:mm|addmm|bmm|baddbmm|_scaled_mm|_int_mm)(?=_)")
 # Operators that pick elements out of a larger tensor.
 _PICKING: Final = frozenset({"_unsafe_index", "embedding", "gather", "index", "index_select"})
 _CREATING: Final = frozenset(
@@ -170,6 +171,8 @@ def _may_be_output(
 @cost_model("triton_tem_fused_*")
 def template(call: OpCall) -> Cost | None:
     """A GEMM template (max-autotune): A, B, what its epilogue reads, the output."""
+    if not _PRODUCT.search(call.name):
+        return None
     left, right = call.tensor(0), call.tensor(1)
     output = call.tensors_after(1)[-1:]
     if left is None or right is None or not output or len(left.shape) != len(right.shape):
