@@ -40,6 +40,7 @@ def vector(count: int) -> tuple[Flops, ...]:
         ("_softmax_backward_data_mul", ("_softmax_backward_data", "mul")),
         ("native_dropout_backward_threshold_backward",
          ("native_dropout_backward", "threshold_backward")),
+        ("_to_copy_add_convolution_relu", ("_to_copy", "add", "convolution", "relu")),
         ("mul_secret", None),
         ("", None),
     ],
@@ -106,9 +107,11 @@ def test_a_template_is_a_matrix_product() -> None:
     result = cost("triton_tem_fused_addmm_relu_7", half(32, 8), half(8, 64), half(64), half(32, 64))
     assert result.matmul_flops() == 2 * 32 * 8 * 64
     assert result.bytes_read == 2 * (32 * 8 + 8 * 64 + 64)
-    assert (
-        cost_of(OpCall("triton_tem_fused_mm_7", (half(32, 8), half(9, 64), half(32, 64)))) is None
-    )
+    wrong = half(32, 8), half(9, 64), half(32, 64)
+    assert cost_of(OpCall("triton_tem_fused_mm_7", wrong)) is None
+    right = half(32, 8), half(8, 64), half(32, 64)
+    assert cost_of(OpCall("triton_tem_fused__unsafe_view_mm_7", right)) is not None
+    assert cost_of(OpCall("triton_tem_fused_flex_attention_7", right)) is None
 
 
 def test_a_recorded_gate_moves_what_its_definition_says() -> None:
