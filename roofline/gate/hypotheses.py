@@ -15,14 +15,17 @@ Kind = Literal["relative", "maximum", "minimum"]
 
 
 @dataclass(frozen=True)
-class Test:
+class Hypothesis:
     """One hypothesis: logarithms, positive for worse, one a pair."""
 
+    # Index of its series in the suite.
     series: int
     kind: Kind
     values: tuple[float, ...]
+    # Of one value, from the calibration.
     variance: float
     degrees: int
+    # What counts as no change, and what a regression's mean is above.
     null: float
     limit: float
 
@@ -36,7 +39,7 @@ class Test:
 class Result:
     """A test with what was decided of it."""
 
-    test: Test
+    test: Hypothesis
     # Index into settings.looks; None where there are too few pairs for any look.
     look: int | None
     # None with fewer than two pairs.
@@ -55,7 +58,7 @@ class Result:
 
 def hypotheses(
     index: int, series: Series, pairing: Pairing, settings: RuleSettings
-) -> tuple[Test, ...]:
+) -> tuple[Hypothesis, ...]:
     """The hypotheses of one series: worse than its base, and beyond each absolute limit."""
     budget, calibration = series.budget, series.calibration
     variance = 0.0 if calibration is None else calibration.variance
@@ -66,33 +69,24 @@ def hypotheses(
         null = settings.null(None if calibration is None else calibration.rebuild_sd)
         differences = pairing.differences(series.metric.better)
         tests.append(
-            Test(index, "relative", differences, variance, degrees, null, math.log1p(limit))
+            Hypothesis(index, "relative", differences, variance, degrees, null, math.log1p(limit))
         )
         head = [b.log_value for _, b in pairing.pairs]
     else:
         head = [r.log_value for r in series.side("B") if usable(r, settings.discarded_share)]
     # One process varies half as much as the difference of two.
-    for kind, bound, sign in (
+    bounds: tuple[tuple[Kind, float | None, int], ...] = (
         ("maximum", budget.maximum, 1),
         ("minimum", budget.minimum, -1),
-    ):
+    )
+    for kind, bound, sign in bounds:
         if bound is not None:
             over = tuple(sign * (value - math.log(bound)) for value in head)
-            tests.append(
-                Test(
-                    index,
-                    "maximum" if kind == "maximum" else "minimum",
-                    over,
-                    variance / 2,
-                    degrees,
-                    0.0,
-                    0.0,
-                )
-            )
+            tests.append(Hypothesis(index, kind, over, variance / 2, degrees, 0.0, 0.0))
     return tuple(tests)
 
 
-def decide(tests: Sequence[Test], settings: RuleSettings) -> tuple[Result, ...]:
+def decide(tests: Sequence[Hypothesis], settings: RuleSettings) -> tuple[Result, ...]:
     """Every test at its own look, with the suite's count of tests at each."""
     looks = [test.look(settings) for test in tests]
     # What a test has beyond its look is not used: looking at any number of pairs is not paid for.
