@@ -16,25 +16,32 @@ __device__ inline void store(ELEMENT* to, const Vector& vector) {
 }
 
 struct Add {
+    static __device__ float identity() { return 0.0f; }
     static __device__ float apply(float a, float b) { return a + b; }
 };
 
 struct Maximum {
+    static __device__ float identity() { return -__int_as_float(0x7f800000); }
     static __device__ float apply(float a, float b) { return fmaxf(a, b); }
 };
+
+template <typename Operation>
+__device__ float reduce_warp(float value) {
+    for (int distance = 16; distance > 0; distance /= 2)
+        value = Operation::apply(value, __shfl_xor_sync(0xffffffff, value, distance));
+    return value;
+}
 
 // The reduction of every thread's `value`, in every thread. Whole warps only.
 template <typename Operation>
 __device__ float reduce_block(float value) {
     __shared__ float of_warp[32];
-    for (int distance = 16; distance > 0; distance /= 2)
-        value = Operation::apply(value, __shfl_xor_sync(0xffffffff, value, distance));
-    const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32;
+    value = reduce_warp<Operation>(value);
     // What an earlier reduction left is read by all before it is overwritten.
     __syncthreads();
-    if (threadIdx.x % 32 == 0) of_warp[warp] = value;
+    if (lane == 0) of_warp[threadIdx.x / 32] = value;
     __syncthreads();
-    float result = of_warp[0];
-    for (int other = 1; other < warps; ++other) result = Operation::apply(result, of_warp[other]);
-    return result;
+    // Every warp reduces what all left: cheaper than a third barrier.
+    return reduce_warp<Operation>(lane < blockDim.x / 32 ? of_warp[lane] : Operation::identity());
 }

@@ -99,6 +99,14 @@ class AttentionProblem(Problem):
         kept = kept_pairs(self.length, self.length, causal=self.causal)
         return self.batch * self.heads * kept
 
+    def visited_pairs(self, rows: int, columns: int) -> int:
+        """Pairs of all whole tiles of `rows` queries and `columns` keys that hold a kept one."""
+        visited = 0
+        for first in range(0, self.length, rows):
+            last = min(first + rows, self.length) if self.causal else self.length
+            visited += rows * columns * math.ceil(last / columns)
+        return visited * self.batch * self.heads
+
     def work(self) -> KnownWork:
         element = TORCH_DTYPES[self.dtype].itemsize
         product = (10 if self.backward else 4) * self.head_size

@@ -13,6 +13,17 @@ from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.roofline.cost_models.cost import Flops
 
 
+def tile_flops(problem: AttentionProblem, rows: int, columns: int) -> tuple[Flops, ...] | None:
+    """What a GPU executes at D = 128 in whole tiles of these sizes; None where not known.
+
+    The libraries choose tiles by head size and do not tell which; these were counted on an H100.
+    """
+    if problem.head_size != 128 or problem.device.type != "cuda":
+        return None
+    product = (10 if problem.backward else 4) * problem.head_size
+    return (Flops("matmul", problem.dtype, product * problem.visited_pairs(rows, columns)),)
+
+
 def prepare_backend(
     problem: AttentionProblem,
     backend: SDPBackend,

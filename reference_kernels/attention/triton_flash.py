@@ -11,6 +11,7 @@ memory for a third.
 FLOPs: 4 D a pair of the tiles visited, that is the kept pairs and the masked half of the diagonal
 tiles (`executed_flops`; 1.5 % more than kept at S = 4096, tiles of 64 x 64). Bytes: compulsory
 and one float32 log-sum-exp a row; keys and values are read once by each tile of queries, from L2.
+Counted on an H100: these FLOPs and bytes read, and less written, as some still lies in the L2.
 """
 
 # Triton gives its kernels' arguments types of its own.
@@ -185,15 +186,6 @@ def fastest_tiles(
     )
 
 
-def visited_pairs(problem: AttentionProblem, rows: int, columns: int) -> int:
-    """Pairs of all tiles that are worked on, masked or not, over all heads and sequences."""
-    visited = 0
-    for first in range(0, problem.length, rows):
-        last = min(first + rows, problem.length) if problem.causal else problem.length
-        visited += rows * columns * math.ceil(last / columns)
-    return visited * problem.batch * problem.heads
-
-
 def prepare(problem: AttentionProblem) -> Prepared:
     if problem.mode not in ("forward", "causal-forward"):
         raise UnsupportedError("attention/triton-flash has only the forward")
@@ -202,7 +194,7 @@ def prepare(problem: AttentionProblem) -> Prepared:
     log_sum_exp = torch.empty(output.shape[:-1], dtype=torch.float32, device=output.device)
     tiles = fastest_tiles(problem, output, log_sum_exp)
     known = problem.work()
-    executed = 4 * problem.head_size * visited_pairs(problem, tiles.rows, tiles.columns)
+    executed = 4 * problem.head_size * problem.visited_pairs(tiles.rows, tiles.columns)
     return Prepared(
         call=make_forward(problem, output, log_sum_exp, tiles),
         outputs=(output,),

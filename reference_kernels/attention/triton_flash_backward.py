@@ -10,7 +10,8 @@ an H100, 4.3 ms against 3.3 (S = 4096, D = 128, causal): its accumulators no lon
 
 FLOPs: 14 D a pair of the tiles visited, 8 D in the second kernel and 6 D in the third, against
 10 D a kept pair by definition (`executed_flops`). Bytes: compulsory, and once more Q, K, V and dO
-for the third kernel, O and dO for the first; delta written once and read twice.
+for the third kernel, O and dO for the first; delta written once and read twice. Counted on an
+H100: these FLOPs and bytes read, and less written, as some still lies in the L2.
 """
 
 # Triton gives its kernels' arguments types of its own.
@@ -33,7 +34,6 @@ from gpuprof.reference_kernels.attention.triton_flash import (
     describe,
     fastest_tiles,
     make_forward,
-    visited_pairs,
 )
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.reference_kernels.tuning import fastest
@@ -330,8 +330,8 @@ def prepare(problem: AttentionProblem) -> Prepared:
             launch()
 
     known, size = problem.work(), problem.head_size
-    executed = 8 * size * visited_pairs(problem, for_keys.rows, for_keys.columns)
-    executed += 6 * size * visited_pairs(problem, for_queries.rows, for_queries.columns)
+    executed = 8 * size * problem.visited_pairs(for_keys.rows, for_keys.columns)
+    executed += 6 * size * problem.visited_pairs(for_queries.rows, for_queries.columns)
     again = 3 * problem.query.nbytes + 2 * problem.key.nbytes + kernels.log_sum_exp.nbytes
     return Prepared(
         call=call,

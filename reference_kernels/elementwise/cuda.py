@@ -1,8 +1,8 @@
 """Elementwise operations in CUDA C++: one pass, 16 bytes a load.
 
-FLOPs: those of the definition; what executes is more, an error function being a polynomial of some
-25 instructions and a division several. Bytes: compulsory; the rotary tables are read once for each
-sequence and head, from L2.
+FLOPs: those of the definition; for gelu an H100 executes 3.9 times as many, the error function
+being a polynomial. A division is several instructions too. Bytes: compulsory; the rotary tables
+are read once for each sequence and head, from L2.
 """
 
 from collections.abc import Callable

@@ -28,6 +28,9 @@ class ElementwiseProblem(Problem):
     gelu: `input` (R, C); exact GELU. swiglu: `gate` and `up` (R, C); silu(gate) * up.
     rotary: `input` (B, S, H, D) and float32 tables `cosine`, `sine` (S, D / 2); the two halves of
     a head are rotated against each other, as Llama does (Su et al., "RoFormer", 2021).
+
+    Counters show less written: at the kernel's end the last of the output, up to 20 MB on an H100,
+    is still in the L2.
     """
 
     family: ClassVar[str] = "elementwise"

@@ -18,6 +18,9 @@ class NormProblem(Problem):
 
     layer: (x - mean) / sqrt(variance + 1e-5) (Ba et al., 2016).
     rms: x / sqrt(mean of squares + 1e-5) (Zhang and Sennrich, 2019).
+
+    Counters show less written: at the kernel's end the last of the output, up to 20 MB on an H100,
+    is still in the L2.
     """
 
     family: ClassVar[str] = "norm"

@@ -1,7 +1,8 @@
 """torch.softmax: one kernel.
 
-FLOPs: 5 an element by definition. Bytes: compulsory where its kernel keeps a row in registers or
-shared memory; longer rows are read two or three times, mostly from L2.
+FLOPs: 5 an element by definition; an H100 executes 7.9 times as many, torch's exponential being
+precise. Bytes: compulsory where its kernel keeps a row in registers or shared memory; longer rows
+are read two or three times, mostly from L2.
 """
 
 import torch
