@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from gpuprof.profiler.gate.sides import Program
 
 
+# Files that a gate writes where asked.
+_FORMS = {
+    "json": "the whole result (gate.json of the folder)",
+    "html": "the page (report.html of the folder)",
+    "markdown": "the verdicts as Markdown",
+    "comment": "them as a pull request's comment, under 60 kB",
+    "junit": "them as JUnit XML",
+}
+
+
 class GateCommand:
     """Fail where a change made the program slower, and nowhere else.
 
@@ -57,6 +67,8 @@ class GateCommand:
             help="where results, captures and logs go (gpuprof-gate)",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old result")
+        for form, what in _FORMS.items():
+            parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"also write {what}")
         parser.add_argument(
             "--dry-run", action="store_true", help="print what would be measured, and check it"
         )
@@ -86,18 +98,16 @@ def _gate(
     place: str,
     targets: tuple[Target, ...],
 ) -> int:
-    import msgspec
-
-    from gpuprof.collectors import storage
     from gpuprof.profiler.gate.engine import Plan, run_gate
+    from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.progress import showing_progress
     from gpuprof.profiler.gate.rules import suite_rules
-    from gpuprof.reports.gate.terminal import print_gate
-    from gpuprof.roofline.gate.result import GATE_FILE
 
     rules = suite_rules(configuration, place)
     output: Path = arguments.output
-    refuse_existing_result(output, force=arguments.force)
+    files = {form: file for form in FORMS if (file := getattr(arguments, form)) is not None}
+    outputs = Outputs(output, files)
+    outputs.refuse_existing(force=arguments.force)
     with _programs(arguments, configuration.gate, targets) as (base, head):
         plan = Plan(
             base=base,
@@ -112,13 +122,10 @@ def _gate(
                     command = target.command(program.python, output / "CAPTURES")
                     print(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")
             return 0
-        output.mkdir(parents=True, exist_ok=True)
+        outputs.prepare()
         with showing_progress() as progress:
             result = run_gate(plan, progress)
-    storage.write_file(
-        output / GATE_FILE, msgspec.json.format(msgspec.json.encode(result), indent=1)
-    )
-    print_gate(result, output)
+    outputs.write(result)
     return result.exit_code
 
 
@@ -141,21 +148,6 @@ def _programs(
         preparation.program("A", "A", preparation.folder, (first,)),
         preparation.program("B", "B", preparation.folder, (second,)),
     )
-
-
-def refuse_existing_result(output: Path, *, force: bool) -> None:
-    """Raise `CommandError` (exit 2) where `output` is in use: by a result without `force`."""
-    from gpuprof.roofline.gate.result import GATE_FILE
-
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise CommandError(f"{output} is a file; choose another -o", exit_code=2)
-    is_result = (output / GATE_FILE).is_file()
-    if any(output.iterdir()) and not is_result:
-        raise CommandError(f"{output} is no gate's result; choose another -o", exit_code=2)
-    if is_result and not force:
-        raise CommandError(f"{output} exists; choose another -o or pass --force", exit_code=2)
 
 
 def select(targets: tuple[Target, ...], pattern: str | None, place: str) -> tuple[Target, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import measure_process
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.targets import CAPTURES, Target
@@ -86,6 +87,7 @@ def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) 
         advisory=stored is not None and bool(stored.other_session) and not plan.trust_stored,
         judgements=judgements,
         explanations=run.explanations(judgements),
+        places=places_of(plan.head.targets, plan.head.folder),
         processes=tuple(run.processes),
         warnings=run.warnings(),
         seconds=round(time.monotonic() - start, 1),

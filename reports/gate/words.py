@@ -187,5 +187,7 @@ def warnings(result: GateResult) -> tuple[str, ...]:
 
 def place(judgement: Judgement, result: GateResult) -> Place | None:
     """Where the benchmark of `judgement` stands, or the target that holds it."""
-    target = judgement.benchmark.partition("/")[0]
-    return result.places.get(judgement.benchmark) or result.places.get(target)
+    name = judgement.benchmark
+    # "tests/test_a.test_b[3]": the test without its parameters, then the target.
+    candidates = (name, name.partition("[")[0], name.partition("/")[0])
+    return next((result.places[key] for key in candidates if key in result.places), None)
