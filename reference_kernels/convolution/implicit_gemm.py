@@ -28,6 +28,7 @@ from gpuprof.reference_kernels.convolution.windows import (
     CONFIGURATIONS,
     SMALL,
     Tiling,
+    lay_out_filters,
     padded_flops,
     store_tile,
     tile_of_program,
@@ -43,6 +44,8 @@ def _convolve(
     weight_base,
     bias_base,
     y_base,
+    filter_value_stride,
+    filter_stride,
     pixels,
     c,
     h,
@@ -68,7 +71,7 @@ def _convolve(
     channels = tl.arange(0, TILE_C)
     # May lie before x where a window begins in the padding; masked, then.
     windows = x_base + ((image.to(tl.int64) * h + top) * w + left) * all_c + group * c
-    weights = weight_base + (group * k + columns) * R * S * c
+    weights = weight_base + group * R * S * c * k + columns * filter_stride
     sums = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
     steps_a_tap = tl.cdiv(c, TILE_C)
     for step in range(R * S * steps_a_tap):
@@ -80,7 +83,8 @@ def _convolve(
         x_at = left + right
         inside = (rows < pixels) & (y_at >= 0) & (y_at < h) & (x_at >= 0) & (x_at < w)
         x_tile = windows[:, None] + (down * w + right) * all_c + first + channels[None, :]
-        weight_tile = weights[None, :] + (tap * c + first + channels)[:, None]
+        values = (tap * c + first + channels) * filter_value_stride
+        weight_tile = weights[None, :] + values[:, None]
         if EVEN:
             a = tl.load(x_tile, mask=inside[:, None], other=0.0)
             b = tl.load(weight_tile)
@@ -98,8 +102,7 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
     c, k = problem.c // problem.groups, problem.k // problem.groups
     pixels = problem.n * problem.p * problem.q
     x = problem.x.contiguous(memory_format=torch.channels_last)
-    # [K, R, S, C / groups]: like windows, filters lie along what is summed.
-    filters = weight.contiguous(memory_format=torch.channels_last)
+    filters = lay_out_filters(weight, problem.groups, problem.dtype)
     out = problem.new_output(torch.channels_last)
 
     def run(tiling: Tiling) -> None:
@@ -110,6 +113,8 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
             # Without one it is not read.
             x if bias is None else bias,
             out,
+            filters.stride(1),
+            filters.stride(2),
             pixels,
             c,
             problem.h,

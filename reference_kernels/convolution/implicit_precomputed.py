@@ -25,6 +25,7 @@ from gpuprof.reference_kernels.convolution.windows import (
     CONFIGURATIONS,
     SMALL,
     Tiling,
+    lay_out_filters,
     padded_flops,
     store_tile,
     tile_of_program,
@@ -46,6 +47,8 @@ def _convolve(
     weight_base,
     bias_base,
     y_base,
+    filter_value_stride,
+    filter_stride,
     offsets_base,
     taps_base,
     pixels,
@@ -80,7 +83,7 @@ def _convolve(
         inside |= in_image.to(MASK_DTYPE) << tap
     windows = x_base + ((image.to(tl.int64) * h + top) * w + left) * all_c + group * c
     depth = R * S * c
-    weights = weight_base + (group * k + columns) * depth
+    weights = weight_base + group * depth * k + columns * filter_stride
     in_k = (columns < k)[None, :]
     sums = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
     for start in range(0, depth, TILE_K):
@@ -91,7 +94,11 @@ def _convolve(
         taps = tl.max_constancy(taps, VECTOR)
         mask = (inside[:, None] >> taps.to(MASK_DTYPE)[None, :]) & 1
         a = tl.load(windows[:, None] + offsets[None, :], mask=mask != 0, other=0.0)
-        b = tl.load(weights[None, :] + at[:, None], mask=(at < depth)[:, None] & in_k, other=0.0)
+        b = tl.load(
+            weights[None, :] + at[:, None] * filter_value_stride,
+            mask=(at < depth)[:, None] & in_k,
+            other=0.0,
+        )
         sums = tl.dot(a, b, sums)
     store_tile(sums, y_base, bias_base, rows, columns, pixels, k, BIAS_AND_RELU)
 
@@ -105,8 +112,7 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
     c, k = problem.c // problem.groups, problem.k // problem.groups
     pixels = problem.n * problem.p * problem.q
     x = problem.x.contiguous(memory_format=torch.channels_last)
-    # [K, R, S, C / groups]: like windows, filters lie along what is summed.
-    filters = weight.contiguous(memory_format=torch.channels_last)
+    filters = lay_out_filters(weight, problem.groups, problem.dtype)
     out = problem.new_output(torch.channels_last)
     offsets, taps = _tables(problem)
 
@@ -118,6 +124,8 @@ def prepare(problem: ConvolutionProblem) -> Prepared:
             # Without one it is not read.
             x if bias is None else bias,
             out,
+            filters.stride(1),
+            filters.stride(2),
             offsets,
             taps,
             pixels,

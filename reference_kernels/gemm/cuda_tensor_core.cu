@@ -21,6 +21,9 @@ constexpr int WARPS_N = TILE_N / 64;
 constexpr int CHUNK = 8;
 constexpr int A_CHUNKS = TILE_K / CHUNK, B_CHUNKS = TILE_N / CHUNK;
 constexpr int A_BYTES = TILE_M * TILE_K * 2, B_BYTES = TILE_K * TILE_N * 2;
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+// Rows that the block copies at a time.
+constexpr int A_ROWS = THREADS / A_CHUNKS, B_ROWS = THREADS / B_CHUNKS;
 // Blocks are numbered down columns of this many tiles, so that those running at one time share
 // rows of A and columns of B in the L2.
 constexpr int GROUP_TILES = 8;
@@ -72,34 +75,41 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void gemm(const Element* a, 
     const int first_row = (group * GROUP_TILES + in_group % group_rows) * TILE_M;
     const int first_column = in_group / group_rows * TILE_N;
 
-    // Chunk i of a row lies at place i XOR (row mod 8): eight rows of one chunk, which ldmatrix
-    // reads together, then fall into eight different groups of banks.
+    // What this thread copies of each tile: one chunk of every A_ROWS-th row of A and of every
+    // B_ROWS-th row of B. Chunk i of a row lies at place i XOR (row mod 8): eight rows of one chunk,
+    // which ldmatrix reads together, then fall into eight different groups of banks. Both distances
+    // are multiples of eight, so that only pointers move on from tile to tile.
+    const int a_chunk = thread % A_CHUNKS, a_row = thread / A_CHUNKS;
+    const int b_chunk = thread % B_CHUNKS, b_row = thread / B_CHUNKS;
+    const int column = first_column + b_chunk * CHUNK;
+    const unsigned a_place = (a_row * A_CHUNKS + (a_chunk ^ a_row % 8)) * 16;
+    const unsigned b_place = A_BYTES + (b_row * B_CHUNKS + (b_chunk ^ b_row % 8)) * 16;
+    const Element* a_from = a + (size_t)(first_row + a_row) * k + a_chunk * CHUNK;
+    const Element* b_from = b + (size_t)b_row * n + column;
     auto load_tile = [&](int tile) {
-        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
-        const unsigned b_at = a_at + A_BYTES;
+        const unsigned stage = shared_address(shared) + tile % STAGES * STAGE_BYTES;
+        const int depth = tile * TILE_K;
 #pragma unroll
-        for (int i = 0; i < TILE_M * A_CHUNKS / THREADS; ++i) {
-            const int chunk = thread % A_CHUNKS, row = thread / A_CHUNKS + i * (THREADS / A_CHUNKS);
-            const int depth = tile * TILE_K + chunk * CHUNK;
-            const bool inside = first_row + row < m && depth < k;
-            copy_async(a_at + (row * A_CHUNKS + (chunk ^ row % 8)) * 16,
-                       inside ? a + (size_t)(first_row + row) * k + depth : a, inside);
+        for (int i = 0; i < TILE_M / A_ROWS; ++i) {
+            const bool inside = first_row + a_row + i * A_ROWS < m && depth + a_chunk * CHUNK < k;
+            copy_async(stage + a_place + i * A_ROWS * A_CHUNKS * 16,
+                       a_from + (size_t)i * A_ROWS * k, inside);
         }
 #pragma unroll
-        for (int i = 0; i < TILE_K * B_CHUNKS / THREADS; ++i) {
-            const int chunk = thread % B_CHUNKS, row = thread / B_CHUNKS + i * (THREADS / B_CHUNKS);
-            const int depth = tile * TILE_K + row, column = first_column + chunk * CHUNK;
-            const bool inside = depth < k && column < n;
-            copy_async(b_at + (row * B_CHUNKS + (chunk ^ row % 8)) * 16,
-                       inside ? b + (size_t)depth * n + column : b, inside);
+        for (int i = 0; i < TILE_K / B_ROWS; ++i) {
+            const bool inside = depth + b_row + i * B_ROWS < k && column < n;
+            copy_async(stage + b_place + i * B_ROWS * B_CHUNKS * 16,
+                       b_from + (size_t)i * B_ROWS * n, inside);
         }
+        a_from += TILE_K;
+        b_from += (size_t)TILE_K * n;
     };
 
     const int warp_row = warp / WARPS_N * 64, warp_column = warp % WARPS_N * 64;
     // Two sets of fragments: one is read while the other is multiplied.
     unsigned a_parts[2][4][4], b_parts[2][4][4];
     auto load_fragments = [&](int tile, int step) {
-        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
+        const unsigned a_at = shared_address(shared) + tile % STAGES * STAGE_BYTES;
         const unsigned b_at = a_at + A_BYTES;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -160,12 +170,12 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void gemm(const Element* a, 
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
             // mma.sync gives a thread two neighbours in a row, and the two eight rows below.
-            const int column = first_column + warp_column + j * 8 + lane % 4 * 2;
+            const int pair = first_column + warp_column + j * 8 + lane % 4 * 2;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = first_row + warp_row + i * 16 + half * 8 + lane / 4;
-                if (row < m && column < n) {
-                    *reinterpret_cast<unsigned*>(c + (size_t)row * n + column) =
+                if (row < m && pair < n) {
+                    *reinterpret_cast<unsigned*>(c + (size_t)row * n + pair) =
                         pack(sums[i][j][half * 2], sums[i][j][half * 2 + 1]);
                 }
             }

@@ -13,7 +13,7 @@ using Element = unsigned short;
 
 constexpr int THREADS = 256;
 constexpr int TILE_M = 128, TILE_N = 256, TILE_K = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 3;
 // 16 bytes: what cp.async copies.
 constexpr int CHUNK = 8;
 // wgmma reads shared memory in rows of 128 bytes whose eight chunks are permuted by the row.
@@ -21,7 +21,10 @@ constexpr int ROW_CHUNKS = 8, ROW_BYTES = 128;
 constexpr int A_BYTES = TILE_M * ROW_BYTES;
 // B lies in blocks of 64 columns, each with its TILE_K rows.
 constexpr int B_BLOCK_BYTES = TILE_K * ROW_BYTES, B_BYTES = TILE_N / 64 * B_BLOCK_BYTES;
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int EIGHT_ROWS_BYTES = 8 * ROW_BYTES;
+// Rows that the block copies at a time.
+constexpr int A_ROWS = THREADS / ROW_CHUNKS, B_ROWS = THREADS / 32;
 // Blocks are numbered down columns of this many tiles: see cuda_tensor_core.cu.
 constexpr int GROUP_TILES = 8;
 
@@ -85,72 +88,79 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void gemm(const Element* a, 
     const int first_row = (group * GROUP_TILES + in_group % group_rows) * TILE_M;
     const int first_column = in_group / group_rows * TILE_N;
 
+    // What this thread copies of each tile: chunk `chunk` of every 32nd row of A; of B, whose rows of
+    // 512 bytes a warp takes whole, every 8th row. Rows a multiple of eight apart have the same
+    // permutation, so only pointers move on from tile to tile.
+    const int chunk = thread % ROW_CHUNKS, a_row = thread / ROW_CHUNKS, b_row = warp;
+    const int column = first_column + lane * CHUNK;
+    const unsigned a_place = a_row * ROW_BYTES + (chunk ^ a_row % 8) * 16;
+    const unsigned b_place = A_BYTES + lane / ROW_CHUNKS * B_BLOCK_BYTES + b_row * ROW_BYTES +
+                             (chunk ^ b_row % 8) * 16;
+    const Element* a_from = a + (size_t)(first_row + a_row) * k + chunk * CHUNK;
+    const Element* b_from = b + (size_t)b_row * n + column;
     auto load_tile = [&](int tile) {
-        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
-        const unsigned b_at = a_at + A_BYTES;
-        const int chunk = thread % ROW_CHUNKS;
+        const unsigned stage = shared_address(shared) + tile % STAGES * STAGE_BYTES;
+        const int depth = tile * TILE_K;
 #pragma unroll
-        for (int i = 0; i < TILE_M * ROW_CHUNKS / THREADS; ++i) {
-            const int row = thread / ROW_CHUNKS + i * (THREADS / ROW_CHUNKS);
-            const int depth = tile * TILE_K + chunk * CHUNK;
-            const bool inside = first_row + row < m && depth < k;
-            copy_async(a_at + row * ROW_BYTES + (chunk ^ row % 8) * 16,
-                       inside ? a + (size_t)(first_row + row) * k + depth : a, inside);
+        for (int i = 0; i < TILE_M / A_ROWS; ++i) {
+            const bool inside = first_row + a_row + i * A_ROWS < m && depth + chunk * CHUNK < k;
+            copy_async(stage + a_place + i * A_ROWS * ROW_BYTES, a_from + (size_t)i * A_ROWS * k,
+                       inside);
         }
 #pragma unroll
-        for (int i = 0; i < TILE_K * TILE_N / CHUNK / THREADS; ++i) {
-            // A warp's lanes take all 32 chunks of a row of B: 512 neighbouring bytes.
-            const int row = thread / 32 + i * (THREADS / 32), block = lane / ROW_CHUNKS;
-            const int depth = tile * TILE_K + row, column = first_column + lane * CHUNK;
-            const bool inside = depth < k && column < n;
-            copy_async(b_at + block * B_BLOCK_BYTES + row * ROW_BYTES + (chunk ^ row % 8) * 16,
-                       inside ? b + (size_t)depth * n + column : b, inside);
+        for (int i = 0; i < TILE_K / B_ROWS; ++i) {
+            const bool inside = depth + b_row + i * B_ROWS < k && column < n;
+            copy_async(stage + b_place + i * B_ROWS * ROW_BYTES, b_from + (size_t)i * B_ROWS * n,
+                       inside);
         }
+        a_from += TILE_K;
+        b_from += (size_t)TILE_K * n;
     };
 
     const int tiles = (k + TILE_K - 1) / TILE_K;
-    for (int tile = 0; tile < STAGES - 2; ++tile) {
+    for (int tile = 0; tile < STAGES - 1; ++tile) {
         if (tile < tiles) load_tile(tile);
         asm volatile("cp.async.commit_group;");
     }
 
     float sums[128] = {};
     for (int tile = 0; tile < tiles; ++tile) {
-        // This tile has arrived when at most STAGES - 3 younger groups are still under way. wgmma
+        // This tile has arrived when at most STAGES - 2 younger groups are still under way. wgmma
         // reads by another path than cp.async writes: the fence orders the two.
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 3));
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
 
-        const unsigned a_at = shared_address(shared + tile % STAGES * (A_BYTES + B_BYTES));
-        const unsigned a_part = a_at + warp / 4 * 64 * ROW_BYTES, b_at = a_at + A_BYTES;
+        const unsigned stage = shared_address(shared) + tile % STAGES * STAGE_BYTES;
+        const unsigned a_at = stage + warp / 4 * 64 * ROW_BYTES, b_at = stage + A_BYTES;
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (int step = 0; step < TILE_K / 16; ++step) {
             // 16 deep: 32 bytes along the rows of A, two groups of eight rows of B.
             multiply_add(
-                sums, descriptor(a_part + step * 32, 0, EIGHT_ROWS_BYTES),
+                sums, descriptor(a_at + step * 32, 0, EIGHT_ROWS_BYTES),
                 descriptor(b_at + step * 2 * EIGHT_ROWS_BYTES, B_BLOCK_BYTES, EIGHT_ROWS_BYTES));
         }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 
-        // The stage of the tile before the last: both warpgroups were done with it at the barrier.
-        if (tile + STAGES - 2 < tiles) load_tile(tile + STAGES - 2);
-        asm volatile("cp.async.commit_group;");
-        // The products of this tile go on while the next is awaited; those before are done.
+        // The products of this tile go on in the background; those of the one before are done, in
+        // both warpgroups after the barrier, and its stage is filled again.
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        __syncthreads();
+        if (tile + STAGES - 1 < tiles) load_tile(tile + STAGES - 1);
+        asm volatile("cp.async.commit_group;");
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 
 #pragma unroll
     for (int j = 0; j < TILE_N / 8; ++j) {
         // A thread has two neighbours in a row, and the two eight rows below.
-        const int column = first_column + j * 8 + lane % 4 * 2;
+        const int pair = first_column + j * 8 + lane % 4 * 2;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = first_row + warp * 16 + half * 8 + lane / 4;
-            if (row < m && column < n) {
-                *reinterpret_cast<unsigned*>(c + (size_t)row * n + column) =
+            if (row < m && pair < n) {
+                *reinterpret_cast<unsigned*>(c + (size_t)row * n + pair) =
                     pack(sums[j * 4 + half * 2], sums[j * 4 + half * 2 + 1]);
             }
         }

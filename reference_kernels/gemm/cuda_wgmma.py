@@ -26,7 +26,7 @@ from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.roofline.cost_models.cost import Flops
 
 _TILE_M, _TILE_N, _TILE_K = 128, 256, 64
-_STAGES = 4
+_STAGES = 3
 _THREADS = 256
 _SHARED_MEMORY_BYTES = _STAGES * (_TILE_M + _TILE_N) * _TILE_K * 2
 # wgmma exists in this generation only.
