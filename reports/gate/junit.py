@@ -75,5 +75,5 @@ def _details(judgement: Judgement, result: GateResult) -> list[str]:
     lines = [f"{judgement.metric.name} {row.figures} {row.change}".strip()]
     for explanation in result.explanations:
         if explanation.benchmark == judgement.benchmark:
-            lines += map(words.culprit_line, explanation.culprits[:5])
+            lines += words.culprit_lines(explanation)
     return [printable(line) for line in lines]

@@ -1,10 +1,8 @@
 """The verdicts of a gate as Markdown: a job's summary, and a comment on a pull request."""
 
-from collections.abc import Iterable
-
 from gpuprof.reports.gate import words
 from gpuprof.reports.markdown import escaped, table
-from gpuprof.roofline.gate.result import Explanation, GateResult
+from gpuprof.roofline.gate.result import GateResult
 
 # GitHub refuses a job summary of more than 1 MiB and a comment of more than 65,536 characters.
 MOST_SUMMARY_BYTES = 1_000_000
@@ -13,7 +11,6 @@ MOST_COMMENT_BYTES = 60_000
 COMMENT_MARKER = "<!-- gpuprof gate -->"
 
 _LONGEST_NAME = 200
-_CULPRITS = 5
 # Room for the sentence that says what was left out.
 _RESERVE = 200
 _HEAD = ("Benchmark", "Metric", "Verdict", ">Base → head", ">Change [95 %]", ">Detects")
@@ -35,7 +32,9 @@ def render_markdown(result: GateResult, *, most_bytes: int = MOST_SUMMARY_BYTES)
     document.add_lines("", [f"- {_clipped(words.remark(row.judgement))}" for row in attention])
     for explanation in result.explanations:
         title = f"### What changed in {_clipped(explanation.benchmark)}"
-        document.add_lines(title, _culprits(explanation))
+        document.add_lines(
+            title, [f"- {_clipped(line)}" for line in words.culprit_lines(explanation)]
+        )
     document.add_lines("### Warnings", [f"- {_clipped(text)}" for text in words.warnings(result)])
     passed = [_row(row) for row in rows if words.plain(row.judgement)]
     summary = f"<details><summary>{len(passed)} without a change</summary>"
@@ -113,13 +112,6 @@ def _row(row: words.Row) -> tuple[str, ...]:
         escaped(row.change),
         row.detectable,
     )
-
-
-def _culprits(explanation: Explanation) -> list[str]:
-    lines: Iterable[str] = map(words.culprit_line, explanation.culprits[:_CULPRITS])
-    if said := words.unexplained(explanation):
-        lines = (*lines, said)
-    return [f"- {_clipped(line)}" for line in lines]
 
 
 def _clipped(text: str) -> str:

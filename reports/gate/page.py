@@ -110,14 +110,10 @@ def _plot_row(judgement: Judgement, result: GateResult) -> PlotRow:
 def _why(explanation: Explanation) -> Why:
     comparison = explanation.comparison
     changes = comparison.kernels
-    said = words.unexplained(explanation)
     return Why(
         explanation,
         headline=comparison_words.headline(comparison),
-        culprits=(
-            *map(words.culprit_line, explanation.culprits[:5]),
-            *([said] if said else []),
-        ),
+        culprits=words.culprit_lines(explanation),
         warnings=comparison_words.warnings(comparison),
         bars=comparison_page.waterfall(comparison),
         rows=comparison_words.change_rows(changes[:_KERNELS]),

@@ -1,5 +1,7 @@
 """The verdicts of a gate in a terminal."""
 
+import io
+import sys
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -22,13 +24,15 @@ _STYLES: dict[Verdict, str] = {
     "INCONCLUSIVE": "yellow",
     "CHANGED-KERNEL": "cyan",
 }
-_CULPRITS = 5
 # Columns from which whole intervals fit beside names.
 _WIDE = 100
 
 
 def print_gate(result: GateResult, output: Path) -> None:
     """Print `result`, whose files are in `output`, on stdout."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An ASCII-only stdout gets a question mark for "µ", not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     render_gate(result, Console(), output)
 
 
@@ -80,7 +84,5 @@ def _print_remarks(result: GateResult, console: Console) -> None:
 def _print_explanations(result: GateResult, console: Console) -> None:
     for explanation in result.explanations:
         console.print(Text(f"\nWhat changed in {printable(explanation.benchmark)}", "bold"))
-        for culprit in explanation.culprits[:_CULPRITS]:
-            console.print(Text(f"  {printable(words.culprit_line(culprit))}"))
-        if unexplained := words.unexplained(explanation):
-            console.print(Text(f"  {unexplained}", "yellow"))
+        for line in words.culprit_lines(explanation):
+            console.print(Text(f"  {printable(line)}"))

@@ -25,6 +25,9 @@ ORDER: tuple[Verdict, ...] = (
     "IMPROVED",
     "PASS",
 )
+# What carries a change, in as many lines, and no line for less than this share of it.
+_CULPRITS = 5
+_WORTH_A_LINE = 0.01
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,14 @@ def _change(judgement: Judgement) -> str:
         return text
     low, high = judgement.interval
     return f"{text} [{low:+.1%}, {high:+.1%}]"
+
+
+def culprit_lines(explanation: Explanation) -> tuple[str, ...]:
+    """What carries the change of a benchmark, largest first, in a line each."""
+    largest = explanation.culprits[:_CULPRITS]
+    told = [c for c in largest if c.share is None or abs(c.share) >= _WORTH_A_LINE]
+    lines = [culprit_line(culprit) for culprit in (told or largest[:1])]
+    return (*lines, said) if (said := unexplained(explanation)) else tuple(lines)
 
 
 def culprit_line(culprit: Culprit) -> str:

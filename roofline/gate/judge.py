@@ -168,7 +168,7 @@ class _Decision:
 
     def _warnings(self, relative: Result) -> tuple[str, ...]:
         budget = self.series.budget.regress
-        if relative.found is None:
+        if relative.found is None or (budget is None and relative.regressed):
             return ()
         if budget is not None and budget <= math.expm1(relative.test.null):
             return (
