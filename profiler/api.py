@@ -69,6 +69,8 @@ class profile:
             schedule=Schedule(warmup=warmup, timed=timed, profiled=profiled),
             steps=steps,
             step_range=step_range,
+            # Who asks for no profiled steps wants no profiler at all.
+            first_look=profiled > 0,
         )
         # One for each block that is open, None where it joined: a decorated function may recurse.
         self._recordings: list[Recording | None] = []

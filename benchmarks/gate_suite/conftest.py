@@ -1,4 +1,12 @@
-"""`--inject NAME=SHARE` makes one benchmark of the suite slower by about that share of its work."""
+"""Options of the suite: a benchmark made slower, and a start that waits for a word.
+
+`--inject NAME=SHARE` makes one benchmark slower by about that share of its work. `--wait-for FILE`
+imports and collects, then waits for FILE to exist: so the next process can start while another
+still measures, without touching the GPU.
+"""
+
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +17,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--inject", default="", metavar="NAME=SHARE", help="make benchmark NAME slower by SHARE"
     )
+    parser.addoption("--wait-for", type=Path, metavar="FILE", help="begin when FILE exists")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Wait, as --wait-for asks."""
+    file = session.config.getoption("--wait-for")
+    while file is not None and not file.exists():
+        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 pytestmark = pytest.mark.gpuprof
 
@@ -41,36 +42,54 @@ def half(device: torch.device) -> torch.dtype:
 
 
 def test_matmul(gpubench, device, injected) -> None:
-    """A product; on a GPU the injection computes in fp32 what could be in bf16."""
+    """Products; on a GPU the injection computes small ones in fp32 that could be in bf16."""
     n = sizes(device, 4096, 192)
     left, right = (torch.randn(n, n, device=device, dtype=half(device)) for _ in range(2))
-    wide = left.float(), right.float()
-    bad = (lambda: torch.mm(*wide)) if device.type == "cuda" else None
-    gpubench(repeated(lambda: torch.mm(left, right), injected, count=40, bad=bad))
+    if device.type == "cpu":
+        gpubench(repeated(lambda: torch.mm(left, right), injected, count=40))
+        return
+    small = left[:2048, :2048].contiguous()
+    wide = small.float()
+    narrow, fallback = (lambda: torch.mm(small, small)), (lambda: torch.mm(wide, wide))
+
+    def step() -> None:
+        for _ in range(40):
+            torch.mm(left, right)
+        repeated(narrow, injected, count=20, bad=fallback)()
+
+    gpubench(step)
 
 
 def test_linear_gelu(gpubench, device, injected) -> None:
-    """A layer with its activation; the injection is an extra pass over the activations."""
+    """A layer with its activation; the injection is an extra pass over some activations."""
     n = sizes(device, 4096, 128)
     x, weight = (torch.randn(n, n, device=device, dtype=half(device)) for _ in range(2))
-    extra = round(40 * injected)
+    extra = round(40 * injected) * 8
 
     def step() -> None:
         for index in range(40):
             y = F.gelu(F.linear(x, weight))
-            if index < extra * 4:
+            if index < extra:
                 y.mul_(1.0001)
 
     gpubench(step)
 
 
 def test_attention(gpubench, device, injected) -> None:
-    """Causal attention."""
+    """Causal attention; on a GPU the injection takes a slower kernel with other tiles."""
     s = sizes(device, 4096, 128)
     heads = sizes(device, 16, 4)
     q, k, v = (torch.randn(1, heads, s, 64, device=device, dtype=half(device)) for _ in range(3))
-    attend = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
-    gpubench(repeated(attend, injected, count=40))
+
+    def attend() -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def attend_slower() -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            return attend()
+
+    bad = attend_slower if device.type == "cuda" else None
+    gpubench(repeated(attend, injected, count=40, bad=bad))
 
 
 def test_layer_norm(gpubench, device, injected) -> None:
@@ -81,14 +100,16 @@ def test_layer_norm(gpubench, device, injected) -> None:
 
 def test_softmax(gpubench, device, injected) -> None:
     """Rows of scores; on a GPU the injection does it in the steps that a fused kernel joins."""
-    x = torch.randn(sizes(device, 16384, 32), 4096, device=device, dtype=half(device))
+    x = torch.randn(sizes(device, 16384, 16), 4096, device=device, dtype=half(device))
 
     def in_steps() -> torch.Tensor:
         shifted = torch.exp(x - x.amax(-1, keepdim=True))
         return shifted / shifted.sum(-1, keepdim=True)
 
     bad = in_steps if device.type == "cuda" else None
-    gpubench(repeated(lambda: torch.softmax(x, -1), injected, count=40, bad=bad))
+    # A step of it costs five times as much as what is fused.
+    share = injected / 5 if bad is not None else injected
+    gpubench(repeated(lambda: torch.softmax(x, -1), share, count=100, bad=bad))
 
 
 def test_convolution(gpubench, device, injected) -> None:

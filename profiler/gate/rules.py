@@ -62,15 +62,12 @@ def suite_rules(configuration: Configuration, place: str) -> Rules:
 
 def rule_settings(gate: GateSettings, place: str) -> RuleSettings:
     """The rule's settings. Raises `CommandError` (exit 2), naming `place`, for impossible ones."""
-    looks: list[int] = []
-    for added in gate.pairs:
-        looks.append((looks[-1] if looks else 0) + added)
     try:
         return RuleSettings(
             alpha=fraction(gate.alpha, f"{place}: gate.alpha"),
             minimum_effect=fraction(gate.min_effect, f"{place}: gate.min_effect"),
             fail_above=fraction(gate.fail_above, f"{place}: gate.fail_above"),
-            looks=tuple(looks),
+            looks=gate.pairs,
         )
     except ValueError as error:
         raise CommandError(f"{place}: [gate]: {error}", exit_code=2) from error

@@ -70,8 +70,8 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # Changes up to this are never regressions.
     min_effect: Figure = "1%"
     fail_above: Figure = "2%"
-    # Pairs at the first look and what each later look adds.
-    pairs: tuple[int, ...] = (5, 10, 20)
+    # Pairs in all after which the suite is looked at; beyond the first only on suspicion.
+    pairs: tuple[int, ...] = (5, 10, 20, 35)
     on_inconclusive: OnInconclusive = "warn"
     # A shell command run once in each side's folder before anything is measured.
     setup: str = ""

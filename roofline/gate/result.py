@@ -3,6 +3,7 @@
 import msgspec
 
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.roofline.comparison.causes import causes
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
@@ -22,6 +23,13 @@ class SideInfo(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     commit: str | None = None
     fingerprint: Fingerprint = Fingerprint()
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a benchmark stands in the source of the head. The file is relative to its folder."""
+
+    file: str
+    line: int = 1
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,39 +59,18 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         step = self.comparison.step
         if step is None:
             return ()
-        parts: list[tuple[str, str, str, float]] = [
-            (change.name, change.match, change.side.op, change.change_ns)
-            for change in self.comparison.kernels
-        ]
-        parts += [
-            (name, "step", "", change_ns)
-            for name, change_ns in (
-                ("waiting for the host", step.idle_ns),
-                ("exposed communication", step.communication_ns),
-                ("exposed copies", step.copies_ns),
-            )
-            if change_ns
-        ]
         direction = 1 if step.change_ns >= 0 else -1
-        parts.sort(key=lambda part: -direction * part[3])
         return tuple(
             Culprit(
-                name=name,
-                match=match,
-                op=op,
-                change_ns=change_ns,
-                share=change_ns / step.change_ns if step.change_ns else None,
+                name=cause.name,
+                match="step" if cause.kernel is None else cause.kernel.match,
+                op="" if cause.kernel is None else cause.kernel.side.op,
+                change_ns=cause.change_ns,
+                share=cause.share,
             )
-            for name, match, op, change_ns in parts
-            if direction * change_ns > 0
+            for cause in causes(self.comparison)
+            if direction * cause.change_ns > 0 and cause.kind != "unexplained"
         )
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a benchmark stands in the source of the head. The file is relative to its folder."""
-
-    file: str
-    line: int = 1
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
