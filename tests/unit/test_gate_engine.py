@@ -1,0 +1,258 @@
+"""The gate's engine on made-up processes: order, looks, re-runs, and what stops it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.gate import engine
+from gpuprof.profiler.gate.engine import Plan, run_gate
+from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.targets import Target
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.gate.budget import Budget, OnInconclusive
+from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.measurement import Measurement
+from gpuprof.roofline.gate.result import GateResult, Place
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.series import Side
+from gpuprof.roofline.gate.suite import BudgetRow, MeasuredProcess, Rules
+
+CAPTURE = Path(__file__).parent.parent / "data" / "captures" / "h100_llama_block"
+H100 = Device(index=0, kind="cuda", name="H100", total_memory_bytes=85, multiprocessors=132)
+# What one process says: (target, side, pair) to a time in ns, None for a crash.
+Times = Callable[[str, Side, int], float | None]
+
+
+def steady(name: str, side: Side, pair: int) -> float | None:
+    """Two benchmarks of which nothing changed, with 0.2 % of noise."""
+    return 1e6 * (1 + 0.001 * ((pair + (side == "B")) % 3))
+
+
+def recorded(path: Path) -> Analysis:
+    """A training step, of which the head's kernels take twice as long."""
+    analysis = load_analysis(CAPTURE)
+    if "-B" not in path.parent.name:
+        return analysis
+    slower = tuple(
+        msgspec.structs.replace(kernel, device_ns=2 * kernel.device_ns)
+        for kernel in analysis.kernels
+    )
+    return msgspec.structs.replace(analysis, kernels=slower)
+
+
+@dataclass
+class Machine:
+    """Stands in for `measure_process`."""
+
+    times: Times = steady
+    contaminated: Callable[[Side, int], bool] = lambda side, pair: False
+    driver: dict[str, str] = field(default_factory=lambda: {"A": "550.54", "B": "550.54"})
+    # "B train 0": side, target, pair, in the order in which they ran.
+    ran: list[str] = field(default_factory=list)
+
+    def __call__(
+        self, program: Program, target: Target, *, pair: int, first: bool, output: Path
+    ) -> tuple[MeasuredProcess, Fingerprint | None]:
+        self.ran.append(f"{program.side} {target.name} {pair}")
+        (output / "target.gpuprof").mkdir(parents=True, exist_ok=True)
+        time = self.times(target.name, program.side, pair)
+        measured = {}
+        if time is not None:
+            samples = tuple(round(time * (1 + 0.0005 * (i % 3 - 1))) for i in range(20))
+            measured[target.name] = Measurement(
+                samples_ns=samples, signature="k", kernels={"k": 2}, counters={"kernels": 2}
+            )
+        process = MeasuredProcess(
+            target=target.name,
+            side=program.side,
+            pair=pair,
+            first=first,
+            measurements=measured,
+            failure="it exited with 1: boom" if time is None else "",
+            contamination="1 other process used the GPU"
+            if self.contaminated(program.side, pair)
+            else "",
+        )
+        return process, Fingerprint(devices=(H100,), driver=self.driver[program.side])
+
+
+Gate = Callable[..., GateResult]
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Runs the gate on a machine, for targets "one" and "two"."""
+
+    def run(
+        machine: Machine,
+        *,
+        names: tuple[str, ...] = ("one", "two"),
+        budgets: tuple[BudgetRow, ...] = (),
+        on_inconclusive: OnInconclusive = "warn",
+        looks: tuple[int, ...] = (5, 15),
+    ) -> GateResult:
+        monkeypatch.setattr(engine, "measure_process", machine)
+        # The machine's captures are empty folders; what stands in them is an older recording's.
+        monkeypatch.setattr(engine, "load_analysis", recorded)
+        targets = tuple(Target(name=name, script=f"{name}.py") for name in names)
+        common: dict[str, Any] = {"folder": tmp_path, "targets": targets, "python": "python"}
+        return run_gate(
+            Plan(
+                base=Program(side="A", label="the base", **common),
+                head=Program(side="B", label="the head", **common),
+                rules=Rules(RuleSettings(looks=looks), budgets=budgets),
+                output=tmp_path,
+                on_inconclusive=on_inconclusive,
+            )
+        )
+
+    return run
+
+
+def time_of(result: GateResult, name: str) -> Judgement:
+    return next(j for j in result.judgements if (j.benchmark, j.metric.name) == (name, "time"))
+
+
+def test_targets_take_turns_and_pairs_turn_around(gate: Gate) -> None:
+    machine = Machine()
+
+    result = gate(machine)
+
+    assert machine.ran[:8] == [
+        *("A one 0", "B one 0", "A two 0", "B two 0"),
+        *("B one 1", "A one 1", "B two 1", "A two 1"),
+    ]
+    assert len(machine.ran) == 20
+    assert {j.verdict for j in result.judgements} == {"PASS"}
+    assert result.exit_code == 0
+    assert [p.first for p in result.processes[:6]] == [True, False] * 3
+
+
+def test_a_clear_regression_is_not_measured_again(gate: Gate) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        slower = 1.2 if (name, side) == ("two", "B") else 1.0
+        value = steady(name, side, pair)
+        return value and value * slower
+
+    machine = Machine(times)
+
+    result = gate(machine)
+
+    assert len(machine.ran) == 20
+    assert (time_of(result, "one").verdict, time_of(result, "two").verdict) == ("PASS", "REGRESSED")
+    assert result.exit_code == 1
+    (why,) = result.explanations
+    assert why.benchmark == "two"
+    assert why.culprits[0].change_ns > 0
+
+
+def test_only_what_is_suspicious_is_measured_again(gate: Gate) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        # 3 % slower on average in the first five pairs, and in none after them.
+        if (name, side) == ("two", "B") and pair < 5:
+            return 1e6 * (1.03 + 0.02 * (pair - 2))
+        return steady(name, side, pair)
+
+    machine = Machine(times)
+
+    result = gate(machine)
+
+    pairs = [sum(line.startswith(f"B {name} ") for line in machine.ran) for name in ("one", "two")]
+    assert pairs == [5, 15]
+    assert (time_of(result, "two").verdict, time_of(result, "two").pairs) == ("PASS", 15)
+
+
+def test_what_stays_suspicious_is_inconclusive_and_fails_where_asked(gate: Gate) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        return 1e6 * (1.09 if side == "B" and pair % 3 == 0 else 1.0)
+
+    warned = gate(Machine(times), names=("one",))
+    failed = gate(Machine(times), names=("one",), on_inconclusive="fail")
+
+    assert time_of(warned, "one").verdict == "INCONCLUSIVE"
+    assert (warned.exit_code, failed.exit_code) == (0, 4)
+
+
+def test_a_program_that_fails_is_not_run_again_while_others_are(gate: Gate) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        return None if (name, side) == ("one", "B") else steady(name, side, pair)
+
+    machine = Machine(times)
+
+    result = gate(machine)
+
+    assert [line for line in machine.ran if " one " in line] == ["A one 0", "B one 0"]
+    found = time_of(result, "one")
+    assert (found.verdict, found.reason) == ("ERROR", "crashed")
+    assert "boom" in found.message
+    assert "the change" in found.message
+    assert time_of(result, "two").verdict == "PASS"
+    assert result.exit_code == 5
+
+
+def test_a_pair_beside_another_process_is_measured_again(gate: Gate) -> None:
+    machine = Machine(contaminated=lambda side, pair: (side, pair) == ("A", 2))
+
+    result = gate(machine, names=("one",))
+
+    assert machine.ran[-2:] == ["B one 5", "A one 5"]
+    assert (time_of(result, "one").verdict, time_of(result, "one").pairs) == ("PASS", 5)
+    assert any("shared the GPU" in warning for warning in result.warnings)
+
+
+def test_a_machine_that_is_never_free_does_not_pass_and_ends(gate: Gate) -> None:
+    machine = Machine(contaminated=lambda side, pair: True)
+
+    result = gate(machine, names=("one",))
+
+    assert sum(line.startswith("B one") for line in machine.ran) == 20
+    found = time_of(result, "one")
+    assert (found.verdict, found.reason, found.pairs_wanted) == ("ERROR", "no-data", 0)
+    assert result.exit_code == 1
+
+
+def test_another_driver_is_incomparable_and_named(gate: Gate) -> None:
+    machine = Machine(driver={"A": "550.54", "B": "570.86"})
+
+    result = gate(machine, names=("one",))
+
+    found = time_of(result, "one")
+    assert (found.verdict, found.reason) == ("INCOMPARABLE", "environment-differs")
+    assert "driver: 550.54 against 570.86" in found.message
+    assert result.exit_code == 3
+
+
+def test_a_patch_release_of_the_driver_is_only_said(gate: Gate) -> None:
+    result = gate(Machine(driver={"A": "550.54", "B": "550.90"}), names=("one",))
+
+    assert result.exit_code == 0
+    assert result.warnings == ("one: driver: 550.54 against 550.90",)
+
+
+def test_a_budget_on_what_no_process_has_does_not_pass(gate: Gate) -> None:
+    row = BudgetRow(match="one", metrics={"mfu": Budget(minimum=0.4)})
+
+    result = gate(Machine(), names=("one",), budgets=(row,))
+
+    found = next(j for j in result.judgements if j.metric.name == "mfu")
+    assert (found.verdict, found.reason) == ("ERROR", "missing-metric")
+    assert result.exit_code == 1
+
+
+def test_only_the_captures_of_the_first_pair_are_kept(gate: Gate, tmp_path: Path) -> None:
+    gate(Machine(), names=("one",))
+
+    kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.gpuprof"))
+    assert kept == ["one/pair-000-A/target.gpuprof", "one/pair-000-B/target.gpuprof"]
+
+
+def test_the_result_says_where_each_script_stands(gate: Gate) -> None:
+    result = gate(Machine(), names=("one",))
+
+    assert result.places == {"one": Place(file="one.py", line=1)}
