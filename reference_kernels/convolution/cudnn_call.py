@@ -6,8 +6,12 @@ heuristic's first, allow deterministic ones only. The versions here are these wi
 layouts; which kernel each led to is in their notes.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
 
+import msgspec
 import torch
 from torch._C._autograd import DeviceType, _profiler_enabled
 from torch.profiler import ProfilerActivity, profile
@@ -46,16 +50,51 @@ def prepare_cudnn(
 
     # The first call is where cuDNN tries its algorithms.
     call()
-    return Prepared(call, (out,), note=kernels_of(call))
+    return Prepared(call, (out,), note=algorithm_of(call))
 
 
-def kernels_of(call: Callable[[], object]) -> str:
-    """Names of the kernels that one call launches; "" where another profiler is in the way."""
+def algorithm_of(call: Callable[[], object]) -> str:
+    """Which algorithm one call takes, from its kernels; "" where another profiler is in the way."""
     if _profiler_enabled():
         return ""
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
         call()
         torch.cuda.synchronize()
     events = record.events() or ()
-    names = [e.name for e in events if e.device_type == DeviceType.CUDA]
-    return ", ".join(dict.fromkeys(names))
+    on_gpu = [event for event in events if event.device_type == DeviceType.CUDA]
+    return describe([(event.name, event.time_range.elapsed_us()) for event in on_gpu])
+
+
+def describe(kernels: Sequence[tuple[str, float]]) -> str:
+    """ "implicit GEMM by sm90_xmma_fprop_...", from kernels' names and times; "" of none.
+
+    The kernel named is the longest one. Transposes between NCHW and NHWC are mentioned.
+    """
+    if not kernels:
+        return ""
+    names = [name for name, _ in kernels]
+    longest, _ = max(kernels, key=lambda kernel: kernel[1])
+    matches = (
+        algorithm.name
+        for algorithm in _algorithms()
+        if any(re.search(algorithm.pattern, name) for name in names)
+    )
+    transposed = any(re.search("nchwToNhwc|nhwcToNchw", name) for name in names)
+    text = f"{next(matches, 'unknown algorithm')} by {longest}"
+    return f"{text}, with transposes" if transposed else text
+
+
+class _Algorithm(msgspec.Struct, frozen=True):
+    pattern: str
+    name: str
+    source: str
+
+
+class _Table(msgspec.Struct, frozen=True):
+    algorithms: tuple[_Algorithm, ...]
+
+
+@cache
+def _algorithms() -> tuple[_Algorithm, ...]:
+    table = files("gpuprof.reference_kernels.convolution") / "cudnn_algorithms.toml"
+    return msgspec.toml.decode(table.read_bytes(), type=_Table).algorithms

@@ -9,6 +9,7 @@ FLOPs: 2 N K P Q (C / groups) R S on the FP32 units, K of a group rounded up to 
 padding's zeros are done.
 Bytes: compulsory. Expected: compulsory; x is walked once for every eight output channels, from the
 L2 as long as an image fits there.
+Measured: FLOPs and read exact; written 0.55 times.
 
 Source: the definition.
 """

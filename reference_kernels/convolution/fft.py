@@ -11,6 +11,8 @@ real transform of F = F_h F_w points (N C forward, N K back; the usual count for
 Bytes: compulsory. Expected: every step's operands and results: padded input, spectra (8 bytes a
 frequency) before and after they are laid out for the GEMMs, outputs. cuFFT may take two passes over
 a transform.
+Measured: FLOPs 1.06 times, as the usual count of a transform is a little low for 30 points; read
+1.22 times what is expected, as each transform takes two passes, over rows and over columns.
 
 Source: Mathieu, Henaff and LeCun, "Fast training of convolutional networks through FFTs", 2013.
 """

@@ -6,6 +6,8 @@ at stride 1 writes every input value nine times and reads it back.
 FLOPs: 2 N K P Q (C / groups) R S, as a GEMM of K x (C R S) x (P Q) an image.
 Bytes: compulsory. Expected: the matrix of N C R S P Q elements written and read on top. Less where
 it fits the L2.
+Measured: FLOPs 1.14 times in fp16 and 1.07 in fp32, as the GEMM's tiles cover 896 and 832 columns
+instead of 784; read within 3 %.
 
 Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", 2006.

@@ -9,6 +9,7 @@ instead of four bounds.
 FLOPs: 2 N K P Q (C / groups) R S on the tensor cores, rows, columns and R S C rounded up to the
 tile.
 Bytes: compulsory, and 8 bytes for each of a window's values for the tables. Expected: the same.
+Measured: FLOPs exact, read within 1 %.
 
 Source: cuDNN's IMPLICIT_PRECOMP_GEMM; CUTLASS's "optimized" iterator, with its masks of bits.
 """

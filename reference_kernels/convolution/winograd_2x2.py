@@ -5,6 +5,9 @@ times fewer, and the transforms: as GEMMs with 16 x 16 and 4 x 16 matrices they 
 128 / (18 K) + 32 / (18 C) of the definition's FLOPs. So the effective rate is above the executed.
 Bytes: compulsory. Expected: every step's operands and results, as the steps are torch's: the
 gathered tiles are four times x, written and read twice. A fused kernel would save that.
+Measured: FLOPs 1.28 times in fp16 and 1.10 in fp32, as the library pads the 16 and 4 rows of the
+transforms to its tiles; read 0.99 and 1.14 times what is expected, as operands are read again for
+each column of tiles.
 
 Source: Lavin and Gray, CVPR 2016; Winograd, "Arithmetic complexity of computations", 1980.
 """

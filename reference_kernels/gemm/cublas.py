@@ -5,6 +5,10 @@ With "+relu" and "+gelu" the steps stay apart: addmm, then the activation as a k
 which reads and writes C once more; compare cublaslt-epilogue.
 
 Bytes: compulsory. Expected: compulsory, as long as a wave's operands fit the L2.
+Measured: FLOPs exact, but 8 times in the product of one row, as an instruction multiplies at least
+eight columns. Read 2.24 times compulsory in bf16, 1.66 in fp8, 2.70 in int8, 2.55 in fp32: a band
+of tiles walks along all of B, more than the half of the L2 next to a multiprocessor holds, and the
+next band reads it anew; with one row exact. Written 0.61 to 0.85 times.
 
 Source: NVIDIA cuBLAS documentation; BLAS level 3, Dongarra et al., 1990.
 """

@@ -6,6 +6,8 @@ the result; here cuBLASLt applies bias and activation to the accumulators before
 
 FLOPs: 2 M N K on matrices; per element of C one for the bias, one (ReLU) or seven (GELU) more.
 Bytes: compulsory. Expected: compulsory.
+Measured: FLOPs exact, the activation's few on top. Read 2.24 times compulsory, as cublas and for
+its reason; written 0.84 times.
 
 Source: cuBLASLt documentation, cublasLtEpilogue_t; torch's own operator for it,
 torch._addmm_activation.

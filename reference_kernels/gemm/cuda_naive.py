@@ -8,6 +8,8 @@ B (four sectors); a block's 32 rows and columns find each other's operands in th
 FLOPs: 2 M N K on the FP32 units.
 Bytes: compulsory. Expected: A, B and C once while B fits the L2; a B larger than the L2 is read
 again by every wave of blocks, as blocks go row by row.
+Measured: FLOPs exact. Read 31.8 times compulsory, 4.3 GB: a wave of 264 blocks is two rows of
+blocks, and each wave reads all of B, 67 MB, which the L2 does not hold.
 
 Source: the definition; CUDA C++ Programming Guide, "Shared Memory", its first example.
 """

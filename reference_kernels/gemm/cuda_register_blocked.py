@@ -10,6 +10,8 @@ instead of two.
 FLOPs: 2 M N K on the FP32 units, M and N rounded up to 128, K to 8.
 Bytes: compulsory. Expected: as cuda-naive; a wave covers 128 x 128 tiles, so a B larger than the
 L2 is read again less often.
+Measured: FLOPs exact. Read 4.2 times compulsory: a row of blocks is 128 rows of C now, and a wave
+eight rows of blocks.
 
 Source: Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", SC 2008.
 """

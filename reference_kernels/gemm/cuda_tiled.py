@@ -8,6 +8,10 @@ for a quarter of the FP32 units. That is the roof here.
 
 FLOPs: 2 M N K on the FP32 units (K rounded up to 32 at the edge).
 Bytes: compulsory. Expected: as cuda-naive, as the blocks go in the same order.
+Measured: FLOPs 1.063 times: to make a zero the compiler uses one HFMA2 a tile, which counters take
+for four. Read 62.7 times compulsory: the two rows of blocks that run at one time are not at the
+same tile, so that each reads all of B for itself. It is still faster than cuda-naive: DRAM limits
+neither.
 
 Source: CUDA C++ Programming Guide, "Shared Memory": matrix multiplication with shared memory.
 """

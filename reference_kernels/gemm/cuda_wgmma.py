@@ -12,6 +12,8 @@ triton-persistent does what is left: TMA instead of cp.async, and a grid that st
 
 FLOPs: 2 M N K on the tensor cores, M, N, K rounded up to 128, 256, 64.
 Bytes: compulsory. Expected: compulsory, as cuda-tensor-core.
+Measured: FLOPs exact. Read 2.79 times compulsory, as cuda-tensor-core and for its reason; written
+0.85 times.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; CUTLASS's Hopper mainloops.
 """

@@ -4,6 +4,9 @@ Every element of B is used once, so the product runs at memory bandwidth, with t
 intensity of one FLOP a byte (bf16) however large it is.
 
 FLOPs: 2 N K. Bytes: compulsory, B's N K elements nearly all of them. Expected: compulsory.
+Measured: FLOPs 8 times at 1x14336x4096, bf16, as the instruction that it uses multiplies eight
+columns; read exact; written 2.4 MB instead of 28 KB, as with every version there: not these
+outputs, but lines that the launch found in the L2.
 
 Source: BLAS level 2, Dongarra et al., 1988.
 """

@@ -6,6 +6,8 @@ expert got.
 FLOPs: 2 M N K, M the rows of all groups together.
 Bytes: compulsory: A, every group's B, C. Expected: compulsory. With few rows a group it is the
 experts' weights that count: 2 M / G FLOPs for each of their elements.
+Measured: at 8g4096x4096x4096: FLOPs 1.31 times, as rows are padded to its tiles in each group; read
+1.27 times compulsory, as a group's B is walked along by each band of its tiles; written 0.87 times.
 
 Source: torch._grouped_mm (CUTLASS's grouped GEMM); Gale et al., "MegaBlocks", MLSys 2023.
 """

