@@ -37,7 +37,7 @@ def render_markdown(result: GateResult, *, most_bytes: int = MOST_SUMMARY_BYTES)
         )
     document.add_lines("### Warnings", [f"- {_clipped(text)}" for text in words.warnings(result)])
     passed = [_row(row) for row in rows if words.plain(row.judgement)]
-    summary = f"<details><summary>{len(passed)} without a change</summary>"
+    summary = f"<details><summary>{len(passed)} more, nothing wrong</summary>"
     document.add_table(summary, passed, end="</details>")
     return document.text()
 

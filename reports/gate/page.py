@@ -9,6 +9,7 @@ from plotly.offline import get_plotlyjs
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.comparison import words as comparison_words
+from gpuprof.reports.facts import sentence
 from gpuprof.reports.gate import words
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.judgement import Judgement, Verdict
@@ -114,7 +115,8 @@ def _why(explanation: Explanation) -> Why:
         explanation,
         headline=comparison_words.headline(comparison),
         culprits=words.culprit_lines(explanation),
-        warnings=comparison_words.warnings(comparison),
+        # Not its word on noise: that is what the pairs are for.
+        warnings=tuple(sentence(formatting.printable(note)) for note in comparison.notes),
         bars=comparison_page.waterfall(comparison),
         rows=comparison_words.change_rows(changes[:_KERNELS]),
         more=max(0, len(changes) - _KERNELS),

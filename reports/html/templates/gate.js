@@ -66,7 +66,7 @@
         },
         xaxis: {
           title: { text: "head over base", font: { size: 13 } }, ticksuffix: " %",
-          gridcolor: colour("faint"), zeroline: true, zerolinecolor: colour("soft"),
+          rangemode: "tozero", gridcolor: colour("faint"), zerolinecolor: colour("soft"),
         },
         yaxis: {
           range: [rows.length - 0.4, -0.6], tickvals: rows.map((_, y) => y),
