@@ -26,6 +26,7 @@ def prepare(problem: GemmProblem) -> Prepared:
         raise UnsupportedError("cublas has no groups: see torch-grouped")
     if problem.bias is not None:
         return _prepare_separate_epilogue(problem, problem.bias)
+    problem.require_fp8_units()
     a, b, out = problem.a, problem.b, problem.new_output()
     if problem.dtype == "fp8":
         return _prepare_fp8(a, b, out)
@@ -40,11 +41,14 @@ def prepare(problem: GemmProblem) -> Prepared:
 
 
 def _prepare_separate_epilogue(problem: GemmProblem, bias: torch.Tensor) -> Prepared:
+    if problem.dtype in ("fp8", "int8"):
+        raise UnsupportedError(f"cublas has no epilogue in {problem.dtype}")
     a, b, out = problem.a, problem.b, problem.new_output()
     product = torch.empty_like(out)
 
     def call() -> None:
-        torch.addmm(bias, a, b, out=product)
+        with float32_products(tf32=problem.dtype == "tf32"):
+            torch.addmm(bias, a, b, out=product)
         if problem.epilogue == "relu":
             torch.clamp_min(product, 0, out=out)
         else:

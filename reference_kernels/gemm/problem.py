@@ -7,14 +7,20 @@ from typing import ClassVar, Literal, cast
 
 import torch
 
-from gpuprof.reference_kernels.suite import TORCH_DTYPES, DeviceType, KnownWork, Problem
+from gpuprof.reference_kernels.suite import (
+    TORCH_DTYPES,
+    DeviceType,
+    KnownWork,
+    Problem,
+    UnsupportedError,
+)
 from gpuprof.roofline.cost_models.cost import Flops
 
 Epilogue = Literal["relu", "gelu"]
 
 _SIZE = re.compile(r"(?:(\d+)g)?(\d+)x(\d+)x(\d+)(?:\+(relu|gelu))?")
-# float32 sums keep 2^-24 a step; TF32 and the narrow types lose in their operands' and outputs'
-# rounding. Inputs are rounded before the reference sees them, so fp8's and int8's are exact.
+# What rounding of sums and outputs explains: inputs are rounded before the reference sees them. fp8
+# on Hopper sums in fewer bits than float32 has (fast accumulation); int8's sums are exact.
 _TOLERANCES = {
     "fp64": 1e-12,
     "fp32": 1e-5,
@@ -24,6 +30,7 @@ _TOLERANCES = {
     "fp8": 1e-2,
     "int8": 0.0,
 }
+_FP8_CAPABILITY = (8, 9)
 # FLOPs of an epilogue's function on one element: a comparison; tanh GELU as
 # x/2 (1 + tanh(x (c + d x^2))), seven with the tanh as one.
 _ACTIVATION_FLOPS: dict[Epilogue, int] = {"relu": 1, "gelu": 7}
@@ -37,7 +44,7 @@ class GemmProblem(Problem):
     dtype; fp8 gives bf16, int8 gives int32.
 
     "+relu" and "+gelu" add a bias [N] and the activation (GELU by its tanh formula), with B scaled
-    so that the activation sees values near 1.
+    so that the activation sees values near 1 (but for 8-bit types, which have no such digits).
 
     "8g" before the size is a mixture of experts: the M rows fall into 8 groups of random lengths,
     `offsets` [8] holding each group's end, and group i is multiplied by `b[i]` of [8, K, N].
@@ -73,15 +80,13 @@ class GemmProblem(Problem):
             raise ValueError(f"{size!r}: every number must be at least 1")
         if dtype not in _TOLERANCES:
             raise ValueError(f"gemm has no {dtype}: {', '.join(_TOLERANCES)}")
-        if dtype in ("fp8", "int8") and (self.groups or self.epilogue):
-            raise ValueError(f"gemm in {dtype} has neither groups nor an epilogue")
         self.plain = self.groups is None and self.epilogue is None
         self.output_dtype = {"fp8": torch.bfloat16, "int8": torch.int32}.get(
             dtype, TORCH_DTYPES[dtype]
         )
         self.a = self._operand(self.m, self.k)
         self.b = self._right_operand()
-        self.bias = None if self.epilogue is None else self.random(self.n, dtype=self.a.dtype)
+        self.bias = None if self.epilogue is None else self._operand(self.n)
         self.offsets = None if self.groups is None else self._group_ends(self.groups)
 
     def new_output(self) -> torch.Tensor:
@@ -117,9 +122,17 @@ class GemmProblem(Problem):
             product = torch.nn.functional.gelu(product, approximate="tanh")
         return (product,)
 
+    def require_fp8_units(self) -> None:
+        """Raises `UnsupportedError` for fp8 on a GPU older than Ada and Hopper."""
+        if self.dtype == "fp8" and self.device.type == "cuda":
+            capability = torch.cuda.get_device_capability(self.device)
+            if capability < _FP8_CAPABILITY:
+                needed, has = (".".join(map(str, pair)) for pair in (_FP8_CAPABILITY, capability))
+                raise UnsupportedError(f"fp8 needs compute capability {needed}, this GPU has {has}")
+
     @property
     def tolerance(self) -> float:
-        """By dtype: rounding of the operands and of the output."""
+        """By dtype: rounding of sums and of the output."""
         return _TOLERANCES[self.dtype]
 
     def _operand(self, *shape: int) -> torch.Tensor:
@@ -136,7 +149,8 @@ class GemmProblem(Problem):
             b = self._operand(self.n, self.k).t()
         else:
             b = self._operand(self.k, self.n)
-        return b if self.epilogue is None else b / math.sqrt(self.k)
+        scaled = self.epilogue is not None and self.dtype not in ("fp8", "int8")
+        return b / math.sqrt(self.k) if scaled else b
 
     def _group_ends(self, groups: int) -> torch.Tensor:
         """Ends of the groups when each row picks one at random, as a router does."""

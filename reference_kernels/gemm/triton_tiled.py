@@ -103,6 +103,7 @@ def prepare(problem: GemmProblem) -> Prepared:
     """Any plain size; on a CPU (Triton's interpreter) with one small tile."""
     if not problem.plain:
         raise UnsupportedError("triton-tiled has no groups and no epilogue")
+    problem.require_fp8_units()
     m, n, k = problem.m, problem.n, problem.k
     a, b, out = problem.a, problem.b, problem.new_output()
 

@@ -1,6 +1,8 @@
 """Every GEMM version against float64 on the CPU; CUDA C++ compiles; work by closed forms."""
 
+import re
 from importlib import import_module
+from typing import Literal
 
 import pytest
 import torch
@@ -39,6 +41,8 @@ RESULTS = (
 REFUSALS = (
     ("cublas", GROUPED, "fp16", "no groups"),
     ("cublas", PLAIN, "fp8", "in 16s"),
+    ("cublas", GELU, "int8", "no epilogue in int8"),
+    ("cublas", GROUPED, "fp8", "no groups"),
     ("cublaslt-epilogue", PLAIN, "bf16", "relu"),
     ("cuda-naive", GELU, "fp32", "no groups and no epilogue"),
     ("cuda-tiled", GROUPED, "fp32", "no groups and no epilogue"),
@@ -161,9 +165,26 @@ def test_executed_flops_are_those_of_whole_tiles() -> None:
         ("0x4x4", "bf16"),
         ("4x4x4+tanh", "bf16"),
         ("4x4x4", "fp4"),
-        ("2g4x4x4", "int8"),
     ],
 )
 def test_unknown_sizes_and_dtypes_are_refused_in_a_sentence(size: str, dtype: str) -> None:
     with pytest.raises(ValueError, match=r"expected|at least 1|has n"):
         PROBLEM(size, dtype, CPU)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_every_default_problem_can_be_made(device: Literal["cuda", "cpu"]) -> None:
+    for size in PROBLEM.default_sizes[device]:
+        # The same forms, smaller.
+        small = re.sub(r"\d{3,}", "8", size)
+        for dtype in PROBLEM.default_dtypes[device]:
+            assert PROBLEM(small, dtype, CPU).work().flops
+
+
+@pytest.mark.parametrize("name", ["cublas", "triton-tiled"])
+def test_fp8_is_refused_where_the_gpu_has_none(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    problem = PROBLEM(ALIGNED, "fp8", CPU)
+    monkeypatch.setattr(problem, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    with pytest.raises(UnsupportedError, match=r"needs compute capability 8\.9, this GPU has 8\.0"):
+        prepare(name, problem)
