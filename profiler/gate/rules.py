@@ -3,6 +3,7 @@
 Everything is checked here, so a wrong budget is told before an hour of measuring.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -87,8 +88,8 @@ def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
             unit = TIMED_METRICS[name].unit
             metrics[name] = Budget(
                 regress=regress,
-                maximum=None if limits.max is None else amount(limits.max, unit, f"{where}.max"),
-                minimum=None if limits.min is None else amount(limits.min, unit, f"{where}.min"),
+                maximum=_bound(limits.max, unit, f"{where}.max"),
+                minimum=_bound(limits.min, unit, f"{where}.min"),
                 level=limits.level,
             )
         elif limits.max is not None or limits.min is not None:
@@ -108,6 +109,16 @@ def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
         maximum_new_kernels=None if kernels is None else kernels.max_new,
         class_change=settings.class_change,
     )
+
+
+def _bound(figure: Figure | None, unit: str, where: str) -> float | None:
+    """An absolute limit. No value is below 0, and none has a logarithm there."""
+    if figure is None:
+        return None
+    value = amount(figure, unit, where)
+    if value == 0:
+        raise CommandError(f"{where} is 0; give a limit above it", exit_code=2)
+    return value
 
 
 def waiver(settings: WaiverSettings, place: str) -> Waiver:
@@ -134,7 +145,10 @@ def amount(figure: Figure, unit: str, where: str) -> float:
     """
     accepted = _KINDS[unit]
     if not isinstance(figure, str):
-        return float(figure)
+        figure = float(figure)
+        if not 0 <= figure < math.inf:
+            raise CommandError(f"{where} is {figure}; it is a number from 0 on", exit_code=2)
+        return figure
     found = _NUMBER.fullmatch(figure)
     if found is None or found[2] not in accepted:
         named = " or ".join(f"{'3' if u == '%' else '1.5'} {u}".strip() for u in accepted[:3])
