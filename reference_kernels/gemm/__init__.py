@@ -4,6 +4,9 @@
 caches, at 4096x4096x4096 unless said: FLOPs against those of its whole tiles, DRAM traffic against
 what it expects; reasons are inferred. Counted writes fall short where outputs fit the L2: what is
 still there when a kernel ends is written later, and counts to none.
+
+The CUDA C++ ladder there, in TFLOP/s: naive 5.9, tiled 8.5, register-blocked 37 (cuBLAS in fp32:
+51); tensor-core 451, wgmma 630 (cuBLAS in bf16: 777).
 """
 
 from gpuprof.reference_kernels.gemm.problem import GemmProblem

@@ -5,7 +5,9 @@ operands with float32 sums, so that arithmetic is some fifteen times as fast and
 feeding it. cp.async brings the tiles after next straight from global to shared memory, past the
 registers, three stages deep, while this one is multiplied. ldmatrix reads the fragments, four
 8 x 8 matrices at once, from rows whose 16-byte chunks are permuted so that no two of them share
-banks. A warp's 64 x 64 part of C uses each fragment of A eight times and of B four.
+banks, and reads the next ones while these are multiplied. A warp's 64 x 64 part of C uses each
+fragment of A eight times and of B four. Addresses are computed once: twelve copies a thread and
+tile, each with its own multiplications, cost a quarter of the rate here.
 
 On Hopper mma.sync reaches about 60 % of the tensor cores' rate; the rest is for wgmma, which reads
 its operands from shared memory itself: see triton-tiled and triton-persistent.

@@ -4,11 +4,12 @@ Against cuda-tensor-core: the tiles, the copies and their order are the same; wh
 feeds the tensor cores. There, each warp copies fragments from shared memory into registers and
 issues an instruction for every 16 x 8 x 16 products. Here four warps issue one instruction for
 64 x 256 x 16, which reads both operands from shared memory itself and runs in the background: no
-fragments, no ldmatrix, 128 times fewer instructions, and only so do the tensor cores reach their
-full rate. As the products run on while the next tile is awaited, a stage is filled again one step
-later than there, so there are four.
+fragments, no ldmatrix, a hundred times fewer instructions, and only so do the tensor cores reach
+their full rate. The products of one tile run on while the next is awaited and while copies are
+issued, so a second barrier says when both warpgroups are done with a stage.
 
-triton-persistent does what is left: TMA instead of cp.async, and a grid that stays.
+What is left to triton-tiled and triton-persistent: a result that leaves in whole rows, TMA instead
+of cp.async, and a grid that stays, so that one tile's end overlaps the next one's beginning.
 
 FLOPs: 2 M N K on the tensor cores, M, N, K rounded up to 128, 256, 64.
 Bytes: compulsory. Expected: compulsory, as cuda-tensor-core.
