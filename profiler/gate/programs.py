@@ -66,6 +66,8 @@ class Preparation:
     def _python(self, folder: Path) -> str:
         if not self.settings.python:
             return sys.executable
-        inside = folder / self.settings.python
+        if Path(self.settings.python).name == self.settings.python:
+            # A bare name is looked up on PATH.
+            return self.settings.python
         # Not resolved: a virtual environment's interpreter is a link that must be kept.
-        return str(inside.absolute()) if inside.exists() else self.settings.python
+        return str((folder / self.settings.python).absolute())
