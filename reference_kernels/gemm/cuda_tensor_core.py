@@ -10,14 +10,15 @@ fragment of A eight times and of B four. Addresses are computed once: twelve cop
 tile, each with its own multiplications, cost a quarter of the rate here.
 
 On Hopper mma.sync reaches about 60 % of the tensor cores' rate; the rest is for wgmma, which reads
-its operands from shared memory itself: see triton-tiled and triton-persistent.
+its operands from shared memory itself: see cuda-wgmma.
 
 FLOPs: 2 M N K on the tensor cores, M, N, K rounded up to 128, 256, 64.
 Bytes: compulsory. Expected: compulsory, as tiles are numbered so that those of a wave share
 operands in the L2.
 Measured: FLOPs exact. Read 2.78 times compulsory: a band of eight rows of tiles walks along all of
 B, more than the half of the L2 next to a multiprocessor holds. Written 1.02 times: pairs of columns
-fill a sector in two steps, and some leave the L2 between.
+fill a sector in two steps, and some leave the L2 between. (Counted before addresses were computed
+once; tiles and their order are the same.)
 
 Source: CUTLASS's multistage pipeline (NVIDIA, "Efficient GEMM in CUDA"); PTX ISA, mma.m16n8k16,
 ldmatrix and cp.async.

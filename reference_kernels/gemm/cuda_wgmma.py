@@ -14,7 +14,7 @@ of cp.async, and a grid that stays, so that one tile's end overlaps the next one
 FLOPs: 2 M N K on the tensor cores, M, N, K rounded up to 128, 256, 64.
 Bytes: compulsory. Expected: compulsory, as cuda-tensor-core.
 Measured: FLOPs exact. Read 2.79 times compulsory, as cuda-tensor-core and for its reason; written
-0.85 times.
+0.85 times. (Counted with four stages; tiles and their order are the same.)
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; CUTLASS's Hopper mainloops.
 """
