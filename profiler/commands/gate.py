@@ -98,10 +98,13 @@ def _gate(
     place: str,
     targets: tuple[Target, ...],
 ) -> int:
+    import msgspec
+
     from gpuprof.profiler.gate.engine import Plan, run_gate
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.progress import showing_progress
     from gpuprof.profiler.gate.rules import suite_rules
+    from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)
     output: Path = arguments.output
@@ -125,6 +128,9 @@ def _gate(
         outputs.prepare()
         with showing_progress() as progress:
             result = run_gate(plan, progress)
+    if arguments.only is None:
+        said = unmatched(rules, (judgement.benchmark for judgement in result.judgements))
+        result = msgspec.structs.replace(result, warnings=(*result.warnings, *said))
     outputs.write(result)
     return result.exit_code
 

@@ -3,6 +3,7 @@
 Everything is checked here, so a wrong budget is told before an hour of measuring.
 """
 
+import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.counters import CounterBudget
 from gpuprof.roofline.gate.measurement import TIMED_METRICS
 from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.suite import BudgetRow, Rules, Waiver
+from gpuprof.roofline.gate.suite import METRIC_NAMES, BudgetRow, Rules, Waiver
 
 _UNITS: Final[Mapping[str, float]] = {
     "": 1.0,
@@ -122,9 +123,16 @@ def _bound(figure: Figure | None, unit: str, where: str) -> float | None:
 
 
 def waiver(settings: WaiverSettings, place: str) -> Waiver:
-    """One waiver. Raises `CommandError` (exit 2) where it gives no reason."""
+    """One waiver. Raises `CommandError` (exit 2) without a reason, and for an unknown metric."""
     if not settings.reason.strip():
         raise CommandError(f"{place}: waiver {settings.match!r} needs a reason", exit_code=2)
+    if settings.metric is not None and settings.metric not in METRIC_NAMES:
+        near = difflib.get_close_matches(settings.metric, METRIC_NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(METRIC_NAMES)}"
+        raise CommandError(
+            f"{place}: waiver {settings.match!r}: unknown metric {settings.metric!r}; {hint}",
+            exit_code=2,
+        )
     return Waiver(
         match=settings.match,
         reason=settings.reason,

@@ -18,11 +18,14 @@ from gpuprof.roofline.gate.counters import (
 )
 from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, Measurement
+from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, TIMED_METRICS, Measurement
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import TIME, Calibration, Metric, ProcessRun, Series, Side
 
 BOTTLENECK = Metric(name="bottleneck", unit="")
+KERNEL_NAMES = "kernel names"
+# Everything that a verdict may be on.
+METRIC_NAMES = tuple(dict.fromkeys((*TIMED_METRICS, *COUNTERS, KERNEL_NAMES, BOTTLENECK.name)))
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +101,18 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
 def _matches(benchmark: str, pattern: str) -> bool:
     # Names of parametrised tests hold brackets, which a pattern reads otherwise.
     return benchmark == pattern or fnmatchcase(benchmark, pattern)
+
+
+def unmatched(rules: Rules, benchmarks: Iterable[str]) -> tuple[str, ...]:
+    """A sentence for each budget and waiver that no benchmark matches: likely a typing error."""
+    names = tuple(benchmarks)
+    patterns = [("budget", row.match) for row in rules.budgets]
+    patterns += [("waiver", waiver.match) for waiver in rules.waivers]
+    return tuple(
+        f"the {kind} for {pattern!r} matches no benchmark"
+        for kind, pattern in patterns
+        if not any(_matches(name, pattern) for name in names)
+    )
 
 
 def judge_suite(
@@ -278,7 +293,7 @@ def _names(benchmark: _Benchmark, budgets: BudgetRow) -> list[Judgement]:
         judge_names(
             NameSet(
                 benchmark=benchmark.name,
-                name="kernel names",
+                name=KERNEL_NAMES,
                 base=tuple(m.kernels for m in base),
                 head=tuple(m.kernels for m in head),
                 maximum_new=budgets.maximum_new_kernels,

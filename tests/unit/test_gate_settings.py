@@ -108,6 +108,10 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, said:
             "[[waiver]]\nmatch = 'a'\nreason = ' '\nexpires = 2030-01-01",
             "gpuprof.toml: waiver 'a' needs a reason",
         ),
+        (
+            "[[waiver]]\nmatch = 'a'\nmetric = 'tim'\nreason = 'b'\nexpires = 2030-01-01",
+            "gpuprof.toml: waiver 'a': unknown metric 'tim'; did you mean 'time'?",
+        ),
     ],
 )
 def test_a_wrong_figure_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:

@@ -19,6 +19,7 @@ from gpuprof.roofline.gate.suite import (
     budgets_of,
     judge_suite,
     targets_wanting_pairs,
+    unmatched,
 )
 
 TODAY = date(2026, 11, 28)
@@ -81,6 +82,20 @@ def test_of_matching_budgets_the_later_one_wins_metric_by_metric() -> None:
 def test_patterns_of_parametrised_tests(pattern: str, matches: bool) -> None:
     row = BudgetRow(match=pattern, class_change="warn")
     assert (budgets_of("tests/test_a.test_b[2-bf16]", [row]).class_change == "warn") == matches
+
+
+def test_budgets_and_waivers_for_nothing_are_said() -> None:
+    rules = Rules(
+        RuleSettings(),
+        budgets=(BudgetRow(match="trian*"), BudgetRow(match="*[2]")),
+        waivers=(Waiver(match="train", reason="r", expires=TODAY),),
+    )
+
+    assert unmatched(rules, ["train", "b[2]"]) == (
+        "the budget for 'trian*' matches no benchmark",
+        "the budget for '*[2]' matches no benchmark",
+    )
+    assert unmatched(rules, ["b2", "triangle"]) == ("the waiver for 'train' matches no benchmark",)
 
 
 def test_a_budget_allows_what_it_says() -> None:
