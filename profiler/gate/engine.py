@@ -132,12 +132,14 @@ class _Run:
         self.planned += sides * sum(wanted.values())
         for turn in range(max(wanted.values())):
             for name, count in wanted.items():
-                # A program that failed once has its verdict.
-                if turn < count and not self._failed(name):
+                if turn < count and not self._refused(name):
                     self._measure_pair(name)
 
-    def _failed(self, target: str) -> bool:
-        return any(p.failure for p in self.processes if p.target == target)
+    def _refused(self, target: str) -> bool:
+        """Whether a target has its verdict: it failed once, or its sides cannot be compared."""
+        return bool(self._differences("strict").get(target)) or any(
+            process.failure for process in self.processes if process.target == target
+        )
 
     def _measure_pair(self, name: str) -> None:
         pair = self.pairs(name)

@@ -225,6 +225,8 @@ def test_another_driver_is_incomparable_and_named(gate: Gate) -> None:
     found = time_of(result, "one")
     assert (found.verdict, found.reason) == ("INCOMPARABLE", "environment-differs")
     assert "driver: 550.54 against 570.86" in found.message
+    # More pairs could not change it.
+    assert machine.ran == ["A one 0", "B one 0"]
     assert result.exit_code == 3
 
 

@@ -1,0 +1,106 @@
+"""`gpuprof gate` as users start it: exit codes, and what is told before anything is measured."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SCRIPT = """\
+import sys, torch, gpuprof
+x = torch.ones(8, 8)
+if "fail" in sys.argv:
+    raise ValueError("boom")
+if "threads" in sys.argv:
+    torch.set_num_threads(1 + torch.get_num_threads())
+for _ in range(12):
+    x @ x
+    gpuprof.step()
+"""
+CONFIGURATION = """\
+[gate]
+pairs = [2]
+[[budget]]
+time = { regress = 20.0 }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "speed.py").write_text(SCRIPT)
+    (tmp_path / "gpuprof.toml").write_text(CONFIGURATION)
+    return tmp_path
+
+
+def test_a_crash_of_the_head_is_5_and_its_last_line_is_told(
+    gpuprof: GpuprofCommand, folder: Path
+) -> None:
+    done = gpuprof("gate", "-a", "speed.py", "-b", "speed.py fail")
+
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert done.stdout.startswith("ERROR: 1 benchmark")
+    assert "ValueError: boom" in done.stdout
+    # A program that failed is not run again.
+    assert done.stderr.count("gpuprof gate: ") == 2
+    assert "ValueError: boom" in (folder / "gpuprof-gate/command/pair-000-B/output.txt").read_text()
+
+
+def test_another_number_of_threads_is_3_and_named(gpuprof: GpuprofCommand, folder: Path) -> None:
+    done = gpuprof("gate", "-a", "speed.py", "-b", "speed.py threads", "--json", "gate.json")
+
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert done.stdout.startswith("INCOMPARABLE: 1 benchmark")
+    assert "torch threads: " in done.stdout
+    result = json.loads((folder / "gate.json").read_text())
+    assert [j["reason"] for j in result["judgements"]] == ["environment-differs"]
+    assert len(result["processes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give --base REF, such as --base main, or two commands -a and -b"),
+        (("-a", "speed.py"), "-a and -b go together"),
+        (("--base", "main"), "there is nothing to measure: add a [[target]] to gpuprof.toml"),
+        (("-a", "x.py", "-b", "y.py", "-o", "other"), "other is no gate's result"),
+        (("-a", "x.py", "-b", "y.py", "--junit", "no/x.xml"), "is not a folder"),
+        (("-a", "x.py", "-b", "python", "--dry-run"), "the command of command is empty"),
+    ],
+)
+def test_wrong_use_is_one_line_and_measures_nothing(
+    gpuprof: GpuprofCommand, folder: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "thesis.tex").touch()
+
+    done = gpuprof("gate", *arguments)
+
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode in (1, 2)
+    assert not (folder / "gpuprof-gate").exists()
+
+
+def test_a_dry_run_prints_both_commands_and_runs_none(
+    gpuprof: GpuprofCommand, folder: Path
+) -> None:
+    with (folder / "gpuprof.toml").open("a") as file:
+        file.write("\n[[target]]\nscript = 'speed.py'\ntimed = 4\n")
+    for command in (
+        ("init", "-q"),
+        ("add", "."),
+        ("-c", "user.email=a@b.c", "-c", "user.name=a", "commit", "-qm", "one"),
+    ):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+    done = gpuprof("gate", "--base", "HEAD", "--dry-run")
+
+    assert done.returncode == 0, done.stderr
+    base, head = done.stdout.splitlines()
+    assert base.startswith("HEAD (")
+    assert head.startswith(f"the working tree: (cd {folder}; ")
+    assert all("gpuprof run" in line and "--timed 4" in line for line in (base, head))
+    assert {path.name for path in folder.iterdir()} == {".git", "gpuprof.toml", "speed.py"}
