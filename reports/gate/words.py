@@ -78,9 +78,10 @@ def outcome(result: GateResult) -> str:
 
 def sides(result: GateResult) -> str:
     """What was compared with what, how often."""
-    pairs = max((judgement.pairs for judgement in result.judgements), default=0)
+    pairs = max((process.pair + 1 for process in result.processes), default=0)
+    counted = f"up to {pairs} pairs" if pairs != 1 else "1 pair"
     return (
-        f"{result.head.label} against {result.base.label}, up to {pairs} pairs of processes, "
+        f"{result.head.label} against {result.base.label}, {counted} of processes, "
         f"{duration(result.seconds * 1e9)}"
     )
 

@@ -14,8 +14,8 @@ import sys, torch, gpuprof
 x = torch.ones(8, 8)
 if "fail" in sys.argv:
     raise ValueError("boom")
-if "threads" in sys.argv:
-    torch.set_num_threads(1 + torch.get_num_threads())
+if "tf32" in sys.argv:
+    torch.backends.cuda.matmul.allow_tf32 = True
 for _ in range(12):
     x @ x
     gpuprof.step()
@@ -48,12 +48,12 @@ def test_a_crash_of_the_head_is_5_and_its_last_line_is_told(
     assert "ValueError: boom" in (folder / "gpuprof-gate/command/pair-000-B/output.txt").read_text()
 
 
-def test_another_number_of_threads_is_3_and_named(gpuprof: GpuprofCommand, folder: Path) -> None:
-    done = gpuprof("gate", "-a", "speed.py", "-b", "speed.py threads", "--json", "gate.json")
+def test_another_precision_is_3_and_named(gpuprof: GpuprofCommand, folder: Path) -> None:
+    done = gpuprof("gate", "-a", "speed.py", "-b", "speed.py tf32", "--json", "gate.json")
 
     assert done.returncode == 3, done.stdout + done.stderr
     assert done.stdout.startswith("INCOMPARABLE: 1 benchmark")
-    assert "torch threads: " in done.stdout
+    assert "float32 matmul precision: highest against high" in done.stdout
     result = json.loads((folder / "gate.json").read_text())
     assert [j["reason"] for j in result["judgements"]] == ["environment-differs"]
     assert len(result["processes"]) == 2
