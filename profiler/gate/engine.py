@@ -2,18 +2,19 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
 from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
-from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import measure_process
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.targets import CAPTURES, Target
+from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import OnInconclusive
@@ -211,23 +212,22 @@ class _Run:
             for j in judgements
             if j.verdict in ("REGRESSED", "IMPROVED") and j.reason != "counter-better"
         )
-        found = []
-        for benchmark in changed:
-            for target in self.plan.head.targets:
-                paths = [
-                    path
-                    for side in ("A", "B")
-                    for path in sorted(
-                        self.folder("A" if side == "A" else "B", target.name, _KEPT_PAIR).glob(
-                            CAPTURES
-                        )
-                    )
-                    if target.benchmark(path) == benchmark
-                ]
-                if len(paths) == 2:
-                    base, head = map(load_analysis, paths)
-                    found.append(Explanation(benchmark=benchmark, comparison=compare(base, head)))
-        return tuple(found)
+        found: dict[str, Explanation] = {}
+        for target in self.plan.head.targets:
+            before, after = (self._kept_analyses(side, target, changed) for side in ("A", "B"))
+            for name in before.keys() & after.keys():
+                comparison = compare(before[name], after[name])
+                found[name] = Explanation(benchmark=name, comparison=comparison)
+        return tuple(found[name] for name in changed if name in found)
+
+    def _kept_analyses(
+        self, side: Side, target: Target, wanted: Collection[str]
+    ) -> dict[str, Analysis]:
+        """What the process that was kept says of the benchmarks `wanted`."""
+        if not any(target.holds(name) for name in wanted):
+            return {}
+        found = benchmarks(self.folder(side, target.name, _KEPT_PAIR), target)
+        return {b.name: b.analysis for b in found if b.name in wanted}
 
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the verdicts should know."""

@@ -7,13 +7,12 @@ import subprocess
 import time
 from pathlib import Path
 
-from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.gpu_processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
-from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.sides import Program
-from gpuprof.profiler.gate.targets import CAPTURES, Target
+from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
@@ -40,12 +39,12 @@ def measure_process(
     others = max(others, _others())
     measured: dict[str, Measurement] = {}
     fingerprint = None
-    for path in sorted(output.glob(CAPTURES)):
-        try:
-            for name, (found, where) in _read(path, target).items():
-                measured[name], fingerprint = found, where
-        except CaptureError as error:  # noqa: PERF203
-            failure = failure or str(error)
+    try:
+        for benchmark in benchmarks(output, target):
+            measured[benchmark.name] = measurement(benchmark.capture, benchmark.analysis)
+            fingerprint = benchmark.capture.processes[0].fingerprint
+    except CaptureError as error:
+        failure = failure or str(error)
     if not measured and not failure:
         failure = "it ended well and left no capture"
     return (
@@ -61,13 +60,6 @@ def measure_process(
         ),
         fingerprint,
     )
-
-
-def _read(path: Path, target: Target) -> dict[str, tuple[Measurement, Fingerprint]]:
-    capture = storage.load(path)
-    capture = capture.rank(capture.manifest.ranks[0])
-    found = measurement(capture, load_analysis(path))
-    return {target.benchmark(path): (found, capture.processes[0].fingerprint)}
 
 
 def _run(program: Program, target: Target, output: Path) -> str:

@@ -94,6 +94,12 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The name of the benchmark that one of a process's captures holds."""
         return f"{self.name}/{capture.stem}" if self.holds_several else self.name
 
+    def holds(self, benchmark: str) -> bool:
+        """Whether a benchmark of this name is one of this target's."""
+        return benchmark == self.name or (
+            self.holds_several and benchmark.startswith(f"{self.name}/")
+        )
+
 
 _KINDS = ("script", "module", "code", "bench", "pytest")
 
