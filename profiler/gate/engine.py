@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
-from gpuprof.roofline.gate.series import Side
+from gpuprof.roofline.gate.series import Calibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
 
 # Captures of this pair stay on disk: they say why a benchmark changed.
@@ -39,6 +39,11 @@ class StoredSide:
     other_session: str = ""
 
 
+# What is known beforehand of the noise of a target's benchmarks in an environment, by benchmark and
+# metric.
+Calibrations = Callable[[Target, Fingerprint], Mapping[tuple[str, str], Calibration]]
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that one run of the gate needs."""
@@ -51,6 +56,7 @@ class Plan:
     on_inconclusive: OnInconclusive = "warn"
     # Verdicts against another session's baseline hold only where this is set.
     trust_stored: bool = False
+    calibrations: Calibrations = lambda target, fingerprint: {}
 
 
 # Told before each process: what runs now, how many processes ran and how many are planned.
@@ -180,11 +186,20 @@ class _Run:
         """The verdicts on what has been measured."""
         return judge_suite(
             self.processes,
-            self.plan.rules,
+            self._rules(),
             today=date.today(),
             incomparable=self._differences("strict"),
             give_up=give_up,
         )
+
+    def _rules(self) -> Rules:
+        """The plan's, with what is known of the noise here."""
+        known = dict(self.plan.rules.calibrations)
+        for target in self.plan.head.targets:
+            fingerprint = self.fingerprints.get((target.name, "B"))
+            if fingerprint is not None:
+                known.update(self.plan.calibrations(target, fingerprint))
+        return replace(self.plan.rules, calibrations=known)
 
     def _differences(self, kind: str) -> dict[str, tuple[str, ...]]:
         return {

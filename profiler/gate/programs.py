@@ -9,7 +9,13 @@ from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate.settings import GateSettings
-from gpuprof.profiler.gate.sides import Program, checked_out, commit_of, set_up
+from gpuprof.profiler.gate.sides import (
+    Program,
+    checked_out,
+    commit_as_it_stands,
+    commit_of,
+    set_up,
+)
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.series import Side
 
@@ -53,7 +59,9 @@ class Preparation:
 
     def head(self, targets: tuple[Target, ...]) -> Program:
         """The working tree."""
-        return self.program("B", WORKING_TREE, self.folder, targets)
+        return self.program(
+            "B", WORKING_TREE, self.folder, targets, commit=commit_as_it_stands(self.folder)
+        )
 
     @contextmanager
     def base(self, reference: str, targets: tuple[Target, ...]) -> Iterator[Program]:

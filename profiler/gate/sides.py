@@ -45,6 +45,16 @@ def commit_of(reference: str, folder: Path) -> str:
     )
 
 
+def commit_as_it_stands(folder: Path) -> str | None:
+    """The commit that is checked out around `folder`; None where files differ from it."""
+    if shutil.which("git") is None:
+        return None
+    changed = _git(["status", "--porcelain"], folder)
+    if changed.returncode != 0 or changed.stdout.strip():
+        return None
+    return commit_of("HEAD", folder)
+
+
 @contextmanager
 def checked_out(commit: str, folder: Path) -> Iterator[Path]:
     """A worktree of `commit`; yields the folder in it that stands for `folder`.

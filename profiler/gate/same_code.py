@@ -1,0 +1,63 @@
+"""A/A: pairs of processes of the same code, for what the noise of this machine is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.gate.engine import Plan, Progress, run_gate
+from gpuprof.profiler.gate.programs import Preparation
+from gpuprof.profiler.gate.sides import Program, commit_of
+from gpuprof.profiler.gate.targets import Target
+from gpuprof.roofline.gate.budget import Budget
+from gpuprof.roofline.gate.measurement import FIGURES
+from gpuprof.roofline.gate.result import CRASHED, GateResult
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.suite import BudgetRow, Rules
+
+# Every metric there is, so that each gets its calibration; nothing fails.
+_EVERY_METRIC = BudgetRow(match="*", metrics={name: Budget(level="warn") for name in FIGURES})
+
+
+@contextmanager
+def same_code(
+    preparation: Preparation, targets: tuple[Target, ...], *, rebuild: bool
+) -> Iterator[tuple[Program, Program]]:
+    """The working tree twice; with `rebuild` two worktrees of HEAD, each set up for itself.
+
+    Raises `CommandError` where there is no commit, or a set-up fails.
+    """
+    if not rebuild:
+        head = preparation.head(targets)
+        yield replace(head, side="A"), head
+        return
+    try:
+        commit_of("HEAD", preparation.folder)
+    except CommandError as error:
+        raise CommandError("--rebuild needs a git repository with a commit", exit_code=2) from error
+    with (
+        preparation.base("HEAD", targets) as first,
+        preparation.base("HEAD", targets) as second,
+    ):
+        yield first, replace(second, side="B", label=f"{second.label} again")
+
+
+def measure_same_code(
+    programs: tuple[Program, Program], pairs: int, output: Path, progress: Progress
+) -> GateResult:
+    """So many usable pairs of every target. Raises `CommandError` (exit 5) where one fails."""
+    base, head = programs
+    result = run_gate(
+        Plan(
+            base=base,
+            head=head,
+            rules=Rules(RuleSettings(looks=(pairs,)), budgets=(_EVERY_METRIC,)),
+            output=output,
+        ),
+        progress,
+    )
+    for process in result.processes:
+        if process.failure:
+            raise CommandError(f"{process.target}: {process.failure}", exit_code=CRASHED)
+    return result
