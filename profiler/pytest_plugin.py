@@ -59,13 +59,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{_MARKER}(budget=None): a benchmark; budget is how much slower it may become"
     )
-    if config.getoption("--gpuprof-gate") is not None:
-        if config.getoption("--gpuprof-record") is not None:
-            raise pytest.UsageError("--gpuprof-gate and --gpuprof-record exclude each other")
-        if getattr(config.option, "numprocesses", None):
-            raise pytest.UsageError(
-                "--gpuprof-gate needs the machine for itself: run without xdist (-n 0)"
-            )
+    given = [
+        option
+        for option in ("--gpuprof-gate", "--gpuprof-record")
+        if config.getoption(option) is not None
+    ]
+    if len(given) > 1:
+        raise pytest.UsageError(f"{' and '.join(given)} exclude each other")
+    if given and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError(f"{given[0]} needs the machine for itself: run without xdist (-n0)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,26 +1,32 @@
 """The gate for the marked tests of one pytest session."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.configuration import (
+    CONFIGURATION_FILE,
+    Configuration,
+    find_configuration,
+    read_configuration,
+)
 from gpuprof.profiler.gate.engine import Plan, run_gate
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.rules import budget_row
-from gpuprof.profiler.gate.settings import BudgetSettings, GateSettings, Limits
+from gpuprof.profiler.gate.rules import budget_row, suite_rules
+from gpuprof.profiler.gate.settings import BudgetSettings, Limits
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.profiler.pytest_plugin import TARGET, Steps, budgets
 from gpuprof.roofline.gate.result import GateResult
-from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.suite import Rules
 
 
 def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
     """Measure `items` in pairs of processes of the commit given and of the working tree.
 
-    Raises `pytest.UsageError` where there is no such commit or a budget is none.
+    gpuprof.toml says how; a test's own budget wins over those there. Raises `pytest.UsageError`
+    where there is no such commit or a budget is none.
     """
     steps = Steps.parse(config.getoption("--gpuprof-steps"))
     target = Target(
@@ -30,8 +36,11 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
         timed=steps.timed,
         profiled=steps.profiled,
     )
-    preparation = Preparation(config.rootpath, GateSettings())
     try:
+        file = find_configuration(config.rootpath)
+        configuration = Configuration() if file is None else read_configuration(file)
+        preparation = Preparation(config.rootpath, configuration.gate)
+        rules = suite_rules(configuration, CONFIGURATION_FILE if file is None else str(file))
         rows = tuple(
             budget_row(BudgetSettings(match=name, time=Limits(regress=budget)), "@pytest.mark")
             for name, budget in budgets(items).items()
@@ -45,7 +54,7 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
                 Plan(
                     base=base,
                     head=preparation.head((target,)),
-                    rules=Rules(RuleSettings(), budgets=rows),
+                    rules=replace(rules, budgets=(*rules.budgets, *rows)),
                     output=Path(output),
                 )
             )
