@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.configuration import (
-    CONFIGURATION_FILE,
-    Configuration,
-    find_configuration,
-    read_configuration,
-)
+from gpuprof.profiler.commands.gate_actions import Action, add_actions
+from gpuprof.profiler.configuration import CONFIGURATION_FILE, Configuration
+from gpuprof.profiler.gate.selection import add_selection, configured, select
 from gpuprof.profiler.gate.settings import GateSettings
 from gpuprof.profiler.gate.targets import Target, target_from_command
 
@@ -49,15 +46,7 @@ class GateCommand:
         base.add_argument("--base", metavar="REF", help="commit to hold the working tree against")
         base.add_argument("-a", metavar="COMMAND", help="a script to hold -b against")
         parser.add_argument("-b", metavar="COMMAND", help="the script that may have changed")
-        parser.add_argument(
-            "--config",
-            type=Path,
-            metavar="FILE",
-            help=f"instead of the nearest {CONFIGURATION_FILE}",
-        )
-        parser.add_argument(
-            "--only", metavar="PATTERN", help="targets whose name matches, such as 'train*'"
-        )
+        add_selection(parser)
         parser.add_argument(
             "-o",
             "--output",
@@ -72,10 +61,14 @@ class GateCommand:
         parser.add_argument(
             "--dry-run", action="store_true", help="print what would be measured, and check it"
         )
+        add_actions(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` (exit 2) before anything is measured."""
-        configuration, place = _configuration(arguments.config)
+        if arguments.action is not None:
+            action: Action = arguments.action
+            return action.run(arguments)
+        configuration, place = configured(arguments.config)
         targets = select(configuration.target, arguments.only, place)
         two_commands = arguments.a is not None or arguments.b is not None
         if two_commands and (arguments.a is None or arguments.b is None):
@@ -100,6 +93,7 @@ def _gate(
 ) -> int:
     import msgspec
 
+    from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
     from gpuprof.profiler.gate.engine import Plan, run_gate
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.progress import showing_progress
@@ -111,6 +105,7 @@ def _gate(
     files = {form: file for form in FORMS if (file := getattr(arguments, form)) is not None}
     outputs = Outputs(output, files)
     outputs.refuse_existing(force=arguments.force)
+    store = CalibrationStore(Path.cwd())
     with _programs(arguments, configuration.gate, targets) as (base, head):
         plan = Plan(
             base=base,
@@ -118,6 +113,7 @@ def _gate(
             rules=rules,
             output=output,
             on_inconclusive=configuration.gate.on_inconclusive,
+            calibrations=store.calibrations,
         )
         if arguments.dry_run:
             for program in (base, head):
@@ -128,6 +124,11 @@ def _gate(
         outputs.prepare()
         with showing_progress() as progress:
             result = run_gate(plan, progress)
+        if base.commit is not None and base.commit == head.commit:
+            # The same code twice: what it shows of the noise is worth keeping.
+            rebuilt = bool(configuration.gate.setup)
+            for session in sessions_of(result, targets, store.project, rebuilt=rebuilt):
+                store.add(session)
     if arguments.only is None:
         said = unmatched(rules, (judgement.benchmark for judgement in result.judgements))
         result = msgspec.structs.replace(result, warnings=(*result.warnings, *said))
@@ -154,27 +155,3 @@ def _programs(
         preparation.program("A", "A", preparation.folder, (first,)),
         preparation.program("B", "B", preparation.folder, (second,)),
     )
-
-
-def select(targets: tuple[Target, ...], pattern: str | None, place: str) -> tuple[Target, ...]:
-    """The targets that `pattern` matches. Raises `CommandError` (exit 2) where none does."""
-    from fnmatch import fnmatchcase
-
-    from gpuprof.profiler.gate.targets import distinct
-
-    targets = distinct(targets, place)
-    if pattern is None:
-        return targets
-    chosen = tuple(target for target in targets if fnmatchcase(target.name, pattern))
-    if not chosen:
-        names = ", ".join(target.name for target in targets) or "none"
-        raise CommandError(f"--only {pattern!r} matches no target of {names}", exit_code=2)
-    return chosen
-
-
-def _configuration(file: Path | None) -> tuple[Configuration, str]:
-    """What gpuprof.toml says, and where it stands for messages."""
-    found = file or find_configuration()
-    if found is None:
-        return Configuration(), CONFIGURATION_FILE
-    return read_configuration(found), str(found)

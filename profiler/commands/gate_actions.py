@@ -1,0 +1,296 @@
+"""`gpuprof gate calibrate`, `plan` and `selftest`: what the gate can see on this machine."""
+
+import argparse
+import inspect
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.gate.selection import add_selection, selection
+
+if TYPE_CHECKING:
+    from gpuprof.profiler.gate.calibration_store import Key
+    from gpuprof.roofline.gate.result import GateResult
+    from gpuprof.roofline.gate.series import Calibration
+    from gpuprof.roofline.gate.suite import MeasuredProcess
+
+_FEWEST_PAIRS = 2
+_PAIRS = 10
+_PROCESSES = 80
+_GATES = 300
+
+
+class Action(Protocol):
+    """One word after `gpuprof gate`."""
+
+    name: str
+    summary: str
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add this action's arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do the work and return the exit code. Raises `GpuprofError`."""
+
+
+def add_actions(parser: argparse.ArgumentParser) -> None:
+    """Add the actions to the parser of `gpuprof gate`, which stays usable without one."""
+    actions = parser.add_subparsers(title="instead of a gate", metavar="ACTION")
+    parser.set_defaults(action=None)
+    for action in ACTIONS:
+        own = actions.add_parser(
+            action.name,
+            help=action.summary,
+            description=inspect.getdoc(action),
+            formatter_class=parser.formatter_class,
+        )
+        action.prepare_parser(own)
+        own.set_defaults(action=action)
+
+
+class CalibrateAction:
+    """Measure how much processes of the same code differ on this machine.
+
+    Runs pairs of the working tree against itself and keeps what they show. Later
+    gates of the same targets in the same environment start with it, so that they
+    see smaller changes from their first pairs on. With --rebuild the sides are two
+    worktrees of HEAD, each set up anew, which also shows what building does.
+    """
+
+    name = "calibrate"
+    summary = "measure the noise of the targets: the same code against itself"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Action`."""
+        parser.add_argument(
+            "--pairs", type=int, default=_PAIRS, metavar="N", help=f"pairs to measure ({_PAIRS})"
+        )
+        parser.add_argument("--rebuild", action="store_true", help="build each side for itself")
+        add_selection(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Action`."""
+        from gpuprof.profiler.commands.gate_tables import calibration_table, print_tables
+        from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
+
+        _at_least(arguments.pairs, _FEWEST_PAIRS, "--pairs")
+        result = _measure_same_code(arguments, arguments.pairs, rebuild=arguments.rebuild)
+        targets = selection(arguments)[2]
+        store = CalibrationStore(Path.cwd())
+        added = sessions_of(result, targets, store.project, rebuilt=arguments.rebuild)
+        if not added:
+            raise CommandError("no target has two usable pairs, so nothing is known", exit_code=4)
+        kept = [store.add(session) for session in added]
+        print_tables(
+            calibration_table(store.calibrations(session.target, session.fingerprint))
+            for session in added
+        )
+        for warning in result.warnings:
+            print(f"! {warning}")
+        if None in kept:
+            print(f"! not kept, because {store.folder} cannot be written")
+        else:
+            print(f"Kept in {store.folder}")
+        return 0
+
+
+class PlanAction:
+    """Say how many pairs a change of a given size needs, and how long they take.
+
+    Reads what `gpuprof gate calibrate` and earlier gates on the same code showed of
+    the noise of each benchmark on this machine; measures nothing.
+    """
+
+    name = "plan"
+    summary = "pairs that a change of a given size needs, from the calibration"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Action`."""
+        parser.add_argument(
+            "--effect", default="5%", metavar="SHARE", help="the slow-down to be found (5%%)"
+        )
+        parser.add_argument(
+            "--power", default="95%", metavar="SHARE", help="the chance to find it (95%%)"
+        )
+        add_selection(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Action`."""
+        import msgspec
+
+        from gpuprof.profiler.commands.gate_tables import plan_remarks, plan_table, print_tables
+        from gpuprof.profiler.gate.calibration_store import CalibrationStore
+        from gpuprof.profiler.gate.planning import plan
+        from gpuprof.profiler.gate.rules import rule_settings
+
+        configuration, place, targets = selection(arguments)
+        effect = _share(arguments.effect, "--effect")
+        power = _share(arguments.power, "--power")
+        settings = msgspec.structs.replace(rule_settings(configuration.gate, place), power=power)
+        store = CalibrationStore(Path.cwd())
+        sessions = []
+        for target in targets:
+            latest = store.latest(target)
+            if latest is None:
+                raise CommandError(
+                    f"nothing is known of the noise of {target.name} here; "
+                    "run `gpuprof gate calibrate` first",
+                    exit_code=2,
+                )
+            sessions.append(store.sessions(target, latest.fingerprint))
+        plans = plan(sessions, settings, effect)
+        print_tables([plan_table(plans, settings)])
+        for sentence in plan_remarks(plans, sessions, settings):
+            print(sentence)
+        return 0
+
+
+class SelftestAction:
+    """Measure how often the gate errs on this machine.
+
+    Records processes of the working tree once, and pairs neighbouring ones anew into
+    many gates: nothing changed in them, so what they raise are false alarms. Then
+    makes one benchmark at a time slower by --effect, and counts what is caught.
+    """
+
+    name = "selftest"
+    summary = "measure the gate's false alarms and its power on this machine"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Action`."""
+        parser.add_argument(
+            "--gates", type=int, default=_GATES, metavar="N", help=f"gates to judge ({_GATES})"
+        )
+        parser.add_argument(
+            "--effect", default="5%", metavar="SHARE", help="the slow-down to be found (5%%)"
+        )
+        parser.add_argument(
+            "--processes",
+            type=int,
+            default=_PROCESSES,
+            metavar="N",
+            help=f"processes to record of each target ({_PROCESSES})",
+        )
+        parser.add_argument(
+            "--recording",
+            type=Path,
+            metavar="FILE",
+            help="keep the processes in FILE; where it exists, use those",
+        )
+        parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rates")
+        parser.add_argument("-f", "--force", action="store_true", help="replace an old --json")
+        add_selection(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Action`."""
+        from dataclasses import replace
+
+        import msgspec
+
+        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.profiler.commands.gate_tables import (
+            print_tables,
+            selftest_remarks,
+            selftest_table,
+        )
+        from gpuprof.profiler.gate.rules import suite_rules
+        from gpuprof.profiler.gate.selection import configured
+        from gpuprof.roofline.gate.selftest import selftest
+
+        _at_least(arguments.gates, 1, "--gates")
+        effect = _share(arguments.effect, "--effect")
+        if arguments.json is not None:
+            refuse_existing(arguments.json, force=arguments.force, option="--json")
+        rules = suite_rules(*configured(arguments.config))
+        processes, known = _recorded(arguments, rules.settings.looks[0])
+        rules = replace(rules, calibrations=known)
+        try:
+            found = selftest(processes, rules, gates=arguments.gates, effect=effect)
+        except ValueError as error:
+            raise CommandError(str(error), exit_code=2) from error
+        print_tables([selftest_table(found)])
+        for sentence in selftest_remarks(found):
+            print(sentence)
+        if arguments.json is not None:
+            write_file(arguments.json, msgspec.json.format(msgspec.json.encode(found), indent=1))
+        return 0
+
+
+ACTIONS: tuple[Action, ...] = (CalibrateAction(), PlanAction(), SelftestAction())
+
+
+def _recorded(
+    arguments: argparse.Namespace, first_look: int
+) -> "tuple[tuple[MeasuredProcess, ...], dict[Key, Calibration]]":
+    """The processes of a self-test and what was known of their noise before them."""
+    import msgspec
+
+    from gpuprof.collectors.storage import refuse_existing, write_file
+    from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
+    from gpuprof.roofline.gate.suite import MeasuredProcess
+
+    file: Path | None = arguments.recording
+    if file is not None and file.exists():
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=tuple[MeasuredProcess, ...]), {}
+        except OSError as error:
+            raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+        except ValueError as error:
+            message = f"{file} is no recording of processes: {error}"
+            raise CommandError(message, exit_code=2) from error
+    if file is not None:
+        refuse_existing(file, force=False, option="--recording")
+    # Two processes a pair, and one pair more because drawing may leave the first process out.
+    _at_least(arguments.processes, 2 * first_look + 2, "--processes")
+    result = _measure_same_code(arguments, arguments.processes // 2, rebuild=False)
+    if file is not None:
+        write_file(file, msgspec.json.encode(result.processes))
+    targets = selection(arguments)[2]
+    store = CalibrationStore(Path.cwd())
+    known: dict[Key, Calibration] = {}
+    for target in targets:
+        known.update(store.calibrations(target, result.head.fingerprint))
+    for session in sessions_of(result, targets, store.project, rebuilt=False):
+        store.add(session)
+    return result.processes, known
+
+
+def _measure_same_code(arguments: argparse.Namespace, pairs: int, *, rebuild: bool) -> "GateResult":
+    from gpuprof.profiler.gate.programs import Preparation
+    from gpuprof.profiler.gate.progress import showing_progress
+    from gpuprof.profiler.gate.same_code import measure_same_code, same_code
+
+    configuration, _, targets = selection(arguments)
+    preparation = Preparation(Path.cwd(), configuration.gate)
+    with (
+        _logs() as output,
+        same_code(preparation, targets, rebuild=rebuild) as programs,
+        showing_progress() as progress,
+    ):
+        return measure_same_code(programs, pairs, output, progress)
+
+
+@contextmanager
+def _logs() -> Iterator[Path]:
+    """A folder that stays where something failed: the message names a log in it."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _at_least(value: int, least: int, option: str) -> None:
+    if value < least:
+        raise CommandError(f"{option} is {value}; it is at least {least}", exit_code=2)
+
+
+def _share(text: str, option: str) -> float:
+    from gpuprof.profiler.gate.rules import fraction
+
+    value = fraction(text, option)
+    if not 0 < value < 1:
+        raise CommandError(f"{option} is {text!r}; it is between 0 and 100%", exit_code=2)
+    return value
