@@ -5,8 +5,8 @@ Gimelshein (2018). A program keeps ROWS queries and walks over the keys; only bl
 (or the ragged end) are masked. Exponentials are to base 2, the scale folded into their argument.
 Tiles come by tensor descriptors: TMA on Hopper and later, plain loads before. Small tiles are
 fastest on Hopper: while one program's warps take exponentials, the tensor cores work for the two
-or three others of the multiprocessor. So the queries are kept in registers, which leaves shared
-memory for a third.
+or three others of the multiprocessor. So queries of D = 128 are kept in registers, which leaves
+shared memory for a third.
 
 FLOPs: 4 D a pair of the tiles visited, that is the kept pairs and the masked half of the diagonal
 tiles (`executed_flops`; 1.5 % more than kept at S = 4096, tiles of 64 x 64). Bytes: compulsory
@@ -101,11 +101,14 @@ def flash_forward(
     first = tile * ROWS
     rows = first + tl.arange(0, ROWS)
     base = head // group * length
-    # The compiler keeps a tile that was computed with in registers, one only loaded in shared
-    # memory. Half of a number has the same digits.
     queries = query.load([head * length + first, 0])
-    queries = (queries.to(tl.float32) * 0.5).to(queries.dtype)
-    scale_log2 *= 2
+    # The compiler keeps a tile that was computed with in registers, one only loaded in shared
+    # memory. Half of a number has the same digits. ptxas 12.8, of Triton 3.6, gives queries and
+    # weights of one shape (HEAD = COLUMNS) the same registers: the first weights overwrite the
+    # queries, and the later scores are wrong.
+    if HEAD > COLUMNS:
+        queries = (queries.to(tl.float32) * 0.5).to(queries.dtype)
+        scale_log2 *= 2
     accumulator = tl.zeros([ROWS, HEAD], tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     maximum = tl.full([ROWS], float("-inf"), tl.float32)
