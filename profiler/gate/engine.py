@@ -11,15 +11,16 @@ from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.places import places_of
-from gpuprof.profiler.gate.process import measure_process
+from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.source_lines import launching_places
 from gpuprof.profiler.gate.targets import CAPTURES, Target
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
+from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
 from gpuprof.roofline.gate.series import Calibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
 
@@ -227,13 +228,21 @@ class _Run:
             for j in judgements
             if j.verdict in ("REGRESSED", "IMPROVED") and j.reason != "counter-better"
         )
+        slower = {j.benchmark for j in judgements if j.verdict == "REGRESSED"}
         found: dict[str, Explanation] = {}
         for target in self.plan.head.targets:
+            sources = self._sources(target) if any(map(target.holds, slower)) else {}
             before, after = (self._kept_analyses(side, target, changed) for side in ("A", "B"))
             for name in before.keys() & after.keys():
                 comparison = compare(before[name], after[name])
-                found[name] = Explanation(benchmark=name, comparison=comparison)
+                found[name] = Explanation(benchmark=name, comparison=comparison, sources=sources)
         return tuple(found[name] for name in changed if name in found)
+
+    def _sources(self, target: Target) -> dict[str, Place]:
+        """Where the head launches operators, from one process more."""
+        self.progress(f"{target.name}: source lines", self.planned, self.planned)
+        folder = self.folder("B", target.name, _KEPT_PAIR).with_name("lines")
+        return launching_places(launching_lines(self.plan.head, target, output=folder))
 
     def _kept_analyses(
         self, side: Side, target: Target, wanted: Collection[str]

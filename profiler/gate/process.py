@@ -10,14 +10,17 @@ from pathlib import Path
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.gpu_processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.profiler.gate import source_lines
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.source_lines import OpLine, read_lines
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
 # Beside its captures: what the process printed.
 LOG_FILE = "output.txt"
+_LINES_FILE = "lines.json"
 # A context of a process that just ended may take this long to go.
 _SETTLE_SECONDS = 2.0
 
@@ -34,7 +37,9 @@ def measure_process(
     output.mkdir(parents=True)
     others = _others()
     start = time.monotonic()
-    failure = _run(program, target, output)
+    # The process runs in its side's folder, so a relative output would be another one.
+    command = target.command(program.python, output.absolute())
+    failure = _run(program, command, output, timeout_s=target.timeout_s)
     seconds = time.monotonic() - start
     others = max(others, _others())
     measured: dict[str, Measurement] = {}
@@ -62,10 +67,19 @@ def measure_process(
     )
 
 
-def _run(program: Program, target: Target, output: Path) -> str:
+def launching_lines(program: Program, target: Target, *, output: Path) -> tuple[OpLine, ...]:
+    """Where `target` launches each operator, from a process of its own; nothing where it fails."""
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    python, _, *module = target.command(program.python, output.absolute())
+    file = output.absolute() / _LINES_FILE
+    command = (python, "-m", source_lines.__name__, str(file), *module)
+    _run(program, command, output, timeout_s=target.timeout_s)
+    return read_lines(file)
+
+
+def _run(program: Program, command: tuple[str, ...], output: Path, *, timeout_s: float) -> str:
     """Run the process to its end. Returns what went wrong in one line, or ""."""
-    # The process runs in its side's folder, so a relative output would be another one.
-    command = target.command(program.python, output.absolute())
     environment = dict(os.environ)
     if program.python_path:
         former = environment.get("PYTHONPATH")
@@ -83,11 +97,11 @@ def _run(program: Program, target: Target, output: Path) -> str:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                timeout=target.timeout_s,
+                timeout=timeout_s,
                 check=False,
             ).returncode
     except subprocess.TimeoutExpired:
-        return f"it took more than {target.timeout_s:.0f} s and was ended ({log})"
+        return f"it took more than {timeout_s:.0f} s and was ended ({log})"
     except OSError as error:
         return f"it could not be started: {error.strerror or error}"
     if status == 0:

@@ -14,6 +14,7 @@ from gpuprof.reports.formatting import (
 )
 from gpuprof.roofline.gate.judgement import Judgement, Verdict
 from gpuprof.roofline.gate.result import Culprit, Explanation, GateResult, Place
+from gpuprof.roofline.gate.suite import KERNEL_NAMES
 
 # What asks for attention first.
 ORDER: tuple[Verdict, ...] = (
@@ -28,6 +29,8 @@ ORDER: tuple[Verdict, ...] = (
 # What carries a change, in as many lines, and no line for less than this share of it.
 _CULPRITS = 5
 _WORTH_A_LINE = 0.01
+# Metrics that new kernels make worse, however short those are.
+_COUNTS = (KERNEL_NAMES, "kernels", "launches")
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,8 @@ def culprit_line(culprit: Culprit) -> str:
         parts.append(culprit.match)
     elif len(names) > 1:
         parts.append("renamed")
+    if culprit.source is not None:
+        parts.append(f"{culprit.source.file}:{culprit.source.line}")
     return ("+" if culprit.change_ns > 0 else "") + ", ".join(parts)
 
 
@@ -198,8 +203,18 @@ def warnings(result: GateResult) -> tuple[str, ...]:
 
 
 def place(judgement: Judgement, result: GateResult) -> Place | None:
-    """Where the benchmark of `judgement` stands, or the target that holds it."""
+    """The line that launches what made it slower, else where the benchmark stands, or its target.
+
+    Only the largest cause counts, for a count the largest new kernel: a line further down would
+    blame the wrong one.
+    """
     name = judgement.benchmark
+    for explanation in result.explanations:
+        if explanation.benchmark == name and judgement.verdict == "REGRESSED":
+            counted = judgement.metric.name in _COUNTS
+            source = explanation.source_of_new if counted else explanation.source
+            if source is not None:
+                return source
     # "tests/test_a.test_b[3]": the test without its parameters, then the target.
     candidates = (name, name.partition("[")[0], name.partition("/")[0])
     return next((result.places[key] for key in candidates if key in result.places), None)

@@ -4,7 +4,7 @@ import msgspec
 
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.comparison.causes import causes
-from gpuprof.roofline.comparison.result import Comparison
+from gpuprof.roofline.comparison.result import Comparison, KernelSide
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.rule import RuleSettings
@@ -45,6 +45,8 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     change_ns: float
     # Of the step's own change; None where that is too small to divide.
     share: float | None = None
+    # Where the head launches that operator.
+    source: Place | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     benchmark: str
     comparison: Comparison
+    # Where the head launches operators, by their names.
+    sources: dict[str, Place] = {}
 
     @property
     def culprits(self) -> tuple[Culprit, ...]:
@@ -67,10 +71,29 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
                 op="" if cause.kernel is None else cause.kernel.side.op,
                 change_ns=cause.change_ns,
                 share=cause.share,
+                source=None if cause.kernel is None else self._source(cause.kernel.head),
             )
             for cause in causes(self.comparison)
             if direction * cause.change_ns > 0 and cause.kind != "unexplained"
         )
+
+    @property
+    def source(self) -> Place | None:
+        """Where the head launches the largest cause, or None where that is unknown."""
+        largest = self.culprits[:1]
+        return largest[0].source if largest else None
+
+    @property
+    def source_of_new(self) -> Place | None:
+        """Where the head launches the largest kernel that the base does not run, or None."""
+        new = [change for change in self.comparison.kernels if change.match == "new"]
+        largest = max(new, key=lambda change: change.change_ns, default=None)
+        return None if largest is None else self._source(largest.head)
+
+    def _source(self, side: KernelSide | None) -> Place | None:
+        """Where the kernel's operator is launched: on a CPU the kernel is the operator."""
+        names = [] if side is None else [*side.op.split(", "), side.name]
+        return next((self.sources[name] for name in names if name in self.sources), None)
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,7 +105,8 @@ def test_the_github_job_fails_a_change_with_annotations_a_summary_and_a_comment(
 
     assert done.returncode == 1, done.stdout + done.stderr
     (error,) = re.findall(r"^::error .*$", done.stdout, re.MULTILINE)
-    assert error.startswith("::error file=speed.py,line=1,title=gpuprof gate%3A speed kernel names")
+    # The line that launches the new kernel.
+    assert error.startswith("::error file=speed.py,line=4,title=gpuprof gate%3A speed kernel names")
     body = (merge_request / "gate.md").read_text()
     assert summary.read_text() == body.partition("\n")[2]
     (upload,) = [s["with"]["path"] for s in steps if "upload-artifact" in s.get("uses", "")]

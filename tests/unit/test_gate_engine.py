@@ -1,6 +1,6 @@
 """The gate's engine on made-up processes: order, looks, re-runs, and what stops it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuprof.collectors import storage
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.gate import engine
+from gpuprof.profiler.gate.benchmarks import Benchmark
 from gpuprof.profiler.gate.engine import Plan, run_gate
 from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.source_lines import OpLine
 from gpuprof.profiler.gate.targets import Target
-from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import Measurement
@@ -34,16 +36,22 @@ def steady(name: str, side: Side, pair: int) -> float | None:
     return 1e6 * (1 + 0.001 * ((pair + (side == "B")) % 3))
 
 
-def recorded(path: Path) -> Analysis:
+def recorded(output: Path, target: Target) -> Iterator[Benchmark]:
     """A training step, of which the head's kernels take twice as long."""
-    analysis = load_analysis(CAPTURE)
-    if "-B" not in path.parent.name:
-        return analysis
-    slower = tuple(
-        msgspec.structs.replace(kernel, device_ns=2 * kernel.device_ns)
-        for kernel in analysis.kernels
-    )
-    return msgspec.structs.replace(analysis, kernels=slower)
+    capture, analysis = storage.load(CAPTURE), load_analysis(CAPTURE)
+    if output.name.endswith("-B"):
+        slower = tuple(
+            msgspec.structs.replace(kernel, device_ns=2 * kernel.device_ns)
+            for kernel in analysis.kernels
+        )
+        analysis = msgspec.structs.replace(analysis, kernels=slower)
+    yield Benchmark(target.name, capture, analysis)
+
+
+def lines_of(program: Program, target: Target, *, output: Path) -> tuple[OpLine, ...]:
+    """Where a made-up program launches operators."""
+    common: dict[str, Any] = {"op": "aten::_fused_adamw_", "file": "train.py"}
+    return (OpLine(**common, line=7, calls=20), OpLine(**common, line=3, calls=1))
 
 
 @dataclass
@@ -99,7 +107,8 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     ) -> GateResult:
         monkeypatch.setattr(engine, "measure_process", machine)
         # The machine's captures are empty folders; what stands in them is an older recording's.
-        monkeypatch.setattr(engine, "load_analysis", recorded)
+        monkeypatch.setattr(engine, "benchmarks", recorded)
+        monkeypatch.setattr(engine, "launching_lines", lines_of)
         targets = tuple(Target(name=name, script=f"{name}.py") for name in names)
         common: dict[str, Any] = {"folder": tmp_path, "targets": targets, "python": "python"}
         return run_gate(
@@ -150,6 +159,9 @@ def test_a_clear_regression_is_not_measured_again(gate: Gate) -> None:
     (why,) = result.explanations
     assert why.benchmark == "two"
     assert why.culprits[0].change_ns > 0
+    assert {c.op: c.source for c in why.culprits}["aten::_fused_adamw_"] == Place(
+        file="train.py", line=7
+    )
 
 
 def test_only_what_is_suspicious_is_measured_again(gate: Gate) -> None:

@@ -1,7 +1,9 @@
 """One process of a gate, its two sides, and where they stand: with git, and programs of a line."""
 
+import runpy
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,11 @@ import pytest
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate import process
 from gpuprof.profiler.gate.places import places_of
-from gpuprof.profiler.gate.process import measure_process
+from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.settings import GateSettings
 from gpuprof.profiler.gate.sides import Program, checked_out, commit_of
+from gpuprof.profiler.gate.source_lines import OpLine, launching_places, make_recorder
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.gate.suite import MeasuredProcess
@@ -231,3 +234,39 @@ def test_places_of_scripts_modules_and_tests(tmp_path: Path) -> None:
         "tests": Place(file="test_a.py"),
         "tests/test_a.test_c": Place(file="test_a.py", line=6),
     }
+
+
+def test_the_line_that_launches_an_operator_is_known_where_it_is_one(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "x = torch.ones(4, 4)\n"
+        "def normalised(y):\n"
+        "    return torch.softmax(y, -1)\n"
+        "for _ in range(20):\n"
+        "    y = normalised(x @ x)\n"
+        "    z = torch.nn.functional.gelu(y).cumsum(0)\n"
+        "    z = z.cumsum(0)\n"
+    )
+    counts: Counter[tuple[str, str, int]] = Counter()
+
+    with make_recorder(counts, tmp_path):
+        runpy.run_path(str(program))
+    places = launching_places(
+        OpLine(op=op, file=file, line=line, calls=calls)
+        for (op, file, line), calls in counts.items()
+    )
+
+    assert places["aten::_softmax"] == Place(file="program.py", line=4)
+    assert places["aten::mm"] == Place(file="program.py", line=6)
+    assert places["aten::gelu"] == Place(file="program.py", line=7)
+    # Two lines call it.
+    assert "aten::cumsum" not in places
+
+
+def test_of_a_program_that_cannot_run_no_line_is_known(tmp_path: Path) -> None:
+    target = Target(script="train.py")
+    program = Program(
+        side="B", label="head", folder=tmp_path, targets=(target,), python="/nowhere/python"
+    )
+    assert launching_lines(program, target, output=tmp_path / "lines") == ()
