@@ -11,6 +11,7 @@ from typing import Protocol
 from gpuprof._version import __version__
 from gpuprof.collectors.errors import GpuprofError
 from gpuprof.profiler.commands.analyze import AnalyzeCommand
+from gpuprof.profiler.commands.baseline import BaselineCommand
 from gpuprof.profiler.commands.bench import BenchCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.compare import CompareCommand
@@ -47,6 +48,7 @@ COMMANDS: tuple[Command, ...] = (
     BenchCommand(),
     MfuCommand(),
     GateCommand(),
+    BaselineCommand(),
     CalibrateCommand(),
     DoctorCommand(),
 )

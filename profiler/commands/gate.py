@@ -4,6 +4,7 @@ import argparse
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,16 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.commands.gate_actions import Action, add_actions
 from gpuprof.profiler.configuration import CONFIGURATION_FILE, Configuration
 from gpuprof.profiler.gate.selection import add_selection, configured, select
-from gpuprof.profiler.gate.settings import GateSettings
+from gpuprof.profiler.gate.settings import BASELINE_FOLDER
 from gpuprof.profiler.gate.targets import Target, target_from_command
 
 if TYPE_CHECKING:
+    from gpuprof.profiler.gate.baseline import Baseline
+    from gpuprof.profiler.gate.engine import StoredSide
     from gpuprof.profiler.gate.sides import Program
+    from gpuprof.roofline.gate.judgement import Judgement
+    from gpuprof.roofline.gate.result import GateResult
+    from gpuprof.roofline.gate.rule import RuleSettings
 
 
 # Files that a gate writes where asked.
@@ -44,8 +50,16 @@ class GateCommand:
         """See `Command`."""
         base = parser.add_mutually_exclusive_group()
         base.add_argument("--base", metavar="REF", help="commit to hold the working tree against")
+        base.add_argument(
+            "--baseline", metavar="NAME", help="a stored baseline, by name or file, instead"
+        )
         base.add_argument("-a", metavar="COMMAND", help="a script to hold -b against")
         parser.add_argument("-b", metavar="COMMAND", help="the script that may have changed")
+        parser.add_argument(
+            "--allow-stored",
+            action="store_true",
+            help="fail also by figures of another session (--baseline)",
+        )
         add_selection(parser)
         parser.add_argument(
             "-o",
@@ -73,10 +87,13 @@ class GateCommand:
         two_commands = arguments.a is not None or arguments.b is not None
         if two_commands and (arguments.a is None or arguments.b is None):
             raise CommandError("-a and -b go together: give both commands", exit_code=2)
-        if not two_commands and arguments.base is None:
+        if not two_commands and arguments.base is None and arguments.baseline is None:
             raise CommandError(
-                "give --base REF, such as --base main, or two commands -a and -b", exit_code=2
+                "give --base REF, such as --base main, --baseline NAME, or two commands -a and -b",
+                exit_code=2,
             )
+        if two_commands and arguments.baseline is not None:
+            raise CommandError("--baseline and -b do not go together", exit_code=2)
         if not two_commands and not targets:
             raise CommandError(
                 f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}",
@@ -98,6 +115,7 @@ def _gate(
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.progress import showing_progress
     from gpuprof.profiler.gate.rules import suite_rules
+    from gpuprof.profiler.gate.sides import Program
     from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)
@@ -106,29 +124,32 @@ def _gate(
     outputs = Outputs(output, files)
     outputs.refuse_existing(force=arguments.force)
     store = CalibrationStore(Path.cwd())
-    with _programs(arguments, configuration.gate, targets) as (base, head):
+    pinned = _Pinned.find(configuration, place)
+    with _programs(arguments, configuration, rules.settings, targets) as (base, head):
         plan = Plan(
             base=base,
             head=head,
             rules=rules,
             output=output,
             on_inconclusive=configuration.gate.on_inconclusive,
+            trust_stored=arguments.allow_stored,
             calibrations=store.calibrations,
         )
         if arguments.dry_run:
             for program in (base, head):
-                for target in program.targets:
-                    command = target.command(program.python, output / "CAPTURES")
-                    print(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")
+                _print_commands(program, output)
             return 0
         outputs.prepare()
         with showing_progress() as progress:
             result = run_gate(plan, progress)
-        if base.commit is not None and base.commit == head.commit:
+        if isinstance(base, Program) and base.commit is not None and base.commit == head.commit:
             # The same code twice: what it shows of the noise is worth keeping.
             rebuilt = bool(configuration.gate.setup)
             for session in sessions_of(result, targets, store.project, rebuilt=rebuilt):
                 store.add(session)
+    if pinned is not None:
+        since = pinned.judgements(result, rules.settings, trusted=arguments.allow_stored)
+        result = msgspec.structs.replace(result, judgements=(*result.judgements, *since))
     if arguments.only is None:
         said = unmatched(rules, (judgement.benchmark for judgement in result.judgements))
         result = msgspec.structs.replace(result, warnings=(*result.warnings, *said))
@@ -136,16 +157,56 @@ def _gate(
     return result.exit_code
 
 
+@dataclass(frozen=True)
+class _Pinned:
+    """The pinned baseline, where a cumulative budget is to be held against it."""
+
+    baseline: "Baseline"
+    limit: float
+
+    @classmethod
+    def find(cls, configuration: Configuration, place: str) -> "_Pinned | None":
+        """None without a budget or a pin. Raises `CommandError` (exit 2) for a wrong budget."""
+        from gpuprof.profiler.gate.baseline import BaselineFolder
+        from gpuprof.profiler.gate.rules import fraction
+
+        if configuration.gate.cumulative is None:
+            return None
+        limit = fraction(configuration.gate.cumulative, f"{place}: gate.cumulative")
+        folder = BaselineFolder(Path(BASELINE_FOLDER))
+        name = folder.pinned()
+        return None if name is None else cls(folder.load(name), limit)
+
+    def judgements(
+        self, result: "GateResult", settings: "RuleSettings", *, trusted: bool
+    ) -> "tuple[Judgement, ...]":
+        """What has added up since the baseline."""
+        from gpuprof.profiler.gate.baseline import creep
+
+        return creep(self.baseline, result, settings, self.limit, trusted=trusted)
+
+
 @contextmanager
 def _programs(
-    arguments: argparse.Namespace, settings: GateSettings, targets: tuple[Target, ...]
-) -> Iterator[tuple["Program", "Program"]]:
+    arguments: argparse.Namespace,
+    configuration: Configuration,
+    settings: "RuleSettings",
+    targets: tuple[Target, ...],
+) -> Iterator[tuple["Program | StoredSide", "Program"]]:
+    from gpuprof.profiler.gate.baseline import BaselineFolder, stored_side
     from gpuprof.profiler.gate.programs import Preparation
+    from gpuprof.roofline.gate.result import INCOMPARABLE
 
-    preparation = Preparation(Path.cwd(), settings)
+    preparation = Preparation(Path.cwd(), configuration.gate)
     if arguments.base is not None:
         with preparation.base(arguments.base, targets) as base:
             yield base, preparation.head(targets)
+        return
+    if arguments.baseline is not None:
+        folder = BaselineFolder(Path(BASELINE_FOLDER))
+        baseline = folder.load(arguments.baseline, missing=INCOMPARABLE)
+        stored = stored_side(baseline, targets, settings.looks[0])
+        yield stored, preparation.head(targets)
         return
     first, second = (
         target_from_command(shlex.split(command), "command")
@@ -155,3 +216,14 @@ def _programs(
         preparation.program("A", "A", preparation.folder, (first,)),
         preparation.program("B", "B", preparation.folder, (second,)),
     )
+
+
+def _print_commands(program: "Program | StoredSide", output: Path) -> None:
+    from gpuprof.profiler.gate.engine import StoredSide
+
+    if isinstance(program, StoredSide):
+        print(f"{program.info.label}: stored, {len(program.processes)} processes")
+        return
+    for target in program.targets:
+        command = target.command(program.python, output / "CAPTURES")
+        print(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")

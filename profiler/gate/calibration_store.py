@@ -26,6 +26,8 @@ from gpuprof.roofline.gate.series import Calibration, calibrate
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
 SESSION_SCHEMA_VERSION = 1
+# Fewer shifts of rebuilding say too little of its spread, of which three times hide a change.
+_FEWEST_REBUILDS = 3
 # A benchmark and one of its metrics.
 Key = tuple[str, str]
 
@@ -94,7 +96,8 @@ def pooled(sessions: Sequence[Session]) -> dict[Key, Calibration]:
                 if session.rebuilt:
                     shift = math.fsum(values) / len(values)
                     rebuilds.setdefault((benchmark, metric), []).append(shift)
-    return {key: calibrate(values, rebuilds.get(key, ())) for key, values in series.items()}
+    enough = {key: shifts for key, shifts in rebuilds.items() if len(shifts) >= _FEWEST_REBUILDS}
+    return {key: calibrate(values, enough.get(key, ())) for key, values in series.items()}
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.gate.engine import Plan, Progress, run_gate
+from gpuprof.profiler.gate.engine import Plan, Progress, StoredSide, run_gate
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.sides import Program, commit_of
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.measurement import FIGURES
-from gpuprof.roofline.gate.result import CRASHED, GateResult
+from gpuprof.roofline.gate.result import CRASHED, GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.series import TIME
 from gpuprof.roofline.gate.suite import BudgetRow, Rules
 
 # Every metric there is, so that each gets its calibration; nothing fails.
@@ -46,18 +47,32 @@ def same_code(
 def measure_same_code(
     programs: tuple[Program, Program], pairs: int, output: Path, progress: Progress
 ) -> GateResult:
-    """So many usable pairs of every target. Raises `CommandError` (exit 5) where one fails."""
+    """So many usable pairs of every target.
+
+    Raises `CommandError` where a process fails (exit 5) or leaves no times.
+    """
     base, head = programs
-    result = run_gate(
-        Plan(
-            base=base,
-            head=head,
-            rules=Rules(RuleSettings(looks=(pairs,)), budgets=(_EVERY_METRIC,)),
-            output=output,
-        ),
-        progress,
+    rules = Rules(RuleSettings(looks=(pairs,)), budgets=(_EVERY_METRIC,))
+    return _checked(run_gate(Plan(base=base, head=head, rules=rules, output=output), progress))
+
+
+def measure_alone(program: Program, processes: int, output: Path, progress: Progress) -> GateResult:
+    """So many processes of every target, at least two, against nothing.
+
+    Raises `CommandError` as `measure_same_code`.
+    """
+    nothing = StoredSide(info=SideInfo(label="nothing"), processes=(), fingerprints={})
+    rules = Rules(RuleSettings(looks=(processes,)))
+    return _checked(
+        run_gate(Plan(base=nothing, head=program, rules=rules, output=output), progress)
     )
+
+
+def _checked(result: GateResult) -> GateResult:
     for process in result.processes:
         if process.failure:
             raise CommandError(f"{process.target}: {process.failure}", exit_code=CRASHED)
+    for judgement in result.judgements:
+        if judgement.metric == TIME and judgement.verdict == "ERROR":
+            raise CommandError(f"{judgement.benchmark}: {judgement.message}")
     return result

@@ -11,6 +11,8 @@ import msgspec
 
 from gpuprof.roofline.gate.budget import Level, OnInconclusive
 
+# Where baselines are kept, below the folder that programs run in.
+BASELINE_FOLDER = "gpuprof-baselines"
 Figure: TypeAlias = str | float | int
 
 
@@ -73,6 +75,8 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # Pairs in all after which the suite is looked at; beyond the first only on suspicion.
     pairs: tuple[int, ...] = (5, 10, 20, 35)
     on_inconclusive: OnInconclusive = "warn"
+    # How much slower than the pinned baseline a benchmark may have become; unlimited without it.
+    cumulative: Figure | None = None
     # A shell command run once in each side's folder before anything is measured.
     setup: str = ""
     # The interpreter of both sides, relative to each side's folder; the gate's own without it.

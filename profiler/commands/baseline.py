@@ -1,0 +1,170 @@
+"""`gpuprof baseline`."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.gate.selection import add_selection, selection
+from gpuprof.profiler.gate.settings import BASELINE_FOLDER
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gpuprof.profiler.gate.baseline import Baseline, BaselineFolder, Blessing
+
+_PROCESSES = 10
+
+
+class BaselineCommand:
+    """Keep measurements of a program to hold later ones against.
+
+    A baseline holds the raw samples of many processes and the environment they ran
+    in. `gpuprof gate --baseline NAME` holds the working tree against it. That is
+    advisory: figures of another session differ for reasons that are no change.
+    """
+
+    name = "baseline"
+    summary = "keep measurements to hold later ones against"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument(
+            "action",
+            choices=("save", "list", "pin", "bless"),
+            metavar="ACTION",
+            help="save (measure, or take from a gate), list, pin or bless",
+        )
+        parser.add_argument("name", nargs="?", metavar="NAME", help="which baseline")
+        parser.add_argument(
+            "--folder",
+            type=Path,
+            default=Path(BASELINE_FOLDER),
+            metavar="FOLDER",
+            help=f"where the baselines are ({BASELINE_FOLDER})",
+        )
+        parser.add_argument(
+            "--from",
+            dest="source",
+            type=Path,
+            metavar="GATE",
+            help="save the head side of a gate's folder or gate.json",
+        )
+        parser.add_argument(
+            "--processes",
+            type=int,
+            default=_PROCESSES,
+            metavar="N",
+            help=f"processes to measure of each target ({_PROCESSES})",
+        )
+        add_selection(parser)
+        parser.add_argument("--reason", metavar="TEXT", help="why the level is accepted (bless)")
+        parser.add_argument("-f", "--force", action="store_true", help="replace an old baseline")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CommandError` (exit 2) for what does not go together."""
+        from gpuprof.profiler.gate.baseline import BaselineFolder, blessed
+
+        folder = BaselineFolder(arguments.folder)
+        action, name = arguments.action, arguments.name
+        if action == "list":
+            if name is not None:
+                raise CommandError("list takes no name", exit_code=2)
+            _list(folder)
+            return 0
+        if name is None:
+            raise CommandError(
+                f"{action} needs a name: gpuprof baseline {action} NAME", exit_code=2
+            )
+        if action == "save":
+            _save(arguments, folder)
+        elif action == "pin":
+            folder.pin(name)
+            print(f"Cumulative budgets are held against {name} now.")
+        else:
+            if arguments.reason is None:
+                raise CommandError("bless needs --reason TEXT", exit_code=2)
+            file = folder.save(blessed(folder.load(name), arguments.reason))
+            print(f"Blessed {name} in {file}")
+        return 0
+
+
+def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
+    import msgspec
+
+    file = folder.file(arguments.name)
+    blessings: tuple[Blessing, ...] = ()
+    if file.exists():
+        if not arguments.force:
+            raise CommandError(f"{file} exists; choose another name or pass --force", exit_code=2)
+        # Why earlier levels were accepted stays on record.
+        blessings = folder.load(arguments.name).blessings
+    baseline = _measured(arguments) if arguments.source is None else _taken(arguments)
+    folder.save(msgspec.structs.replace(baseline, blessings=blessings))
+    counts = {
+        target: sum(process.target == target for process in baseline.processes)
+        for target in dict.fromkeys(process.target for process in baseline.processes)
+    }
+    said = ", ".join(f"{count} processes of {target}" for target, count in counts.items())
+    print(f"Saved {file}: {said}")
+
+
+def _taken(arguments: argparse.Namespace) -> "Baseline":
+    from gpuprof.profiler.gate.baseline import baseline_of
+    from gpuprof.profiler.gate.results import read_result
+
+    return baseline_of(read_result(arguments.source), arguments.name)
+
+
+def _measured(arguments: argparse.Namespace) -> "Baseline":
+    import tempfile
+
+    from gpuprof.profiler.gate.baseline import baseline_of
+    from gpuprof.profiler.gate.programs import Preparation
+    from gpuprof.profiler.gate.progress import showing_progress
+    from gpuprof.profiler.gate.same_code import measure_alone
+
+    if arguments.processes < 2:
+        raise CommandError(f"--processes is {arguments.processes}; it is at least 2", exit_code=2)
+    configuration, _, targets = selection(arguments)
+    head = Preparation(Path.cwd(), configuration.gate).head(targets)
+    with tempfile.TemporaryDirectory(prefix="gpuprof-gate-") as output, showing_progress() as show:
+        result = measure_alone(head, arguments.processes, Path(output), show)
+    return baseline_of(result, arguments.name, targets)
+
+
+def _list(folder: "BaselineFolder") -> None:
+    from rich.console import Console
+
+    baselines = folder.all()
+    if not baselines:
+        print(f"There are no baselines in {folder.folder}.")
+        return
+    Console().print(baseline_table(baselines, folder.pinned()))
+
+
+def baseline_table(baselines: "tuple[Baseline, ...]", pinned: str | None) -> "Table":
+    """One row a baseline, the oldest first."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from gpuprof.reports.formatting import date, printable
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    for column in ("Name", "Measured", "Commit", "Device", "Benchmarks", "Processes", "Blessed"):
+        numbers = column in ("Benchmarks", "Processes")
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for baseline in baselines:
+        last = baseline.blessings[-1] if baseline.blessings else None
+        devices = dict.fromkeys(device.name for device in baseline.fingerprint.devices)
+        table.add_row(
+            Text(baseline.name + (" (pinned)" if baseline.name == pinned else "")),
+            date(baseline.created_ns),
+            (baseline.info.commit or "-")[:7],
+            Text(printable(", ".join(devices) or "-")),
+            str(len(baseline.benchmarks)),
+            str(len(baseline.processes)),
+            Text("-" if last is None else printable(f"{last.user}: {last.reason}")),
+        )
+    return table

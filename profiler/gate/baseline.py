@@ -1,0 +1,261 @@
+"""Baselines: processes that were measured once, kept to hold later ones against.
+
+One file a baseline, NAME.json.gz in the folder gpuprof-baselines, with the raw samples of every
+process and the environment that they were measured in.
+"""
+
+import getpass
+import gzip
+import re
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+from gpuprof._version import __version__
+from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.collectors.storage import write_file
+from gpuprof.profiler.gate.engine import StoredSide
+from gpuprof.profiler.gate.targets import Target
+from gpuprof.reports.formatting import date as moment
+from gpuprof.roofline.environment import differences
+from gpuprof.roofline.gate.budget import Budget
+from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.result import INCOMPARABLE, GateResult, SideInfo
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.series import TIME, Metric
+from gpuprof.roofline.gate.suite import BudgetRow, MeasuredProcess, Rules, judge_suite
+
+BASELINE_SCHEMA_VERSION = 1
+SUFFIX = ".json.gz"
+_PIN_FILE = "pinned"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+class Blessing(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the level of a baseline is accepted, and who says so."""
+
+    created_ns: int
+    user: str
+    reason: str
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of one program."""
+
+    schema_version: int = BASELINE_SCHEMA_VERSION
+    tool_version: str
+    created_ns: int
+    name: str
+    info: SideInfo
+    # By name, as they were configured; empty where it was made from a gate's result.
+    targets: dict[str, Target] = {}
+    # All of side A; those of a target are its pairs from 0 on.
+    processes: tuple[MeasuredProcess, ...]
+    blessings: tuple[Blessing, ...] = ()
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        """The names of what was measured."""
+        return tuple(dict.fromkeys(name for p in self.processes for name in p.measurements))
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The environment it was measured in."""
+        return self.info.fingerprint
+
+
+def baseline_of(
+    result: GateResult, name: str, targets: Sequence[Target] = (), label: str = ""
+) -> Baseline:
+    """The head side of a gate's result as a baseline.
+
+    Raises `CommandError` (exit 2) where a process of it failed, or none is usable.
+    """
+    processes = []
+    counts: dict[str, int] = {}
+    for process in sorted(result.processes, key=lambda p: p.pair):
+        if process.side != "B" or process.contamination:
+            continue
+        if process.failure:
+            raise CommandError(f"{process.target}: {process.failure}", exit_code=2)
+        pair = counts.get(process.target, 0)
+        counts[process.target] = pair + 1
+        processes.append(msgspec.structs.replace(process, side="A", pair=pair, first=True))
+    if not processes:
+        raise CommandError("no process of the head is usable as a baseline", exit_code=2)
+    info = msgspec.structs.replace(result.head, label=label or f"baseline {name}")
+    return Baseline(
+        tool_version=__version__,
+        created_ns=result.created_ns,
+        name=name,
+        info=info,
+        targets={target.name: target for target in targets},
+        processes=tuple(processes),
+    )
+
+
+def stored_side(baseline: Baseline, targets: Sequence[Target], least: int) -> StoredSide:
+    """`baseline` as the base of a gate of `targets`, each with at least `least` processes.
+
+    Raises `CommandError` (exit 3) where it has none of them, too few, or measured another thing
+    under the same name.
+    """
+    names = {target.name for target in targets}
+    chosen = tuple(process for process in baseline.processes if process.target in names)
+    if not chosen:
+        known = ", ".join(dict.fromkeys(process.target for process in baseline.processes))
+        raise CommandError(
+            f"baseline {baseline.name} has no target of this gate, only {known}",
+            exit_code=INCOMPARABLE,
+        )
+    for target in targets:
+        count = sum(process.target == target.name for process in chosen)
+        if 0 < count < least:
+            raise CommandError(
+                f"baseline {baseline.name} has {count} processes of {target.name}, and the first "
+                f"look needs {least}; save it again with --processes {least} or more",
+                exit_code=INCOMPARABLE,
+            )
+        if baseline.targets.get(target.name, target) != target:
+            raise CommandError(
+                f"baseline {baseline.name} measured {target.name} with other settings; "
+                "save it again",
+                exit_code=INCOMPARABLE,
+            )
+    return StoredSide(
+        info=baseline.info,
+        processes=chosen,
+        fingerprints={process.target: baseline.fingerprint for process in chosen},
+        other_session=f"{baseline.name}, {moment(baseline.created_ns)}",
+    )
+
+
+def creep(
+    pinned: Baseline, result: GateResult, settings: RuleSettings, limit: float, *, trusted: bool
+) -> tuple[Judgement, ...]:
+    """How the times of a gate's head stand against the pinned baseline, with `limit` allowed.
+
+    Many changes that each stay below their budget add up; this holds their sum. The judgements
+    fail nothing unless the baseline is `trusted`, being of another session.
+    """
+    head = [p for p in result.processes if p.side == "B"]
+    targets = {process.target for process in head}
+    budget = Budget(regress=limit, level="error" if trusted else "warn")
+    rules = Rules(settings, budgets=(BudgetRow(match="*", metrics={TIME.name: budget}),))
+    differs = differences(pinned.fingerprint, result.head.fingerprint).strict
+    judgements = judge_suite(
+        [*(p for p in pinned.processes if p.target in targets), *head],
+        rules,
+        today=date.today(),
+        incomparable=dict.fromkeys(targets, differs),
+        give_up=True,
+    )
+    metric = Metric(name=f"{TIME.name} since {pinned.name}", unit=TIME.unit)
+    return tuple(
+        msgspec.structs.replace(judgement, metric=metric, level=budget.level)
+        for judgement in judgements
+        if judgement.metric == TIME and judgement.reason != "new"
+    )
+
+
+def blessed(baseline: Baseline, reason: str) -> Baseline:
+    """`baseline` with a blessing by this user, now. Raises `CommandError` without a reason."""
+    if not reason.strip():
+        raise CommandError("--reason is empty; say why the level is accepted", exit_code=2)
+    blessing = Blessing(created_ns=time.time_ns(), user=_user(), reason=reason.strip())
+    return msgspec.structs.replace(baseline, blessings=(*baseline.blessings, blessing))
+
+
+@dataclass(frozen=True)
+class BaselineFolder:
+    """The baselines of one project."""
+
+    folder: Path
+
+    def file(self, name: str) -> Path:
+        """Where the baseline `name` is kept. Raises `CommandError` (exit 2) for no name."""
+        if not _NAME.fullmatch(name):
+            raise CommandError(
+                f"{name!r} is no name of a baseline: use letters, digits and . _ + -", exit_code=2
+            )
+        return self.folder / f"{name}{SUFFIX}"
+
+    def load(self, reference: str, *, missing: int = 2) -> Baseline:
+        """The baseline in the file, or of the name, `reference`.
+
+        Raises `CommandError`: with the exit code `missing` where there is none, 2 where it cannot
+        be read.
+        """
+        file = Path(reference)
+        if not file.is_file():
+            looks_like_a_path = "/" in reference or reference.endswith((".json", ".gz"))
+            if not looks_like_a_path:
+                file = self.file(reference)
+            if looks_like_a_path or not file.is_file():
+                raise CommandError(
+                    f"there is no baseline {file}; make one with `gpuprof baseline save`",
+                    exit_code=missing,
+                )
+        return read_baseline(file)
+
+    def save(self, baseline: Baseline) -> Path:
+        """Write `baseline`, in place of one of its name."""
+        file = self.file(baseline.name)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # Without a time in it the same baseline is the same file.
+            write_file(file, gzip.compress(msgspec.json.encode(baseline), mtime=0))
+        except OSError as error:
+            raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+        return file
+
+    def all(self) -> tuple[Baseline, ...]:
+        """Every baseline, the oldest first."""
+        found = (read_baseline(file) for file in sorted(self.folder.glob(f"*{SUFFIX}")))
+        return tuple(sorted(found, key=lambda baseline: baseline.created_ns))
+
+    def pin(self, name: str) -> None:
+        """Hold cumulative budgets against the baseline `name`."""
+        self.load(name)
+        write_file(self.folder / _PIN_FILE, f"{name}\n".encode())
+
+    def pinned(self) -> str | None:
+        """The name of the pinned baseline."""
+        file = self.folder / _PIN_FILE
+        return file.read_text(errors="replace").strip() if file.is_file() else None
+
+
+def read_baseline(file: Path) -> Baseline:
+    """The baseline in `file`, compressed or not. Raises `CommandError` (exit 2)."""
+    try:
+        content = file.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        # The version is read alone first: a newer schema may not decode at all.
+        version = msgspec.json.decode(content, type=_Versioned).schema_version
+        if version > BASELINE_SCHEMA_VERSION:
+            raise CommandError(
+                f"{file} has schema version {version}; upgrade gpuprof to read it", exit_code=2
+            )
+        return msgspec.json.decode(content, type=Baseline)
+    # ValueError: msgspec's errors, and invalid UTF-8.
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise CommandError(f"{file} is no baseline: {error}", exit_code=2) from error
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    # Without a name in the environment or the password file it raises one of these.
+    except (KeyError, OSError, ImportError):
+        return "unknown"
