@@ -205,6 +205,24 @@ def test_annotations_point_at_the_target_and_are_escaped(every_verdict: GateResu
     assert (kinds.count("::error"), kinds.count("::warning")) == (3, 2)
 
 
+def test_a_regression_is_annotated_where_its_largest_cause_is_launched(
+    every_verdict: GateResult,
+) -> None:
+    (why,) = every_verdict.explanations
+    op = why.culprits[0].op
+    sources = {op: Place(file="optimizer.py", line=9)}
+    result = msgspec.structs.replace(
+        every_verdict, explanations=(msgspec.structs.replace(why, sources=sources),)
+    )
+
+    lines = render_annotations(result).splitlines()
+
+    assert lines[0].startswith("::error file=optimizer.py,line=9,title=gpuprof gate%3A train/slow")
+    assert not any("optimizer.py" in line for line in lines[1:])
+    assert "optimizer.py:9" in terminal(result, 100)
+    assert "optimizer.py:9" in render_html(result)
+
+
 def test_an_advisory_gate_has_no_errors(every_verdict: GateResult) -> None:
     result = msgspec.structs.replace(every_verdict, advisory=True)
 
@@ -247,6 +265,7 @@ def test_json_is_the_result_and_its_schema_is_published(every_verdict: GateResul
     text = render_json(every_verdict)
 
     assert msgspec.json.decode(text, type=GateResult) == every_verdict
+    # After a change: write msgspec.json.schema(GateResult) there, indented by 1.
     published = json.loads((ROOT / "docs" / "gate.schema.json").read_text())
     assert published == json.loads(json.dumps(msgspec.json.schema(GateResult)))
 
