@@ -67,10 +67,10 @@ def held(judgement: Judgement) -> bool:
 
 def outcome(result: GateResult) -> str:
     """The word for the exit code."""
-    if result.advisory:
+    if result.advisory and result.exit_code == 0:
         return "ADVISORY"
-    if result.exit_code == 1 and not any(
-        j.verdict == "REGRESSED" and held(j) for j in result.judgements
+    if result.exit_code == 1 and (
+        result.advisory or not any(j.verdict == "REGRESSED" and held(j) for j in result.judgements)
     ):
         # Without data nothing is known to be slower, yet it must not pass.
         return "ERROR"

@@ -120,12 +120,13 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 pass; 1 regression; 3 incomparable; 4 inconclusive where asked to fail; 5 crashed."""
-        if self.advisory:
-            return PASSED
+        """0 pass; 1 regression; 3 incomparable; 4 inconclusive where asked to fail; 5 crashed.
+
+        Where it is advisory no comparison fails: only what cannot be compared at all does.
+        """
         held = [j for j in self.judgements if j.level == "error"]
         verdicts = {j.verdict for j in held}
-        if "REGRESSED" in verdicts:
+        if "REGRESSED" in verdicts and not self.advisory:
             return REGRESSED
         errors = {j.reason for j in held if j.verdict == "ERROR"}
         if errors:
@@ -133,6 +134,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
             return CRASHED if "crashed" in errors else REGRESSED
         if "INCOMPARABLE" in verdicts:
             return INCOMPARABLE
-        if "INCONCLUSIVE" in verdicts and self.on_inconclusive == "fail":
+        undecided = "INCONCLUSIVE" in verdicts and not self.advisory
+        if undecided and self.on_inconclusive == "fail":
             return INCONCLUSIVE
         return PASSED

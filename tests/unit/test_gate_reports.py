@@ -229,7 +229,26 @@ def test_an_advisory_gate_has_no_errors(every_verdict: GateResult) -> None:
     assert "::error" not in render_annotations(result)
     suite = JUnitXml.fromstring(render_junit(result).encode())
     assert (suite.failures, suite.errors) == (0, 0)
-    assert words.headline(result).startswith("ADVISORY")
+
+
+def test_an_advisory_gate_fails_for_what_cannot_be_compared_and_not_for_what_is_slower(
+    every_verdict: GateResult,
+) -> None:
+    found = {
+        verdict: msgspec.structs.replace(
+            every_verdict,
+            advisory=True,
+            judgements=tuple(j for j in every_verdict.judgements if j.verdict == verdict),
+        )
+        for verdict in ("REGRESSED", "INCOMPARABLE")
+    }
+
+    assert {verdict: result.exit_code for verdict, result in found.items()} == {
+        "REGRESSED": 0,
+        "INCOMPARABLE": 3,
+    }
+    assert words.headline(found["REGRESSED"]).startswith("ADVISORY")
+    assert words.headline(found["INCOMPARABLE"]).startswith("INCOMPARABLE")
 
 
 def test_annotations_stop_where_github_does_and_say_so() -> None:
