@@ -12,7 +12,7 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import launching_lines, measure_process
-from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.sides import Program, sigterm_raises
 from gpuprof.profiler.gate.source_lines import launching_places
 from gpuprof.profiler.gate.targets import CAPTURES, Target
 from gpuprof.roofline.analysis import Analysis
@@ -64,6 +64,7 @@ class Plan:
 Progress = Callable[[str, int, int], None]
 
 
+@sigterm_raises()
 def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) -> GateResult:
     """Measure both sides until every verdict is final. Nothing is raised for what targets do."""
     start = time.monotonic()

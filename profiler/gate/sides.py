@@ -1,8 +1,11 @@
 """The two programs of a gate, each in a folder of its own."""
 
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,6 +59,22 @@ def commit_as_it_stands(folder: Path) -> str | None:
 
 
 @contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """SIGTERM, with which CI services end jobs, ends what runs here as Ctrl-C does.
+
+    So processes and worktrees do not stay behind. Threads other than the main one get no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+@contextmanager
 def checked_out(commit: str, folder: Path) -> Iterator[Path]:
     """A worktree of `commit`; yields the folder in it that stands for `folder`.
 
@@ -64,18 +83,19 @@ def checked_out(commit: str, folder: Path) -> Iterator[Path]:
     top = Path(_git(["rev-parse", "--show-toplevel"], folder).stdout.strip())
     parent = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
     worktree = parent / "base"
-    made = _git(["worktree", "add", "--detach", str(worktree), commit], folder)
-    try:
-        if made.returncode != 0:
-            problem = made.stderr.strip().splitlines()[-1:]
-            raise CommandError(f"no worktree of {commit[:12]} could be made: {' '.join(problem)}")
-        inside = worktree / folder.resolve().relative_to(top.resolve())
-        if not inside.is_dir():
-            raise CommandError(f"{commit[:12]} has no folder {inside.relative_to(worktree)}")
-        yield inside
-    finally:
-        _git(["worktree", "remove", "--force", str(worktree)], folder)
-        shutil.rmtree(parent, ignore_errors=True)
+    with sigterm_raises():
+        try:
+            made = _git(["worktree", "add", "--detach", str(worktree), commit], folder)
+            if made.returncode != 0:
+                problem = " ".join(made.stderr.strip().splitlines()[-1:])
+                raise CommandError(f"no worktree of {commit[:12]} could be made: {problem}")
+            inside = worktree / folder.resolve().relative_to(top.resolve())
+            if not inside.is_dir():
+                raise CommandError(f"{commit[:12]} has no folder {inside.relative_to(worktree)}")
+            yield inside
+        finally:
+            _git(["worktree", "remove", "--force", str(worktree)], folder)
+            shutil.rmtree(parent, ignore_errors=True)
 
 
 def set_up(command: str, program: Program) -> None:

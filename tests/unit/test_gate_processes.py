@@ -1,6 +1,8 @@
 """One process of a gate, its two sides, and where they stand: with git, and programs of a line."""
 
+import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -72,6 +74,26 @@ def test_the_worktree_goes_whatever_happens_in_it(
 
     assert not found[0].exists()
     assert worktrees(repository) == 1
+
+
+def test_the_end_of_a_ci_job_leaves_no_worktree(repository: Path) -> None:
+    found = []
+
+    def end(folder: Path) -> None:
+        found.append(folder)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    former = signal.getsignal(signal.SIGTERM)
+    with (
+        pytest.raises(SystemExit) as caught,
+        checked_out(commit_of("HEAD", repository), repository) as folder,
+    ):
+        end(folder)
+
+    assert caught.value.code == 143
+    assert not found[0].exists()
+    assert worktrees(repository) == 1
+    assert signal.getsignal(signal.SIGTERM) == former
 
 
 def test_a_failing_set_up_is_told_and_leaves_no_worktree(repository: Path) -> None:
