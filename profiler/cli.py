@@ -17,6 +17,7 @@ from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.compare import CompareCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
 from gpuprof.profiler.commands.gate import GateCommand
+from gpuprof.profiler.commands.history import HistoryCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
@@ -49,6 +50,7 @@ COMMANDS: tuple[Command, ...] = (
     MfuCommand(),
     GateCommand(),
     BaselineCommand(),
+    HistoryCommand(),
     CalibrateCommand(),
     DoctorCommand(),
 )

@@ -4,7 +4,10 @@ Strict facts decide how fast the same program runs; a difference in one makes a 
 Advisory ones may: they are said beside the verdict.
 """
 
+import hashlib
 from dataclasses import dataclass
+
+import msgspec
 
 from gpuprof.collectors.manifest import Device, Fingerprint
 
@@ -85,3 +88,18 @@ def _fields(
 def _against(what: str, first: object, second: object) -> str:
     one, other = ("not set" if value is None else value for value in (first, second))
     return f"{what}: {one} against {other}"
+
+
+def strict_key(fingerprint: Fingerprint) -> str:
+    """A short hash that two fingerprints share where nothing strict differs between them."""
+    facts = [
+        *([getattr(device, name) for name in _STRICT_DEVICE] for device in fingerprint.devices),
+        fingerprint.driver and fingerprint.driver.split(".")[0],
+        *(getattr(fingerprint, name) for name in _STRICT),
+        sorted(
+            (name, value)
+            for name, value in fingerprint.environment.items()
+            if name not in _IDENTITY_VARIABLES
+        ),
+    ]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:12]

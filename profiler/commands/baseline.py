@@ -152,9 +152,11 @@ def baseline_table(baselines: "tuple[Baseline, ...]", pinned: str | None) -> "Ta
     from gpuprof.reports.formatting import date, printable
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    for column in ("Name", "Measured", "Commit", "Device", "Benchmarks", "Processes", "Blessed"):
-        numbers = column in ("Benchmarks", "Processes")
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for column in ("Name", "Measured", "Commit", "Device", "Processes", "Blessed"):
+        number, short = column == "Processes", column in ("Measured", "Commit")
+        table.add_column(
+            column, justify="right" if number else "left", overflow="fold", no_wrap=short
+        )
     for baseline in baselines:
         last = baseline.blessings[-1] if baseline.blessings else None
         devices = dict.fromkeys(device.name for device in baseline.fingerprint.devices)
@@ -163,7 +165,6 @@ def baseline_table(baselines: "tuple[Baseline, ...]", pinned: str | None) -> "Ta
             date(baseline.created_ns),
             (baseline.info.commit or "-")[:7],
             Text(printable(", ".join(devices) or "-")),
-            str(len(baseline.benchmarks)),
             str(len(baseline.processes)),
             Text("-" if last is None else printable(f"{last.user}: {last.reason}")),
         )

@@ -60,11 +60,6 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     blessings: tuple[Blessing, ...] = ()
 
     @property
-    def benchmarks(self) -> tuple[str, ...]:
-        """The names of what was measured."""
-        return tuple(dict.fromkeys(name for p in self.processes for name in p.measurements))
-
-    @property
     def fingerprint(self) -> Fingerprint:
         """The environment it was measured in."""
         return self.info.fingerprint

@@ -74,6 +74,13 @@ def sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
+def branch_of(folder: Path) -> str | None:
+    """The branch that is checked out around `folder`; None for none, such as a detached HEAD."""
+    if shutil.which("git") is None:
+        return None
+    return _git(["symbolic-ref", "--short", "--quiet", "HEAD"], folder).stdout.strip() or None
+
+
 @contextmanager
 def checked_out(commit: str, folder: Path) -> Iterator[Path]:
     """A worktree of `commit`; yields the folder in it that stands for `folder`.

@@ -1,0 +1,217 @@
+"""`gpuprof history`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import CommandError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gpuprof.roofline.history import ChangePoint, HistorySeries
+
+_FILE = "gpuprof-history.sqlite"
+_METRIC = "time"
+
+
+class HistoryCommand:
+    """Keep what gates measured over time, and see where a level changed.
+
+    One SQLite file, one row for each process and metric of a gate's head side, only
+    ever added to. It is for drift and for changes too small for a gate: everything
+    it says is advisory, because sessions differ for reasons that are no change.
+    Change points are found by Apache Otava where its command is installed.
+    """
+
+    name = "history"
+    summary = "keep what gates measured over time"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument(
+            "action",
+            choices=("add", "show", "export", "plot"),
+            metavar="ACTION",
+            help="add GATE..., show, export FILE.parquet, or plot FILE.html",
+        )
+        parser.add_argument(
+            "paths",
+            nargs="*",
+            type=Path,
+            metavar="PATH",
+            help="gates to add (folder or gate.json), or the file to write",
+        )
+        parser.add_argument(
+            "--db", type=Path, default=Path(_FILE), metavar="FILE", help=f"the history ({_FILE})"
+        )
+        parser.add_argument(
+            "--branch", metavar="NAME", help="add: the branch (git's); else: only this one"
+        )
+        parser.add_argument(
+            "--commit", metavar="ID", help="add: the commit, where the gate's result has none"
+        )
+        parser.add_argument(
+            "--benchmark", metavar="PATTERN", help="show, plot: benchmarks whose name matches"
+        )
+        parser.add_argument(
+            "--metric", default=_METRIC, metavar="NAME", help=f"show, plot: which one ({_METRIC})"
+        )
+        parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CommandError` (exit 2) for what does not go together."""
+        paths = arguments.paths
+        action = arguments.action
+        if action == "add":
+            if not paths:
+                raise CommandError(
+                    "add needs a gate: gpuprof history add gpuprof-gate", exit_code=2
+                )
+            _add(arguments)
+        elif action == "show":
+            if paths:
+                raise CommandError(f"show takes no path, but got {paths[0]}", exit_code=2)
+            _show(arguments)
+        else:
+            suffix = {"export": ".parquet", "plot": ".html"}[action]
+            if len(paths) != 1 or paths[0].suffix != suffix:
+                raise CommandError(f"{action} needs one file *{suffix} to write", exit_code=2)
+            (_export if action == "export" else _plot)(arguments, paths[0])
+        return 0
+
+
+def _add(arguments: argparse.Namespace) -> None:
+    from gpuprof.profiler.gate.history import History, values_of
+    from gpuprof.profiler.gate.results import read_result
+    from gpuprof.profiler.gate.sides import branch_of, commit_as_it_stands
+
+    # All are read before any is added.
+    results = [read_result(path) for path in arguments.paths]
+    here = Path.cwd()
+    branch = arguments.branch or branch_of(here)
+    commit = arguments.commit or commit_as_it_stands(here)
+    history = History(arguments.db)
+    for path, result in zip(arguments.paths, results, strict=True):
+        values = values_of(result, commit=commit, branch=branch)
+        added = history.add(values)
+        known = len(values) - added
+        print(f"{path}: {added} rows added" + (f", {known} were there already" if known else ""))
+
+
+def _series(arguments: argparse.Namespace) -> "tuple[HistorySeries, ...]":
+    from fnmatch import fnmatchcase
+
+    from gpuprof.profiler.gate.history import History
+    from gpuprof.roofline.history import series_of
+
+    history = History(arguments.db)
+    pattern = arguments.benchmark or "*"
+    series = tuple(
+        one
+        for one in series_of(history.values(metric=arguments.metric, branch=arguments.branch))
+        if one.benchmark == pattern or fnmatchcase(one.benchmark, pattern)
+    )
+    if not series:
+        known = dict.fromkeys(value.metric for value in history.values())
+        raise CommandError(
+            f"{arguments.db} has nothing of that; its metrics are {', '.join(known) or 'none'}",
+            exit_code=2,
+        )
+    return series
+
+
+def _change_points(
+    series: "Sequence[HistorySeries]",
+) -> "tuple[Sequence[Sequence[ChangePoint]], str]":
+    """The change points of each, and a sentence where they were not looked for."""
+    from gpuprof.profiler.gate.change_points import (
+        HOW_TO_GET,
+        find_change_points,
+        is_installed,
+    )
+
+    if not is_installed():
+        return [() for _ in series], f"No change points: {HOW_TO_GET}."
+    return find_change_points(series), ""
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from gpuprof.reports.formatting import date, printable
+
+    series = _series(arguments)
+    changes, remark = _change_points(series)
+    Console().print(history_table(series, changes))
+    for one, found in zip(series, changes, strict=True):
+        for change in found:
+            point = one.points[change.index]
+            at = f"{date(point.measured_ns)} ({(point.commit or 'no commit')[:10]})"
+            print(
+                f"{printable(one.benchmark)} {one.metric}: {100 * change.change:+.1f} % "
+                f"from {printable(at)} on (p = {change.p_value:.1g}), advisory"
+            )
+    if remark:
+        print(remark)
+
+
+def history_table(
+    series: "Sequence[HistorySeries]", changes: "Sequence[Sequence[ChangePoint]]"
+) -> "Table":
+    """One row a series."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from gpuprof.reports.formatting import UNKNOWN, printable
+    from gpuprof.reports.gate.words import value
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    for column in ("Benchmark", "Device", "Gates", "First", "Last", "Change", "Change points"):
+        left = column in ("Benchmark", "Device")
+        table.add_column(column, justify="left" if left else "right", overflow="fold")
+    for one, found in zip(series, changes, strict=True):
+        table.add_row(
+            Text(printable(one.benchmark)),
+            Text(printable(one.device)),
+            str(len(one.points)),
+            value(one.points[0].value, one.unit),
+            value(one.points[-1].value, one.unit),
+            UNKNOWN if one.change is None else f"{one.change:+.1%}",
+            str(len(found)),
+        )
+    return table
+
+
+def _export(arguments: argparse.Namespace, file: Path) -> None:
+    import polars as pl
+
+    from gpuprof.collectors.storage import refuse_existing
+    from gpuprof.profiler.gate.history import History
+    from gpuprof.roofline.history import Value
+
+    refuse_existing(file, force=arguments.force, option="file")
+    values = History(arguments.db).values(branch=arguments.branch)
+    kinds = {"measured_ns": pl.Int64, "pair": pl.Int64, "value": pl.Float64}
+    columns = Value.__struct_fields__
+    frame = pl.DataFrame(
+        {name: [getattr(value, name) for value in values] for name in columns},
+        schema={name: kinds.get(name, pl.String) for name in columns},
+    )
+    frame.write_parquet(file)
+    print(f"Wrote {file}: {frame.height} rows")
+
+
+def _plot(arguments: argparse.Namespace, file: Path) -> None:
+    from gpuprof.collectors.storage import refuse_existing, write_file
+    from gpuprof.reports.history.page import render_history
+
+    refuse_existing(file, force=arguments.force, option="file")
+    series = _series(arguments)
+    changes, remark = _change_points(series)
+    write_file(file, render_history(series, changes, remark=remark).encode())
+    print(f"Wrote {file}: {len(series)} series")
+    if remark:
+        print(remark)

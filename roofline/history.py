@@ -1,0 +1,98 @@
+"""How a metric of a benchmark went over time: one point a gate, and where its level changed."""
+
+import statistics
+from collections.abc import Iterable
+
+import msgspec
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one benchmark in one process: a row of the history."""
+
+    # Names the gate; its processes share it.
+    gate: str
+    measured_ns: int
+    commit: str | None = None
+    branch: str | None = None
+    # Of the environment; what strictly differs has another.
+    fingerprint: str
+    device: str
+    benchmark: str
+    metric: str
+    unit: str
+    pair: int
+    value: float
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One gate."""
+
+    measured_ns: int
+    commit: str | None
+    # Median, least and most over its processes, in the metric's unit.
+    value: float
+    low: float
+    high: float
+    processes: int
+
+
+class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one benchmark in one environment, the oldest point first."""
+
+    benchmark: str
+    metric: str
+    unit: str
+    fingerprint: str
+    device: str
+    points: tuple[Point, ...]
+
+    @property
+    def change(self) -> float | None:
+        """The last point over the first, minus 1; None where that is no ratio."""
+        first, last = self.points[0].value, self.points[-1].value
+        return last / first - 1 if first > 0 else None
+
+
+class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the level of a series changed. Advisory: such points also come by chance."""
+
+    # Of the first point at the new level.
+    index: int
+    # New mean over old, minus 1.
+    change: float
+    p_value: float
+
+
+def series_of(values: Iterable[Value]) -> tuple[HistorySeries, ...]:
+    """The series that `values` make, by benchmark, metric and environment."""
+    found: dict[tuple[str, str, str], dict[str, list[Value]]] = {}
+    for value in values:
+        gates = found.setdefault((value.benchmark, value.metric, value.fingerprint), {})
+        gates.setdefault(value.gate, []).append(value)
+    series = []
+    for (benchmark, metric, fingerprint), gates in sorted(found.items()):
+        points = sorted(map(_point, gates.values()), key=lambda point: point.measured_ns)
+        last = next(reversed(gates.values()))[0]
+        series.append(
+            HistorySeries(
+                benchmark=benchmark,
+                metric=metric,
+                unit=last.unit,
+                fingerprint=fingerprint,
+                device=last.device,
+                points=tuple(points),
+            )
+        )
+    return tuple(series)
+
+
+def _point(values: list[Value]) -> Point:
+    ordered = sorted(value.value for value in values)
+    return Point(
+        measured_ns=values[0].measured_ns,
+        commit=values[0].commit,
+        value=statistics.median(ordered),
+        low=ordered[0],
+        high=ordered[-1],
+        processes=len(ordered),
+    )
