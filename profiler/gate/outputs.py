@@ -1,6 +1,7 @@
 """The files that a gate leaves: in its own folder, where asked, and where GitHub wants them."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,8 +71,11 @@ class Outputs:
         """Make the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / _IGNORE_FILE).write_text(_IGNORE)
-        # An old verdict must not stand beside new captures where the gate is interrupted.
-        (self.folder / GATE_FILE).unlink(missing_ok=True)
+        # Nothing old may stand beside new captures where the gate is interrupted.
+        for name in (GATE_FILE, PAGE_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        for target in {path.parent for path in self.folder.glob("*/pair-*")}:
+            shutil.rmtree(target)
 
     def write(self, result: GateResult, environment: Mapping[str, str] | None = None) -> None:
         """Print the verdicts and write every file; on GitHub also the summary and annotations."""

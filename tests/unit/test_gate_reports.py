@@ -397,12 +397,15 @@ def test_what_is_in_the_way_is_refused_before_anything_is_measured(tmp_path: Pat
     replace(outputs, files={"html": tmp_path / "new" / "b.html"}).refuse_existing(force=False)
 
 
-def test_an_interrupted_gate_leaves_no_old_verdict_and_can_be_run_again(tmp_path: Path) -> None:
-    outputs = Outputs(tmp_path / "gate", {})
+def test_an_interrupted_gate_leaves_nothing_old_and_can_be_run_again(tmp_path: Path) -> None:
+    folder = tmp_path / "gate"
+    outputs = Outputs(folder, {})
     outputs.prepare()
-    (tmp_path / "gate" / "gate.json").write_text("{}")
+    for name in ("gate.json", "report.html", "mine.xml"):
+        (folder / name).touch()
+    (folder / "train" / "pair-000-A").mkdir(parents=True)
 
     outputs.prepare()
 
-    assert not (tmp_path / "gate" / "gate.json").exists()
+    assert {path.name for path in folder.iterdir()} == {".gitignore", "mine.xml"}
     outputs.refuse_existing(force=True)
