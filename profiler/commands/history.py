@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from gpuprof.roofline.history import ChangePoint, HistorySeries
 
+    # Those of each series.
+    ChangePoints = Sequence[Sequence[ChangePoint]]
+
 _FILE = "gpuprof-history.sqlite"
 _METRIC = "time"
 
@@ -124,8 +127,8 @@ def _series(arguments: argparse.Namespace) -> "tuple[HistorySeries, ...]":
 
 def _change_points(
     series: "Sequence[HistorySeries]",
-) -> "tuple[Sequence[Sequence[ChangePoint]], str]":
-    """The change points of each, and a sentence where they were not looked for."""
+) -> "tuple[ChangePoints | None, str]":
+    """The change points of each; None and a sentence where they cannot be looked for."""
     from gpuprof.profiler.gate.change_points import (
         HOW_TO_GET,
         find_change_points,
@@ -133,7 +136,7 @@ def _change_points(
     )
 
     if not is_installed():
-        return [() for _ in series], f"No change points: {HOW_TO_GET}."
+        return None, f"{HOW_TO_GET}."
     return find_change_points(series), ""
 
 
@@ -145,22 +148,25 @@ def _show(arguments: argparse.Namespace) -> None:
     series = _series(arguments)
     changes, remark = _change_points(series)
     Console().print(history_table(series, changes))
-    for one, found in zip(series, changes, strict=True):
+    for one, found in zip(series, changes or [], strict=False):
         for change in found:
             point = one.points[change.index]
             at = f"{date(point.measured_ns)} ({(point.commit or 'no commit')[:10]})"
             print(
                 f"{printable(one.benchmark)} {one.metric}: {100 * change.change:+.1f} % "
-                f"from {printable(at)} on (p = {change.p_value:.1g}), advisory"
+                f"from {printable(at)} on ({_chance(change.p_value)}), advisory"
             )
     if remark:
         print(remark)
 
 
-def history_table(
-    series: "Sequence[HistorySeries]", changes: "Sequence[Sequence[ChangePoint]]"
-) -> "Table":
-    """One row a series."""
+def _chance(p_value: float) -> str:
+    # Otava rounds to six places.
+    return f"p = {p_value:.1g}" if p_value > 0 else "p < 1e-06"
+
+
+def history_table(series: "Sequence[HistorySeries]", changes: "ChangePoints | None") -> "Table":
+    """One row a series; without `changes` nobody looked for change points."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -169,10 +175,10 @@ def history_table(
     from gpuprof.reports.gate.words import value
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    for column in ("Benchmark", "Device", "Gates", "First", "Last", "Change", "Change points"):
+    for column in ("Benchmark", "Device", "Gates", "First", "Last", "Change", "Points"):
         left = column in ("Benchmark", "Device")
         table.add_column(column, justify="left" if left else "right", overflow="fold")
-    for one, found in zip(series, changes, strict=True):
+    for index, one in enumerate(series):
         table.add_row(
             Text(printable(one.benchmark)),
             Text(printable(one.device)),
@@ -180,7 +186,7 @@ def history_table(
             value(one.points[0].value, one.unit),
             value(one.points[-1].value, one.unit),
             UNKNOWN if one.change is None else f"{one.change:+.1%}",
-            str(len(found)),
+            UNKNOWN if changes is None else str(len(changes[index])),
         )
     return table
 
@@ -211,7 +217,8 @@ def _plot(arguments: argparse.Namespace, file: Path) -> None:
     refuse_existing(file, force=arguments.force, option="file")
     series = _series(arguments)
     changes, remark = _change_points(series)
-    write_file(file, render_history(series, changes, remark=remark).encode())
+    page = render_history(series, changes or [() for _ in series], remark=remark)
+    write_file(file, page.encode())
     print(f"Wrote {file}: {len(series)} series")
     if remark:
         print(remark)

@@ -21,7 +21,7 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.roofline.history import ChangePoint, HistorySeries
 
 COMMAND = "otava"
-HOW_TO_GET = "change points need Apache Otava: `pipx install apache-otava`"
+HOW_TO_GET = "Change points need Apache Otava: `pipx install apache-otava`"
 # In series without a change 1 or 2 of 100 have a point by chance at this level, and 5 to 7 at
 # Otava's own of 1e-3 (measured on 60 nights, docs/history.md).
 MOST_P_VALUE = 1e-4
