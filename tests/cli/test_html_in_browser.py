@@ -17,10 +17,15 @@ import msgspec
 import pytest
 
 from gpuprof.reports.comparison import page as comparison_page
+from gpuprof.reports.gate import page as gate_page
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.analysis import Analysis, Bottleneck
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
+from gpuprof.roofline.gate.judge import judge
+from gpuprof.roofline.gate.result import GateResult, SideInfo
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.series import ProcessRun, Series, Side
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -68,21 +73,26 @@ const hoverFirstPoint = async () => {
 };
 """
 
-Probe = Callable[[Analysis | Comparison, str], Any]
+Shown = Analysis | Comparison | GateResult
+Probe = Callable[[Shown, str], Any]
 
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
-    """Renders an analysis or comparison and evaluates the body of an async function in the page."""
+    """Renders what is shown and evaluates the body of an async function in the page."""
 
-    def run(shown: Analysis | Comparison, body: str) -> Any:
+    def run(shown: Shown, body: str) -> Any:
         script = (
             f"{_HELPERS}\nconst answer = async () => {{ {body} }};\n"
             "const leave = (value) => document.body.setAttribute('data-answer', value);\n"
             "answer().then((value) => leave(JSON.stringify(value)), (e) => leave(`!${e}`));"
         )
-        render = render_html if isinstance(shown, Analysis) else comparison_page.render_html
-        text = render(shown)
+        if isinstance(shown, GateResult):
+            text = gate_page.render_html(shown)
+        elif isinstance(shown, Comparison):
+            text = comparison_page.render_html(shown)
+        else:
+            text = render_html(shown)
         page = tmp_path / "page.html"
         page.write_text(
             text.replace("</body>", f"<script>{script}</script></body>"),
@@ -316,3 +326,49 @@ def test_changes_can_be_sorted_and_filtered(probe: Probe, training_analysis: Ana
     assert answer["slowest"] == sorted(answer["slowest"], reverse=True)
     assert answer["gone"] == 1
     assert answer["count"] == [f"1 of {len(comparison.kernels)} rows"]
+
+
+def test_the_gates_page_draws_each_pair_and_filters_its_verdicts(probe: Probe) -> None:
+    sides: tuple[Side, Side] = ("A", "B")
+    hostile = "<img src=x onerror=document.title='broken'>"
+    suite = [
+        Series(
+            benchmark=name,
+            runs=tuple(
+                ProcessRun(side=side, pair=pair, samples=(1e6 * factor * (1 + pair / 1e3),) * 9)
+                for pair in range(5)
+                for side, factor in zip(sides, (1.0, slower), strict=True)
+            ),
+        )
+        for name, slower in (("train", 1.2), (hostile, 1.0))
+    ]
+    info = SideInfo(label="x")
+    result = GateResult(
+        tool_version="1",
+        created_ns=0,
+        base=info,
+        head=info,
+        settings=RuleSettings(),
+        judgements=judge(suite, give_up=True),
+    )
+
+    answer = probe(
+        result,
+        """
+        await later();
+        const dots = document.querySelectorAll("#differences .points path").length;
+        const labels = texts("#differences .ytick text");
+        const limits = document.querySelectorAll("#differences .shapelayer path").length;
+        type("verdict-table", "regressed");
+        return { dots, labels, limits, title: document.title,
+          left: rows("verdict-table").filter((row) => !row.hidden).length };
+        """,
+    )
+
+    # Five pairs and a mean of each.
+    assert answer["dots"] == 2 * 6
+    assert answer["limits"] == 2
+    assert answer["labels"][0] == "train"
+    assert answer["labels"][1].startswith("<img src=x")
+    assert answer["title"].startswith("REGRESSED: 2 benchmarks")
+    assert answer["left"] == 1
