@@ -7,6 +7,7 @@ logarithms, so a mean difference m is a change by the factor exp(m).
 All functions take arrays of any shape (a suite, or many simulated suites) and broadcast.
 """
 
+import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -121,7 +122,13 @@ def pairs_needed(
     """
     if effect <= null:
         return None
-    pairs = np.arange(2, most + 1, dtype=np.float64)
-    trial = Evidence(pairs, np.zeros_like(pairs), np.asarray(sd), pairs - 1 + calibrated_degrees)
-    enough = smallest_detectable(trial, null, alpha, power) <= effect
-    return int(pairs[np.argmax(enough)]) if enough.any() else None
+
+    def enough(pairs: int) -> bool:
+        count = np.asarray(float(pairs))
+        trial = Evidence(count, np.zeros(()), np.asarray(sd), count - 1 + calibrated_degrees)
+        return bool(smallest_detectable(trial, null, alpha, power) <= effect)
+
+    if not enough(most):
+        return None
+    # More pairs always show more; a noncentral t takes long, so few numbers of pairs are tried.
+    return bisect.bisect_left(range(most), True, lo=2, key=enough)
