@@ -62,7 +62,7 @@ def test_another_precision_is_3_and_named(gpuprof: GpuprofCommand, folder: Path)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give --base REF, such as --base main, or two commands -a and -b"),
+        ((), "give --base REF, such as --base main, --baseline NAME, or two commands"),
         (("-a", "speed.py"), "-a and -b go together"),
         (("--base", "main"), "there is nothing to measure: add a [[target]] to gpuprof.toml"),
         (("-a", "x.py", "-b", "y.py", "-o", "other"), "other is no gate's result"),
