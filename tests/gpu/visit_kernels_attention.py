@@ -5,20 +5,22 @@
     ncu ... python tests/gpu/visit_kernels_attention.py once FILE [FAMILY...]
     python tests/gpu/visit_kernels_attention.py compare FILE NCU_CSV
 
-check: every version against float64, in every dtype, at sizes that fit no tile. time: versions in
-turn with the L2 flushed; attention and model with their ratio to the fastest of torch's backends,
-the others with theirs to the copy bandwidth measured in the same run. once and compare: as
-visit_kernels_gemm.py, beside which this must lie.
+check: every version against float64, in every dtype, at sizes that fit no tile, with all tiles that
+it tries. time: versions in turn with the L2 flushed; attention and model with their ratio to the
+fastest of torch's backends, the others with theirs to the copy bandwidth measured in the same run.
+once and compare: as visit_kernels_gemm.py, beside which this must lie.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import msgspec
 import torch
+from every_tiling import each_tiling
 from visit_kernels_gemm import Expected, compare
 
 from gpuprof.reference_kernels.benching.timing import EventClock
@@ -38,9 +40,14 @@ FAMILIES = ("attention", *STREAMING, "model")
 CHECKED = {
     "attention": (
         "causal-forward:2x4x2x333x64",
-        "forward:2x4x4x333x128",
+        "causal-forward:2x4x2x333x128",
         "causal-forward:1x3x3x100x32",
+        "causal-forward:1x8x8x4096x128",
+        "forward:2x4x4x333x128",
+        "forward:2x4x2x1000x64",
+        "forward:1x3x3x333x16",
         "causal-backward:2x4x2x333x64",
+        "causal-backward:1x8x8x2048x128",
         "backward:1x3x3x333x128",
         "decode:5x8x2x333x128",
         "decode:3x4x4x1000x64",
@@ -128,9 +135,9 @@ def check(names: list[str]) -> int:
             for size in CHECKED[family.name]:
                 # One dtype of what takes seconds to compile.
                 for dtype in version.dtypes[: 1 if version.name == COMPILED else None]:
-                    found = _check_one(version, family.problem, size, dtype)
-                    wrong += found.startswith("WRONG")
-                    if found:
+                    attempt = partial(_check_one, version, family.problem, size, dtype)
+                    for found in each_tiling(attempt):
+                        wrong += found.startswith("WRONG")
                         print(f"{version.label:34} {size:32} {dtype:5} {found}", flush=True)
     print(f"{names}: {wrong} wrong")
     return int(wrong > 0)
@@ -150,7 +157,7 @@ def _check_one(version: Version, kind: type[Problem], size: str, dtype: str) -> 
         prepared.call()
     error_found = relative_error(prepared.outputs, problem.reference())
     verdict = "right" if error_found <= problem.tolerance else "WRONG"
-    return f"{verdict}: error {error_found:.1e}, tolerance {problem.tolerance:.0e}"
+    return f"{verdict}: error {error_found:.1e}, of {problem.tolerance:.0e}; {prepared.note}"
 
 
 def time_versions(families: list[str]) -> int:
