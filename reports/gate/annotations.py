@@ -18,7 +18,7 @@ def render_annotations(result: GateResult, *, folder: str = "") -> str:
     the exit code are errors; of each kind there are at most 10, and the last says how many more.
     """
     rows = [row.judgement for row in words.rows(result.judgements)]
-    errors = [j for j in rows if _decides(j, result)]
+    errors = [j for j in rows if words.decides(j, result)]
     warned = ("REGRESSED", "ERROR", "INCOMPARABLE", "INCONCLUSIVE")
     warnings = [j for j in rows if j.verdict in warned and j not in errors]
     lines = []
@@ -27,14 +27,6 @@ def render_annotations(result: GateResult, *, folder: str = "") -> str:
             more = len(found) - _MOST if index == _MOST - 1 else 0
             lines.append(_line(kind, judgement, words.place(judgement, result), folder, more))
     return "".join(f"{line}\n" for line in lines)
-
-
-def _decides(judgement: Judgement, result: GateResult) -> bool:
-    if result.advisory or not words.held(judgement):
-        return False
-    if judgement.verdict == "INCONCLUSIVE":
-        return result.on_inconclusive == "fail"
-    return judgement.verdict in ("REGRESSED", "ERROR", "INCOMPARABLE")
 
 
 def _line(kind: str, judgement: Judgement, place: Place | None, folder: str, more: int) -> str:

@@ -44,7 +44,7 @@ def _case(judgement: Judgement, result: GateResult) -> ET.Element:
     if place is not None:
         attributes |= {"file": printable(place.file), "line": str(place.line)}
     case = ET.Element("testcase", attributes)
-    outcome = _outcome(judgement, advisory=result.advisory)
+    outcome = _outcome(judgement, result)
     if outcome is not None:
         element = ET.SubElement(
             case,
@@ -57,9 +57,9 @@ def _case(judgement: Judgement, result: GateResult) -> ET.Element:
     return case
 
 
-def _outcome(judgement: Judgement, *, advisory: bool) -> str | None:
+def _outcome(judgement: Judgement, result: GateResult) -> str | None:
     """The element that is not there for what passes."""
-    if judgement.fails and not advisory:
+    if judgement.verdict in ("REGRESSED", "ERROR") and words.decides(judgement, result):
         return "error" if judgement.verdict == "ERROR" else "failure"
     undecided = ("REGRESSED", "ERROR", "INCONCLUSIVE", "INCOMPARABLE")
     return "skipped" if judgement.verdict in undecided else None

@@ -65,6 +65,17 @@ def held(judgement: Judgement) -> bool:
     return judgement.level == "error"
 
 
+def decides(judgement: Judgement, result: GateResult) -> bool:
+    """Whether a judgement makes the exit code other than 0, alone or with others."""
+    if not held(judgement):
+        return False
+    if judgement.verdict == "REGRESSED":
+        return not result.advisory
+    if judgement.verdict == "INCONCLUSIVE":
+        return result.on_inconclusive == "fail" and not result.advisory
+    return judgement.verdict in ("ERROR", "INCOMPARABLE")
+
+
 def outcome(result: GateResult) -> str:
     """The word for the exit code."""
     if result.advisory and result.exit_code == 0:

@@ -223,12 +223,32 @@ def test_a_regression_is_annotated_where_its_largest_cause_is_launched(
     assert "optimizer.py:9" in render_html(result)
 
 
-def test_an_advisory_gate_has_no_errors(every_verdict: GateResult) -> None:
+def test_an_advisory_regression_is_a_warning_and_a_crash_is_an_error(
+    every_verdict: GateResult,
+) -> None:
     result = msgspec.structs.replace(every_verdict, advisory=True)
 
-    assert "::error" not in render_annotations(result)
+    lines = render_annotations(result).splitlines()
     suite = JUnitXml.fromstring(render_junit(result).encode())
-    assert (suite.failures, suite.errors) == (0, 0)
+
+    errors = [re.findall(r"gate%3A (\S+) time", line)[0] for line in lines if "::error" in line]
+    assert errors == ["broken", "train/elsewhere"]
+    assert (suite.failures, suite.errors, suite.skipped) == (0, 1, 4)
+
+
+@pytest.mark.parametrize("on_inconclusive", ["warn", "fail"])
+@pytest.mark.parametrize("advisory", [False, True])
+def test_there_are_errors_exactly_where_the_exit_code_is_not_0(
+    every_verdict: GateResult, advisory: bool, on_inconclusive: str
+) -> None:
+    for judgement in every_verdict.judgements:
+        result = msgspec.structs.replace(
+            every_verdict,
+            judgements=(judgement,),
+            advisory=advisory,
+            on_inconclusive=on_inconclusive,
+        )
+        assert ("::error" in render_annotations(result)) == (result.exit_code != 0)
 
 
 def test_an_advisory_gate_fails_for_what_cannot_be_compared_and_not_for_what_is_slower(
