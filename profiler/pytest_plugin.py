@@ -47,6 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="store a capture of each test marked gpuprof in FOLDER (the gate uses this)",
     )
     group.addoption(
+        "--gpuprof-only",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="of the benchmarks record this one alone (the gate uses this; may be repeated)",
+    )
+    group.addoption(
         "--gpuprof-steps",
         metavar="W,T,P",
         default=_STEPS,
@@ -74,9 +81,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """While recording only benchmarks run: other tests would warm the machine differently."""
     if config.getoption("--gpuprof-record") is None:
         return
-    others = [item for item in items if item.get_closest_marker(_MARKER) is None]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in others]
+    only = frozenset(config.getoption("--gpuprof-only"))
+    wanted = [
+        item
+        for item in items
+        if item.get_closest_marker(_MARKER) is not None
+        and (not only or benchmark_name(item) in only)
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
 
 
 @pytest.hookimpl(tryfirst=True)

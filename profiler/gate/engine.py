@@ -74,7 +74,8 @@ def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) 
     judgements: tuple[Judgement, ...] = ()
     give_up = False
     while wanted:
-        run.measure(wanted)
+        # After the first look only what is not decided is measured.
+        run.measure(wanted, {j.benchmark for j in judgements if j.pairs_wanted > 0})
         judgements = run.judge()
         # Pairs that stay unusable are not measured for ever.
         allowed = {
@@ -131,8 +132,8 @@ class _Run:
         looks = self.plan.rules.settings.looks
         return looks[-1] + looks[0]
 
-    def measure(self, wanted: Mapping[str, int]) -> None:
-        """Measure so many more pairs of each target, all targets in turn.
+    def measure(self, wanted: Mapping[str, int], only: Collection[str]) -> None:
+        """Measure so many more pairs of each target, all targets in turn; `only` empty for all.
 
         Pairs of one target lie apart, so that a busy minute of the machine does not fall on one
         benchmark alone.
@@ -142,7 +143,7 @@ class _Run:
         for turn in range(max(wanted.values())):
             for name, count in wanted.items():
                 if turn < count and not self._refused(name):
-                    self._measure_pair(name)
+                    self._measure_pair(name, only)
 
     def _refused(self, target: str) -> bool:
         """Whether a target has its verdict: it failed once, or its sides cannot be compared."""
@@ -150,23 +151,30 @@ class _Run:
             process.failure for process in self.processes if process.target == target
         )
 
-    def _measure_pair(self, name: str) -> None:
+    def _measure_pair(self, name: str, only: Collection[str]) -> None:
         pair = self.pairs(name)
         base, head = self.plan.base, self.plan.head
         if isinstance(base, StoredSide):
-            self._measure_one(head, name, pair, first=True)
+            self._measure_one(head, name, pair, only, first=True)
             return
         order = (base, head) if pair % 2 == 0 else (head, base)
         for position, program in enumerate(order):
-            self._measure_one(program, name, pair, first=position == 0)
+            self._measure_one(program, name, pair, only, first=position == 0)
 
-    def _measure_one(self, program: Program, name: str, pair: int, *, first: bool) -> None:
+    def _measure_one(
+        self, program: Program, name: str, pair: int, only: Collection[str], *, first: bool
+    ) -> None:
         target = _named(program.targets, name)
         done = len(self.processes) - self._stored()
         self.progress(f"{name}: pair {pair + 1}, {program.label}", done, self.planned)
         folder = self.folder(program.side, name, pair)
         measured, fingerprint = measure_process(
-            program, target, pair=pair, first=first, output=folder
+            program,
+            target,
+            pair=pair,
+            first=first,
+            output=folder,
+            only=sorted(benchmark for benchmark in only if target.holds(benchmark)),
         )
         self.processes.append(measured)
         if fingerprint is not None:

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from gpuprof.collectors.errors import CaptureError
@@ -26,10 +27,17 @@ _SETTLE_SECONDS = 2.0
 
 
 def measure_process(
-    program: Program, target: Target, *, pair: int, first: bool, output: Path
+    program: Program,
+    target: Target,
+    *,
+    pair: int,
+    first: bool,
+    output: Path,
+    only: Collection[str] = (),
 ) -> tuple[MeasuredProcess, Fingerprint | None]:
     """Run `target` once in a fresh process that writes its captures into the folder `output`.
 
+    `only` are the benchmarks wanted of those that the target holds; empty for all.
     Never raises for what the process does: a crash, a hang and a missing capture are failures of
     this process, told in one line.
     """
@@ -38,7 +46,7 @@ def measure_process(
     others = _others()
     start = time.monotonic()
     # The process runs in its side's folder, so a relative output would be another one.
-    command = target.command(program.python, output.absolute())
+    command = target.command(program.python, output.absolute(), only)
     failure = _run(program, command, output, timeout_s=target.timeout_s)
     seconds = time.monotonic() - start
     others = max(others, _others())

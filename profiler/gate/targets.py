@@ -1,6 +1,7 @@
 """What the gate measures: scripts, reference kernels and pytest tests, each as a command."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -59,17 +60,24 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Whether one process measures several benchmarks."""
         return bool(self.bench or self.pytest)
 
-    def command(self, python: str, output: Path) -> tuple[str, ...]:
-        """The command of one process that writes its captures into the folder `output`."""
+    def command(self, python: str, output: Path, only: Collection[str] = ()) -> tuple[str, ...]:
+        """The command of one process that writes its captures into the folder `output`.
+
+        `only` are the benchmarks wanted of those that it holds; empty for all.
+        """
         if self.bench:
+            # A version's name, of "bench/gemm/cublas 512x512x512 fp32".
+            versions = {name.removeprefix(f"{self.name}/").split(" ")[0]: None for name in only}
             return (
-                *(python, "-m", "gpuprof", "bench", *self.bench, *self.arguments),
+                *(python, "-m", "gpuprof", "bench", *(versions or self.bench), *self.arguments),
                 *("--force", "-o", str(output / "bench.gpuprof")),
             )
         if self.pytest:
             counts = f"{self.warmup},{self.timed},{self.profiled}"
+            names = (name.removeprefix(f"{self.name}/") for name in only)
             return (
                 *(python, "-m", "pytest", *self.pytest, "-q", "-p", "no:cacheprovider"),
+                *(f"--gpuprof-only={name}" for name in names),
                 *(f"--gpuprof-record={output}", f"--gpuprof-steps={counts}", *self.arguments),
             )
         options = ["--quiet", "--force", "--stop-after", "-o", str(output / "target.gpuprof")]

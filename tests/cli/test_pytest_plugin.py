@@ -92,6 +92,13 @@ def test_recording_stores_a_capture_of_each_marked_test_and_runs_no_other(
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["test_speed.test_product.gpuprof"]
 
 
+def test_recording_only_some_leaves_the_others_out(run_pytest: Pytest, tmp_path: Path) -> None:
+    done = run_pytest("--gpuprof-record=out", "--gpuprof-only=test_speed.test_absent")
+
+    assert "2 deselected" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
 def test_with_the_gate_what_regressed_fails_and_the_rest_passes(
     run_pytest: Pytest, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """The gate's engine on made-up processes: order, looks, re-runs, and what stops it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,21 @@ class Machine:
     driver: dict[str, str] = field(default_factory=lambda: {"A": "550.54", "B": "550.54"})
     # "B train 0": side, target, pair, in the order in which they ran.
     ran: list[str] = field(default_factory=list)
+    # For each of them the benchmarks that were asked for; empty for all.
+    only: list[tuple[str, ...]] = field(default_factory=list)
 
     def __call__(
-        self, program: Program, target: Target, *, pair: int, first: bool, output: Path
+        self,
+        program: Program,
+        target: Target,
+        *,
+        pair: int,
+        first: bool,
+        output: Path,
+        only: Collection[str],
     ) -> tuple[MeasuredProcess, Fingerprint | None]:
         self.ran.append(f"{program.side} {target.name} {pair}")
+        self.only.append(tuple(only))
         (output / "target.gpuprof").mkdir(parents=True, exist_ok=True)
         time = self.times(target.name, program.side, pair)
         measured = {}
@@ -177,6 +187,7 @@ def test_only_what_is_suspicious_is_measured_again(gate: Gate) -> None:
 
     pairs = [sum(line.startswith(f"B {name} ") for line in machine.ran) for name in ("one", "two")]
     assert pairs == [5, 15]
+    assert machine.only == [()] * 20 + [("two",)] * 20
     assert (time_of(result, "two").verdict, time_of(result, "two").pairs) == ("PASS", 15)
 
 

@@ -215,3 +215,15 @@ def test_benchmarks_of_one_process_are_called_after_their_captures(tmp_path: Pat
     capture = tmp_path / "gemm.cublas.gpuprof"
     assert Target(bench=("gemm",)).benchmark(capture) == "bench/gemm.cublas"
     assert Target(script="train.py").benchmark(capture) == "train"
+
+
+def test_some_of_a_target_s_benchmarks_are_asked_for_by_name(tmp_path: Path) -> None:
+    tests = Target(name="suite", pytest=("test_speed.py",))
+    bench = Target(bench=("gemm", "softmax"))
+
+    asked = tests.command("python", tmp_path, ["suite/test_speed.test_a[1]"])
+    versions = bench.command("python", tmp_path, ["bench/gemm/cublas 64x64x64 fp32"])
+
+    assert "--gpuprof-only=test_speed.test_a[1]" in asked
+    assert versions[3:5] == ("bench", "gemm/cublas")
+    assert bench.command("python", tmp_path)[4:6] == ("gemm", "softmax")
