@@ -25,7 +25,7 @@ _STYLES: dict[Verdict, str] = {
     "CHANGED-KERNEL": "cyan",
 }
 # Columns from which whole intervals fit beside names.
-_WIDE = 100
+_WIDE = 110
 
 
 def print_gate(result: GateResult, output: Path) -> None:
