@@ -100,14 +100,13 @@ def selftest(
         clean.append(_gate(recorded, drawn, rules))
         slower = names[index % len(names)]
         slowed.append((slower, _gate(recorded, drawn, rules, slower=slower, effect=effect)))
-    first = rules.settings.looks[0] * len(recorded)
     return SelfTest(
         processes=min(map(len, recorded.values())),
         effect=effect,
         false_alarms=_rate([any(map(_regressed, gate.judgements)) for gate in clean]),
         found=_rate([_regressed(gate.times[name]) for name, gate in slowed]),
         undecided=_rate([any(map(_undecided, gate.judgements)) for gate in clean]),
-        cost=float(np.mean([gate.pairs / first for gate in clean])),
+        cost=float(np.mean([gate.cost for gate in clean])),
         calibrated=sum((name, TIME.name) in rules.calibrations for name in names),
         benchmarks=tuple(
             BenchmarkTest(
@@ -132,8 +131,8 @@ def neighbours(count: int, first: int) -> list[Pair]:
 @dataclass(frozen=True)
 class _Gate:
     judgements: tuple[Judgement, ...]
-    # Measured over all targets.
-    pairs: int
+    # Pairs measured over those of the first look.
+    cost: float
 
     @property
     def times(self) -> Mapping[str, Judgement]:
@@ -178,22 +177,34 @@ def _gate(
     effect: float = 0.0,
 ) -> _Gate:
     """Look as often as the gate does, with as many pairs as were drawn."""
-    counts = {target: min(rules.settings.looks[0], len(pairs)) for target, pairs in drawn.items()}
+    first = rules.settings.looks[0]
+    counts = {target: min(first, len(pairs)) for target, pairs in drawn.items()}
+    # Pairs of each benchmark: after the first look only those that are not decided get more.
+    measured = {
+        name: counts[target]
+        for target, own in recorded.items()
+        for process in own
+        for name in process.measurements
+    }
     while True:
         used = [
-            _as_side(recorded[target][index], side, pair, slower, effect)
+            _as_side(recorded[target][index], side, pair, measured, slower, effect)
             for target, pairs in drawn.items()
             for pair, indices in enumerate(pairs[: counts[target]])
             for side, index in _sides(indices)
         ]
         judgements = judge_suite(used, rules, today=_DAY)
+        undecided = {j.benchmark for j in judgements if j.pairs_wanted > 0}
         more = {
             target: min(counts[target] + wanted, len(drawn[target]))
             for target, wanted in targets_wanting_pairs(used, judgements).items()
         }
         if all(counts[target] == count for target, count in more.items()):
-            return _Gate(judgements, sum(counts.values()))
+            return _Gate(judgements, sum(measured.values()) / (first * len(measured)))
         counts.update(more)
+        for target in more:
+            for name in recorded[target][0].measurements.keys() & undecided:
+                measured[name] = counts[target]
 
 
 def _sides(indices: Pair) -> tuple[tuple[Side, int], tuple[Side, int]]:
@@ -201,12 +212,23 @@ def _sides(indices: Pair) -> tuple[tuple[Side, int], tuple[Side, int]]:
 
 
 def _as_side(
-    process: MeasuredProcess, side: Side, pair: int, slower: str, effect: float
+    process: MeasuredProcess,
+    side: Side,
+    pair: int,
+    measured: Mapping[str, int],
+    slower: str,
+    effect: float,
 ) -> MeasuredProcess:
-    measurements = process.measurements
-    if side == "B" and slower in measurements:
-        measurements = {**measurements, slower: _slowed(measurements[slower], effect)}
-    return msgspec.structs.replace(process, side=side, pair=pair, measurements=measurements)
+    return msgspec.structs.replace(
+        process,
+        side=side,
+        pair=pair,
+        measurements={
+            name: _slowed(found, effect) if side == "B" and name == slower else found
+            for name, found in process.measurements.items()
+            if pair < measured[name]
+        },
+    )
 
 
 def _slowed(measured: Measurement, effect: float) -> Measurement:
