@@ -183,16 +183,18 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 def verdict(item: pytest.Item, result: "GateResult") -> None:
     """Fail or skip `item` by what the gate says of it; passing says nothing."""
+    from gpuprof.reports.gate.words import culprit_lines
+
     name = f"{TARGET}/{benchmark_name(item)}"
     own = [j for j in result.judgements if j.benchmark in (name, TARGET)]
     failed = [j for j in own if j.fails]
     if failed:
         lines = [f"{j.verdict} {j.metric.name}: {j.message}" for j in failed]
         lines += [
-            f"  {c.name}: {c.change_ns / 1e3:+.1f} us a step ({c.match})"
+            f"  {line}"
             for explanation in result.explanations
             if explanation.benchmark == name
-            for c in explanation.culprits[:5]
+            for line in culprit_lines(explanation)
         ]
         pytest.fail("\n".join(lines), pytrace=False)
     undecided = [j for j in own if j.verdict in ("INCONCLUSIVE", "INCOMPARABLE")]

@@ -240,18 +240,20 @@ class _Run:
         slower = {j.benchmark for j in judgements if j.verdict == "REGRESSED"}
         found: dict[str, Explanation] = {}
         for target in self.plan.head.targets:
-            sources = self._sources(target) if any(map(target.holds, slower)) else {}
+            sources = self._sources(target, sorted(filter(target.holds, slower)))
             before, after = (self._kept_analyses(side, target, changed) for side in ("A", "B"))
             for name in before.keys() & after.keys():
                 comparison = compare(before[name], after[name])
                 found[name] = Explanation(benchmark=name, comparison=comparison, sources=sources)
         return tuple(found[name] for name in changed if name in found)
 
-    def _sources(self, target: Target) -> dict[str, Place]:
-        """Where the head launches operators, from one process more."""
+    def _sources(self, target: Target, slower: Collection[str]) -> dict[str, Place]:
+        """Where the head launches operators, from one process more of what is `slower`."""
+        if not slower:
+            return {}
         self.progress(f"{target.name}: source lines", self.planned, self.planned)
         folder = self.folder("B", target.name, _KEPT_PAIR).with_name("lines")
-        return launching_places(launching_lines(self.plan.head, target, output=folder))
+        return launching_places(launching_lines(self.plan.head, target, output=folder, only=slower))
 
     def _kept_analyses(
         self, side: Side, target: Target, wanted: Collection[str]

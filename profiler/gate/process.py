@@ -75,11 +75,13 @@ def measure_process(
     )
 
 
-def launching_lines(program: Program, target: Target, *, output: Path) -> tuple[OpLine, ...]:
+def launching_lines(
+    program: Program, target: Target, *, output: Path, only: Collection[str] = ()
+) -> tuple[OpLine, ...]:
     """Where `target` launches each operator, from a process of its own; nothing where it fails."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    python, _, *module = target.command(program.python, output.absolute())
+    python, _, *module = target.command(program.python, output.absolute(), only)
     file = output.absolute() / _LINES_FILE
     command = (python, "-m", source_lines.__name__, str(file), *module)
     _run(program, command, output, timeout_s=target.timeout_s)

@@ -48,7 +48,9 @@ def recorded(output: Path, target: Target) -> Iterator[Benchmark]:
     yield Benchmark(target.name, capture, analysis)
 
 
-def lines_of(program: Program, target: Target, *, output: Path) -> tuple[OpLine, ...]:
+def lines_of(
+    program: Program, target: Target, *, output: Path, only: Collection[str]
+) -> tuple[OpLine, ...]:
     """Where a made-up program launches operators."""
     common: dict[str, Any] = {"op": "aten::_fused_adamw_", "file": "train.py"}
     return (OpLine(**common, line=7, calls=20), OpLine(**common, line=3, calls=1))
