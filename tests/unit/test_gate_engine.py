@@ -11,6 +11,7 @@ import pytest
 from gpuprof.collectors import storage
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.cli import main
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.benchmarks import Benchmark
 from gpuprof.profiler.gate.engine import Plan, run_gate
@@ -283,3 +284,67 @@ def test_the_result_says_where_each_script_stands(gate: Gate) -> None:
     result = gate(Machine(), names=("one",))
 
     assert result.places == {"one": Place(file="one.py", line=1)}
+
+
+def varying(name: str, side: Side, pair: int) -> float | None:
+    """A change that five pairs neither show nor rule out."""
+    return 1e6 * (1.09 if side == "B" and pair % 3 == 0 else 1.0)
+
+
+def faster(name: str, side: Side, pair: int) -> float | None:
+    """Half the time, with little noise."""
+    value = steady(name, side, pair)
+    return value and value * (0.5 if side == "B" else 1.0)
+
+
+def slower(name: str, side: Side, pair: int) -> float | None:
+    """Twice the time, with little noise."""
+    value = steady(name, side, pair)
+    return value and value * (2.0 if side == "B" else 1.0)
+
+
+def crashing(name: str, side: Side, pair: int) -> float | None:
+    """A head that does not run."""
+    return None if side == "B" else 1e6
+
+
+def damaged(name: str, side: Side, pair: int) -> float | None:
+    """A head whose clock stands still."""
+    return 0.0 if side == "B" else 1e6
+
+
+@pytest.mark.parametrize(
+    ("times", "settings", "verdict", "exit_code"),
+    [
+        (steady, "", "PASS", 0),
+        (faster, "", "IMPROVED", 0),
+        (slower, "", "REGRESSED", 1),
+        (damaged, "", "ERROR", 1),
+        (varying, "", "INCONCLUSIVE", 0),
+        (varying, "on_inconclusive = 'fail'", "INCONCLUSIVE", 4),
+        (crashing, "", "ERROR", 5),
+    ],
+)
+def test_the_command_ends_with_the_code_of_its_verdict(
+    times: Times,
+    settings: str,
+    verdict: str,
+    exit_code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(engine, "measure_process", Machine(times))
+    monkeypatch.setattr(engine, "benchmarks", recorded)
+    monkeypatch.setattr(engine, "launching_lines", lines_of)
+    (tmp_path / "gpuprof.toml").write_text(f"[gate]\npairs = [5]\n{settings}\n")
+
+    assert main(["gate", "-a", "one.py", "-b", "two.py"]) == exit_code
+
+    result = msgspec.json.decode(
+        (tmp_path / "gpuprof-gate/gate.json").read_bytes(), type=GateResult
+    )
+    assert time_of(result, "command").verdict == verdict
+    assert f"1 {verdict.lower()}" in capsys.readouterr().out.splitlines()[0]
