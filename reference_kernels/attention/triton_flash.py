@@ -103,9 +103,9 @@ def flash_forward(
     base = head // group * length
     queries = query.load([head * length + first, 0])
     # The compiler keeps a tile that was computed with in registers, one only loaded in shared
-    # memory. Half of a number has the same digits. ptxas 12.8, of Triton 3.6, gives queries and
-    # weights of one shape (HEAD = COLUMNS) the same registers: the first weights overwrite the
-    # queries, and the later scores are wrong.
+    # memory. Half of a number has the same digits. Not where queries have the shape of weights
+    # (HEAD = COLUMNS): ptxas 12.8, of Triton 3.6, and 12.9 give both the same registers, and the
+    # first weights overwrite the queries.
     if HEAD > COLUMNS:
         queries = (queries.to(tl.float32) * 0.5).to(queries.dtype)
         scale_log2 *= 2
