@@ -163,6 +163,7 @@ BACKEND = make_backend(TARGET)
 
 
 def compile_launch(function, *arguments, grid, warmup, **named):
+    # What JITFunction.run does on a GPU, short of the launch.
     named["debug"] = False
     binder = create_function_from_signature(function.signature, function.params, BACKEND)
     bound, specialization, options = binder(*arguments, **named)
@@ -175,7 +176,7 @@ def compile_launch(function, *arguments, grid, warmup, **named):
 
 
 JITFunction.run = compile_launch
-for size in ("forward:1x2x1x150x64", "causal-forward:1x2x1x150x64", "causal-forward:1x2x1x150x128"):
+for size in ("causal-forward:1x2x1x150x64", "causal-forward:1x2x1x150x128"):
     for tiles in triton_flash._CONFIGURATIONS:
         triton_flash.SMALL = tiles
         triton_flash.prepare(AttentionProblem(size, "bf16", torch.device("cpu"))).call()
@@ -207,7 +208,7 @@ def test_no_operand_of_attention_is_overwritten(assembler: str, tmp_path: Path) 
     )
     assert made.returncode == 0, made.stderr
     cubins = list(tmp_path.glob("*.cubin"))
-    assert len(cubins) >= 14
+    assert len(cubins) == 2 * 4 + 3
     products = 0
     for cubin in cubins:
         text = subprocess.run(
