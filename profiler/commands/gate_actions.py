@@ -39,7 +39,7 @@ class Action(Protocol):
 
 def add_actions(parser: argparse.ArgumentParser) -> None:
     """Add the actions to the parser of `gpuprof gate`, which stays usable without one."""
-    actions = parser.add_subparsers(title="instead of a gate", metavar="ACTION")
+    actions = parser.add_subparsers(title="instead of a gate", metavar="[ACTION]")
     parser.set_defaults(action=None)
     for action in ACTIONS:
         own = actions.add_parser(
@@ -152,9 +152,10 @@ class PlanAction:
 class SelftestAction:
     """Measure how often the gate errs on this machine.
 
-    Records processes of the working tree once, and pairs neighbouring ones anew into
-    many gates: nothing changed in them, so what they raise are false alarms. Then
-    makes one benchmark at a time slower by --effect, and counts what is caught.
+    Records processes of the working tree once, and pairs neighbouring ones anew
+    into many gates: nothing changed in them, so what they raise are false alarms.
+    Then makes one benchmark at a time slower by --effect, and counts what is
+    caught.
     """
 
     name = "selftest"

@@ -1,6 +1,9 @@
 """The commands around a gate, without measuring: what they print, and what they refuse."""
 
+import argparse
+import inspect
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -9,6 +12,7 @@ import pytest
 
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.cli import main
+from gpuprof.profiler.commands.gate_actions import ACTIONS, Action
 from gpuprof.profiler.gate.calibration_store import CalibrationStore, Session
 from gpuprof.profiler.gate.history import History
 from gpuprof.profiler.gate.targets import Target
@@ -26,6 +30,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
+def test_each_action_has_a_section_that_names_its_options_and_a_text_that_fits(
+    action: Action,
+) -> None:
+    parser = argparse.ArgumentParser(prog="gpuprof", add_help=False)
+    action.prepare_parser(parser)
+    options = re.findall(r"(?<=[\[ ])--?[a-z][a-z-]*", parser.format_usage())
+    page = (Path(__file__).parents[2] / "docs" / "gate_noise.md").read_text()
+
+    assert f"## `gpuprof gate {action.name}`" in page
+    assert [option for option in options if f"`{option}" not in page] == []
+    assert max(len(line) for line in (inspect.getdoc(action) or "").splitlines()) <= 80
 
 
 def test_a_plan_says_the_pairs_the_time_and_what_it_rests_on(
