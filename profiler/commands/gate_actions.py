@@ -2,10 +2,6 @@
 
 import argparse
 import inspect
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -263,24 +259,16 @@ def _recorded(
 def _measure_same_code(arguments: argparse.Namespace, pairs: int, *, rebuild: bool) -> "GateResult":
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.progress import showing_progress
-    from gpuprof.profiler.gate.same_code import measure_same_code, same_code
+    from gpuprof.profiler.gate.same_code import kept_on_failure, measure_same_code, same_code
 
     configuration, _, targets = selection(arguments)
     preparation = Preparation(Path.cwd(), configuration.gate)
     with (
-        _logs() as output,
+        kept_on_failure() as output,
         same_code(preparation, targets, rebuild=rebuild) as programs,
         showing_progress() as progress,
     ):
         return measure_same_code(programs, pairs, output, progress)
-
-
-@contextmanager
-def _logs() -> Iterator[Path]:
-    """A folder that stays where something failed: the message names a log in it."""
-    folder = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _at_least(value: int, least: int, option: str) -> None:

@@ -1,5 +1,7 @@
 """A/A: pairs of processes of the same code, for what the noise of this machine is."""
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,6 +44,17 @@ def same_code(
         preparation.base("HEAD", targets) as second,
     ):
         yield first, replace(second, side="B", label=f"{second.label} again")
+
+
+@contextmanager
+def kept_on_failure() -> Iterator[Path]:
+    """A temporary folder for captures and logs; it stays where measuring failed.
+
+    The error names a log in it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure_same_code(
