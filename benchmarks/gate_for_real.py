@@ -29,13 +29,13 @@ SUITE = Path(__file__).parent / "gate_suite"
 # The benchmarks whose injection adds calls of the operator that they measure, by that operator.
 OPERATORS = {
     "matmul": "aten::mm",
-    "attention": "aten::scaled_dot_product_attention",
+    "attention": "aten::_scaled_dot_product_flash_attention_for_cpu",
     "layer_norm": "aten::native_layer_norm",
     "softmax": "aten::_softmax",
-    "convolution": "aten::convolution",
+    "convolution": "aten::mkldnn_convolution",
     "embedding": "aten::index_select",
     "reduction": "aten::sum",
-    "optimizer": "aten::_fused_adamw_",
+    "cumulative_sum": "aten::cumsum",
     "small_layers": "aten::mm",
 }
 

@@ -47,3 +47,9 @@ def peak_memory_bytes() -> int:
     """The most device memory that torch's allocator held for tensors."""
     peak: int = _cuda.max_memory_allocated()
     return peak
+
+
+def reset_peak_memory() -> None:
+    """Count the peak from now on, where this process uses a GPU."""
+    if in_use():
+        _cuda.reset_peak_memory_stats()

@@ -134,24 +134,16 @@ class GpuBench:
         folder = config.getoption("--gpuprof-record")
         if folder is None:
             return function(*args, **kwargs)
-        from gpuprof.profiler.api import profile, step
+        from gpuprof.collectors.manifest import Schedule
+        from gpuprof.profiler.benchmark_recording import record_benchmark
 
         steps = Steps.parse(config.getoption("--gpuprof-steps"))
         folder.mkdir(parents=True, exist_ok=True)
-        recorded = profile(
+        return record_benchmark(
+            lambda: function(*args, **kwargs),
+            Schedule(warmup=steps.warmup, timed=steps.timed, profiled=steps.profiled),
             folder / f"{benchmark_name(self._request.node)}.gpuprof",
-            warmup=steps.warmup,
-            timed=steps.timed,
-            profiled=steps.profiled,
-            steps="explicit",
-            force=True,
         )
-        with recorded:
-            # The first mark opens a step, and the profiler drops one to warm up.
-            for _ in range(steps.warmup + steps.timed + steps.profiled + 3):
-                result = function(*args, **kwargs)
-                step()
-        return result
 
 
 @pytest.fixture

@@ -48,10 +48,12 @@ class Subject:
 class Recording:
     """A session with its device samples, stored as soon as the profiled steps are done."""
 
-    def __init__(self, subject: Subject, options: Options) -> None:
+    def __init__(self, subject: Subject, options: Options, *, early: bool = True) -> None:
+        """`early`: also store when the profiled steps are done, long before `finish`."""
         self.subject = subject
         self.options = options
-        self.session = Session(options, on_profiled=self._store_early)
+        on_profiled = self._store_early if early else self._keep_nothing
+        self.session = Session(options, on_profiled=on_profiled)
         self._parameter_groups: tuple[ParameterGroup, ...] = ()
         self._model: ModelParameters | None = None
         self.ranks = Ranks.from_environment()
@@ -110,6 +112,9 @@ class Recording:
             samples=None,
         )
         self._store(_with_ceilings(capture, None))
+
+    def _keep_nothing(self, session: Session) -> None:
+        self._sampler.slow_down()
 
     def _store(self, capture: Capture) -> Analysis:
         analysis = analyze(capture)

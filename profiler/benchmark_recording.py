@@ -1,0 +1,39 @@
+"""Records one function as a benchmark: each call is a step."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from gpuprof.collectors import cuda, storage
+from gpuprof.collectors.manifest import Schedule
+from gpuprof.profiler.recording import Recording, Subject
+from gpuprof.profiler.session import Options
+
+R = TypeVar("R")
+
+SOURCE = "pytest"
+
+
+def record_benchmark(call: Callable[[], R], schedule: Schedule, output: Path) -> R:
+    """Call `call` as often as `schedule` needs, store the capture at `output`; the last result.
+
+    Steps are known beforehand, so nothing is looked for, and the capture is stored once, at the
+    end. What an exception leaves is stored too.
+    """
+    storage.refuse_existing_capture(output, force=True)
+    options = Options(schedule=schedule, steps="explicit", first_look=False)
+    subject = Subject(output, output.stem, source=SOURCE, command=())
+    recording = Recording(subject, options, early=False)
+    # Of several benchmarks in one process each has its own peak.
+    cuda.reset_peak_memory()
+    recording.start()
+    failed = True
+    try:
+        # The first mark opens a step, and the profiler drops one to warm up.
+        for _ in range(schedule.warmup + schedule.timed + schedule.profiled + 3):
+            result = call()
+            recording.session.explicit.step(None)
+        failed = False
+    finally:
+        recording.finish("exception" if failed else "finished", int(failed))
+    return result
