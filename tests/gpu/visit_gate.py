@@ -5,10 +5,12 @@
 Runs benchmarks/gate_suite in fresh processes. While one measures, the next imports and then waits
 for a file, so that the GPU is hardly idle between them; only one process at a time touches it.
 First come pairs for each injected slow-down, judged as the gate judges; then A/A processes of the
-whole suite until the time is up. Writes processes.json (all measurements) and prints a table.
+whole suite until the time is up. Writes processes.json (all measurements) and suite.json.gz (the
+A/A processes, as tests/data/gate keeps them), and prints a table.
 """
 
 import argparse
+import gzip
 import subprocess
 import sys
 import time
@@ -173,6 +175,8 @@ def main() -> None:
         done.append(measured(job, folder, seconds))
         print(f"A/A {len(done)}: {seconds:.1f} s", flush=True)
         (arguments.output / "processes.json").write_bytes(msgspec.json.encode(everything))
+        # As tests/data/gate holds recordings.
+        (arguments.output / "suite.json.gz").write_bytes(gzip.compress(msgspec.json.encode(done)))
     print(f"\n{len(done)} A/A processes of the suite")
     print("\n".join(lines))
 
