@@ -115,6 +115,8 @@ STEPS: Final = pl.Schema(
         "device_ns": pl.Int64,
         # Between the host's clock readings at the step's two ends.
         "host_ns": pl.Int64,
+        # Of host_ns: the stepping thread was ready to run and another had its core.
+        "run_delay_ns": pl.Int64,
         "found_by": pl.String,
         "tokens": pl.Int64,
     }

@@ -5,8 +5,10 @@ Events are read only after the last step, so that no step waits for the device.
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuprof.collectors.cuda import DeviceTime
+from gpuprof.collectors.run_delay import RunDelay
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,15 @@ class StepTime:
     host_ns: int
     device_ns: int | None
     tokens: int | None
+    # While the stepping thread was ready and another had its core; None where nobody counts.
+    run_delay_ns: int | None = None
+
+
+class _Boundary(NamedTuple):
+    monotonic_ns: int
+    unix_ns: int
+    tokens: int | None
+    run_delay_ns: int | None
 
 
 class StepClock:
@@ -27,7 +38,8 @@ class StepClock:
     def __init__(self, phase: str, *, device_events: bool) -> None:
         self._phase = phase
         self._device_events = device_events
-        self._boundaries: list[tuple[int, int, int | None]] = []
+        self._run_delay = RunDelay()
+        self._boundaries: list[_Boundary] = []
         self._events: list[DeviceTime] = []
 
     @property
@@ -39,7 +51,9 @@ class StepClock:
         """Note that one step ends here and the next begins."""
         if self._device_events:
             self._events.append(DeviceTime())
-        self._boundaries.append((time.perf_counter_ns(), time.time_ns(), tokens))
+        self._boundaries.append(
+            _Boundary(time.perf_counter_ns(), time.time_ns(), tokens, self._run_delay.read_ns())
+        )
 
     def read(self) -> list[StepTime]:
         """The complete steps. Waits for the device to reach the last boundary."""
@@ -48,11 +62,16 @@ class StepClock:
         return [
             StepTime(
                 phase=self._phase,
-                start_ns=start[1],
-                end_ns=end[1],
-                host_ns=end[0] - start[0],
+                start_ns=start.unix_ns,
+                end_ns=end.unix_ns,
+                host_ns=end.monotonic_ns - start.monotonic_ns,
                 device_ns=self._device_ns(index),
-                tokens=end[2],
+                tokens=end.tokens,
+                run_delay_ns=(
+                    None
+                    if start.run_delay_ns is None or end.run_delay_ns is None
+                    else end.run_delay_ns - start.run_delay_ns
+                ),
             )
             for index, (start, end) in enumerate(
                 zip(self._boundaries, self._boundaries[1:], strict=False)

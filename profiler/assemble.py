@@ -16,7 +16,10 @@ from gpuprof.profiler.session import Observations
 from gpuprof.roofline.attribution import attribute
 
 WHOLE_SCRIPT = "the whole script, which marked no steps"
-_STEP_COLUMNS = ("phase", "start_ns", "end_ns", "device_ns", "host_ns", "tokens")
+_STEP_COLUMNS = (
+    *("phase", "start_ns", "end_ns"),
+    *("device_ns", "host_ns", "run_delay_ns", "tokens"),
+)
 
 
 def assemble(
@@ -106,6 +109,7 @@ def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
             "end_ns": step.end_ns,
             "device_ns": step.device_ns,
             "host_ns": step.host_ns,
+            "run_delay_ns": step.run_delay_ns,
             "tokens": step.tokens,
         }
         for step in seen.steps

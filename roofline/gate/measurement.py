@@ -18,6 +18,8 @@ _EPISODES = sum(bit for bit, name in SLOWDOWN_REASONS.items() if name != "softwa
 # Shorter times are below what a host's clock and CUDA's events resolve, and a logarithm needs
 # something.
 _SHORTEST_NS = 1_000
+# A step that waited for its core for more of its time was not the program's own.
+_TOLERATED_DELAY = 0.02
 _LAUNCH = r"^(cuda|cu|hip)(Launch|GraphLaunch|ModuleLaunch|ExtLaunch|ExtModuleLaunch)"
 _SYNCHRONISATION = r"Synchronize"
 
@@ -27,7 +29,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     # Of the steps that ran without a profiler.
     samples_ns: tuple[int, ...]
-    # Indices of samples during which the device slowed itself down, and why.
+    # Indices of samples during which the device slowed itself down, or a CPU did other work;
+    # and why.
     discarded: tuple[int, ...] = ()
     discard_reasons: tuple[str, ...] = ()
     # A hash of the names of the kernels that ran.
@@ -107,7 +110,7 @@ TIMED_METRICS: dict[str, Metric] = {
 def measurement(capture: Capture, analysis: Analysis) -> Measurement:
     """What the one-rank `capture` and its analysis say of the benchmark in it."""
     on_gpu = analysis.device is not None and analysis.device.kind != "cpu"
-    discarded, reasons = _slowed(capture) if on_gpu else ((), ())
+    discarded, reasons = _slowed(capture) if on_gpu else _preempted(capture)
     kernels = _profiled_kernels(capture)
     figures = {name: figure.of(analysis) for name, figure in FIGURES.items()}
     counters = _counters(capture, kernels, analysis)
@@ -155,6 +158,14 @@ def _slowed(capture: Capture) -> tuple[tuple[int, ...], tuple[str, ...]]:
             slowed.append(index)
             seen |= during
     return tuple(slowed), slowdown_reasons(seen)
+
+
+def _preempted(capture: Capture) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Indices of the timed steps of a CPU during which others had its core, and the reason."""
+    timed = capture.steps.filter(pl.col("phase") == "timed").sort("start_ns")
+    waited = timed["run_delay_ns"].fill_null(0) > timed["host_ns"] * _TOLERATED_DELAY
+    indices = tuple(int(index) for index in waited.arg_true())
+    return indices, (("other programs had the core",) if indices else ())
 
 
 def _profiled_kernels(capture: Capture) -> pl.DataFrame:

@@ -62,6 +62,17 @@ def test_a_step_lies_between_two_boundaries(clock: FakeTime) -> None:
     assert first.device_ns is None
 
 
+def test_a_step_waited_for_its_core_as_long_as_the_count_grew(
+    clock: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: list[int | None] = [100, 140, 140, None]
+    monkeypatch.setattr(step_clock.RunDelay, "read_ns", lambda self: readings.pop(0))
+    steps = StepClock("timed", device_events=False)
+    for _ in range(4):
+        steps.boundary()
+    assert [step.run_delay_ns for step in steps.read()] == [40, 0, None]
+
+
 def test_durations_do_not_follow_a_wall_clock_that_jumps(clock: FakeTime) -> None:
     steps = StepClock("timed", device_events=False)
     steps.boundary()

@@ -1,0 +1,113 @@
+"""What one process measured: samples that count, figures, exact counts, kernels."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+from gpuprof.collectors import storage
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.fingerprint import cpu_device
+from gpuprof.collectors.run_delay import RunDelay
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.gate.measurement import Measurement, measurement
+
+RECORDED = Path(__file__).parents[1] / "data" / "captures" / "h200_llama_block"
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Capture:
+    """Training steps of a Llama block on an H200."""
+    return storage.load(RECORDED)
+
+
+def measured(capture: Capture) -> Measurement:
+    return measurement(capture, analyze(capture))
+
+
+def on_a_cpu(capture: Capture) -> Capture:
+    """The same steps as if a CPU had made them."""
+    (process,) = capture.processes
+    fingerprint = msgspec.structs.replace(process.fingerprint, devices=(cpu_device(),))
+    process = msgspec.structs.replace(process, fingerprint=fingerprint, device=0)
+    return capture.with_processes((process,))
+
+
+def with_delays(capture: Capture, *delays_ns: int) -> Capture:
+    """`capture`, whose first timed steps waited so long for their core."""
+    timed = capture.steps["phase"] == "timed"
+    rows = [int(row) for row in timed.arg_true()]
+    values: list[int | None] = [None] * capture.steps.height
+    for row, delay in zip(rows, delays_ns, strict=False):
+        values[row] = delay
+    delays = pl.Series("run_delay_ns", values, dtype=pl.Int64)
+    return replace(capture, steps=capture.steps.with_columns(delays))
+
+
+def test_a_gpu_s_samples_figures_and_counts(recorded: Capture) -> None:
+    found = measured(recorded)
+
+    timed = recorded.steps.filter(pl.col("phase") == "timed")
+    assert found.samples_ns == tuple(timed["device_ns"])
+    assert found.figures["kernel_time"] == pytest.approx(8.8e6, rel=0.1)
+    assert 0.5 < found.figures["mfu"] < 0.7
+    profiled = recorded.kernels.filter(pl.col("step").is_not_null())
+    assert found.counters["kernels"] == profiled.height == sum(found.kernels.values())
+    assert found.counters["launches"] > 0
+    # What the allocator held is exact, so it is a count and no noisy figure.
+    assert "peak_memory" in found.counters
+    assert "peak_memory" not in found.figures
+
+
+def test_steps_in_which_the_gpu_slowed_itself_down_do_not_count(recorded: Capture) -> None:
+    timed = recorded.steps.filter(pl.col("phase") == "timed").sort("start_ns")
+    thermal, power_cap = 0x40, 0x4
+    rows = [
+        {"time_ns": timed["start_ns"][0] - 1, "throttle_reasons": power_cap},
+        {"time_ns": timed["start_ns"][2] + 1, "throttle_reasons": thermal},
+        {"time_ns": timed["end_ns"][3] - 1, "throttle_reasons": 0},
+    ]
+    samples = recorded.samples.head(1).drop("time_ns", "throttle_reasons")
+    made = pl.concat([samples] * 3).with_columns(pl.DataFrame(rows))
+    slowed = replace(recorded, samples=made.select(recorded.samples.columns))
+
+    found = measured(slowed)
+
+    # Between two samples the state is that of the one before.
+    assert found.discarded == (2, 3)
+    assert found.discard_reasons == ("hardware thermal slowdown",)
+
+
+def test_steps_in_which_others_had_the_core_do_not_count_on_a_cpu(recorded: Capture) -> None:
+    length = recorded.steps.filter(pl.col("phase") == "timed")["host_ns"][0]
+    waited = with_delays(recorded, length // 4, length // 1000)
+
+    assert measured(on_a_cpu(waited)).discarded == (0,)
+    assert measured(on_a_cpu(waited)).discard_reasons == ("other programs had the core",)
+    # A GPU goes on with what is queued; its own clock timed it.
+    assert measured(waited).discarded == ()
+
+
+def test_processes_of_other_kernels_have_another_signature(recorded: Capture) -> None:
+    renamed = replace(
+        recorded, kernels=recorded.kernels.with_columns(pl.col("name").str.replace("nvjet", "x"))
+    )
+    assert measured(recorded).signature == measured(recorded).signature != ""
+    assert measured(renamed).signature != measured(recorded).signature
+
+
+def test_the_run_delay_of_this_thread_only_grows() -> None:
+    delay = RunDelay()
+    first = delay.read_ns()
+    if first is None:
+        pytest.skip("this kernel does not count run delays")
+    second = delay.read_ns()
+    assert second is not None
+    assert 0 <= first <= second
+
+
+def test_without_a_count_a_run_delay_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuprof.collectors.run_delay._FILE", "/absent")
+    assert RunDelay().read_ns() is None
