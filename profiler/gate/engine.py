@@ -15,8 +15,8 @@ from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.sides import Program, sigterm_raises
 from gpuprof.profiler.gate.source_lines import launching_places
 from gpuprof.profiler.gate.targets import CAPTURES, Target
-from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
@@ -24,8 +24,7 @@ from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInf
 from gpuprof.roofline.gate.series import Calibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
 
-# Captures of this pair stay on disk: they say why a benchmark changed.
-_KEPT_PAIR = 0
+_SIDES: tuple[Side, Side] = ("A", "B")
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,8 @@ def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) 
     if give_up:
         judgements = run.judge(give_up=True)
     stored = plan.base if isinstance(plan.base, StoredSide) else None
+    explanations = run.explanations(judgements)
+    run.tidy()
     return GateResult(
         tool_version=__version__,
         created_ns=time.time_ns(),
@@ -96,7 +97,7 @@ def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) 
         on_inconclusive=plan.on_inconclusive,
         advisory=stored is not None and bool(stored.other_session) and not plan.trust_stored,
         judgements=judgements,
-        explanations=run.explanations(judgements),
+        explanations=explanations,
         places=places_of(plan.head.targets, plan.head.folder),
         processes=tuple(run.processes),
         warnings=run.warnings(),
@@ -179,9 +180,13 @@ class _Run:
         self.processes.append(measured)
         if fingerprint is not None:
             self.fingerprints[name, program.side] = fingerprint
-        if pair != _KEPT_PAIR:
-            for capture in folder.glob(CAPTURES):
-                shutil.rmtree(capture)
+        if pair >= self._kept_pairs:
+            _remove_captures(folder)
+
+    @property
+    def _kept_pairs(self) -> int:
+        """Pairs whose captures stay until the end: they say why a benchmark changed."""
+        return self.plan.rules.settings.looks[0]
 
     def folder(self, side: Side, target: str, pair: int) -> Path:
         """Where one process writes its captures."""
@@ -241,10 +246,10 @@ class _Run:
         found: dict[str, Explanation] = {}
         for target in self.plan.head.targets:
             sources = self._sources(target, sorted(filter(target.holds, slower)))
-            before, after = (self._kept_analyses(side, target, changed) for side in ("A", "B"))
-            for name in before.keys() & after.keys():
-                comparison = compare(before[name], after[name])
-                found[name] = Explanation(benchmark=name, comparison=comparison, sources=sources)
+            for name, comparisons in self._comparisons(target, changed).items():
+                found[name] = Explanation(
+                    benchmark=name, comparison=middle(comparisons), sources=sources
+                )
         return tuple(found[name] for name in changed if name in found)
 
     def _sources(self, target: Target, slower: Collection[str]) -> dict[str, Place]:
@@ -252,17 +257,35 @@ class _Run:
         if not slower:
             return {}
         self.progress(f"{target.name}: source lines", self.planned, self.planned)
-        folder = self.folder("B", target.name, _KEPT_PAIR).with_name("lines")
+        folder = self.folder("B", target.name, 0).with_name("lines")
         return launching_places(launching_lines(self.plan.head, target, output=folder, only=slower))
 
-    def _kept_analyses(
-        self, side: Side, target: Target, wanted: Collection[str]
-    ) -> dict[str, Analysis]:
-        """What the process that was kept says of the benchmarks `wanted`."""
+    def _comparisons(
+        self, target: Target, wanted: Collection[str]
+    ) -> dict[str, tuple[Comparison, ...]]:
+        """The two sides of each kept pair beside each other, for the benchmarks `wanted`."""
+        found: dict[str, tuple[Comparison, ...]] = {}
         if not any(target.holds(name) for name in wanted):
-            return {}
-        found = benchmarks(self.folder(side, target.name, _KEPT_PAIR), target)
-        return {b.name: b.analysis for b in found if b.name in wanted}
+            return found
+        for pair in range(self._kept_pairs):
+            before, after = (
+                {
+                    benchmark.name: benchmark.analysis
+                    for benchmark in benchmarks(self.folder(side, target.name, pair), target)
+                    if benchmark.name in wanted
+                }
+                for side in _SIDES
+            )
+            for name in before.keys() & after.keys():
+                found[name] = (*found.get(name, ()), compare(before[name], after[name]))
+        return found
+
+    def tidy(self) -> None:
+        """Leave the captures of the first pair only."""
+        for target in self.plan.head.targets:
+            for pair in range(1, self._kept_pairs):
+                for side in _SIDES:
+                    _remove_captures(self.folder(side, target.name, pair))
 
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the verdicts should know."""
@@ -284,6 +307,17 @@ class _Run:
                 "and do not count"
             )
         return tuple(said)
+
+
+def middle(comparisons: Sequence[Comparison]) -> Comparison:
+    """The one whose step changed by the median: a single pair may have met a busy moment."""
+    ordered = sorted(comparisons, key=lambda c: 0 if c.step is None else c.step.change_ns)
+    return ordered[len(ordered) // 2]
+
+
+def _remove_captures(folder: Path) -> None:
+    for capture in folder.glob(CAPTURES):
+        shutil.rmtree(capture)
 
 
 def _named(targets: tuple[Target, ...], name: str) -> Target:

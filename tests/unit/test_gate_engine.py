@@ -14,10 +14,11 @@ from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.benchmarks import Benchmark
-from gpuprof.profiler.gate.engine import Plan, run_gate
+from gpuprof.profiler.gate.engine import Plan, middle, run_gate
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.source_lines import OpLine
 from gpuprof.profiler.gate.targets import Target
+from gpuprof.roofline.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import Measurement
@@ -348,3 +349,20 @@ def test_the_command_ends_with_the_code_of_its_verdict(
     )
     assert time_of(result, "command").verdict == verdict
     assert f"1 {verdict.lower()}" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_why_a_benchmark_changed_is_told_from_the_pair_in_the_middle() -> None:
+    analysis = load_analysis(CAPTURE)
+    same = compare(analysis, analysis)
+    assert same.step is not None
+    changed = [
+        msgspec.structs.replace(
+            same, step=msgspec.structs.replace(same.step, head_ns=same.step.base_ns + change)
+        )
+        for change in (5, 90_000, 7)
+    ]
+
+    step = middle(changed).step
+
+    assert step is not None
+    assert step.change_ns == 7
