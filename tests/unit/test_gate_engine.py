@@ -355,14 +355,14 @@ def test_why_a_benchmark_changed_is_told_from_the_pair_in_the_middle() -> None:
     analysis = load_analysis(CAPTURE)
     same = compare(analysis, analysis)
     assert same.step is not None
-    changed = [
-        msgspec.structs.replace(
-            same, step=msgspec.structs.replace(same.step, head_ns=same.step.base_ns + change)
-        )
-        for change in (5, 90_000, 7)
-    ]
+    lengths = same.step.lengths
+    changed = []
+    for change in (5, 90_000, 7):
+        longer = msgspec.structs.replace(lengths, head_ns=lengths.base_ns + change)
+        step = msgspec.structs.replace(same.step, lengths=longer)
+        changed.append(msgspec.structs.replace(same, step=step))
 
-    step = middle(changed).step
+    chosen = middle(changed).step
 
-    assert step is not None
-    assert step.change_ns == 7
+    assert chosen is not None
+    assert chosen.change_ns == 7
