@@ -183,7 +183,8 @@ def _counters(capture: Capture, kernels: pl.DataFrame, analysis: Analysis) -> di
             profiled["start_ns"].min(), profiled["end_ns"].max(), closed="left"
         )
         launches = launches.filter(within)
-    counters = {"kernels": kernels.height}
+    # Without a recorded step and without kernels nothing looked for them.
+    counters = {"kernels": kernels.height} if profiled.height or kernels.height else {}
     if not launches.is_empty():
         counters["launches"] = launches.filter(pl.col("name").str.contains(_LAUNCH)).height
         counters["synchronisations"] = launches.filter(

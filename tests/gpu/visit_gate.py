@@ -2,11 +2,13 @@
 
     python3 tests/gpu/visit_gate.py --output OUT --seconds 300 --processes 60
 
-Runs benchmarks/gate_suite in fresh processes. While one measures, the next imports and then waits
-for a file, so that the GPU is hardly idle between them; only one process at a time touches it.
-First come pairs for each injected slow-down, judged as the gate judges; then A/A processes of the
-whole suite until the time is up. Writes processes.json (all measurements) and suite.json.gz (the
-A/A processes, as tests/data/gate keeps them), and prints a table.
+Runs benchmarks/gate_suite in fresh processes. While one measures, the next ones import and then
+wait for a file, so that the GPU is hardly idle between them; only one process at a time touches it.
+First come A/A processes of the whole suite, at least ten; then pairs of each benchmark with a
+slow-down injected. Each injection is judged as a gate of the suite would judge it, beside the first
+A/A pairs of the other nine, and measured again as long as the rule asks for it. Writes
+suite.json.gz (the A/A processes, as tests/data/gate keeps them) and injected.json.gz, and prints a
+table.
 """
 
 import argparse
@@ -14,7 +16,8 @@ import gzip
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import entry_points
@@ -24,12 +27,19 @@ import msgspec
 
 from gpuprof.collectors import storage
 from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.gate.engine import middle
 from gpuprof.roofline.compare import compare
+from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.result import Explanation
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import Side
-from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite
+from gpuprof.roofline.gate.suite import (
+    MeasuredProcess,
+    Rules,
+    judge_suite,
+    targets_wanting_pairs,
+)
 
 SUITE = Path(__file__).parents[2] / "benchmarks" / "gate_suite" / "test_suite.py"
 INJECTED = {
@@ -40,7 +50,9 @@ INJECTED = {
     "small_layers": "lost CUDA graph",
 }
 SHARE = 0.05
-PAIRS = 5
+# Processes that import while another measures: importing takes longer than measuring one benchmark.
+AHEAD = 4
+RULES = Rules(RuleSettings())
 
 
 @dataclass(frozen=True)
@@ -84,22 +96,24 @@ def run_jobs(jobs: Sequence[Job], folder: Path, end: float) -> Iterator[tuple[Jo
                 stderr=subprocess.STDOUT,
             )
 
-    running = start(0)
-    for index, job in enumerate(jobs):
-        following = start(index + 1) if index + 1 < len(jobs) else None
-        begin = time.monotonic()
-        (folder / f"{index:03d}.ready").touch()
-        status = running.wait(timeout=120)
-        if status != 0:
-            print((folder / f"{index:03d}.log").read_text()[-2000:])
-            raise SystemExit(f"process {index} ended with {status}")
-        yield job, folder / f"{index:03d}", time.monotonic() - begin
-        if following is None:
-            return
-        if time.monotonic() > end:
-            following.kill()
-            return
-        running = following
+    started = deque(start(index) for index in range(min(AHEAD, len(jobs))))
+    try:
+        for index, job in enumerate(jobs):
+            running = started.popleft()
+            if index + AHEAD < len(jobs):
+                started.append(start(index + AHEAD))
+            begin = time.monotonic()
+            (folder / f"{index:03d}.ready").touch()
+            status = running.wait(timeout=120)
+            if status != 0:
+                print((folder / f"{index:03d}.log").read_text()[-2000:])
+                raise SystemExit(f"process {index} ended with {status}")
+            yield job, folder / f"{index:03d}", time.monotonic() - begin
+            if time.monotonic() > end:
+                return
+    finally:
+        for waiting in started:
+            waiting.kill()
 
 
 def measured(job: Job, folder: Path, seconds: float) -> MeasuredProcess:
@@ -118,10 +132,10 @@ def measured(job: Job, folder: Path, seconds: float) -> MeasuredProcess:
     )
 
 
-def pairs(count: int, test: str, inject: str, profiled: int) -> list[Job]:
+def pairs(numbers: Iterable[int], test: str, inject: str, profiled: int) -> list[Job]:
     """AB BA AB ..."""
     jobs = []
-    for pair in range(count):
+    for pair in numbers:
         order: tuple[Side, Side] = ("A", "B") if pair % 2 == 0 else ("B", "A")
         jobs += [
             Job(side, pair, side == order[0], test, inject if side == "B" else "", profiled)
@@ -130,18 +144,67 @@ def pairs(count: int, test: str, inject: str, profiled: int) -> list[Job]:
     return jobs
 
 
-def caught(name: str, processes: Sequence[MeasuredProcess], folders: dict[Side, Path]) -> str:
-    """A line on one injected slow-down: the verdict and what carries it."""
-    judgements = judge_suite(processes, Rules(RuleSettings()), today=date.today(), give_up=True)
-    timed = next(j for j in judgements if j.metric.name == "time")
-    paths = [next(folders[side].glob("*.gpuprof")) for side in ("A", "B")]
-    comparison = compare(*map(load_analysis, paths))
-    culprits = Explanation(benchmark=name, comparison=comparison).culprits
-    first = culprits[0].name[:60] if culprits else "none"
-    return (
-        f"{INJECTED[name]:16} {name:13} {timed.verdict:13} {timed.change or 0:+7.2%} "
-        f"p {timed.p_worse or 0:.1e}  detects {timed.smallest_detectable or 0:.1%}  first: {first}"
-    )
+class Injections:
+    """The pairs of every injected slow-down so far."""
+
+    def __init__(self, suite: Sequence[MeasuredProcess]) -> None:
+        self._suite = [process for process in suite if process.pair < RULES.settings.looks[0]]
+        self.processes: dict[str, list[MeasuredProcess]] = {name: [] for name in INJECTED}
+        self._folders: dict[tuple[str, int, Side], Path] = {}
+
+    def add(self, job: Job, folder: Path, seconds: float) -> None:
+        """Keep what one process measured."""
+        self.processes[job.test].append(measured(job, folder, seconds))
+        self._folders[job.test, job.pair, job.side] = folder
+
+    def judge(self, name: str, *, give_up: bool = False) -> tuple[Judgement, ...]:
+        """As a gate of the whole suite in which only this benchmark changed."""
+        others = [
+            msgspec.structs.replace(
+                process, measurements={n: m for n, m in process.measurements.items() if n != name}
+            )
+            for process in self._suite
+        ]
+        return judge_suite(
+            [*others, *self.processes[name]], RULES, today=date.today(), give_up=give_up
+        )
+
+    def wanted(self) -> list[Job]:
+        """The pairs that the rule asks for."""
+        jobs = []
+        for name, done in self.processes.items():
+            count = len(done) // 2
+            more = RULES.settings.looks[0]
+            if count:
+                own = [j for j in self.judge(name) if j.benchmark == name]
+                more = targets_wanting_pairs(done, own).get(name, 0)
+            jobs += pairs(range(count, count + more), name, f"{name}={SHARE}", 1)
+        return jobs
+
+    def line(self, name: str) -> str:
+        """The verdict on one and what carries it."""
+        judgements = self.judge(name, give_up=True)
+        alarms = [j.benchmark for j in judgements if j.fails and j.benchmark != name]
+        timed = next(j for j in judgements if j.benchmark == name and j.metric.name == "time")
+        comparisons = []
+        for pair in range(RULES.settings.looks[0]):
+            before, after = (
+                load_analysis(next(self._folders[name, pair, side].glob("*.gpuprof")))
+                for side in ("A", "B")
+            )
+            comparisons.append(compare(before, after))
+        culprits = Explanation(benchmark=name, comparison=middle(comparisons)).culprits
+        first = f"{culprits[0].name[:70]} ({culprits[0].op})" if culprits else "none"
+        exact = [
+            f"{j.metric.name}: {j.message}"
+            for j in judgements
+            if j.benchmark == name and j.metric.name != "time" and j.verdict != "PASS"
+        ]
+        return (
+            f"{INJECTED[name]:16} {name:13} {timed.verdict:13} {timed.change or 0:+7.2%} "
+            f"p {timed.p_worse or 0:.1e}  {len(self.processes[name]) // 2} pairs, detects "
+            f"{timed.smallest_detectable or 0:.1%}  first: {first}\n    {exact} alarms {alarms}"
+        )
 
 
 def main() -> None:
@@ -150,35 +213,34 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--processes", type=int, default=60)
-    parser.add_argument("--no-injections", action="store_true")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
     arguments.output.mkdir(parents=True, exist_ok=True)
-    everything: dict[str, list[MeasuredProcess]] = {}
-    lines = []
-    for name in () if arguments.no_injections else INJECTED:
-        jobs = pairs(PAIRS, name, f"{name}={SHARE}", 1)
-        done = everything[name] = []
-        folders: dict[Side, Path] = {}
-        for job, folder, seconds in run_jobs(jobs, arguments.output / name, end):
-            done.append(measured(job, folder, seconds))
-            folders.setdefault(job.side, folder)
-        if len(done) < len(jobs):
-            print(f"{name}: the time is up")
-            continue
-        lines.append(caught(name, done, folders))
-        print(f"{lines[-1]}  ({done[-1].seconds} s a process)", flush=True)
-    done = everything["suite"] = []
+    suite: list[MeasuredProcess] = []
     for job, folder, seconds in run_jobs(
-        pairs(arguments.processes // 2, "", "", 0), arguments.output / "suite", end
+        pairs(range(arguments.processes // 2), "", "", 0), arguments.output / "suite", end
     ):
-        done.append(measured(job, folder, seconds))
-        print(f"A/A {len(done)}: {seconds:.1f} s", flush=True)
-        (arguments.output / "processes.json").write_bytes(msgspec.json.encode(everything))
-        # As tests/data/gate holds recordings.
-        (arguments.output / "suite.json.gz").write_bytes(gzip.compress(msgspec.json.encode(done)))
-    print(f"\n{len(done)} A/A processes of the suite")
-    print("\n".join(lines))
+        suite.append(measured(job, folder, seconds))
+        print(f"A/A {len(suite)}: {seconds:.1f} s", flush=True)
+        keep(arguments.output / "suite.json.gz", suite)
+    injections = Injections(suite)
+    round_number = 0
+    while time.monotonic() < end and (jobs := injections.wanted()):
+        round_number += 1
+        folder = arguments.output / f"injected{round_number}"
+        for job, output, seconds in run_jobs(jobs, folder, end):
+            injections.add(job, output, seconds)
+            print(f"{job.test} {job.pair}{job.side}: {seconds:.1f} s", flush=True)
+            keep(arguments.output / "injected.json.gz", injections.processes)
+        for name, done in injections.processes.items():
+            complete = len(done) >= 2 * RULES.settings.looks[0]
+            print(injections.line(name) if complete else f"{name}: the time is up")
+    print(f"{len(suite)} A/A processes of the suite")
+
+
+def keep(file: Path, what: object) -> None:
+    """Store what was measured so far."""
+    file.write_bytes(gzip.compress(msgspec.json.encode(what)))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,17 @@ def test_a_gpu_s_samples_figures_and_counts(recorded: Capture) -> None:
     assert "peak_memory" not in found.figures
 
 
+def test_without_a_recorded_step_kernels_are_not_counted_as_none(recorded: Capture) -> None:
+    unseen = replace(
+        recorded,
+        steps=recorded.steps.filter(pl.col("phase") != "profiled"),
+        kernels=recorded.kernels.clear(),
+        launches=recorded.launches.clear(),
+    )
+
+    assert "kernels" not in measured(unseen).counters
+
+
 def test_steps_in_which_the_gpu_slowed_itself_down_do_not_count(recorded: Capture) -> None:
     timed = recorded.steps.filter(pl.col("phase") == "timed").sort("start_ns")
     thermal, power_cap = 0x40, 0x4
