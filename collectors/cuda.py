@@ -23,6 +23,14 @@ def synchronize() -> None:
     _cuda.synchronize()
 
 
+def hold(nanoseconds: int) -> None:
+    """Let the current stream wait about so long before what is put on it next.
+
+    torch counts in clock cycles, of which no GPU has many more than two a nanosecond.
+    """
+    _cuda._sleep(2 * nanoseconds)
+
+
 class DeviceTime:
     """A point in time on the current stream."""
 

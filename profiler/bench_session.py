@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,8 @@ class _Bench:
 
     def _profile(self, result: CaseResult, prepared: Prepared) -> None:
         if self._request.output is not None:
-            case = profile_case(result, prepared, self._clock.flush, self._group.line_up)
+            line_up = partial(self._group.line_up, result.head_start_ns)
+            case = profile_case(result, prepared, self._clock.flush, line_up)
             self._profiled.append(case)
 
     def _calibration(self) -> Calibration | None:

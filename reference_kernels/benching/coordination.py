@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+from gpuprof.collectors import cuda
+
 
 class Coordination(Protocol):
     """The ranks that solve a problem together."""
@@ -21,8 +23,12 @@ class Coordination(Protocol):
     def largest(self, values: Sequence[float]) -> list[float]:
         """For each value the largest of all ranks; NaN where one has NaN."""
 
-    def line_up(self) -> None:
-        """Let no rank's device go on before all have come here."""
+    def line_up(self, head_start_ns: int) -> None:
+        """Let no rank's device go on before all have come here.
+
+        Of several ranks each holds its device for `head_start_ns` before, so that its host can put
+        the call on the stream that all are to begin together.
+        """
 
 
 class Alone:
@@ -38,7 +44,7 @@ class Alone:
         """See `Coordination`."""
         return list(values)
 
-    def line_up(self) -> None:
+    def line_up(self, head_start_ns: int) -> None:
         """See `Coordination`."""
 
 
@@ -68,6 +74,8 @@ class Group:
         found: list[float] = told.tolist()
         return [float("nan") if value == float("inf") else value for value in found]
 
-    def line_up(self) -> None:
+    def line_up(self, head_start_ns: int) -> None:
         """A collective of one element: NCCL's waits on the device, gloo's on the host."""
+        if self.device.type == "cuda":
+            cuda.hold(head_start_ns)
         dist.all_reduce(torch.zeros(1, device=self.device))

@@ -58,8 +58,9 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     # One for each timed call; of several ranks the slowest one's.
     samples_ns: tuple[int, ...] = ()
     # What the host needed to start each call, where the device's clock timed it; over the device's
-    # time, the host sets the pace.
+    # time, the host sets the pace, unless the device was held before the call.
     host_samples_ns: tuple[int, ...] = ()
+    head_start_ns: int = 0
     started_ns: int | None = None
     ended_ns: int | None = None
     sm_clock_mhz: int | None = None
@@ -87,7 +88,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
         if self.median_ns is None or not self.host_samples_ns:
             return False
         middle = sorted(self.host_samples_ns)[len(self.host_samples_ns) // 2]
-        return middle > self.median_ns
+        return middle > self.median_ns + self.head_start_ns
 
 
 class Skipped(msgspec.Struct, frozen=True):

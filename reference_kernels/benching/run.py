@@ -195,6 +195,7 @@ def _timed(result: CaseResult, prepared: Prepared, clock: Clock, options: Option
         precise=timing.precise,
         samples_ns=timing.times_ns,
         host_samples_ns=tuple(s.host_ns for s in timing.samples if s.host_ns is not None),
+        head_start_ns=timing.head_start_ns,
         started_ns=started_ns,
         ended_ns=time.time_ns(),
     )

@@ -3,12 +3,15 @@
 On a GPU each call stands between two CUDA events. Before the first of them, untimed, the L2 cache
 is flushed: a buffer of four times its size is written and read again, so that the call finds
 neither its data nor dirty lines of others, whose eviction would count to it. That work also gives
-the host time to queue the call, so the device does not wait for it between the events.
+the host time to queue the call, so the device does not wait for it between the events. Ranks that
+begin together are held until the host of the slowest has queued its call: on an idle device a small
+collective would otherwise take as long as the hosts' launches lie apart.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +26,10 @@ _FIRST_BATCH = 10
 _LARGEST_BATCH = 200
 _MAXIMUM_SAMPLES = 20_000
 _WARMUP_SHARE = 0.2
+# What the host of a rank does between the word to line up and the call, at most; and more than any
+# call should need to be queued.
+_LINING_UP_NS = 100_000
+_LONGEST_HEAD_START_NS = 5_000_000
 _FLUSHED_L2_SIZES = 4
 # Where the driver does not tell the size of the L2 cache: more than any GPU has.
 _LARGEST_L2_BYTES = 256 * 2**20
@@ -45,6 +52,8 @@ class Timing:
     times_ns: tuple[int, ...]
     median: Median
     precise: bool
+    # For how long ranks were held before each call.
+    head_start_ns: int = 0
 
 
 class Clock(Protocol):
@@ -133,24 +142,35 @@ def time_calls(prepared: Prepared, clock: Clock, group: Coordination, *, budget_
     """
     deadline = time.perf_counter() + budget_s * _WARMUP_SHARE
     batch = 1
+    warm: list[Sample] = []
     while group.agree(int(time.perf_counter() < deadline)):
-        clock.sample(prepared, group.line_up, batch)
+        warm = clock.sample(prepared, partial(group.line_up, 0), batch)
         batch = min(2 * batch, _FIRST_BATCH)
+    head_start_ns = _head_start(warm, group)
+    line_up = partial(group.line_up, head_start_ns)
     samples: list[Sample] = []
     times_ns: list[int] = []
     deadline = time.perf_counter() + budget_s
     batch = _FIRST_BATCH
     while True:
-        new = clock.sample(prepared, group.line_up, batch)
+        new = clock.sample(prepared, line_up, batch)
         samples += new
         times_ns += [round(ns) for ns in group.largest([one.time_ns for one in new])]
         median = median_of(times_ns)
         precise = median.is_within(PRECISION)
         spent = time.perf_counter() > deadline or len(samples) >= _MAXIMUM_SAMPLES
         if group.agree(int(precise or spent)):
-            return Timing(tuple(samples), tuple(times_ns), median, precise)
+            return Timing(tuple(samples), tuple(times_ns), median, precise, head_start_ns)
         batch = min(2 * batch, _LARGEST_BATCH)
         batch = group.agree(_affordable(batch, samples, deadline))
+
+
+def _head_start(warm: list[Sample], group: Coordination) -> int:
+    """What the slowest rank's host needed to queue a call, of the last calls of the warm-up."""
+    if group.ranks == 1:
+        return 0
+    (slowest,) = group.largest([float(max((one.host_ns or 0 for one in warm), default=0))])
+    return min(_LINING_UP_NS + round(slowest), _LONGEST_HEAD_START_NS)
 
 
 def _affordable(batch: int, samples: list[Sample], deadline: float) -> int:

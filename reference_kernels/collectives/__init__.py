@@ -33,6 +33,12 @@ VERSIONS = (
         ("triton",),
     ),
     _version(
+        "triton-one-shot-push",
+        "all-reduce: each rank writes its message into all others' memory",
+        _CUDA,
+        ("triton",),
+    ),
+    _version(
         "triton-two-shot",
         "all-reduce: each rank sums its share and writes it to all",
         _CUDA,

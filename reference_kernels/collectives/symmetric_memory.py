@@ -15,7 +15,7 @@ from gpuprof.reference_kernels.suite import UnsupportedError
 
 @dataclass(frozen=True)
 class SharedMessage:
-    """This rank's part of a symmetric buffer that holds a message on each rank."""
+    """This rank's part of a symmetric buffer that holds messages on each rank."""
 
     buffer: torch.Tensor
     # Address on this device of a table of all ranks' allocations, 64-bit pointers, and how many
@@ -29,8 +29,8 @@ class SharedMessage:
     group_name: str
 
 
-def share(problem: CollectiveProblem) -> SharedMessage:
-    """A symmetric buffer of the problem's message; all ranks call this together.
+def share(problem: CollectiveProblem, *, messages: int = 1) -> SharedMessage:
+    """A symmetric buffer for so many of the problem's messages; all ranks call this together.
 
     Raises `UnsupportedError` where the ranks cannot map each other's memory.
     """
@@ -43,7 +43,9 @@ def share(problem: CollectiveProblem) -> SharedMessage:
     group = dist.group.WORLD
     assert group is not None
     try:
-        buffer = module.empty(problem.elements, dtype=problem.torch_dtype, device=problem.device)
+        buffer = module.empty(
+            messages * problem.elements, dtype=problem.torch_dtype, device=problem.device
+        )
         handle = module.rendezvous(buffer, group.group_name)
     except RuntimeError as error:
         raise UnsupportedError(f"the ranks' memory cannot be shared: {error}") from error

@@ -74,6 +74,68 @@ def one_shot(
 
 
 @triton.jit
+def take(inbox, mask, EMPTY: tl.constexpr):
+    """What another rank wrote at `inbox`, once all of it has come; leaves the words empty.
+
+    `EMPTY` is the word that nobody sends, so data is its own signal. A volatile load is not served
+    from this multiprocessor's cache.
+    """
+    words = tl.load(inbox, mask=mask, other=0, volatile=True)
+    while tl.sum((words == EMPTY).to(tl.int32)) > 0:
+        words = tl.load(inbox, mask=mask, other=0, volatile=True)
+    tl.store(inbox, tl.full(words.shape, EMPTY, words.dtype), mask=mask)
+    return words
+
+
+@triton.jit
+def sendable(source, mask, EMPTY: tl.constexpr):
+    """The words of a message: what reads as `EMPTY`, which is -0.0, is sent as 0.0."""
+    words = tl.load(source, mask=mask, other=0)
+    return tl.where(words == EMPTY, tl.zeros_like(words), words)
+
+
+@triton.jit
+def one_shot_push(
+    inbox_table,
+    offset_bytes,
+    source,
+    out,
+    elements,
+    rank,
+    RANKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EMPTY: tl.constexpr,
+):
+    """out = the sum of all ranks' messages, which each rank writes into all others' inboxes.
+
+    `source` is this rank's message as words of the size of its elements. `offset_bytes` behind each
+    rank's allocation lies an inbox with room for a message of every rank, all of it empty.
+    """
+    stride = tl.num_programs(0) * BLOCK
+    inboxes = inbox_table.to(tl.pointer_type(tl.uint64))
+    for start in range(tl.program_id(0) * BLOCK, elements, stride):
+        offsets = start + tl.arange(0, BLOCK)
+        mask = offsets < elements
+        words = sendable(source + offsets, mask, EMPTY)
+        for step in tl.static_range(1, RANKS):
+            inbox = message_of(inboxes, offset_bytes, (rank + step) % RANKS, source)
+            tl.store(inbox + rank * elements + offsets, words, mask=mask)
+    mine = message_of(inboxes, offset_bytes, rank, source)
+    for start in range(tl.program_id(0) * BLOCK, elements, stride):
+        offsets = start + tl.arange(0, BLOCK)
+        mask = offsets < elements
+        # In the order of the ranks, so that all get the same sum to the last bit.
+        total = tl.zeros((BLOCK,), dtype=tl.float32)
+        for other in tl.static_range(RANKS):
+            if other == rank:
+                words = sendable(source + offsets, mask, EMPTY)
+            else:
+                words = take(mine + other * elements + offsets, mask, EMPTY)
+            total += words.to(out.dtype.element_ty, bitcast=True).to(tl.float32)
+        tl.store(out + offsets, total.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def two_shot(
     buffer_table,
     offset_bytes,

@@ -23,9 +23,9 @@ class LaunchShape:
 def launch_shape(elements: int, ranks: int, signals: int) -> LaunchShape:
     """The shape for `elements`, with at least a word of `signals` for each block and rank."""
     most = min(_MAXIMUM_BLOCKS, signals // ranks)
-    block = _BLOCK
-    # A small message is spread over more multiprocessors.
-    while block > _SMALLEST_BLOCK and elements // block < most:
-        block //= 2
+    block = _SMALLEST_BLOCK
+    # A small message is spread over many multiprocessors, each of which does its part at once.
+    while block < _BLOCK and -(-elements // block) > most:
+        block *= 2
     blocks = max(1, min(most, -(-elements // block)))
     return LaunchShape(blocks, block, max(1, min(_WARPS, block // 256)))

@@ -155,7 +155,7 @@ def judge(visit: Visit) -> None:
         visit.problems.append(f"{_LARGE}: {ours / 1e9:.1f} GB/s, a plain loop {plain / 1e9:.1f}")
     for size in _SMALL:
         nccl = time_of.get(("nccl", f"all-reduce:{size}"), 0)
-        one_shot = time_of.get(("triton-one-shot", f"all-reduce:{size}"))
+        one_shot = time_of.get(("triton-one-shot-push", f"all-reduce:{size}"))
         if one_shot is None or one_shot >= nccl:
             visit.problems.append(f"{size}: one-shot {one_shot} ns, NCCL {nccl} ns")
 

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -100,3 +100,36 @@ def test_of_several_ranks_the_slowest_call_counts() -> None:
 
     timing = time_calls(Prepared(lambda: None, ()), ScriptedClock([1000]), Slower(), budget_s=1)
     assert timing.median.value == 3000
+
+
+def test_ranks_are_held_for_what_the_slowest_host_needs_to_queue_a_call() -> None:
+    class Ranks(Alone):
+        ranks = 2
+
+        def __init__(self) -> None:
+            self.head_starts: list[int] = []
+
+        def largest(self, values: Sequence[float]) -> list[float]:
+            return [float(value) * 3 for value in values]
+
+        def line_up(self, head_start_ns: int) -> None:
+            self.head_starts.append(head_start_ns)
+
+    class LinedUpClock(ScriptedClock):
+        def sample(
+            self, prepared: Prepared, line_up: Callable[[], None], count: int
+        ) -> list[Sample]:
+            line_up()
+            return super().sample(prepared, line_up, count)
+
+    group = Ranks()
+    timing = time_calls(Prepared(lambda: None, ()), LinedUpClock([1000]), group, budget_s=0.05)
+    # Hosts of 1 ns and, elsewhere, 3 ns a call.
+    assert timing.head_start_ns == 100_003
+    assert group.head_starts[0] == 0
+    assert group.head_starts[-1] == 100_003
+
+
+def test_a_process_alone_is_not_held() -> None:
+    timing = time_calls(Prepared(lambda: None, ()), ScriptedClock([1000]), Alone(), budget_s=0.01)
+    assert timing.head_start_ns == 0

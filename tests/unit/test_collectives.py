@@ -1,8 +1,10 @@
 """The collectives on three gloo processes: right results, and bytes sent step by step."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -177,48 +179,78 @@ def test_blocks_fit_the_signal_pad_and_the_gpu(elements: int, ranks: int) -> Non
 
 
 _COMPILE = """
-import sys
+import json, sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from gpuprof.reference_kernels.collectives import triton_kernels
 
-name, count, pointer = sys.argv[1:]
-types = {"buffer_table": "i64", "offset_bytes": "i32", "signal_table": "i64"}
-types |= {pointer: "*bf16", count: "i32"}
+name, types, constants = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+signature = {**types, "rank": "i32", **dict.fromkeys(constants, "constexpr")}
 source = ASTSource(
     fn=getattr(triton_kernels, name),
-    signature={**types, "rank": "i32", "RANKS": "constexpr", "BLOCK": "constexpr"},
-    constexprs={"RANKS": 4, "BLOCK": 4096},
+    signature=signature,
+    constexprs=constants,
     attrs={(position,): [["tt.divisibility", 16]] for position in range(5)},
 )
 compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 16})
 print(compiled.asm["ptx"])
 """
+_TABLES = {"buffer_table": "i64", "offset_bytes": "i32", "signal_table": "i64"}
+_SHAPE = {"RANKS": 4, "BLOCK": 4096}
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "pointer"), [("one_shot", "elements", "out"), ("two_shot", "share", "like")]
-)
-def test_the_triton_kernels_compile_with_wide_loads_and_ordered_signals(
-    name: str, count: str, pointer: str, tmp_path: Path
-) -> None:
+def compiled(
+    folder: Path, name: str, types: dict[str, str], constants: Mapping[str, int] = _SHAPE
+) -> str:
+    """The PTX of a kernel of bf16 on four ranks."""
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")
     # These tests may run under Triton's interpreter, which does not compile.
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", _COMPILE, name, count, pointer],
+        [sys.executable, "-c", _COMPILE, name, json.dumps(types), json.dumps(constants)],
         capture_output=True,
         text=True,
         check=False,
         env=environment,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("one_shot", {**_TABLES, "out": "*bf16", "elements": "i32"}),
+        ("two_shot", {**_TABLES, "like": "*bf16", "share": "i32"}),
+    ],
+)
+def test_the_triton_kernels_compile_with_wide_loads_and_ordered_signals(
+    name: str, types: dict[str, str], tmp_path: Path
+) -> None:
+    code = compiled(tmp_path, name, types)
     # One load for each rank's buffer, each of 16 bytes a thread; two line-ups of four ranks.
-    assert done.stdout.count("ld.global.v4.b32") == 4
-    assert done.stdout.count("atom.global.release.sys.cas.b32") == 8
-    assert done.stdout.count("atom.global.acquire.sys.cas.b32") == 8
+    assert code.count("ld.global.v4.b32") == 4
+    assert code.count("atom.global.release.sys.cas.b32") == 8
+    assert code.count("atom.global.acquire.sys.cas.b32") == 8
+
+
+def test_the_push_compiles_with_wide_stores_and_loads_that_no_cache_serves(tmp_path: Path) -> None:
+    types = {
+        "inbox_table": "i64",
+        "offset_bytes": "i32",
+        "source": "*i16",
+        "out": "*bf16",
+        "elements": "i32",
+    }
+    code = compiled(tmp_path, "one_shot_push", types, {**_SHAPE, "EMPTY": -(2**15)})
+    # Three other ranks: a message to each; at each of four places that may be another's, a look and
+    # the looks of the loop, and the word that it leaves; the result.
+    assert code.count("ld.volatile.global.v4.b32") == 8
+    assert code.count("st.global.v4.b32") == 3 + 4 + 1
+    # The data is its own signal.
+    assert "atom." not in code
 
 
 _INTERPRET = """
@@ -246,11 +278,44 @@ for buffer, former in zip(buffers, before):
 """
 
 
-def test_the_triton_kernels_sum_over_ranks_in_the_interpreter() -> None:
+_INTERPRET_PUSH = """
+import torch
+from gpuprof.reference_kernels.collectives.triton_kernels import one_shot_push
+
+torch.manual_seed(0)
+EMPTY = -(2**31)
+count = 1000
+messages = [torch.randn(count) for _ in range(2)]
+# A sender's -0.0 must not read as nothing sent.
+messages[0][7] = -0.0
+right = sum(message.double() for message in messages)
+for rank in range(2):
+    # An inbox for each rank with room for both messages, 64 bytes into its allocation.
+    inboxes = [torch.full((2 * count,), EMPTY, dtype=torch.int32) for _ in range(2)]
+    table = torch.tensor([inbox.data_ptr() - 64 for inbox in inboxes])
+    # The other's has arrived.
+    inboxes[rank][(1 - rank) * count :][:count] = messages[1 - rank].view(torch.int32) + 0
+    inboxes[rank][inboxes[rank] == EMPTY] = 0
+    out = torch.full((count,), float("nan"))
+    source = messages[rank].view(torch.int32)
+    one_shot_push[(2,)](
+        table.data_ptr(), 64, source, out, count, rank, RANKS=2, BLOCK=128, EMPTY=EMPTY
+    )
+    assert torch.allclose(out.double(), right, atol=1e-6)
+    # It is empty again, and this rank's message lies in the other's.
+    assert (inboxes[rank][(1 - rank) * count :][:count] == EMPTY).all()
+    sent = inboxes[1 - rank][rank * count :][:count]
+    assert torch.equal(sent.view(torch.float32), messages[rank])
+    assert (sent != EMPTY).all()
+"""
+
+
+@pytest.mark.parametrize("program", [_INTERPRET, _INTERPRET_PUSH], ids=["signals", "push"])
+def test_the_triton_kernels_sum_over_ranks_in_the_interpreter(program: str) -> None:
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")
     done = subprocess.run(
-        [sys.executable, "-c", _INTERPRET],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=False,
