@@ -4,11 +4,11 @@
 
 Runs benchmarks/gate_suite in fresh processes. While one measures, the next ones import and then
 wait for a file, so that the GPU is hardly idle between them; only one process at a time touches it.
-First come A/A processes of the whole suite, at least ten; then pairs of each benchmark with a
-slow-down injected. Each injection is judged as a gate of the suite would judge it, beside the first
-A/A pairs of the other nine, and measured again as long as the rule asks for it. Writes
-suite.json.gz (the A/A processes, as tests/data/gate keeps them) and injected.json.gz, and prints a
-table.
+First come A/A processes of the whole suite, at least ten, unless --alike has those of an earlier
+visit; then pairs of each benchmark with a slow-down injected. Each injection is judged as a gate of
+the suite would judge it, beside the first A/A pairs of the other nine, and measured again as long
+as the rule asks for it; its first pair is profiled, too, and tells why. Writes suite.json.gz (the
+A/A processes, as tests/data/gate keeps them) and injected.json.gz, and prints a table.
 """
 
 import argparse
@@ -27,7 +27,6 @@ import msgspec
 
 from gpuprof.collectors import storage
 from gpuprof.profiler.captures import load_analysis
-from gpuprof.profiler.gate.engine import middle
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import Measurement, measurement
@@ -147,9 +146,9 @@ def pairs(numbers: Iterable[int], test: str, inject: str, profiled: int) -> list
 class Injections:
     """The pairs of every injected slow-down so far."""
 
-    def __init__(self, suite: Sequence[MeasuredProcess]) -> None:
+    def __init__(self, names: Iterable[str], suite: Sequence[MeasuredProcess]) -> None:
         self._suite = [process for process in suite if process.pair < RULES.settings.looks[0]]
-        self.processes: dict[str, list[MeasuredProcess]] = {name: [] for name in INJECTED}
+        self.processes: dict[str, list[MeasuredProcess]] = {name: [] for name in names}
         self._folders: dict[tuple[str, int, Side], Path] = {}
 
     def add(self, job: Job, folder: Path, seconds: float) -> None:
@@ -178,7 +177,9 @@ class Injections:
             if count:
                 own = [j for j in self.judge(name) if j.benchmark == name]
                 more = targets_wanting_pairs(done, own).get(name, 0)
-            jobs += pairs(range(count, count + more), name, f"{name}={SHARE}", 1)
+            for pair in range(count, count + more):
+                # Starting the profiler takes longer than all else that a process does.
+                jobs += pairs([pair], name, f"{name}={SHARE}", int(pair == 0))
         return jobs
 
     def line(self, name: str) -> str:
@@ -186,24 +187,18 @@ class Injections:
         judgements = self.judge(name, give_up=True)
         alarms = [j.benchmark for j in judgements if j.fails and j.benchmark != name]
         timed = next(j for j in judgements if j.benchmark == name and j.metric.name == "time")
-        comparisons = []
-        for pair in range(RULES.settings.looks[0]):
-            before, after = (
-                load_analysis(next(self._folders[name, pair, side].glob("*.gpuprof")))
-                for side in ("A", "B")
-            )
-            comparisons.append(compare(before, after))
-        culprits = Explanation(benchmark=name, comparison=middle(comparisons)).culprits
+        before, after = (
+            load_analysis(next(self._folders[name, 0, side].glob("*.gpuprof")))
+            for side in ("A", "B")
+        )
+        comparison = compare(before, after)
+        culprits = Explanation(benchmark=name, comparison=comparison).culprits
         first = f"{culprits[0].name[:70]} ({culprits[0].op})" if culprits else "none"
-        exact = [
-            f"{j.metric.name}: {j.message}"
-            for j in judgements
-            if j.benchmark == name and j.metric.name != "time" and j.verdict != "PASS"
-        ]
         return (
             f"{INJECTED[name]:16} {name:13} {timed.verdict:13} {timed.change or 0:+7.2%} "
             f"p {timed.p_worse or 0:.1e}  {len(self.processes[name]) // 2} pairs, detects "
-            f"{timed.smallest_detectable or 0:.1%}  first: {first}\n    {exact} alarms {alarms}"
+            f"{timed.smallest_detectable or 0:.1%}  first: {first}"
+            f"{'; alarms: ' if alarms else ''}{', '.join(alarms)}"
         )
 
 
@@ -212,18 +207,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--processes", type=int, default=60)
+    parser.add_argument("--processes", type=int, default=60, help="A/A")
+    parser.add_argument("--alike", type=Path, help="suite.json.gz of an earlier visit")
+    parser.add_argument("--injected", nargs="*", choices=list(INJECTED), default=list(INJECTED))
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
     arguments.output.mkdir(parents=True, exist_ok=True)
     suite: list[MeasuredProcess] = []
-    for job, folder, seconds in run_jobs(
-        pairs(range(arguments.processes // 2), "", "", 0), arguments.output / "suite", end
-    ):
+    jobs = pairs(range(arguments.processes // 2), "", "", 0)
+    if arguments.alike is not None:
+        content = gzip.decompress(arguments.alike.read_bytes())
+        suite, jobs = msgspec.json.decode(content, type=list[MeasuredProcess]), []
+    for job, folder, seconds in run_jobs(jobs, arguments.output / "suite", end):
         suite.append(measured(job, folder, seconds))
         print(f"A/A {len(suite)}: {seconds:.1f} s", flush=True)
         keep(arguments.output / "suite.json.gz", suite)
-    injections = Injections(suite)
+    injections = Injections(arguments.injected, suite)
     round_number = 0
     while time.monotonic() < end and (jobs := injections.wanted()):
         round_number += 1
