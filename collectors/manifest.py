@@ -92,7 +92,8 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
     # host only adds; and the median, which is what a program meets.
     host_ns: float
     host_median_ns: float
-    # Of the device, from one start to the next, all queued beforehand; None on a CPU.
+    # Of the device, from one start to the next, all queued beforehand: the least of the repeats;
+    # None on a CPU.
     device_ns: float | None = None
     # As of a ceiling.
     device_spread: float | None = None

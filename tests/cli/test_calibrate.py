@@ -104,6 +104,16 @@ def test_figures_from_a_busy_machine_are_used_once_and_not_kept(
     assert found == (fresh if kept else None)
 
 
+def test_a_link_with_slow_repeats_is_kept_for_its_rate_is_the_fastest() -> None:
+    link = MeasuredCeiling(
+        kind="link", name="PCIe h2d", rate=54e9, spread=0.6, repeats=7, level="PCIe h2d"
+    )
+    base = calibration(GPU, threads=None)
+    assert calibration_cache.is_steady(
+        msgspec.structs.replace(base, ceilings=(*base.ceilings, link))
+    )
+
+
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = gpuprof("--device", "cuda:7", cache=tmp_path)
