@@ -1,8 +1,9 @@
 """Layer and RMS normalisation in CUDA C++: a block holds a row in registers, 16 bytes a load.
 
 Variance is the mean square of what is left after the mean, not a difference of squares, which
-cancels. FLOPs: those of the definition. Bytes: compulsory, each row being read once; weight and
-bias are read by every block, from L2.
+cancels. FLOPs: those of the definition; an H100 executes 1.2 times as many for layer and 1.4 for
+rms, with the sums across threads and scaling by a factor a row. Bytes: compulsory, each row being
+read once, and so counted; weight and bias are read by every block, from L2.
 """
 
 from functools import partial

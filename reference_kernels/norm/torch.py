@@ -1,7 +1,9 @@
 """torch's layer_norm and rms_norm.
 
-FLOPs: those of the definition. Bytes: compulsory, and one or two float32 statistics a row. Before
-torch 2.9 rms_norm was several operators.
+FLOPs: those of the definition; an H100 executes 2.4 times as many for layer (Welford's update of
+mean and variance) and 1.1 for rms. Bytes: compulsory, and one or two float32 statistics a row; an
+H100 reads 1.12 (layer) and 1.21 times as much (rms), since a row is read for its statistics and
+then again, in part from DRAM. Before torch 2.9 rms_norm was several operators.
 """
 
 from torch.nn.functional import layer_norm, rms_norm

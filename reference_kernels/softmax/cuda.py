@@ -1,7 +1,7 @@
 """Softmax in CUDA C++: a block holds a row in registers, 16 bytes a load.
 
 Source: the persistent softmax of FasterTransformer and its like. FLOPs: 5 an element by definition;
-an H100 executes 1.06 times as many, the exponential as two products and an instruction of the
+an H100 executes 1.04 times as many, the exponential as two products and an instruction of the
 special function unit, the maximum as none that is counted. Bytes: compulsory, each row being read
 once.
 """

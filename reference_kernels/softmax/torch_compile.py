@@ -1,6 +1,6 @@
 """The formula through torch.compile, which fuses it into one Triton kernel.
 
-FLOPs: 5 an element by definition; an H100 executes 10.9 times as many, rescaling a running sum
+FLOPs: 5 an element by definition; an H100 executes about ten times as many, rescaling a running sum
 (online softmax). Bytes: compulsory where the compiler holds a row in registers; otherwise rows are
 read two or three times, mostly from L2.
 """
