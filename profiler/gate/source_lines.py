@@ -11,7 +11,7 @@ import os
 import runpy
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuprof.roofline.gate.call_text import call_text, tensor_text
 from gpuprof.roofline.gate.result import Place
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class OpLine(msgspec.Struct, frozen=True, kw_only=True):
     """One operator at one line. The file is relative to the working directory of the process."""
 
     op: str
+    # With its tensors, as `call_text` has it.
+    call: str
     file: str
     line: int
     calls: int
@@ -46,15 +49,19 @@ def read_lines(file: Path) -> tuple[OpLine, ...]:
 
 
 def launching_places(lines: Iterable[OpLine]) -> dict[str, Place]:
-    """The line that launches each operator, where nearly all calls of it come from one line."""
-    by_op: dict[str, list[OpLine]] = {}
+    """The line that launches each operator, and each operator on such tensors.
+
+    Only where nearly all of its calls come from one line.
+    """
+    calls: dict[str, Counter[tuple[str, int]]] = {}
     for line in lines:
-        by_op.setdefault(line.op, []).append(line)
+        for name in (line.op, line.call):
+            calls.setdefault(name, Counter())[line.file, line.line] += line.calls
     found = {}
-    for op, own in by_op.items():
-        most = max(own, key=lambda line: line.calls)
-        if most.calls >= _NEARLY_ALL * sum(line.calls for line in own):
-            found[op] = Place(file=most.file, line=most.line)
+    for name, places in calls.items():
+        ((file, number), most) = places.most_common(1)[0]
+        if most >= _NEARLY_ALL * places.total():
+            found[name] = Place(file=file, line=number)
     return found
 
 
@@ -62,24 +69,27 @@ def main(arguments: list[str]) -> None:
     """Run the module and write the lines, however it ends."""
     file, module, *rest = arguments
     target = Path(file).absolute()
-    counts: Counter[tuple[str, str, int]] = Counter()
+    counts: Counter[tuple[str, str, str, int]] = Counter()
     sys.argv = [module, *rest]
     try:
         with make_recorder(counts, Path.cwd()):
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         lines = [
-            OpLine(op=op, file=name, line=line, calls=calls)
-            for (op, name, line), calls in counts.items()
+            OpLine(op=op, call=call, file=name, line=line, calls=calls)
+            for (op, call, name, line), calls in counts.items()
         ]
         target.write_bytes(msgspec.json.encode(lines))
 
 
-def make_recorder(counts: Counter[tuple[str, str, int]], folder: Path) -> "TorchDispatchMode":
-    """A mode that counts (operator, file, line) of what runs in it, of files below `folder`."""
+def make_recorder(counts: Counter[tuple[str, str, str, int]], folder: Path) -> "TorchDispatchMode":
+    """A mode that counts (operator, call, file, line) of what runs in it, of files in `folder`."""
+    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     inside = lru_cache(maxsize=None)(lambda name: _inside(name, folder))
+    # The backward pass that this thread is in, else -1.
+    current_graph_task: Callable[[], int] = torch._C._current_graph_task_id
 
     class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
@@ -93,12 +103,28 @@ def make_recorder(counts: Counter[tuple[str, str, int]], folder: Path) -> "Torch
             while frame is not None:
                 file = inside(frame.f_code.co_filename)
                 if file:
-                    counts[func._schema.name, file, frame.f_lineno] += 1
+                    name = func._schema.name
+                    tensors = ", ".join(_tensors((*args, *(kwargs or {}).values())))
+                    call = call_text(name, tensors, backward=current_graph_task() != -1)
+                    counts[name, call, file, frame.f_lineno] += 1
                     break
                 frame = frame.f_back
             return func(*args, **(kwargs or {}))
 
     return Recorder()  # type: ignore[no-untyped-call]
+
+
+def _tensors(arguments: Iterable[Any]) -> Iterator[str]:
+    """The tensors among the arguments of an operator, in their order."""
+    import torch
+
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            yield tensor_text(str(argument.dtype).removeprefix("torch."), list(argument.shape))
+        elif isinstance(argument, (list, tuple)):
+            for one in argument:
+                if isinstance(one, torch.Tensor):
+                    yield tensor_text("", list(one.shape))
 
 
 def _inside(name: str, folder: Path) -> str:

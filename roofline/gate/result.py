@@ -6,6 +6,7 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.comparison.causes import causes
 from gpuprof.roofline.comparison.result import Comparison, KernelSide
 from gpuprof.roofline.gate.budget import OnInconclusive
+from gpuprof.roofline.gate.call_text import call_text, tensors_of
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.suite import MeasuredProcess
@@ -54,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     benchmark: str
     comparison: Comparison
-    # Where the head launches operators, by their names.
+    # Where the head launches operators, by their names, and by calls as `call_text` has them.
     sources: dict[str, Place] = {}
 
     @property
@@ -92,7 +93,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     def _source(self, side: KernelSide | None) -> Place | None:
         """Where the kernel's operator is launched: on a CPU the kernel is the operator."""
-        names = [] if side is None else [*side.op.split(", "), side.name]
+        if side is None:
+            return None
+        names = [*side.op.split(", "), side.name]
+        tensors = tensors_of(side.shapes)
+        if tensors is not None:
+            backward = side.phase == "backward"
+            names = [*(call_text(op, tensors, backward=backward) for op in names), *names]
         return next((self.sources[name] for name in names if name in self.sources), None)
 
 

@@ -54,7 +54,8 @@ def lines_of(
     program: Program, target: Target, *, output: Path, only: Collection[str]
 ) -> tuple[OpLine, ...]:
     """Where a made-up program launches operators."""
-    common: dict[str, Any] = {"op": "aten::_fused_adamw_", "file": "train.py"}
+    name = "aten::_fused_adamw_"
+    common: dict[str, Any] = {"op": name, "call": f"{name} [8]", "file": "train.py"}
     return (OpLine(**common, line=7, calls=20), OpLine(**common, line=3, calls=1))
 
 

@@ -25,6 +25,7 @@ from gpuprof.reports.gate.page import MOST_PLOTTED, make_plot, render_html
 from gpuprof.reports.gate.terminal import render_gate
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.gate.budget import Budget
+from gpuprof.roofline.gate.call_text import call_text, tensors_of
 from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
@@ -210,7 +211,16 @@ def test_a_regression_is_annotated_where_its_largest_cause_is_launched(
 ) -> None:
     (why,) = every_verdict.explanations
     op = why.culprits[0].op
-    sources = {op: Place(file="optimizer.py", line=9)}
+    kernel = next(
+        change.head
+        for change in why.comparison.kernels
+        if change.head is not None and change.name == why.culprits[0].name
+    )
+    tensors = tensors_of(kernel.shapes)
+    assert tensors
+    call = call_text(op, tensors, backward=kernel.phase == "backward")
+    # The line of such calls counts more than that of most calls of the operator.
+    sources = {op: Place(file="model.py", line=1), call: Place(file="optimizer.py", line=9)}
     result = msgspec.structs.replace(
         every_verdict, explanations=(msgspec.structs.replace(why, sources=sources),)
     )
