@@ -57,7 +57,7 @@ def split_parts(split: StepSplit) -> tuple[SplitPart, ...]:
         ("memory", "below the roof, memory", split.below_roof_memory_ns),
         ("latency", "below the roof, latency", split.below_roof_latency_ns),
         ("unmodelled", "without a model", split.unmodelled_ns),
-        ("waiting", "waiting for the host", split.waiting_ns),
+        ("waiting", split.waiting_name, split.waiting_ns),
     )
     return tuple(
         SplitPart(key, label, ns, ns / split.step_ns if split.step_ns else 0.0)

@@ -4,7 +4,7 @@ Written as `analysis.json`. Frozen structs; unknown is None, never 0 or NaN. Tim
 nanoseconds and cover one process (rank). Fractions are of 1, not percent.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -106,6 +106,11 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float | None = None
 
 
+WaitingName = Literal["waiting for the host", "outside of operators"]
+WAITING_FOR_HOST: Final = "waiting for the host"
+OUTSIDE_OPERATORS: Final = "outside of operators"
+
+
 class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
     """One step's time, split without overlap or remainder: the parts add up to step_ns."""
 
@@ -119,8 +124,10 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
     below_roof_latency_ns: int
     # Device work without a cost model or ceiling.
     unmodelled_ns: int
-    # No device work: the device waits for the host.
+    # No device work: a GPU waits for the host; on a CPU no operator runs, but what calls them.
     waiting_ns: int
+    # Those two in words.
+    waiting_name: WaitingName = WAITING_FOR_HOST
 
 
 class Exposed(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from gpuprof.roofline.analysis import Bottleneck, BottleneckKind, StepSplit
+from gpuprof.roofline.analysis import (
+    OUTSIDE_OPERATORS,
+    WAITING_FOR_HOST,
+    Bottleneck,
+    BottleneckKind,
+    StepSplit,
+)
 from gpuprof.roofline.roof_time import RoofTime
 
 # Below this share of its roof a call that is too small for the device is called latency-bound:
@@ -66,12 +72,18 @@ def _share(fraction: float, label: str) -> str:
     return sentence
 
 
+_WAITING = {
+    WAITING_FOR_HOST: "the device has no work: it waits for the host",
+    OUTSIDE_OPERATORS: "no operator runs, but the Python around them",
+}
+
+
 def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
     """The largest loss of a step."""
     if split is None:
         return Bottleneck("unknown", reason_unknown, None)
     losses: dict[BottleneckKind, tuple[int, str]] = {
-        "launch": (split.waiting_ns, "the device has no work: it waits for the host"),
+        "launch": (split.waiting_ns, _WAITING[split.waiting_name]),
         "compute": (split.below_roof_compute_ns, "compute-bound work runs below its roof"),
         "memory": (split.below_roof_memory_ns, "memory-bound work runs below its roof"),
         "latency": (split.below_roof_latency_ns, "calls are too small to fill the device"),

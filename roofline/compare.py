@@ -1,9 +1,11 @@
 """Two analyses -> what changed: the step, and the kernels that carry the change."""
 
+from typing import TypedDict
+
 import msgspec
 
 from gpuprof._version import __version__
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import WAITING_FOR_HOST, Analysis
 from gpuprof.roofline.comparison.causes import HIDEABLE
 from gpuprof.roofline.comparison.matching import match_kernels, sides
 from gpuprof.roofline.comparison.result import (
@@ -81,6 +83,7 @@ def _step_change(
             communication_ns=communication,
             copies_ns=copies,
             idle_ns=float(idle[1] - idle[0]),
+            idle_name=WAITING_FOR_HOST if after is None else after.waiting_name,
             unexplained_ns=0.0,
             unexplained_share=None,
         )
@@ -129,7 +132,13 @@ def _device_time_change(
     )
 
 
-def _by_match(kernels: tuple[KernelChange, ...]) -> dict[str, float]:
+class _ByMatch(TypedDict):
+    matched_ns: float
+    new_ns: float
+    removed_ns: float
+
+
+def _by_match(kernels: tuple[KernelChange, ...]) -> _ByMatch:
     new = sum(change.change_ns for change in kernels if change.match == "new")
     removed = sum(change.change_ns for change in kernels if change.match == "removed")
     every = sum(change.change_ns for change in kernels)

@@ -6,7 +6,13 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.analysis import RooflinePoint, StepSplit, StepTimes
+from gpuprof.roofline.analysis import (
+    OUTSIDE_OPERATORS,
+    WAITING_FOR_HOST,
+    RooflinePoint,
+    StepSplit,
+    StepTimes,
+)
 from gpuprof.roofline.intervals import union_ns
 from gpuprof.roofline.work import Work
 
@@ -100,6 +106,7 @@ def split_step(
         below_roof_latency_ns=parts["latency"],
         unmodelled_ns=parts["unmodelled"],
         waiting_ns=step_ns - busy_ns,
+        waiting_name=OUTSIDE_OPERATORS if on_cpu else WAITING_FOR_HOST,
     )
 
 

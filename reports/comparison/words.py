@@ -143,7 +143,7 @@ def parts(step: StepChange) -> tuple[Part, ...]:
     if step.copies_ns is not None:
         found.append(Part("copies", "exposed copies", step.copies_ns))
     if step.idle_ns is not None:
-        found.append(Part("waiting", "waiting for the host", step.idle_ns))
+        found.append(Part("waiting", step.idle_name, step.idle_ns))
     share = step.unexplained_share
     note = "" if share is None else f"{formatting.percent(share)} of the change"
     if share is not None and share > _MUCH_UNEXPLAINED:

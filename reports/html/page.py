@@ -111,4 +111,4 @@ def _waiting_tile(analysis: Analysis) -> Tile:
     time, step = formatting.duration(waiting.nanoseconds), facts.step_duration(split.step_ns)
     kind = "a step" if split.basis == "timed" else "a profiled step"
     note = f"{time} of {kind} of {step}"
-    return Tile("Waiting for the host", formatting.percent(waiting.fraction), note)
+    return Tile(waiting.label.capitalize(), formatting.percent(waiting.fraction), note)

@@ -52,7 +52,7 @@ def causes(comparison: Comparison) -> tuple[Cause, ...]:
     parts: tuple[tuple[CauseKind, str, float | None], ...] = (
         ("communication", "exposed communication", step.communication_ns),
         ("copies", "exposed copies", step.copies_ns),
-        ("waiting", "waiting for the host", step.idle_ns),
+        ("waiting", step.idle_name, step.idle_ns),
         ("unexplained", "unexplained", step.unexplained_ns),
     )
     found += [cause(kind, name, part) for kind, name, part in parts if part is not None]

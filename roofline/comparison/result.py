@@ -8,7 +8,13 @@ from typing import Literal
 
 import msgspec
 
-from gpuprof.roofline.analysis import BottleneckKind, DeviceState, StepSplit
+from gpuprof.roofline.analysis import (
+    WAITING_FOR_HOST,
+    BottleneckKind,
+    DeviceState,
+    StepSplit,
+    WaitingName,
+)
 
 COMPARISON_SCHEMA_VERSION = 1
 
@@ -123,8 +129,9 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     # None where an analysis does not say what is exposed; they are among the kernels then.
     communication_ns: float | None
     copies_ns: float | None
-    # Waiting for the host; None for device time.
+    # Without device work; None for device time. And that in words.
     idle_ns: float | None
+    idle_name: WaitingName = WAITING_FOR_HOST
     # Kernels of several streams that overlap more or less, and work outside of the kernels.
     unexplained_ns: float
     # Of the change. None where a step changed by too little to divide by.
