@@ -1,7 +1,9 @@
 """`gpuprof gate calibrate`, `plan` and `selftest`: what the gate can see on this machine."""
 
 import argparse
+import gzip
 import inspect
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +20,8 @@ _FEWEST_PAIRS = 2
 _PAIRS = 10
 _PROCESSES = 80
 _GATES = 300
+# The first bytes of a gzip file.
+_GZIP = b"\x1f\x8b"
 
 
 class Action(Protocol):
@@ -233,10 +237,15 @@ def _recorded(
     file: Path | None = arguments.recording
     if file is not None and file.exists():
         try:
-            return msgspec.json.decode(file.read_bytes(), type=tuple[MeasuredProcess, ...]), {}
+            content = file.read_bytes()
         except OSError as error:
             raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
-        except ValueError as error:
+        try:
+            if content.startswith(_GZIP):
+                content = gzip.decompress(content)
+            return msgspec.json.decode(content, type=tuple[MeasuredProcess, ...]), {}
+        # EOFError: cut off. OSError, zlib.error: damaged.
+        except (ValueError, EOFError, OSError, zlib.error) as error:
             message = f"{file} is no recording of processes: {error}"
             raise CommandError(message, exit_code=2) from error
     if file is not None:
@@ -245,7 +254,8 @@ def _recorded(
     _at_least(arguments.processes, 2 * first_look + 2, "--processes")
     result = _measure_same_code(arguments, arguments.processes // 2, rebuild=False)
     if file is not None:
-        write_file(file, msgspec.json.encode(result.processes))
+        content = msgspec.json.encode(result.processes)
+        write_file(file, gzip.compress(content) if file.suffix == ".gz" else content)
     targets = selection(arguments)[2]
     store = CalibrationStore(Path.cwd())
     known: dict[Key, Calibration] = {}

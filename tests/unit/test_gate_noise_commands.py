@@ -1,6 +1,7 @@
 """The commands around a gate, without measuring: what they print, and what they refuse."""
 
 import argparse
+import gzip
 import inspect
 import json
 import re
@@ -110,8 +111,9 @@ def test_a_history_is_shown_and_exported_and_plotted(
     assert "exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["recording.json", "recording.json.gz"])
 def test_a_recording_is_tested_without_measuring(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     processes = [
         MeasuredProcess(
@@ -123,13 +125,23 @@ def test_a_recording_is_tested_without_measuring(
         )
         for index in range(12)
     ]
-    (folder / "recording.json").write_bytes(msgspec.json.encode(processes))
+    content = msgspec.json.encode(processes)
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
 
-    options = "--recording recording.json --gates 20 --effect 10% --json rates.json"
+    options = f"--recording {name} --gates 20 --effect 10% --json rates.json"
     assert main(["gate", "selftest", *options.split()]) == 0
 
     assert "False alarms: 0.0% [0.0%, 16.8%] of the gates." in capsys.readouterr().out
     assert json.loads((folder / "rates.json").read_text())["found"] == {"hits": 20, "gates": 20}
+
+
+def test_a_recording_that_was_cut_off_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "cut.json.gz").write_bytes(gzip.compress(b"[" + b" " * 10_000)[:-4])
+
+    assert main(["gate", "selftest", "--recording", "cut.json.gz"]) == 2
+    assert "cut.json.gz is no recording of processes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
