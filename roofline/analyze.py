@@ -27,6 +27,7 @@ from gpuprof.roofline.exposure import exposed
 from gpuprof.roofline.measured_work import measured_work
 from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.range_points import range_points
+from gpuprof.roofline.settling import unsettled
 from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.utilization import utilization
 from gpuprof.roofline.work import find_work
@@ -90,8 +91,13 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ),
         peak_memory_bytes=process.peak_memory_bytes,
         measured=measured_work(capture, work, device),
-        warnings=(*process.warnings, *notes, *_over_roof(ops)),
+        warnings=(*process.warnings, *notes, *_over_roof(ops), *_unsettled(times)),
     )
+
+
+def _unsettled(times: StepTimes) -> tuple[str, ...]:
+    sentence = unsettled(times.samples_ns) if times.timed else None
+    return () if sentence is None else (sentence,)
 
 
 def _device(process: ProcessInfo) -> Device | None:
