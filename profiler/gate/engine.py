@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -23,8 +23,11 @@ from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
 from gpuprof.roofline.gate.series import Calibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
+from gpuprof.roofline.settling import unsettled
 
 _SIDES: tuple[Side, Side] = ("A", "B")
+# Of a benchmark's processes, more than noise alone lets appear so.
+_MANY = 0.25
 
 
 @dataclass(frozen=True)
@@ -306,7 +309,21 @@ class _Run:
                 f"{contaminated} of {len(self.processes)} processes shared the GPU with others "
                 "and do not count"
             )
-        return tuple(said)
+        return (*said, *still_settling(self.processes))
+
+
+def still_settling(processes: Sequence[MeasuredProcess]) -> Iterator[str]:
+    """A sentence for each benchmark of which many processes were timed too early."""
+    seen: dict[str, list[bool]] = {}
+    for process in processes:
+        for name, measured in process.measurements.items():
+            seen.setdefault(name, []).append(unsettled(measured.samples_ns) is not None)
+    for name, early in seen.items():
+        if sum(early) > len(early) * _MANY:
+            yield (
+                f"{name}: in {sum(early)} of {len(early)} processes the first timed steps were of "
+                "another length than the others: more `warmup` steps would quieten it"
+            )
 
 
 def middle(comparisons: Sequence[Comparison]) -> Comparison:

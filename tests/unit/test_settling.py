@@ -7,17 +7,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuprof.profiler.gate.engine import still_settling
 from gpuprof.roofline.gate.suite import MeasuredProcess
 from gpuprof.roofline.settling import unsettled
 
 DATA = Path(__file__).parents[1] / "data" / "gate"
 
 
+def processes_of(name: str) -> list[MeasuredProcess]:
+    """A recording."""
+    content = gzip.decompress((DATA / name).read_bytes())
+    return msgspec.json.decode(content, type=list[MeasuredProcess])
+
+
 def recorded(name: str, benchmark: str) -> list[tuple[int, ...]]:
     """The timed steps of each recorded process."""
-    content = gzip.decompress((DATA / name).read_bytes())
-    processes = msgspec.json.decode(content, type=list[MeasuredProcess])
-    return [process.measurements[benchmark].samples_ns for process in processes]
+    return [process.measurements[benchmark].samples_ns for process in processes_of(name)]
 
 
 def test_steps_on_the_way_down_to_the_power_limit_are_told() -> None:
@@ -38,6 +43,15 @@ def test_of_recorded_steps_only_those_before_the_clock_had_settled_are_told() ->
     assert sum(found is not None for found in before) > len(before) / 3
     assert after == [None] * len(after)
     assert memory_bound == [None] * len(memory_bound)
+
+
+def test_a_gate_names_the_benchmarks_that_were_timed_too_early() -> None:
+    early = list(still_settling(processes_of("h100.json.gz")))
+
+    assert [sentence.partition(":")[0] for sentence in early] == ["linear_gelu", "matmul"]
+    assert "of 52 processes" in early[0]
+    assert list(still_settling(processes_of("h100_settled.json.gz"))) == []
+    assert list(still_settling(processes_of("cpu_2_cores_pinned.json.gz"))) == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 9])
