@@ -91,7 +91,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ),
         peak_memory_bytes=process.peak_memory_bytes,
         measured=measured_work(capture, work, device),
-        warnings=(*process.warnings, *notes, *_over_roof(ops), *_unsettled(times)),
+        warnings=(*process.warnings, *notes, *_over_roof(ops, roof_source), *_unsettled(times)),
     )
 
 
@@ -173,7 +173,7 @@ def _coverage(ops: tuple[RooflinePoint, ...], outside_ns: int) -> Coverage:
     )
 
 
-def _over_roof(ops: tuple[RooflinePoint, ...]) -> tuple[str, ...]:
+def _over_roof(ops: tuple[RooflinePoint, ...], source: Source | None) -> tuple[str, ...]:
     """A sentence where compute-bound work exceeds its roof: cached data cannot explain that."""
     over = [
         point
@@ -185,7 +185,13 @@ def _over_roof(ops: tuple[RooflinePoint, ...]) -> tuple[str, ...]:
     if not over:
         return ()
     worst = max(over, key=lambda point: point.roof_fraction or 0)
+    why = "peak or count wrong"
+    if source == "measured":
+        why = (
+            "the machine was slower when that was measured (gpuprof calibrate --force measures it "
+            "again), or the count is wrong"
+        )
     return (
         f"{len(over)} operators are above their compute roof, {worst.name} at "
-        f"{worst.roof_fraction:.0%} of {worst.roof}: peak or count wrong",
+        f"{worst.roof_fraction:.0%} of {worst.roof}: {why}",
     )

@@ -186,6 +186,28 @@ def test_measured_and_datasheet_ceilings_do_not_mix(build: Any) -> None:
     assert "datasheet" in analysis.ops[0].roof
 
 
+def test_more_than_a_measured_roof_asks_to_measure_it_again(build: Any) -> None:
+    unknown = Device(index=0, kind="cuda", name="NVIDIA Z9000")
+    ceilings = tuple(
+        MeasuredCeiling(rate=rate, spread=0.0, repeats=3, **what)
+        for rate, what in (
+            (6e14, {"kind": "compute", "name": "bf16", "precision": "bf16"}),
+            (3e12, {"kind": "memory", "name": "DRAM copy", "level": "DRAM"}),
+        )
+    )
+    calibration = Calibration(
+        device=unknown, torch="2", threads=None, measured_ns=0, ceilings=ceilings
+    )
+    build.mm(0, 50, 4096, 4096, 4096)
+    build.kernel(10, 1000, 1000 + 200_000, "gemm")
+
+    analysis = analyze(build.build(unknown, calibration=calibration))
+
+    (line,) = (line for line in analysis.warnings if "compute roof" in line)
+    assert "aten::mm at 115% of bf16" in line
+    assert "gpuprof calibrate --force" in line
+
+
 def test_a_launch_configuration_is_told_where_all_launches_share_it(build: Any) -> None:
     shape = dict(zip(("grid_x", "grid_y", "grid_z"), (8, 2, 1), strict=True))
     block = dict(zip(("block_x", "block_y", "block_z"), (256, 1, 1), strict=True))
