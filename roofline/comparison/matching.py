@@ -1,9 +1,10 @@
 """Which kernel of the head is which of the base.
 
 In order, each on what the ones before left: the same name, operator, phase and shapes; the same
-name with less of that; the same normalised name; the same operator, phase and shapes; kernels that
-a compiler fused, by the operators in its kernels' names; and last, as a guess, the least cost by
-time among kernels that are called equally often.
+name with less of that, and calls that only one side replays in a CUDA graph, where no operator is
+known, with those that it launches one by one; the same normalised name; the same operator, phase
+and shapes; kernels that a compiler fused, by the operators in its kernels' names; and last, as a
+guess, the least cost by time among kernels that are called equally often.
 """
 
 from collections import defaultdict
@@ -37,10 +38,12 @@ class _Stage:
     key: Key
 
 
-_STAGES = (
+_BY_NAME = (
     _Stage("name", lambda k: (k.name, k.op, k.phase, k.shapes)),
     _Stage("name", lambda k: (k.name, k.op, k.phase)),
     _Stage("name", lambda k: k.name),
+)
+_BY_LESS = (
     _Stage("normalised name", lambda k: (normalised(k.name), k.op, k.phase, k.shapes)),
     _Stage("normalised name", lambda k: (normalised(k.name), k.op, k.phase)),
     _Stage("normalised name", lambda k: normalised(k.name)),
@@ -74,7 +77,11 @@ def match_kernels(
     """Every kernel of both sides in one change; the largest changes first."""
     left, right = list(base), list(head)
     changes: list[KernelChange] = []
-    for stage in _STAGES:
+    for stage in _BY_NAME:
+        found, left, right = _match_by_key(stage, left, right)
+        changes += found
+    changes, left, right = _with_replays(changes, left, right)
+    for stage in _BY_LESS:
         found, left, right = _match_by_key(stage, left, right)
         changes += found
     fused = fused_groups(left, right)
@@ -110,6 +117,32 @@ def _match_by_key(
         [side for side in left if id(side) not in matched],
         [side for side in right if id(side) not in matched],
     )
+
+
+def _with_replays(
+    changes: Iterable[KernelChange], left: list[KernelSide], right: list[KernelSide]
+) -> tuple[list[KernelChange], list[KernelSide], list[KernelSide]]:
+    """`changes` of replayed kernels with the launches that took their place, and what is left.
+
+    Where one side replays fewer calls of a kernel in CUDA graphs and launches others of that name,
+    these are the same calls: neither did some vanish, nor are the others new.
+    """
+    regrouped = []
+    for change in changes:
+        base, head = change.base, change.head
+        if base is None or head is None or base.op or head.op:
+            regrouped.append(change)
+            continue
+        if head.calls < base.calls:
+            launched = [one for one in right if one.name == head.name and one.op]
+            right = [one for one in right if one not in launched]
+            head = _together([head, *launched])
+        elif base.calls < head.calls:
+            launched = [one for one in left if one.name == base.name and one.op]
+            left = [one for one in left if one not in launched]
+            base = _together([base, *launched])
+        regrouped.append(_change(change.match, base, head))
+    return regrouped, left, right
 
 
 def _grouped(kernels: Iterable[KernelSide], key: Key) -> dict[Hashable, list[KernelSide]]:

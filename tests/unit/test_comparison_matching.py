@@ -113,6 +113,31 @@ def test_a_kernel_that_lost_its_operator_is_matched_by_name() -> None:
     assert (change.match, round(change.change_ns)) == ("name", 20_000)
 
 
+def test_calls_that_left_a_graph_are_matched_with_those_that_were_launched() -> None:
+    replayed = kernel("gemm", 800, calls=8.0)
+    rest = kernel("gemm", 600, calls=6.0)
+    launched = kernel("gemm", 210, calls=2.0, op="aten::mm", shapes="[8, 8]")
+    other = kernel("copy", 5, op="aten::copy_")
+
+    found = match_kernels([replayed], [rest, launched, other])
+
+    assert [(c.match, c.name, c.change_ns) for c in found] == [
+        ("name", "gemm", 10_000),
+        ("new", "copy", 5_000),
+    ]
+    assert (found[0].by_count_ns, found[0].side.op) == (0, "aten::mm")
+    back = match_kernels([rest, launched], [replayed])
+    assert [(c.match, c.change_ns) for c in back] == [("name", -10_000)]
+
+
+def test_more_replays_beside_new_launches_are_both_told() -> None:
+    found = match_kernels(
+        [kernel("gemm", 600, calls=6.0)],
+        [kernel("gemm", 800, calls=8.0), kernel("gemm", 100, op="aten::mm")],
+    )
+    assert [(c.match, c.change_ns) for c in found] == [("name", 200_000), ("new", 100_000)]
+
+
 def test_another_tile_is_a_renaming() -> None:
     change = only([kernel("ampere_sgemm_128x64_tn")], [kernel("ampere_sgemm_64x64_tn", 150)])
 
