@@ -1,9 +1,11 @@
 """MFU, HFU, MBU and the closed form, as labelled sentences."""
 
 from gpuprof.reports import facts, formatting
-from gpuprof.roofline.analysis import Analysis, ClosedForm, Utilization
+from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, ClosedForm, Utilization
 from gpuprof.roofline.ceilings import Ceiling
 
+# Of the device time: where more of it is not counted, a lower bound says nothing.
+_HALF = 0.5
 # How many differences of the closed form a report names.
 _REASONS = 4
 
@@ -16,6 +18,11 @@ def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
         timed = analysis.steps.timed
         why = "no matmul was counted" if timed else "no step was timed without the profiler"
         return (facts.Fact("MFU", formatting.UNKNOWN, why), *closed)
+    uncounted = analysis.coverage.without_flops
+    missing = formatting.percent(uncounted)
+    if uncounted > _HALF:
+        why = f"{missing} of device time has no FLOP model, such as replayed CUDA graphs"
+        return (facts.Fact("MFU", formatting.UNKNOWN, why), *closed)
     reached = formatting.flops_rate(utilization.flops_per_s)
     rows = []
     if utilization.peak is None or utilization.mfu is None:
@@ -25,7 +32,16 @@ def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
         rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
     if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
         rows.append(_memory_utilization_fact(utilization, utilization.memory_peak))
+    if uncounted > NEGLIGIBLE:
+        rows = [_lower_bound(fact, missing) for fact in rows]
     return (*rows, *closed)
+
+
+def _lower_bound(fact: facts.Fact, missing: str) -> facts.Fact:
+    """`fact` as what it is where some device time has no model."""
+    value = fact.value if fact.value == formatting.UNKNOWN else f"at least {fact.value}"
+    note = f"{fact.note}; without the {missing} of device time that has no FLOP model"
+    return facts.Fact(fact.label, value, note)
 
 
 def headline_fact(analysis: Analysis) -> facts.Fact:

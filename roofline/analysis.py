@@ -216,6 +216,10 @@ class UnmodelledOp(msgspec.Struct, frozen=True):
     calls: int
 
 
+# Of the device time: without more of it in the count, MFU is a lower bound.
+NEGLIGIBLE: Final = 0.03
+
+
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the device time in the profiled steps; None where there was none."""
 
@@ -226,6 +230,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     # Device time outside the profiled steps, which the shares leave out.
     outside_ns: int = 0
     unmodelled: tuple[UnmodelledOp, ...] = ()
+
+    @property
+    def without_flops(self) -> float:
+        """The share of device time in which products may hide that nobody counted."""
+        return 1 - (self.with_flops or 0.0)
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.nvml import SLOWDOWN_REASONS, slowdown_reasons
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, Utilization
 from gpuprof.roofline.gate.series import TIME, Metric
 
 # A power cap is how a power-limited GPU always runs under load, not an episode that passes.
@@ -54,6 +54,13 @@ class Figure:
     of: Callable[[Analysis], float | None]
 
 
+def _certain(analysis: Analysis, of: Callable[[Utilization], float | None]) -> float | None:
+    """A figure that counts everything: a lower bound falls where work moves out of sight."""
+    if analysis.utilization is None or analysis.coverage.without_flops > NEGLIGIBLE:
+        return None
+    return of(analysis.utilization)
+
+
 FIGURES: dict[str, Figure] = {
     figure.metric.name: figure
     for figure in (
@@ -63,15 +70,15 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             Metric(name="mfu", unit="", better="higher"),
-            lambda a: None if a.utilization is None else a.utilization.mfu,
+            lambda a: _certain(a, lambda u: u.mfu),
         ),
         Figure(
             Metric(name="hfu", unit="", better="higher"),
-            lambda a: None if a.utilization is None else a.utilization.hfu,
+            lambda a: _certain(a, lambda u: u.hfu),
         ),
         Figure(
             Metric(name="mbu", unit="", better="higher"),
-            lambda a: None if a.utilization is None else a.utilization.mbu,
+            lambda a: _certain(a, lambda u: u.mbu),
         ),
         Figure(
             Metric(name="bandwidth", unit="bytes/s", better="higher"),

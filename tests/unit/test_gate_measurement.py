@@ -72,6 +72,14 @@ def test_without_a_recorded_step_kernels_are_not_counted_as_none(recorded: Captu
     assert "kernels" not in measured(unseen).counters
 
 
+def test_a_utilization_that_leaves_work_out_is_not_measured() -> None:
+    # 760 of 800 products of an H100 were replayed by a CUDA graph.
+    figures = measured(storage.load(RECORDED.with_name("h100_lost_cuda_graph"))).figures
+
+    assert not {"mfu", "hfu", "mbu"} & figures.keys()
+    assert figures["kernel_time"] > 0
+
+
 def test_steps_in_which_the_gpu_slowed_itself_down_do_not_count(recorded: Capture) -> None:
     timed = recorded.steps.filter(pl.col("phase") == "timed").sort("start_ns")
     thermal, power_cap = 0x40, 0x4

@@ -43,6 +43,23 @@ def test_mfu_over_the_peak_is_flagged(training_analysis: Analysis) -> None:
     assert "peak or count wrong" in fact.note
 
 
+def covered(analysis: Analysis, with_flops: float) -> Analysis:
+    coverage = msgspec.structs.replace(analysis.coverage, with_flops=with_flops)
+    return msgspec.structs.replace(analysis, coverage=coverage)
+
+
+def test_mfu_of_a_part_of_the_work_is_a_lower_bound(training_analysis: Analysis) -> None:
+    whole, part = (utilization_facts(covered(training_analysis, share))[0] for share in (0.98, 0.9))
+    assert part.value == f"at least {whole.value}"
+    assert part.note == f"{whole.note}; without the 10.0% of device time that has no FLOP model"
+
+
+def test_mfu_of_little_of_the_work_is_unknown(training_analysis: Analysis) -> None:
+    (fact,) = utilization_facts(covered(training_analysis, 0.05))
+    assert fact.value == "-"
+    assert fact.note == "95.0% of device time has no FLOP model, such as replayed CUDA graphs"
+
+
 def test_mfu_is_not_taken_from_profiled_steps_and_says_so(bare_analysis: Analysis) -> None:
     (fact,) = utilization_facts(bare_analysis)
     assert (fact.value, fact.note) == ("-", "no step was timed without the profiler")
