@@ -12,7 +12,7 @@ from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.html.tables import Table, make_row, make_table
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.reports.utilization import headline_fact, utilization_facts
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,17 @@ def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
 
 
 def _roof_tile(analysis: Analysis) -> Tile:
-    split = analysis.split
+    title, split = "Device work at its roof", analysis.split
     busy_ns = split.step_ns - split.waiting_ns if split is not None else 0
-    if split is None or analysis.roof_source is None or not busy_ns:
-        return Tile("Device work at its roof", formatting.UNKNOWN, "no ceiling or no model")
+    modelled_ns = busy_ns - split.unmodelled_ns if split is not None else 0
+    if split is None or analysis.roof_source is None or not modelled_ns:
+        return Tile(title, formatting.UNKNOWN, "no ceiling or no model")
     # As the bar below has it: each operator against its own roof.
     note = "of its time would remain if every operator ran at its roof"
-    return Tile("Device work at its roof", formatting.percent(split.at_roof_ns / busy_ns), note)
+    unmodelled = split.unmodelled_ns / busy_ns
+    if unmodelled > NEGLIGIBLE:
+        note += f"; without the {formatting.percent(unmodelled)} that have no model"
+    return Tile(title, formatting.percent(split.at_roof_ns / modelled_ns), note)
 
 
 def _waiting_tile(analysis: Analysis) -> Tile:

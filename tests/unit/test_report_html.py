@@ -207,3 +207,22 @@ def test_the_shell_around_plotly_is_small(training_analysis: Analysis) -> None:
     html = render_html(training_analysis)
     assert html.count(get_plotlyjs()) == 1
     assert len(html) - len(get_plotlyjs()) < 300_000
+
+
+def test_work_without_a_model_is_no_work_above_its_roof(training_analysis: Analysis) -> None:
+    split = training_analysis.split
+    assert split is not None
+    busy_ns = split.step_ns - split.waiting_ns
+    # All that is at its roof, and as much again that nobody knows.
+    half = msgspec.structs.replace(
+        split,
+        at_roof_ns=busy_ns // 2,
+        unmodelled_ns=busy_ns - busy_ns // 2,
+        below_roof_compute_ns=0,
+        below_roof_memory_ns=0,
+        below_roof_latency_ns=0,
+    )
+    text = render_html(msgspec.structs.replace(training_analysis, split=half))
+    tile = text[text.index("Device work at its roof") :][:600]
+    assert "100%" in tile
+    assert "without the 50.0% that have no model" in tile
