@@ -61,6 +61,12 @@ def _certain(analysis: Analysis, of: Callable[[Utilization], float | None]) -> f
     return of(analysis.utilization)
 
 
+def _certain_bandwidth(analysis: Analysis) -> float | None:
+    """Bytes of the whole step over its time, as `_certain`."""
+    without = 1 - (analysis.coverage.with_bytes or 0.0)
+    return None if analysis.step is None or without > NEGLIGIBLE else analysis.step.bytes_per_s
+
+
 FIGURES: dict[str, Figure] = {
     figure.metric.name: figure
     for figure in (
@@ -82,7 +88,7 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             Metric(name="bandwidth", unit="bytes/s", better="higher"),
-            lambda a: None if a.step is None else a.step.bytes_per_s,
+            _certain_bandwidth,
         ),
         Figure(
             Metric(name="tokens_per_s", unit="tokens/s", better="higher"),
