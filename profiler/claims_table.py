@@ -6,9 +6,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from gpuprof.reference_kernels.claims.judge import Conflict, Judgement, variants
+from gpuprof.reference_kernels.claims.judge import Conflict, Judgement
 from gpuprof.reports import formatting
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.devices import rows_with_words
 
 _STYLES = {
     "possible": "green",
@@ -78,7 +79,7 @@ def _floor_line(one: Judgement) -> str:
         amount, rate = _flops(work.flops), formatting.flops_rate(floor.rate)
         reached = formatting.flops_rate(work.flop_count / one.claimed_ns * 1e9)
     share = formatting.percent(floor.ns / one.claimed_ns)
-    which = ", fastest variant" if len(variants(one.claim.gpu)) > 1 else ""
+    which = ", fastest variant" if len(rows_with_words(one.claim.gpu)) > 1 else ""
     return (
         f"{work.sum} = {amount}; at {rate}, {floor.ceiling}{which}: "
         f"at least {formatting.duration(floor.ns)}; claimed {formatting.duration(one.claimed_ns)}, "

@@ -8,7 +8,6 @@ import msgspec
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import (
-    Device,
     DeviceKind,
     ModelParameters,
     ParameterRole,
@@ -18,7 +17,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.facts import OVER_PEAK, Fact, is_over_peak
 from gpuprof.roofline.analysis import Analysis, ClosedForm
 from gpuprof.roofline.ceilings import Roof, datasheet_ceilings
-from gpuprof.roofline.devices import find_spec
+from gpuprof.roofline.devices import find_meant
 from gpuprof.roofline.model_flops import (
     Mode,
     TransformerSize,
@@ -217,7 +216,7 @@ def _peaks(options: argparse.Namespace) -> tuple[float | None, float | None, str
     label = "" if peak is None else f"{options.precision} peak as given"
     if options.device is None:
         return peak, bandwidth, label
-    lookup = find_spec(Device(index=0, kind=_kind(options.device), name=options.device))
+    lookup = find_meant(options.device, _kind(options.device))
     if lookup.spec is None:
         raise CommandError(f"--device: {lookup.reason}; give --peak and --bandwidth", exit_code=2)
     roof = Roof(datasheet_ceilings(lookup.spec), "datasheet")

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from gpuprof.collectors.manifest import Device
+from gpuprof.collectors.manifest import Device, DeviceKind
 
 _GIBIBYTE = 2**30
 # A driver keeps part of the memory for itself and for ECC: 14.6 of a T4's 16 GiB remain.
@@ -85,6 +85,28 @@ def find_spec(device: Device) -> Lookup:
     # Where neither has it, what is wrong with the user's own row is the more useful reason.
     meant = _longest_pattern(_plain(device.name), tuple(_registered))
     return own if meant and built_in.spec is None else built_in
+
+
+def rows_with_words(name: str) -> tuple[DeviceSpec, ...]:
+    """The rows that a person may mean by `name`: those whose names have all its words."""
+    words = name.lower().split()
+    return tuple(
+        row
+        for row in (*_registered, *device_table())
+        if all(any(part.startswith(w) for part in row.name.lower().split()) for w in words)
+    )
+
+
+def find_meant(name: str, kind: DeviceKind) -> Lookup:
+    """Find the row of a device that a person named: as a driver would, or by words of the row."""
+    found = find_spec(Device(index=0, kind=kind, name=name))
+    rows = rows_with_words(name)
+    if found.spec is not None or not rows:
+        return found
+    if len(rows) == 1:
+        return Lookup(rows[0])
+    *others, last = (row.name for row in rows)
+    return Lookup(None, f"{name} could be {', '.join(others)} or {last}")
 
 
 def register_devices(rows: Sequence[DeviceSpec], *, origin: str) -> None:

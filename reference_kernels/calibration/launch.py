@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gpuprof.collectors.cuda import hold
 from gpuprof.collectors.errors import MissingDependencyError
 from gpuprof.collectors.manifest import Device, LaunchCost
 from gpuprof.reference_kernels.calibration.on_chip import compile_on_chip
@@ -19,8 +20,8 @@ _REPEATS = 20
 # the host never waits for room; one batch is too short to be interrupted each time.
 _BATCHES = 25
 _CALLS = 20
-# Cycles of the device for which it does not start: longer than queueing takes.
-_HOLD_CYCLES = 40_000_000
+# For which the device does not start: longer than queueing takes.
+_HOLD_NS = 20_000_000
 
 
 def launch_costs(device: Device) -> Iterator[LaunchCost]:
@@ -67,8 +68,7 @@ def _queue(call: Call, *, cuda: bool) -> tuple[list[float], float | None]:
     start, end = _events() if cuda else (None, None)
     if start is not None:
         torch.cuda.synchronize()
-        hold: Callable[[int], None] = torch.cuda._sleep
-        hold(_HOLD_CYCLES)
+        hold(_HOLD_NS)
         start.record()
     batches = []
     for _ in range(_BATCHES):

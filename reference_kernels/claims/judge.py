@@ -14,7 +14,7 @@ from gpuprof.reference_kernels.byte_sizes import parse_bytes
 from gpuprof.reference_kernels.claims.table import Claim, ClaimTable
 from gpuprof.reference_kernels.claims.work import ClaimedWork, ClaimError, work_of
 from gpuprof.roofline.ceilings import Ceiling, Roof, datasheet_ceilings
-from gpuprof.roofline.devices import DeviceSpec, device_table, find_spec
+from gpuprof.roofline.devices import DeviceSpec, find_spec, rows_with_words
 from gpuprof.roofline.roof_time import roof_time
 
 ROUNDING = 0.03
@@ -94,21 +94,11 @@ def judge(table: ClaimTable, measured: BenchReport | None = None) -> tuple[Judge
     return tuple(judged.values())
 
 
-def variants(gpu: str) -> tuple[DeviceSpec, ...]:
-    """The rows of the device table that `gpu` may mean: those with all its words."""
-    words = gpu.lower().split()
-    return tuple(
-        row
-        for row in device_table()
-        if all(any(part.startswith(w) for part in row.name.lower().split()) for w in words)
-    )
-
-
 def _by_hardware(
     claim: Claim, works: dict[str, ClaimedWork | None], judged: dict[str, Judgement]
 ) -> Judgement:
     """Hold a claim against its floor alone."""
-    rows = variants(claim.gpu)
+    rows = rows_with_words(claim.gpu)
     if not rows:
         return Judgement(claim, "not checkable", f"{claim.gpu} is not in the device table")
     try:
@@ -215,7 +205,7 @@ def _measured(claim: Claim, report: BenchReport | None) -> Measured | None:
     """What a bench of the claimed GPU has for the claimed problem."""
     if report is None or report.device is None:
         return None
-    if find_spec(report.device).spec not in variants(claim.gpu):
+    if find_spec(report.device).spec not in rows_with_words(claim.gpu):
         return None
     matching = (
         case

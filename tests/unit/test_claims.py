@@ -9,8 +9,9 @@ from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.claims_table import explain
 from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult, Method
-from gpuprof.reference_kernels.claims.judge import Judgement, judge, variants
+from gpuprof.reference_kernels.claims.judge import Judgement, judge
 from gpuprof.reference_kernels.claims.table import Claim, ClaimTable, load_table, shipped_tables
+from gpuprof.roofline.devices import rows_with_words
 
 H100 = Device(
     index=0,
@@ -179,12 +180,12 @@ def test_a_claim_that_says_too_little_is_not_checkable(fields: dict[str, Any], r
 
 
 def test_a_name_without_a_variant_means_the_fastest_one() -> None:
-    assert {row.name for row in variants("H100")} >= {
+    assert {row.name for row in rows_with_words("H100")} >= {
         "NVIDIA H100 SXM5 80GB",
         "NVIDIA H100 PCIe 80GB",
         "NVIDIA H100 NVL",
     }
-    assert [row.name for row in variants("H100 SXM")] == ["NVIDIA H100 SXM5 80GB"]
+    assert [row.name for row in rows_with_words("H100 SXM")] == ["NVIDIA H100 SXM5 80GB"]
     # 33.57 MB at the 3.9 TB/s of the NVL: 8.61 us.
     one = only(gemm("1x4096x4096", gpu="H100", time_us=9))
     assert one.verdict == "possible"

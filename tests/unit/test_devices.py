@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.devices import DeviceSpec, device_table, find_spec
+from gpuprof.roofline.devices import DeviceSpec, device_table, find_meant, find_spec
 
 SHARED_CASE = Path(__file__).resolve().parents[3] / "shared" / "cases" / "peak-lookup"
 
@@ -180,3 +180,29 @@ def test_the_shared_peak_lookup_case() -> None:
                 assert found is None, row
             else:
                 assert found == pytest.approx(float(expected), rel=0.02), row
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        # As --help has them.
+        ("H100 SXM", "NVIDIA H100 SXM5 80GB"),
+        ("A100-SXM4-80GB", "NVIDIA A100 SXM4 80GB"),
+        ("h100 pcie", "NVIDIA H100 PCIe 80GB"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"),
+        ("L4", "NVIDIA L4"),
+    ],
+)
+def test_a_device_is_found_by_what_a_person_calls_it(name: str, row: str) -> None:
+    found = find_meant(name, "cuda").spec
+    assert found is not None
+    assert found.name == row
+
+
+def test_what_could_be_several_devices_is_none_and_they_are_named() -> None:
+    found = find_meant("A100", "cuda")
+    assert found.spec is None
+    assert found.reason == (
+        "A100 could be NVIDIA A100 40GB, NVIDIA A100 SXM4 80GB or NVIDIA A100 PCIe 80GB"
+    )
+    assert find_meant("Z9000", "cuda").reason == "Z9000 is not in the device table"
