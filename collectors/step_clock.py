@@ -47,6 +47,11 @@ class StepClock:
         """Complete steps so far."""
         return max(0, len(self._boundaries) - 1)
 
+    @property
+    def started(self) -> bool:
+        """Whether the first step has begun."""
+        return bool(self._boundaries)
+
     def boundary(self, tokens: int | None = None) -> None:
         """Note that one step ends here and the next begins."""
         if self._device_events:

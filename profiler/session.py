@@ -213,7 +213,7 @@ class Session:
     def _profiled_boundary(self, mark: Mark) -> None:
         if self._trace is None or self._clock is None:
             return
-        if self._clock.steps == 0 and cuda.in_use():
+        if not self._clock.started and cuda.in_use():
             # What is still queued would run into the first recorded step.
             cuda.synchronize()
         self._clock.boundary(mark.tokens)

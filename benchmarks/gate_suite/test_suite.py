@@ -48,7 +48,7 @@ def test_matmul(gpubench, device, injected) -> None:
     if device.type == "cpu":
         gpubench(repeated(lambda: torch.mm(left, right), injected, count=40))
         return
-    small = left[:2048, :2048].contiguous()
+    small = left[:2304, :2304].contiguous()
     wide = small.float()
     narrow, fallback = (lambda: torch.mm(small, small)), (lambda: torch.mm(wide, wide))
 

@@ -96,7 +96,14 @@ def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
         elif limits.max is not None or limits.min is not None:
             raise CommandError(f"{where} has only regress: it is an exact count", exit_code=2)
         if name not in TIMED_METRICS or name == "peak_memory":
-            counters[name] = CounterBudget(regress=regress or 0.0, level=limits.level)
+            # On a GPU peak memory is an exact count.
+            both = metrics.get(name, Budget())
+            counters[name] = CounterBudget(
+                regress=regress or 0.0,
+                maximum=both.maximum,
+                minimum=both.minimum,
+                level=limits.level,
+            )
     kernels = settings.kernels
     if kernels is not None and kernels.max_count_regress is not None:
         where = f"{place}: budget {settings.match!r}: kernels.max_count_regress"

@@ -20,6 +20,9 @@ class CounterBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     # Relative to the base, as a fraction; 0 allows no worsening.
     regress: float = 0.0
+    # Whatever the base has, in the counter's unit.
+    maximum: float | None = None
+    minimum: float | None = None
     level: Level = "warn"
 
 
@@ -31,8 +34,9 @@ class Counter(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     unit: str = ""
     better: Better = "lower"
-    base: tuple[int, ...]
-    head: tuple[int, ...]
+    # Whole numbers, or such numbers over the steps in which they were counted.
+    base: tuple[float, ...]
+    head: tuple[float, ...]
     budget: CounterBudget = CounterBudget()
 
     @property
@@ -83,9 +87,16 @@ def judge_counter(counter: Counter) -> Judgement:
         sides = f"{_spread(counter.base)} before, {_spread(counter.head)} after"
         return say("INCONCLUSIVE", "counter-varies", f"varies between processes: {sides}")
     before, after = counter.base[0], counter.head[0]
+    most, least = counter.budget.maximum, counter.budget.minimum
+    if most is not None and after > most:
+        limit = f"{_text(after)} is over its maximum of {_text(most)}"
+        return say("REGRESSED", "over-maximum", limit)
+    if least is not None and after < least:
+        limit = f"{_text(after)} is under its minimum of {_text(least)}"
+        return say("REGRESSED", "under-minimum", limit)
     if before == after:
-        return say("PASS", "no-change", f"{after:,} as before")
-    change = f"{before:,} -> {after:,}"
+        return say("PASS", "no-change", f"{_text(after)} as before")
+    change = f"{_text(before)} -> {_text(after)}"
     worse = (after - before) if counter.better == "lower" else (before - after)
     if worse < 0:
         return say("IMPROVED", "counter-better", change)
@@ -114,8 +125,8 @@ def judge_names(names: NameSet) -> Judgement:
             message=message,
             level=names.level,
             pairs=min(len(names.base), len(names.head)),
-            base=float(sum(names.base[0].values())),
-            head=float(sum(names.head[0].values())),
+            base=float(len(names.base[0])),
+            head=float(len(names.head[0])),
         )
 
     if any(one != names.base[0] for one in names.base[1:]) or any(
@@ -148,7 +159,7 @@ def as_series(counter: Counter) -> Series | None:
     )
 
 
-def _runs(side: Side, values: Sequence[int]) -> tuple[ProcessRun, ...]:
+def _runs(side: Side, values: Sequence[float]) -> tuple[ProcessRun, ...]:
     return tuple(
         ProcessRun(side=side, pair=pair, samples=(float(value),))
         for pair, value in enumerate(values)
@@ -176,14 +187,19 @@ def _missing(
     )
 
 
-def _agree(values: Sequence[int]) -> bool:
+def _agree(values: Sequence[float]) -> bool:
     return len(values) > 1 and len(set(values)) == 1
 
 
-def _mean(values: Sequence[int]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _spread(values: Sequence[int]) -> str:
+def _spread(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return _text(low) if low == high else f"{_text(low)} to {_text(high)}"
+
+
+def _text(value: float) -> str:
+    # All digits of a whole number, such as bytes; a few of what steps share.
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"

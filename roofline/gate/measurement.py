@@ -37,8 +37,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     signature: str = ""
     # One figure a process, by the name of a metric in `FIGURES`.
     figures: dict[str, float] = {}
-    # Exact counts over the profiled steps, by the name of a counter in `COUNTERS`.
-    counters: dict[str, int] = {}
+    # Exact counts, by the name of a counter in `COUNTERS`; of kernels and calls those of one step.
+    counters: dict[str, float] = {}
     # Launches by kernel name over the profiled steps.
     kernels: dict[str, int] = {}
     # The kind of the step's largest loss.
@@ -126,7 +126,7 @@ def measurement(capture: Capture, analysis: Analysis) -> Measurement:
     discarded, reasons = _slowed(capture) if on_gpu else _preempted(capture)
     kernels = _profiled_kernels(capture)
     figures = {name: figure.of(analysis) for name, figure in FIGURES.items()}
-    counters = _counters(capture, kernels, analysis)
+    counters = _counters(capture, kernels)
     if on_gpu and analysis.peak_memory_bytes is not None:
         # What torch's allocator held is exact; the memory of a process on a CPU is not.
         counters["peak_memory"] = analysis.peak_memory_bytes
@@ -188,7 +188,8 @@ def _profiled_kernels(capture: Capture) -> pl.DataFrame:
     return capture.kernels.filter(pl.col("step").is_not_null())
 
 
-def _counters(capture: Capture, kernels: pl.DataFrame, analysis: Analysis) -> dict[str, int]:
+def _counters(capture: Capture, kernels: pl.DataFrame) -> dict[str, float]:
+    """Counts of one profiled step; where none was recorded, of the whole capture."""
     launches = capture.launches
     profiled = capture.steps.filter(pl.col("phase") == "profiled")
     if profiled.height:
@@ -196,15 +197,20 @@ def _counters(capture: Capture, kernels: pl.DataFrame, analysis: Analysis) -> di
             profiled["start_ns"].min(), profiled["end_ns"].max(), closed="left"
         )
         launches = launches.filter(within)
+    totals: dict[str, int] = {}
     # Without a recorded step and without kernels nothing looked for them.
-    counters = {"kernels": kernels.height} if profiled.height or kernels.height else {}
+    if profiled.height or kernels.height:
+        totals["kernels"] = kernels.filter(~pl.col("kind").is_in(["memcpy", "memset"])).height
     if not launches.is_empty():
-        counters["launches"] = launches.filter(pl.col("name").str.contains(_LAUNCH)).height
-        counters["synchronisations"] = launches.filter(
+        totals["launches"] = launches.filter(pl.col("name").str.contains(_LAUNCH)).height
+        totals["synchronisations"] = launches.filter(
             pl.col("name").str.contains(_SYNCHRONISATION)
         ).height
         copies = kernels.filter(pl.col("kind") == "memcpy")
-        counters["copied_bytes"] = int(copies["bytes"].sum())
+        totals["copied_bytes"] = int(copies["bytes"].sum())
+    counters: dict[str, float] = {
+        name: total / max(profiled.height, 1) for name, total in totals.items()
+    }
     graph_breaks = capture.processes[0].graph_breaks
     if graph_breaks is not None:
         counters["graph_breaks"] = graph_breaks

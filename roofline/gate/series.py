@@ -5,7 +5,6 @@ AB and BA in turn so that a slow drift of the machine falls on both sides alike.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -125,20 +124,25 @@ def pair_up(series: Series, *, discarded_share: float) -> Pairing:
     A process that lost more than `discarded_share` of its samples makes its pair unusable. Where a
     kernel choice that one side made also occurs on the other, choices vary from process to process
     and not by the change, so only pairs of one choice are compared; where the sides have none in
-    common, the change itself brought other kernels and all pairs are.
+    common, the change itself brought other kernels and all pairs are. A process of which nothing
+    tells the kernels may have picked any.
     """
     a_runs = {run.pair: run for run in series.side("A") if usable(run, discarded_share)}
     b_runs = {run.pair: run for run in series.side("B") if usable(run, discarded_share)}
     both = [(a_runs[pair], b_runs[pair]) for pair in a_runs if pair in b_runs]
-    a_signatures = Counter(a.signature for a, _ in both)
-    b_signatures = Counter(b.signature for _, b in both)
-    shared = a_signatures.keys() & b_signatures.keys()
-    same = [pair for pair in both if not shared or pair[0].signature == pair[1].signature]
+    a_signatures = {a.signature for a, _ in both} - {""}
+    b_signatures = {b.signature for _, b in both} - {""}
+    shared = a_signatures & b_signatures
+
+    def alike(a: ProcessRun, b: ProcessRun) -> bool:
+        return not shared or a.signature == b.signature or "" in (a.signature, b.signature)
+
+    same = [pair for pair in both if alike(*pair)]
     return Pairing(
         pairs=tuple(same),
         unusable=len({run.pair for run in series.runs}) - len(both),
         mixed=tuple(pair for pair in both if pair not in same),
-        kernels_changed=bool(both) and not shared and len(a_signatures) == len(b_signatures) == 1,
+        kernels_changed=not shared and len(a_signatures) == len(b_signatures) == 1,
     )
 
 

@@ -143,7 +143,12 @@ def judge_suite(
             if demoted is None or counter.name not in budgets.counters:
                 exact.append(judgement)
                 continue
-            limit = Budget(regress=counter.budget.regress or None, level=counter.budget.level)
+            limit = Budget(
+                regress=counter.budget.regress or None,
+                maximum=counter.budget.maximum,
+                minimum=counter.budget.minimum,
+                level=counter.budget.level,
+            )
             timed.append(msgspec.structs.replace(demoted, budget=limit))
         exact += _names(benchmark, budgets)
         exact += _bottleneck(benchmark, budgets)
@@ -176,6 +181,10 @@ class _Benchmark:
     def failed(self) -> bool:
         """Whether a process of its target failed."""
         return any(process.failure for process, _ in self.processes)
+
+    def counts(self, name: str) -> bool:
+        """Whether `name` is an exact count here, such as peak memory on a GPU."""
+        return any(m is not None and name in m.counters for _, m in self.processes)
 
     def side(self, side: Side) -> tuple[Measurement, ...]:
         """What the processes of one side measured, in the order of their pairs."""
@@ -219,7 +228,7 @@ def _timed_series(
     found = [series(TIME, (_time_run(p, m) for p, m in benchmark.processes))]
     # Other metrics follow the time: each is a hypothesis more, tested where somebody asks for it.
     for name in budgets.metrics:
-        if name in FIGURES:
+        if name in FIGURES and not benchmark.counts(name):
             runs = (_figure_run(p, m, name) for p, m in benchmark.processes)
             found.append(series(FIGURES[name].metric, runs))
     return found
@@ -270,7 +279,6 @@ def _run(
 
 def _counters(benchmark: _Benchmark, budgets: BudgetRow) -> list[Counter]:
     base, head = benchmark.side("A"), benchmark.side("B")
-    known = {name for m in (*base, *head) for name in m.counters}
     return [
         Counter(
             benchmark=benchmark.name,
@@ -281,7 +289,7 @@ def _counters(benchmark: _Benchmark, budgets: BudgetRow) -> list[Counter]:
             budget=budgets.counters.get(name, CounterBudget()),
         )
         for name, unit in COUNTERS.items()
-        if name in known or name in budgets.counters
+        if benchmark.counts(name) or (name in budgets.counters and name not in FIGURES)
     ]
 
 

@@ -46,6 +46,27 @@ def test_a_relative_budget_allows_its_share() -> None:
     assert over.verdict == "REGRESSED"
 
 
+def test_a_maximum_holds_whatever_the_base_has() -> None:
+    most = CounterBudget(maximum=100, level="error")
+    least = CounterBudget(minimum=130, level="error")
+
+    over, under, within = (
+        judge_counter(counter((120, 120), (120, 120), budget=budget))
+        for budget in (most, least, CounterBudget(maximum=120, minimum=120))
+    )
+
+    assert (over.verdict, over.reason) == ("REGRESSED", "over-maximum")
+    assert (under.verdict, under.reason) == ("REGRESSED", "under-minimum")
+    assert within.verdict == "PASS"
+    assert "120 is over its maximum of 100" in over.message
+
+
+def test_a_count_that_steps_share_unevenly_is_said_with_its_fraction() -> None:
+    found = judge_counter(counter((1234.5, 1234.5), (1235, 1235)))  # type: ignore[arg-type]
+
+    assert found.message == "1,234.50 -> 1,235"
+
+
 def test_nothing_before_allows_nothing_after() -> None:
     generous = CounterBudget(regress=1.0, level="error")
 

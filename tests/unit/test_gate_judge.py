@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ MFU = Metric(name="mfu", unit="", better="higher")
 
 
 def runs(
-    side: Side, values: list[float], *, signatures: str = "", samples: int = 20
+    side: Side, values: list[float], *, signatures: Sequence[str] = "", samples: int = 20
 ) -> tuple[ProcessRun, ...]:
     """One process for each value, whose samples lie around it."""
     return tuple(
@@ -233,6 +234,16 @@ def test_kernels_that_the_change_itself_brought_are_compared() -> None:
     found = verdict(Series(benchmark="gemm", runs=(*base, *head)))
 
     assert found.verdict == "REGRESSED"
+    assert found.kernels_changed
+
+
+def test_a_process_whose_kernels_nobody_saw_may_have_run_any() -> None:
+    base = runs("A", [1e6, 1.001e6, 0.999e6, 1e6, 1.002e6], signatures=["x", "", "", "", ""])
+    head = runs("B", [1.1e6, 1.102e6, 1.1e6, 1.099e6, 1.1e6], signatures=["y", "", "", "", ""])
+
+    found = verdict(Series(benchmark="gemm", runs=(*base, *head)))
+
+    assert (found.verdict, found.pairs) == ("REGRESSED", 5)
     assert found.kernels_changed
 
 

@@ -1,10 +1,13 @@
 """From processes to the verdicts of a suite: whose budget holds, waivers, counts, classes."""
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuprof.profiler.configuration import read_configuration
+from gpuprof.profiler.gate.rules import suite_rules
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.counters import CounterBudget
 from gpuprof.roofline.gate.judgement import Judgement
@@ -150,6 +153,34 @@ def test_a_count_without_a_budget_is_said_and_with_one_it_fails() -> None:
     assert said["train", "launches"].verdict == failed["train", "launches"].verdict == "REGRESSED"
     assert not said["train", "launches"].fails
     assert failed["train", "launches"].fails
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict"),
+    [
+        # Of a GPU: exact.
+        ({"counters": {"peak_memory": 100}}, {"counters": {"peak_memory": 100}}, "PASS"),
+        ({"counters": {"peak_memory": 100}}, {"counters": {"peak_memory": 103}}, "REGRESSED"),
+        ({"counters": {"peak_memory": 2000}}, {"counters": {"peak_memory": 2000}}, "REGRESSED"),
+        ({"counters": {"peak_memory": 100}}, {}, "ERROR"),
+        # Of a CPU: a figure.
+        ({"figures": {"peak_memory": 100}}, {"figures": {"peak_memory": 100}}, "PASS"),
+        ({"figures": {"peak_memory": 100}}, {"figures": {"peak_memory": 103}}, "REGRESSED"),
+        ({"figures": {"peak_memory": 2000}}, {"figures": {"peak_memory": 2000}}, "REGRESSED"),
+        ({}, {}, "ERROR"),
+    ],
+)
+def test_peak_memory_has_one_verdict_on_a_gpu_and_on_a_cpu(
+    base: Any, head: Any, verdict: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "gpuprof.toml"
+    file.write_text('[[budget]]\npeak_memory = { regress = "1%", max = 1000 }\n')
+    rules = suite_rules(read_configuration(file), str(file))
+
+    found = judge_suite(processes(base=base, head=head), rules, today=TODAY)
+
+    memory = [j for j in found if j.metric.name == "peak_memory"]
+    assert [(j.verdict, j.fails) for j in memory] == [(verdict, verdict != "PASS")]
 
 
 def test_new_kernels_fail_where_none_are_allowed() -> None:

@@ -69,6 +69,27 @@ def operators(seen: Observations) -> set[str]:
     return set(kineto.read(seen.trace).ops["name"])
 
 
+def test_a_gpu_s_queue_is_emptied_before_the_recording_and_never_in_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied: list[int] = []
+    session = start()
+    training = Training()
+    training.step(3)
+    # From here on as on a GPU, but for the events that time steps there.
+    monkeypatch.setattr(session_module.cuda, "in_use", lambda: True)
+    monkeypatch.setattr(session_module.cuda, "is_capturing_a_graph", lambda: False)
+    step = 4
+    monkeypatch.setattr(session_module.cuda, "synchronize", lambda: emptied.append(step))
+    while step < 12:
+        training.step()
+        step += 1
+
+    # Before the profiler starts, and at the end of the step that warms it up.
+    assert emptied == [4, 5]
+    assert phases(session.seen)[-2:] == ["profiled", "profiled"]
+
+
 def test_steps_are_warmed_up_then_timed_then_profiled(start: Start) -> None:
     finished = []
     session = start(on_profiled=finished.append)
