@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ _OPTIMIZER: Final = r"^Optimizer\.(?:step|zero_grad)#"
 # torch/utils/checkpoint.py; DeepSpeed, Megatron and fairscale call theirs the same.
 _CHECKPOINT: Final = r"Checkpoint\w*Backward\d*$"
 Booleans = npt.NDArray[np.bool_]
+_Code = TypeVar("_Code", bound=np.signedinteger[Any])
 
 _UNKNOWN, _BACKWARD_CODE, _OPTIMIZER_CODE, _FORWARD_CODE = 0, 1, 2, 3
 _PHASES: Final = ("", "backward", "optimizer", "forward")
@@ -113,7 +114,7 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
     codes[_in_optimizer_range(capture)] = _OPTIMIZER_CODE
     codes[_named(ops["name"], _OPTIMIZER)] = _OPTIMIZER_CODE
     codes[_named(ops["name"], _BACKWARD)] = _BACKWARD_CODE
-    codes = _inherit(codes, rows_of(ops, ops["parent_id"]))
+    codes = inherit(codes, rows_of(ops, ops["parent_id"]))
     steps = steps_at(capture, ops["start_ns"]).fill_null(NONE).to_numpy()
     with_backward = np.isin(steps, np.unique(steps[codes == _BACKWARD_CODE]))
     codes[with_backward & (codes == _UNKNOWN)] = _FORWARD_CODE
@@ -134,7 +135,7 @@ def _recomputed(ops: pl.DataFrame) -> Booleans:
     codes[(parents != NONE) & checkpoint[parents]] = _REPEATED_CODE
     codes[_before_differentiating(ops, node, parents)] = _REPEATED_CODE
     codes[node] = _ONCE_CODE
-    repeated: Booleans = told | (_inherit(codes, parents) == _REPEATED_CODE)
+    repeated: Booleans = told | (inherit(codes, parents) == _REPEATED_CODE)
     return repeated
 
 
@@ -189,16 +190,26 @@ def _in_optimizer_range(capture: Capture) -> Booleans:
     return inside
 
 
-def _inherit(codes: npt.NDArray[np.int8], parent: Integers) -> npt.NDArray[np.int8]:
-    """Give each unknown row the code of its nearest ancestor that has one.
+def inherit(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
+    """Give each row of code 0 that of its nearest ancestor with another; -1 in `parent` is none.
 
     Each pass looks twice as far up, so deep trees take few passes.
     """
     above = parent
     while (above != NONE).any():
         found = np.where(above != NONE, codes[above], _UNKNOWN)
-        codes = np.where(codes == _UNKNOWN, found, codes).astype(np.int8)
+        codes = np.where(codes == _UNKNOWN, found, codes).astype(codes.dtype)
         # Row NONE (the last) is read where there is nothing above, and put right.
+        above = np.where(above != NONE, above[above], NONE)
+    return codes
+
+
+def outermost(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
+    """Give each row the code of its farthest ancestor that has one; as `inherit` else."""
+    above = parent
+    while (above != NONE).any():
+        found = np.where(above != NONE, codes[above], _UNKNOWN)
+        codes = np.where(found == _UNKNOWN, codes, found).astype(codes.dtype)
         above = np.where(above != NONE, above[above], NONE)
     return codes
 

@@ -20,6 +20,7 @@ from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.launching import recorded_places
 from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
 from gpuprof.roofline.gate.series import Calibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
@@ -261,7 +262,10 @@ class _Run:
             return {}
         self.progress(f"{target.name}: source lines", self.planned, self.planned)
         folder = self.folder("B", target.name, 0).with_name("lines")
-        return launching_places(launching_lines(self.plan.head, target, output=folder, only=slower))
+        lines = launching_lines(self.plan.head, target, output=folder, only=slower)
+        recorded = benchmarks(self.folder("B", target.name, 0), target)
+        captures = (benchmark.capture for benchmark in recorded if benchmark.name in slower)
+        return recorded_places(captures, launching_places(lines))
 
     def _comparisons(
         self, target: Target, wanted: Collection[str]

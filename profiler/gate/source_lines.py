@@ -4,7 +4,8 @@
 
 runs MODULE as `python -m` does and writes FILE. The stacks of torch.profiler name functions and the
 lines where those begin; a dispatch mode sees the line itself. It slows every operator down, so
-nothing in this process is ever timed. What runs on autograd's threads has no line of Python.
+nothing in this process is ever timed. What autograd runs has no line of Python, but for a backward
+that is written in Python: `recorded_places` finds whose it is.
 """
 
 import os
@@ -20,20 +21,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuprof.roofline.gate.call_text import call_text, tensor_text
+from gpuprof.roofline.gate.launching import CallCounts
 from gpuprof.roofline.gate.result import Place
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-# A set-up calls some operators of the steps too, a few times.
-_NEARLY_ALL = 0.9
+# Between a line that starts a backward pass and what autograd then runs (torch/autograd/graph.py).
+_RUNS_BACKWARD = "_engine_run_backward"
 
 
 class OpLine(msgspec.Struct, frozen=True, kw_only=True):
     """One operator at one line. The file is relative to the working directory of the process."""
 
+    # As `call_text` has them, without its tensors and with them.
     op: str
-    # With its tensors, as `call_text` has it.
     call: str
     file: str
     line: int
@@ -53,16 +55,10 @@ def launching_places(lines: Iterable[OpLine]) -> dict[str, Place]:
 
     Only where nearly all of its calls come from one line.
     """
-    calls: dict[str, Counter[tuple[str, int]]] = {}
+    counts = CallCounts()
     for line in lines:
-        for name in (line.op, line.call):
-            calls.setdefault(name, Counter())[line.file, line.line] += line.calls
-    found = {}
-    for name, places in calls.items():
-        ((file, number), most) = places.most_common(1)[0]
-        if most >= _NEARLY_ALL * places.total():
-            found[name] = Place(file=file, line=number)
-    return found
+        counts.add((line.call, line.op), Place(file=line.file, line=line.line), line.calls)
+    return counts.places()
 
 
 def main(arguments: list[str]) -> None:
@@ -100,13 +96,14 @@ def make_recorder(counts: Counter[tuple[str, str, str, int]], folder: Path) -> "
             kwargs: Mapping[str, Any] | None = None,
         ) -> Any:
             frame: FrameType | None = sys._getframe(1)
-            while frame is not None:
+            while frame is not None and frame.f_code.co_name != _RUNS_BACKWARD:
                 file = inside(frame.f_code.co_filename)
                 if file:
                     name = func._schema.name
                     tensors = ", ".join(_tensors((*args, *(kwargs or {}).values())))
-                    call = call_text(name, tensors, backward=current_graph_task() != -1)
-                    counts[name, call, file, frame.f_lineno] += 1
+                    backward = current_graph_task() != -1
+                    op, call = (call_text(name, t, backward=backward) for t in ("", tensors))
+                    counts[op, call, file, frame.f_lineno] += 1
                     break
                 frame = frame.f_back
             return func(*args, **(kwargs or {}))

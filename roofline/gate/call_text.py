@@ -13,8 +13,8 @@ _TENSOR_LIST = "TensorList"
 
 
 def call_text(op: str, tensors: str, *, backward: bool) -> str:
-    """A call with its tensors, as `tensor_text` writes them."""
-    return f"{op} {tensors}{' in the backward pass' if backward else ''}"
+    """A call with its tensors, as `tensor_text` writes them; without them any call of `op`."""
+    return f"{op} {tensors}".rstrip() + (" in the backward pass" if backward else "")
 
 
 def tensor_text(dtype: str, sizes: list[int]) -> str:

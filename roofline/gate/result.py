@@ -55,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     benchmark: str
     comparison: Comparison
-    # Where the head launches operators, by their names, and by calls as `call_text` has them.
+    # Where the head launches operators, by calls as `call_text` has them.
     sources: dict[str, Place] = {}
 
     @property
@@ -95,12 +95,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         """Where the kernel's operator is launched: on a CPU the kernel is the operator."""
         if side is None:
             return None
-        names = [*side.op.split(", "), side.name]
-        tensors = tensors_of(side.shapes)
-        if tensors is not None:
-            backward = side.phase == "backward"
-            names = [*(call_text(op, tensors, backward=backward) for op in names), *names]
-        return next((self.sources[name] for name in names if name in self.sources), None)
+        ops = [*side.op.split(", "), side.name]
+        tensors = tensors_of(side.shapes) or ""
+        backward = side.phase == "backward"
+        calls = [call_text(op, t, backward=backward) for t in (tensors, "") for op in ops]
+        return next((self.sources[call] for call in calls if call in self.sources), None)
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):

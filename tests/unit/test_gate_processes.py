@@ -1,11 +1,9 @@
 """One process of a gate, its two sides, and where they stand: with git, and programs of a line."""
 
 import os
-import runpy
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,9 +15,7 @@ from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.settings import GateSettings
 from gpuprof.profiler.gate.sides import Program, checked_out, commit_of
-from gpuprof.profiler.gate.source_lines import OpLine, launching_places, make_recorder
 from gpuprof.profiler.gate.targets import Target
-from gpuprof.roofline.gate.call_text import tensors_of
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
@@ -257,80 +253,6 @@ def test_places_of_scripts_modules_and_tests(tmp_path: Path) -> None:
         "tests": Place(file="test_a.py"),
         "tests/test_a.test_c": Place(file="test_a.py", line=6),
     }
-
-
-def places_in(source: str, folder: Path) -> dict[str, Place]:
-    """Where the program `source` launches operators."""
-    program = folder / "program.py"
-    program.write_text(source)
-    counts: Counter[tuple[str, str, str, int]] = Counter()
-    with make_recorder(counts, folder):
-        runpy.run_path(str(program))
-    return launching_places(
-        OpLine(op=op, call=call, file=file, line=line, calls=calls)
-        for (op, call, file, line), calls in counts.items()
-    )
-
-
-def test_the_line_that_launches_an_operator_is_known_where_it_is_one(tmp_path: Path) -> None:
-    places = places_in(
-        "import torch\n"
-        "x = torch.ones(4, 4)\n"
-        "def normalised(y):\n"
-        "    return torch.softmax(y, -1)\n"
-        "for _ in range(20):\n"
-        "    y = normalised(x @ x)\n"
-        "    z = torch.nn.functional.gelu(y).cumsum(0)\n"
-        "    z = z.cumsum(0)\n",
-        tmp_path,
-    )
-
-    assert places["aten::_softmax"] == Place(file="program.py", line=4)
-    assert places["aten::mm"] == Place(file="program.py", line=6)
-    assert places["aten::gelu"] == Place(file="program.py", line=7)
-    # Two lines call it.
-    assert "aten::cumsum" not in places
-
-
-def test_of_many_products_each_is_found_by_its_tensors(tmp_path: Path) -> None:
-    places = places_in(
-        "import torch\n"
-        "x = torch.ones(4, 8, requires_grad=True)\n"
-        "w = torch.ones(8, 2)\n"
-        "for _ in range(20):\n"
-        "    y = x @ w\n"
-        "    z = x.bfloat16() @ w.bfloat16()\n"
-        "    s = torch.cat([y, y])\n"
-        "    y.sum().backward()\n",
-        tmp_path,
-    )
-
-    assert "aten::mm" not in places
-    assert places["aten::mm float32[4, 8], float32[8, 2]"].line == 5
-    assert places["aten::mm bfloat16[4, 8], bfloat16[8, 2]"].line == 6
-    assert places["aten::mm float32[4, 2], float32[2, 8] in the backward pass"].line == 8
-    assert places["aten::cat [4, 2], [4, 2]"].line == 7
-
-
-@pytest.mark.parametrize(
-    ("shapes", "tensors"),
-    [
-        ('[[4, 8], [8, 2]] ["float", "c10::BFloat16"]', "float32[4, 8], bfloat16[8, 2]"),
-        ('[[4, 8], [], []] ["float", "Scalar", ""]', "float32[4, 8]"),
-        ('[[[4, 2], [4, 2]], []] ["TensorList", "Scalar"]', "[4, 2], [4, 2]"),
-        ('[[]] ["long int"]', "int64[]"),
-        # Without types, cut off, or a launch configuration.
-        ("[[4, 8], [8, 2]]", None),
-        ("[[4, 8], [8,", None),
-        ('[4] ["float", "float"]', None),
-        ("grid 1x1x1, block 128x1x1", None),
-        ("", None),
-    ],
-)
-def test_a_trace_s_shapes_and_a_running_program_s_are_the_same_text(
-    shapes: str, tensors: str | None
-) -> None:
-    assert tensors_of(shapes) == tensors
 
 
 def test_of_a_program_that_cannot_run_no_line_is_known(tmp_path: Path) -> None:

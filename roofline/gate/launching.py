@@ -1,0 +1,111 @@
+"""Which line launches the operators of a recording.
+
+A running program shows where Python calls an operator. Operators that this one calls inside, and
+those that autograd runs for it in the backward pass, show no line; the recorded tree of operators
+says whose they are.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.nesting import Integers
+from gpuprof.roofline.attribution import rows_of
+from gpuprof.roofline.gate.call_text import call_text, tensors_of
+from gpuprof.roofline.gate.result import Place
+from gpuprof.roofline.op_tree import inherit, op_phases, outermost
+
+# A set-up calls some operators of the steps too, a few times.
+_NEARLY_ALL = 0.9
+_UNKNOWN = 0
+
+
+class CallCounts:
+    """How often operators, and operators on such tensors, were called from which place."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[Place | None]] = {}
+
+    def add(self, texts: Collection[str], place: Place | None, calls: int = 1) -> None:
+        """Count `calls`, which have these texts: with their tensors and without."""
+        for text in set(texts):
+            self._counts.setdefault(text, Counter())[place] += calls
+
+    def places(self) -> dict[str, Place]:
+        """The place of each text that nearly always comes from one."""
+        found = {}
+        for text, counts in self._counts.items():
+            ((place, most),) = counts.most_common(1)
+            if place is not None and most >= _NEARLY_ALL * counts.total():
+                found[text] = place
+        return found
+
+
+def recorded_places(captures: Iterable[Capture], seen: Mapping[str, Place]) -> dict[str, Place]:
+    """The places of the operators in one-rank `captures`, of which Python was `seen` to call some.
+
+    Of an operator inside others it is that of the outermost one seen; in the backward pass that of
+    the operator which is differentiated. `seen` and the result are by calls as `call_text` has
+    them.
+    """
+    counts = CallCounts()
+    for capture in captures:
+        for texts, place in _calls(capture, seen):
+            counts.add(texts, place)
+    return counts.places()
+
+
+def _calls(
+    capture: Capture, seen: Mapping[str, Place]
+) -> Iterator[tuple[tuple[str, str], Place | None]]:
+    """The texts of each call, the exact one first, and its place."""
+    ops = capture.ops.with_columns(phase=op_phases(capture)["phase"])
+    known: list[Place | None] = [None, *dict.fromkeys(seen.values())]
+    code_of = {place: code for code, place in enumerate(known)}
+    texts_of = lru_cache(maxsize=None)(_texts)
+    calls = [
+        texts_of(*row)
+        for row in ops.select("name", "input_dims", "input_types", "phase").iter_rows()
+    ]
+    codes = np.array([code_of[seen.get(call) or seen.get(op)] for call, op in calls], np.int64)
+    parents = rows_of(ops, ops["parent_id"])
+    codes = outermost(codes, parents)
+    nodes, differentiated = _nodes(ops)
+    unknown = codes[nodes] == _UNKNOWN
+    codes[nodes[unknown]] = codes[differentiated[unknown]]
+    codes = inherit(codes, parents)
+    for texts, code in zip(calls, codes.tolist(), strict=True):
+        yield texts, known[code]
+
+
+def _texts(
+    name: str, input_dims: str | None, input_types: str | None, phase: str
+) -> tuple[str, str]:
+    tensors = tensors_of(f"{input_dims} {input_types}") or ""
+    backward = phase == "backward"
+    return call_text(name, tensors, backward=backward), call_text(name, "", backward=backward)
+
+
+def _nodes(ops: pl.DataFrame) -> tuple[Integers, Integers]:
+    """Rows of autograd's nodes, and for each the row of the operator that it differentiates.
+
+    An operator carries the number that the next node will get (pytorch
+    aten/src/ATen/record_function.h): of those with one number the last made the node.
+    """
+    numbered = ops.select("sequence", "start_ns", "thread", "phase", row=pl.int_range(pl.len()))
+    numbered = numbered.filter(pl.col("sequence").is_not_null())
+    nodes = numbered.filter(pl.col("phase") == "backward")
+    forward = (
+        numbered.filter(pl.col("phase") != "backward")
+        .sort("start_ns")
+        .group_by("sequence")
+        # Each thread counts for itself.
+        .agg(made=pl.col("row").last(), threads=pl.col("thread").n_unique())
+        .filter(pl.col("threads") == 1)
+    )
+    pairs = nodes.join(forward, on="sequence")
+    return pairs["row"].to_numpy(), pairs["made"].to_numpy()

@@ -1,0 +1,171 @@
+"""Which line of a program launches an operator: seen by running it, and told by a recording."""
+
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from torch.profiler import ProfilerActivity, profile
+
+from gpuprof.collectors import kineto
+from gpuprof.profiler.gate.source_lines import OpLine, launching_places, make_recorder
+from gpuprof.roofline.gate.call_text import tensors_of
+from gpuprof.roofline.gate.launching import recorded_places
+from gpuprof.roofline.gate.result import Place
+
+
+def places_in(source: str, folder: Path) -> dict[str, Place]:
+    """Where the program `source` launches operators."""
+    program = folder / "program.py"
+    program.write_text(source)
+    counts: Counter[tuple[str, str, str, int]] = Counter()
+    with make_recorder(counts, folder):
+        runpy.run_path(str(program))
+    return launching_places(
+        OpLine(op=op, call=call, file=file, line=line, calls=calls)
+        for (op, call, file, line), calls in counts.items()
+    )
+
+
+def test_the_line_that_launches_an_operator_is_known_where_it_is_one(tmp_path: Path) -> None:
+    places = places_in(
+        "import torch\n"
+        "x = torch.ones(4, 4)\n"
+        "def normalised(y):\n"
+        "    return torch.softmax(y, -1)\n"
+        "for _ in range(20):\n"
+        "    y = normalised(x @ x)\n"
+        "    z = torch.nn.functional.gelu(y).cumsum(0)\n"
+        "    z = z.cumsum(0)\n",
+        tmp_path,
+    )
+
+    assert places["aten::_softmax"] == Place(file="program.py", line=4)
+    assert places["aten::mm"] == Place(file="program.py", line=6)
+    assert places["aten::gelu"] == Place(file="program.py", line=7)
+    # Two lines call it.
+    assert "aten::cumsum" not in places
+
+
+def test_of_many_products_each_is_found_by_its_tensors(tmp_path: Path) -> None:
+    places = places_in(
+        "import torch\n"
+        "x = torch.ones(4, 8, requires_grad=True)\n"
+        "w = torch.ones(8, 2)\n"
+        "for _ in range(20):\n"
+        "    y = x @ w\n"
+        "    z = x.bfloat16() @ w.bfloat16()\n"
+        "    s = torch.cat([y, y])\n"
+        "    y.sum().backward()\n",
+        tmp_path,
+    )
+
+    assert "aten::mm" not in places
+    assert places["aten::mm float32[4, 8], float32[8, 2]"].line == 5
+    assert places["aten::mm bfloat16[4, 8], bfloat16[8, 2]"].line == 6
+    # Python calls backward(), and that the products which it runs.
+    assert not any("backward pass" in call for call in places)
+    assert places["aten::cat [4, 2], [4, 2]"].line == 7
+
+
+def recorded_lines(source: str, folder: Path) -> dict[str, int]:
+    """The lines of `source` that launch what a recording of it holds."""
+    seen = places_in(source, folder)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        runpy.run_path(str(folder / "program.py"))
+    profiler.export_chrome_trace(str(folder / "trace.json"))
+    found = recorded_places([kineto.read(folder / "trace.json")], seen)
+    return {call: place.line for call, place in found.items()}
+
+
+def test_what_an_operator_calls_inside_is_launched_where_that_one_is(tmp_path: Path) -> None:
+    lines = recorded_lines(
+        "import torch\n"
+        "x = torch.ones(4, 4).fill_(2)\n"
+        "mask = x > 3\n"
+        "for _ in range(20):\n"
+        "    y = x.masked_fill(mask, 1)\n"
+        "    z = torch.zeros(3)\n"
+        "    x / 2\n"
+        "    x / 3\n",
+        tmp_path,
+    )
+
+    assert lines["aten::masked_fill_ float32[4, 4], bool[4, 4]"] == 5
+    # Line 2 calls it by name, but in the loop zeros does.
+    assert lines["aten::zero_ float32[3]"] == lines["aten::zeros"] == 6
+    assert lines["aten::fill_ float32[4, 4]"] == 2
+    # Two lines.
+    assert "aten::div" not in lines
+
+
+def test_a_backward_pass_is_launched_where_what_it_differentiates_is(tmp_path: Path) -> None:
+    lines = recorded_lines(
+        "import torch\n"
+        "class Doubled(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, x):\n"
+        "        return 2 * x\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, gradient):\n"
+        "        return gradient.cumsum(0)\n"
+        "x = torch.ones(4, 8, requires_grad=True)\n"
+        "w = torch.ones(8, 2, requires_grad=True)\n"
+        "v = torch.ones(2, 2, requires_grad=True)\n"
+        "for _ in range(20):\n"
+        "    y = x @ w\n"
+        "    z = torch.softmax(y, -1)\n"
+        "    loss = (Doubled.apply(z) @ v).sum()\n"
+        "    loss.backward()\n",
+        tmp_path,
+    )
+
+    backward = "in the backward pass"
+    assert lines[f"aten::mm float32[4, 2], float32[2, 8] {backward}"] == 13
+    assert lines[f"aten::mm float32[8, 4], float32[4, 2] {backward}"] == 13
+    assert lines[f"aten::mm float32[4, 2], float32[2, 2] {backward}"] == 15
+    assert lines[f"aten::_softmax_backward_data {backward}"] == 14
+    # A backward in Python has lines of its own.
+    assert lines[f"aten::cumsum {backward}"] == 8
+    assert f"aten::mm {backward}" not in lines
+
+
+def test_of_a_checkpoint_the_second_forward_has_the_lines_of_the_first(tmp_path: Path) -> None:
+    lines = recorded_lines(
+        "import torch\n"
+        "from torch.utils.checkpoint import checkpoint\n"
+        "w = torch.ones(8, 8, requires_grad=True)\n"
+        "def block(x):\n"
+        "    y = x @ w\n"
+        "    return torch.tanh(y)\n"
+        "for _ in range(20):\n"
+        "    x = torch.ones(4, 8, requires_grad=True)\n"
+        "    checkpoint(block, x, use_reentrant=False).sum().backward()\n",
+        tmp_path,
+    )
+
+    backward = "in the backward pass"
+    assert lines["aten::tanh"] == lines[f"aten::tanh {backward}"] == 6
+    assert lines[f"aten::tanh_backward {backward}"] == 6
+    assert lines[f"aten::mm float32[8, 4], float32[4, 8] {backward}"] == 5
+
+
+@pytest.mark.parametrize(
+    ("shapes", "tensors"),
+    [
+        ('[[4, 8], [8, 2]] ["float", "c10::BFloat16"]', "float32[4, 8], bfloat16[8, 2]"),
+        ('[[4, 8], [], []] ["float", "Scalar", ""]', "float32[4, 8]"),
+        ('[[[4, 2], [4, 2]], []] ["TensorList", "Scalar"]', "[4, 2], [4, 2]"),
+        ('[[]] ["long int"]', "int64[]"),
+        # Without types, cut off, or a launch configuration.
+        ("[[4, 8], [8, 2]]", None),
+        ("[[4, 8], [8,", None),
+        ('[4] ["float", "float"]', None),
+        ("grid 1x1x1, block 128x1x1", None),
+        ("", None),
+    ],
+)
+def test_a_trace_s_shapes_and_a_running_program_s_are_the_same_text(
+    shapes: str, tensors: str | None
+) -> None:
+    assert tensors_of(shapes) == tensors
