@@ -13,9 +13,6 @@ from gpuprof.profiler.session import Options
 R = TypeVar("R")
 
 SOURCE = "pytest"
-# A GPU at its power limit lowers its clock over about the first 200 ms of load: until then each
-# call of a product takes longer than the one before it, by up to 10 % in all (seen on an H100).
-_SETTLING_S = 0.3
 
 
 def record_benchmark(call: Callable[[], R], schedule: Schedule, output: Path) -> R:
@@ -51,7 +48,7 @@ def _settle(call: Callable[[], object]) -> None:
     if not cuda.in_use():
         return
     cuda.synchronize()
-    end = time.perf_counter() + _SETTLING_S
+    end = time.perf_counter() + cuda.SETTLING_S
     while time.perf_counter() < end:
         call()
         cuda.synchronize()

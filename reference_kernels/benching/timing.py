@@ -67,6 +67,10 @@ class Clock(Protocol):
     def flushed_bytes(self) -> int | None:
         """Bytes that `flush` writes and reads; None where it does nothing."""
 
+    @property
+    def settling_s(self) -> float:
+        """How long the device has to be busy before its clock is steady."""
+
     def sample(self, prepared: Prepared, line_up: Callable[[], None], count: int) -> list[Sample]:
         """Time `count` calls; before each, `line_up` waits for other ranks."""
 
@@ -79,6 +83,7 @@ class HostClock:
 
     name = "host clock"
     flushed_bytes = None
+    settling_s = 0.0
 
     def sample(self, prepared: Prepared, line_up: Callable[[], None], count: int) -> list[Sample]:
         """See `Clock`."""
@@ -100,6 +105,7 @@ class EventClock:
     """CUDA events on the current stream of the current device, with the L2 cache flushed."""
 
     name = "CUDA events"
+    settling_s = cuda.SETTLING_S
 
     def __init__(self, l2_cache_bytes: int | None) -> None:
         self.flushed_bytes = _FLUSHED_L2_SIZES * (l2_cache_bytes or _LARGEST_L2_BYTES)
@@ -140,7 +146,7 @@ def time_calls(prepared: Prepared, clock: Clock, group: Coordination, *, budget_
 
     At least ten calls are timed. Of several ranks the slowest one's time counts, call by call.
     """
-    deadline = time.perf_counter() + budget_s * _WARMUP_SHARE
+    deadline = time.perf_counter() + max(budget_s * _WARMUP_SHARE, clock.settling_s)
     batch = 1
     warm: list[Sample] = []
     while group.agree(int(time.perf_counter() < deadline)):

@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -17,6 +18,7 @@ class ScriptedClock:
 
     name = "scripted"
     flushed_bytes = None
+    settling_s = 0.0
 
     def __init__(self, times_ns: list[int]) -> None:
         self.times_ns = times_ns
@@ -133,3 +135,18 @@ def test_ranks_are_held_for_what_the_slowest_host_needs_to_queue_a_call() -> Non
 def test_a_process_alone_is_not_held() -> None:
     timing = time_calls(Prepared(lambda: None, ()), ScriptedClock([1000]), Alone(), budget_s=0.01)
     assert timing.head_start_ns == 0
+
+
+def test_calls_count_when_the_device_has_been_busy_for_as_long_as_its_clock_needs() -> None:
+    class SettlingClock(ScriptedClock):
+        settling_s = 0.2
+
+        def sample(
+            self, prepared: Prepared, line_up: Callable[[], None], count: int
+        ) -> list[Sample]:
+            now_ns = time.perf_counter_ns()
+            return [Sample(now_ns, 1000) for _ in range(count)]
+
+    start_ns = time.perf_counter_ns()
+    timing = time_calls(Prepared(lambda: None, ()), SettlingClock([]), Alone(), budget_s=0.01)
+    assert timing.samples[0].started_ns - start_ns >= 0.2e9
