@@ -103,7 +103,11 @@ def judge_counter(counter: Counter) -> Judgement:
     # No count is worse by a fraction of nothing: from 0 any worsening is over the budget.
     if worse <= counter.budget.regress * abs(before):
         return say("PASS", "below-budget", f"{change}, within {counter.budget.regress:.1%}")
-    return say("REGRESSED", "counter-worse", change)
+    # Without a budget of its own a count fails nothing.
+    over = f", over its budget of {counter.budget.regress:.1%}"
+    return say(
+        "REGRESSED", "counter-worse", change + (over if counter.budget != CounterBudget() else "")
+    )
 
 
 def judge_names(names: NameSet) -> Judgement:

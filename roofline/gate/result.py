@@ -40,7 +40,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     # How the kernel was matched ("name", "new", "removed", ...), or "step".
     match: str
-    # The operator that launches it, "" where none is known.
+    # The operator that launches it, "aten::mm backward" in a backward pass; "" where none is known.
     op: str = ""
     # By how much it lengthened a step; negative where it shortened it.
     change_ns: float
@@ -69,7 +69,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
             Culprit(
                 name=cause.name,
                 match="step" if cause.kernel is None else cause.kernel.match,
-                op="" if cause.kernel is None else cause.kernel.side.op,
+                op="" if cause.kernel is None else _op_text(cause.kernel.side),
                 change_ns=cause.change_ns,
                 share=cause.share,
                 source=None if cause.kernel is None else self._source(cause.kernel.head),
@@ -100,6 +100,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         backward = side.phase == "backward"
         calls = [call_text(op, t, backward=backward) for t in (tensors, "") for op in ops]
         return next((self.sources[call] for call in calls if call in self.sources), None)
+
+
+def _op_text(side: KernelSide) -> str:
+    return f"{side.op} backward" if side.op and side.phase == "backward" else side.op
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
