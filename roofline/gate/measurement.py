@@ -20,7 +20,6 @@ _EPISODES = sum(bit for bit, name in SLOWDOWN_REASONS.items() if name != "softwa
 _SHORTEST_NS = 1_000
 # A step that waited for its core for more of its time was not the program's own.
 _TOLERATED_DELAY = 0.02
-_LAUNCH = r"^(cuda|cu|hip)(Launch|GraphLaunch|ModuleLaunch|ExtLaunch|ExtModuleLaunch)"
 _SYNCHRONISATION = r"Synchronize"
 
 
@@ -127,6 +126,8 @@ def measurement(capture: Capture, analysis: Analysis) -> Measurement:
     kernels = _profiled_kernels(capture)
     figures = {name: figure.of(analysis) for name, figure in FIGURES.items()}
     counters = _counters(capture, kernels)
+    if analysis.steps.launches_per_step is not None:
+        counters["launches"] = analysis.steps.launches_per_step
     if on_gpu and analysis.peak_memory_bytes is not None:
         # What torch's allocator held is exact; the memory of a process on a CPU is not.
         counters["peak_memory"] = analysis.peak_memory_bytes
@@ -202,7 +203,6 @@ def _counters(capture: Capture, kernels: pl.DataFrame) -> dict[str, float]:
     if profiled.height or kernels.height:
         totals["kernels"] = kernels.filter(~pl.col("kind").is_in(["memcpy", "memset"])).height
     if not launches.is_empty():
-        totals["launches"] = launches.filter(pl.col("name").str.contains(_LAUNCH)).height
         totals["synchronisations"] = launches.filter(
             pl.col("name").str.contains(_SYNCHRONISATION)
         ).height
