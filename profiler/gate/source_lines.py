@@ -100,7 +100,8 @@ def make_recorder(counts: Counter[tuple[str, str, str, int]], folder: Path) -> "
                 file = inside(frame.f_code.co_filename)
                 if file:
                     name = func._schema.name
-                    tensors = ", ".join(_tensors((*args, *(kwargs or {}).values())))
+                    texts = _tensors((*args, *(kwargs or {}).values()))
+                    tensors = ", ".join(text for text in texts if text)
                     backward = current_graph_task() != -1
                     op, call = (call_text(name, t, backward=backward) for t in ("", tensors))
                     counts[op, call, file, frame.f_lineno] += 1

@@ -18,8 +18,11 @@ def call_text(op: str, tensors: str, *, backward: bool) -> str:
 
 
 def tensor_text(dtype: str, sizes: list[int]) -> str:
-    """One tensor. `dtype` is torch's name; "" in a list of tensors, where traces have none."""
-    return f"{dtype}{sizes}"
+    """One tensor. `dtype` is torch's name; "" in a list of tensors, where traces have none.
+
+    "" for one without dimensions: in a trace a Python number is one too.
+    """
+    return f"{dtype}{sizes}" if sizes else ""
 
 
 def tensors_of(shapes: str) -> str | None:
@@ -34,7 +37,7 @@ def tensors_of(shapes: str) -> str | None:
         found = [_texts(*argument) for argument in zip(sizes, types, strict=True)]
     except (ValueError, TypeError):
         return None
-    return ", ".join(text for texts in found for text in texts)
+    return ", ".join(text for texts in found for text in texts if text)
 
 
 def _texts(sizes: list[Any], type_name: str) -> list[str]:

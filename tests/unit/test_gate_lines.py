@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
-from gpuprof.collectors import kineto
+from gpuprof.collectors import kineto, storage
 from gpuprof.profiler.gate.source_lines import OpLine, launching_places, make_recorder
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.compare import compare
 from gpuprof.roofline.gate.call_text import tensors_of
 from gpuprof.roofline.gate.launching import recorded_places
-from gpuprof.roofline.gate.result import Place
+from gpuprof.roofline.gate.result import Explanation, Place
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 def places_in(source: str, folder: Path) -> dict[str, Place]:
@@ -87,7 +91,8 @@ def test_what_an_operator_calls_inside_is_launched_where_that_one_is(tmp_path: P
         "    y = x.masked_fill(mask, 1)\n"
         "    z = torch.zeros(3)\n"
         "    x / 2\n"
-        "    x / 3\n",
+        "    x / 3\n"
+        "    x[:2] / 2\n",
         tmp_path,
     )
 
@@ -95,8 +100,9 @@ def test_what_an_operator_calls_inside_is_launched_where_that_one_is(tmp_path: P
     # Line 2 calls it by name, but in the loop zeros does.
     assert lines["aten::zero_ float32[3]"] == lines["aten::zeros"] == 6
     assert lines["aten::fill_ float32[4, 4]"] == 2
-    # Two lines.
+    # Three lines, of which one has a tensor of its own.
     assert "aten::div" not in lines
+    assert lines["aten::div float32[2, 4]"] == 9
 
 
 def test_a_backward_pass_is_launched_where_what_it_differentiates_is(tmp_path: Path) -> None:
@@ -156,7 +162,9 @@ def test_of_a_checkpoint_the_second_forward_has_the_lines_of_the_first(tmp_path:
         ('[[4, 8], [8, 2]] ["float", "c10::BFloat16"]', "float32[4, 8], bfloat16[8, 2]"),
         ('[[4, 8], [], []] ["float", "Scalar", ""]', "float32[4, 8]"),
         ('[[[4, 2], [4, 2]], []] ["TensorList", "Scalar"]', "[4, 2], [4, 2]"),
-        ('[[]] ["long int"]', "int64[]"),
+        # A number, as a tensor without dimensions.
+        ('[[4, 8], []] ["float", "double"]', "float32[4, 8]"),
+        ('[[]] ["long int"]', ""),
         # Without types, cut off, or a launch configuration.
         ("[[4, 8], [8, 2]]", None),
         ("[[4, 8], [8,", None),
@@ -169,3 +177,37 @@ def test_a_trace_s_shapes_and_a_running_program_s_are_the_same_text(
     shapes: str, tensors: str | None
 ) -> None:
     assert tensors_of(shapes) == tensors
+
+
+def test_on_a_gpu_the_causes_of_a_slow_down_have_their_lines() -> None:
+    # Attention written out: 20 divides the scores, 21 masks them, 22 has softmax and the product.
+    # On a GPU autograd's own thread runs the backward pass.
+    scores, mask = "bfloat16[4, 16, 2048, 2048]", "bool[2048, 2048]"
+    seen = {
+        "aten::bmm bfloat16[64, 2048, 128], bfloat16[64, 128, 2048]": 20,
+        f"aten::div {scores}": 20,
+        f"aten::masked_fill {scores}, {mask}": 21,
+        f"aten::_softmax {scores}": 22,
+        "aten::bmm bfloat16[64, 2048, 2048], bfloat16[64, 2048, 128]": 22,
+    }
+    base, head = (storage.load(CAPTURES / f"h100_attention_{side}") for side in ("base", "head"))
+    places = {call: Place(file="train.py", line=line) for call, line in seen.items()}
+    why = Explanation(
+        benchmark="train",
+        comparison=compare(analyze(base), analyze(head)),
+        sources=recorded_places([head], places),
+    )
+
+    largest = [(cause.op, cause.source and cause.source.line) for cause in why.culprits[:8]]
+
+    assert largest == [
+        ("aten::masked_fill_", 21),
+        ("aten::masked_fill_ backward", 21),
+        ("aten::_softmax", 22),
+        # Copies that masking makes.
+        ("", None),
+        ("aten::mul backward", 22),
+        ("aten::_softmax_backward_data backward", 22),
+        ("aten::div", 20),
+        ("aten::div backward", 20),
+    ]
