@@ -206,7 +206,7 @@ def remark(judgement: Judgement) -> str:
 def warnings(result: GateResult) -> tuple[str, ...]:
     """The suite's warnings and those of single judgements, each once."""
     own = [
-        f"{judgement.benchmark}: {warning}"
+        f"{judgement.benchmark} {judgement.metric.name}: {warning}"
         for judgement in result.judgements
         for warning in judgement.warnings
     ]
