@@ -21,8 +21,8 @@ from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.profiler import calibration_cache, ranks
 from gpuprof.profiler.bench_capture import ProfiledCase, make_capture, profile_case
-from gpuprof.profiler.bench_progress import Progress
 from gpuprof.profiler.captures import store
+from gpuprof.profiler.progress import Progress, showing_progress
 from gpuprof.profiler.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
 from gpuprof.reference_kernels.benching.results import (
@@ -36,7 +36,7 @@ from gpuprof.reference_kernels.benching.run import Options, Plan, make_plans, ru
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
 from gpuprof.reference_kernels.benching.timing import PRECISION, Clock, EventClock, HostClock
 from gpuprof.reference_kernels.families import Family, UnknownNameError, select
-from gpuprof.reference_kernels.suite import DeviceType, Prepared
+from gpuprof.reference_kernels.suite import DeviceType, Prepared, Version
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.device_state import device_state
 
@@ -75,6 +75,12 @@ def run_bench(request: Request) -> BenchReport | None:
         raise CommandError(str(error), exit_code=2) from error
     with _group(place, device) as group:
         return _Bench(request, place, device, group).run(plans, skipped)
+
+
+def _show(show: Progress, plan: Plan, before: int, total: int, version: Version) -> None:
+    """Tell `show` that `version` of `plan` comes next; `before` is how many earlier plans have."""
+    done = before + plan.family.versions.index(version)
+    show(f"{version.label} {plan.size} {plan.dtype}", done, total)
 
 
 class _Bench:
@@ -136,20 +142,15 @@ class _Bench:
 
     def _run_all(self, plans: Sequence[Plan]) -> Iterator[CaseResult | Skipped]:
         total = sum(len(plan.family.versions) for plan in plans)
-        with Progress(total, shown=self._place.rank == 0) as progress:
+        before = 0
+        with showing_progress(hidden=self._place.rank != 0) as show:
             for plan in plans:
-                where = f"{plan.size} {plan.dtype}"
+                starting = partial(_show, show, plan, before, total)
                 try:
-                    for result in run_plan(
-                        plan,
-                        self._options,
-                        starting=lambda version: progress.show(f"{version.label} {where}"),  # noqa: B023
-                        timed=self._profile,
-                    ):
-                        progress.advance()
-                        yield result
+                    yield from run_plan(plan, self._options, starting=starting, timed=self._profile)
                 except UnknownNameError as error:
                     raise CommandError(str(error), exit_code=2) from error
+                before += len(plan.family.versions)
 
     def _profile(self, result: CaseResult, prepared: Prepared) -> None:
         if self._request.output is not None:

@@ -113,9 +113,9 @@ def _gate(
     from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
     from gpuprof.profiler.gate.engine import Plan, run_gate
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
-    from gpuprof.profiler.gate.progress import showing_progress
     from gpuprof.profiler.gate.rules import suite_rules
     from gpuprof.profiler.gate.sides import Program
+    from gpuprof.profiler.progress import showing_progress
     from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)
@@ -140,7 +140,7 @@ def _gate(
                 _print_commands(program, output)
             return 0
         outputs.prepare()
-        with showing_progress() as progress:
+        with showing_progress("gpuprof gate") as progress:
             result = run_gate(plan, progress)
         if isinstance(base, Program) and base.commit is not None and base.commit == head.commit:
             # The same code twice: what it shows of the noise is worth keeping.

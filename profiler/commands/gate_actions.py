@@ -268,15 +268,15 @@ def _recorded(
 
 def _measure_same_code(arguments: argparse.Namespace, pairs: int, *, rebuild: bool) -> "GateResult":
     from gpuprof.profiler.gate.programs import Preparation
-    from gpuprof.profiler.gate.progress import showing_progress
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_same_code, same_code
+    from gpuprof.profiler.progress import showing_progress
 
     configuration, _, targets = selection(arguments)
     preparation = Preparation(Path.cwd(), configuration.gate)
     with (
         kept_on_failure() as output,
         same_code(preparation, targets, rebuild=rebuild) as programs,
-        showing_progress() as progress,
+        showing_progress("gpuprof gate") as progress,
     ):
         return measure_same_code(programs, pairs, output, progress)
 

@@ -15,6 +15,7 @@ from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.sides import Program, sigterm_raises
 from gpuprof.profiler.gate.source_lines import launching_places
 from gpuprof.profiler.gate.targets import CAPTURES, Target
+from gpuprof.profiler.progress import Progress
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.environment import differences
@@ -61,10 +62,6 @@ class Plan:
     # Verdicts against another session's baseline hold only where this is set.
     trust_stored: bool = False
     calibrations: Calibrations = lambda target, fingerprint: {}
-
-
-# Told before each process: what runs now, how many processes ran and how many are planned.
-Progress = Callable[[str, int, int], None]
 
 
 @sigterm_raises()
