@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -91,6 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GpuprofError as error:
         print(f"gpuprof: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        # A program that `run` watches answers Ctrl-C itself.
+        print("gpuprof: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read our output has enough of it; python would complain when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

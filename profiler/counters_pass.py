@@ -3,7 +3,6 @@
 The first run is a child process too, so that the device memory it held is free for the second.
 """
 
-import os
 import re
 import signal
 import subprocess
@@ -27,8 +26,10 @@ from gpuprof.collectors.joining import join
 from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.profiler.captures import load_analysis, store
+from gpuprof.profiler.child_processes import run_child, sigterm_raises
 from gpuprof.profiler.counters_plan import CountersPlan, plan_counters
 from gpuprof.profiler.machine_checks import TOOL_PLACES, find_tool
+from gpuprof.reports.formatting import counted
 from gpuprof.reports.terminal import print_summary
 from gpuprof.roofline.analyze import analyze
 
@@ -95,33 +96,29 @@ def interpreter_flags() -> list[str]:
 
 def _run_first(command: Sequence[str]) -> int:
     """Its exit code, 128 + N where a signal N ended it. Signals that end us are its to answer."""
-    process = subprocess.Popen(command)
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
+        if process is None:
+            early.append(number)
+        else:
+            process.send_signal(number)
 
-    # A terminal sends Ctrl-C to the child itself.
-    with _handling(signal.SIGINT, signal.SIG_IGN), _handling(signal.SIGTERM, forward):
-        status = process.wait()
+    with _handling(signal.SIGTERM, forward):
+        process = subprocess.Popen(command)
+        for number in early:
+            process.send_signal(number)
+        # A terminal sends Ctrl-C to the child itself.
+        with _handling(signal.SIGINT, signal.SIG_IGN):
+            status = process.wait()
     return status if status >= 0 else 128 - status
 
 
 def _run_second(command: Sequence[str], printed: Path) -> None:
     """Its output goes to a file: the first run's was shown. Ended with us, ncu and program both."""
-
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    with printed.open("wb") as sink, _handling(signal.SIGTERM, leave):
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
-        )
-        try:
-            process.wait()
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    with printed.open("wb") as sink, sigterm_raises():
+        run_child(command, stdout=sink, stderr=sink)
 
 
 @contextmanager
@@ -171,7 +168,7 @@ def _count(ncu: str, plan: CountersPlan, program: Sequence[str], folder: Path) -
     page, printed = folder / "counters.csv", folder / "printed.txt"
     command = [ncu, *ncu_options(plan, page), *program]
     print(
-        f"gpuprof: running the program again under ncu, for {len(plan.kernels)} kernels",
+        f"gpuprof: running the program again under ncu, for {counted(len(plan.kernels), 'kernel')}",
         file=sys.stderr,
     )
     _run_second(command, printed)

@@ -107,6 +107,11 @@ def count(value: float | None) -> str:
     return text.replace(",", _THOUSANDS)
 
 
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """ "1 kernel", "2 kernels"; a `plural` that takes more than an s is given."""
+    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
+
+
 def date(nanoseconds: int) -> str:
     """A moment on the Unix clock, in UTC: "2026-11-27 22:14 UTC"."""
     moment = datetime.fromtimestamp(nanoseconds // 10**9, tz=timezone.utc)

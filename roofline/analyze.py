@@ -191,7 +191,9 @@ def _over_roof(ops: tuple[RooflinePoint, ...], source: Source | None) -> tuple[s
             "the machine was slower when that was measured (gpuprof calibrate --force measures it "
             "again), or the count is wrong"
         )
+    which = f"{len(over)} operators are above their"
+    if len(over) == 1:
+        which = "1 operator is above its"
     return (
-        f"{len(over)} operators are above their compute roof, {worst.name} at "
-        f"{worst.roof_fraction:.0%} of {worst.roof}: {why}",
+        f"{which} compute roof, {worst.name} at {worst.roof_fraction:.0%} of {worst.roof}: {why}",
     )

@@ -220,9 +220,11 @@ def _programs(
 
 def _print_commands(program: "Program | StoredSide", output: Path) -> None:
     from gpuprof.profiler.gate.engine import StoredSide
+    from gpuprof.reports.formatting import counted
 
     if isinstance(program, StoredSide):
-        print(f"{program.info.label}: stored, {len(program.processes)} processes")
+        stored = counted(len(program.processes), "process", "processes")
+        print(f"{program.info.label}: stored, {stored}")
         return
     for target in program.targets:
         command = target.command(program.python, output / "CAPTURES")

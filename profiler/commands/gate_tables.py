@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpuprof.profiler.gate.calibration_store import Key, Session
 from gpuprof.profiler.gate.planning import BenchmarkPlan, total_seconds
-from gpuprof.reports.formatting import UNKNOWN, date, duration, percent, printable
+from gpuprof.reports.formatting import UNKNOWN, counted, date, duration, percent, printable
 from gpuprof.roofline.gate.rule import RuleSettings, smallest_failing_by_all_looks
 from gpuprof.roofline.gate.selftest import Rate, SelfTest
 from gpuprof.roofline.gate.series import Calibration
@@ -88,7 +88,7 @@ def plan_remarks(
         last = own[-1]
         devices = ", ".join(device.name for device in last.fingerprint.devices) or "no device"
         yield (
-            f"{printable(last.target.name)}: from {len(own)} sessions on {devices}, "
+            f"{printable(last.target.name)}: from {counted(len(own), 'session')} on {devices}, "
             f"the last of {date(last.created_ns)}."
         )
 

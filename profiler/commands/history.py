@@ -196,6 +196,7 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
 
     from gpuprof.collectors.storage import refuse_existing
     from gpuprof.profiler.gate.history import History
+    from gpuprof.reports.formatting import counted
     from gpuprof.roofline.history import Value
 
     refuse_existing(file, force=arguments.force, option="file")
@@ -207,7 +208,7 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
         schema={name: kinds.get(name, pl.String) for name in columns},
     )
     frame.write_parquet(file)
-    print(f"Wrote {file}: {frame.height} rows")
+    print(f"Wrote {file}: {counted(frame.height, 'row')}")
 
 
 def _plot(arguments: argparse.Namespace, file: Path) -> None:

@@ -22,6 +22,7 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.storage import write_file
 from gpuprof.profiler.gate.engine import StoredSide
 from gpuprof.profiler.gate.targets import Target
+from gpuprof.reports.formatting import counted
 from gpuprof.reports.formatting import date as moment
 from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import Budget
@@ -112,8 +113,9 @@ def stored_side(baseline: Baseline, targets: Sequence[Target], least: int) -> St
     for target in targets:
         count = sum(process.target == target.name for process in chosen)
         if 0 < count < least:
+            stored = counted(count, "process", "processes")
             raise CommandError(
-                f"baseline {baseline.name} has {count} processes of {target.name}, and the first "
+                f"baseline {baseline.name} has {stored} of {target.name}, and the first "
                 f"look needs {least}; save it again with --processes {least} or more",
                 exit_code=INCOMPARABLE,
             )

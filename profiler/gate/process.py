@@ -11,6 +11,7 @@ from pathlib import Path
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.gpu_processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.profiler.child_processes import run_child
 from gpuprof.profiler.gate import source_lines
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.sides import Program
@@ -100,16 +101,14 @@ def _run(program: Program, command: tuple[str, ...], output: Path, *, timeout_s:
         with log.open("wb") as stream:
             stream.write(f"$ {shlex.join(command)}\n".encode())
             stream.flush()
-            status = subprocess.run(
+            status = run_child(
                 command,
                 cwd=program.folder,
                 env=environment,
-                stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                timeout=timeout_s,
-                check=False,
-            ).returncode
+                timeout_s=timeout_s,
+            )
     except subprocess.TimeoutExpired:
         return f"it took more than {timeout_s:.0f} s and was ended ({log})"
     except OSError as error:

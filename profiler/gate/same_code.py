@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +54,13 @@ def kept_on_failure() -> Iterator[Path]:
     The error names a log in it.
     """
     folder = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
-    yield folder
+    try:
+        yield folder
+    except BaseException:
+        # Where it failed before anything was measured there is nothing to keep.
+        with suppress(OSError):
+            folder.rmdir()
+        raise
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,17 +1,16 @@
 """The two programs of a gate, each in a folder of its own."""
 
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.child_processes import run_child, sigterm_raises
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.series import Side
 
@@ -58,22 +57,6 @@ def commit_as_it_stands(folder: Path) -> str | None:
     return commit_of("HEAD", folder)
 
 
-@contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """SIGTERM, with which CI services end jobs, ends what runs here as Ctrl-C does.
-
-    So processes and worktrees do not stay behind. Threads other than the main one get no signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
 def branch_of(folder: Path) -> str | None:
     """The branch that is checked out around `folder`; None for none, such as a detached HEAD."""
     if shutil.which("git") is None:
@@ -88,9 +71,9 @@ def checked_out(commit: str, folder: Path) -> Iterator[Path]:
     It is removed at the end, whatever happened in it.
     """
     top = Path(_git(["rev-parse", "--show-toplevel"], folder).stdout.strip())
-    parent = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
-    worktree = parent / "base"
     with sigterm_raises():
+        parent = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
+        worktree = parent / "base"
         try:
             made = _git(["worktree", "add", "--detach", str(worktree), commit], folder)
             if made.returncode != 0:
@@ -109,21 +92,17 @@ def set_up(command: str, program: Program) -> None:
     """Run a side's set-up command in its folder. Raises `CommandError` where it fails."""
     if not command:
         return
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=program.folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise CommandError(
-            f"the set-up of {program.label} ended with {done.returncode}: {' '.join(said)}",
-            exit_code=2,
-        )
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
+        status = run_child(command, cwd=program.folder, stdout=printed, stderr=complaints)
+        said = _last_line(complaints) or _last_line(printed)
+    if status != 0:
+        problem = f"the set-up of {program.label} ended with {status}: {said}"
+        raise CommandError(problem, exit_code=2)
+
+
+def _last_line(file: IO[bytes]) -> str:
+    file.seek(0)
+    return "".join(file.read().decode(errors="replace").strip().splitlines()[-1:])
 
 
 def _git(arguments: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":

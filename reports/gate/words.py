@@ -7,6 +7,7 @@ from gpuprof.reports.formatting import (
     byte_count,
     byte_rate,
     count,
+    counted,
     duration,
     kernel_name,
     percent,
@@ -51,13 +52,13 @@ class Row:
 def headline(result: GateResult) -> str:
     """One line: the outcome and how many benchmarks and verdicts it rests on."""
     benchmarks = len({judgement.benchmark for judgement in result.judgements})
-    counted = [
-        f"{len(found)} {verdict.lower()}"
+    found = [
+        f"{len(own)} {verdict.lower()}"
         for verdict in ORDER
-        if (found := [j for j in result.judgements if j.verdict == verdict and held(j)])
+        if (own := [j for j in result.judgements if j.verdict == verdict and held(j)])
     ]
-    plural = "" if benchmarks == 1 else "s"
-    return f"{outcome(result)}: {benchmarks} benchmark{plural}, {', '.join(counted) or 'nothing'}"
+    verdicts = ", ".join(found) or "nothing"
+    return f"{outcome(result)}: {counted(benchmarks, 'benchmark')}, {verdicts}"
 
 
 def held(judgement: Judgement) -> bool:
@@ -93,9 +94,9 @@ def outcome(result: GateResult) -> str:
 def sides(result: GateResult) -> str:
     """What was compared with what, how often."""
     pairs = max((process.pair + 1 for process in result.processes), default=0)
-    counted = f"up to {pairs} pairs" if pairs != 1 else "1 pair"
+    measured = f"up to {pairs} pairs" if pairs != 1 else "1 pair"
     return (
-        f"{result.head.label} against {result.base.label}, {counted} of processes, "
+        f"{result.head.label} against {result.base.label}, {measured} of processes, "
         f"{duration(result.seconds * 1e9)}"
     )
 
@@ -222,8 +223,8 @@ def place(judgement: Judgement, result: GateResult) -> Place | None:
     name = judgement.benchmark
     for explanation in result.explanations:
         if explanation.benchmark == name and judgement.verdict == "REGRESSED":
-            counted = judgement.metric.name in _COUNTS
-            source = explanation.source_of_new if counted else explanation.source
+            is_count = judgement.metric.name in _COUNTS
+            source = explanation.source_of_new if is_count else explanation.source
             if source is not None:
                 return source
     # "tests/test_a.test_b[3]": the test without its parameters, then the target.

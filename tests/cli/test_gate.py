@@ -1,6 +1,8 @@
 """`gpuprof gate` as users start it: exit codes, and what is told before anything is measured."""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +12,13 @@ import pytest
 GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SCRIPT = """\
-import sys, torch, gpuprof
+import os, sys, time, torch, gpuprof
 x = torch.ones(8, 8)
+if "end-the-gate" in sys.argv:
+    with open("pid", "x") as file:
+        file.write(str(os.getpid()))
+    os.kill(os.getppid(), int(sys.argv[-1]))
+    time.sleep(600)
 if "fail" in sys.argv:
     raise ValueError("boom")
 if "tf32" in sys.argv:
@@ -46,6 +53,19 @@ def test_a_crash_of_the_head_is_5_and_its_last_line_is_told(
     # A program that failed is not run again.
     assert done.stderr.count("gpuprof gate: ") == 2
     assert "ValueError: boom" in (folder / "gpuprof-gate/command/pair-000-B/output.txt").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_gate_that_is_ended_takes_what_it_measures_with_it(
+    gpuprof: GpuprofCommand, folder: Path, number: signal.Signals
+) -> None:
+    done = gpuprof("gate", "-a", f"speed.py end-the-gate {number.value}", "-b", "speed.py")
+
+    assert done.returncode == 128 + number
+    said = [line for line in done.stderr.splitlines() if not line.startswith("gpuprof gate: ")]
+    assert said == (["gpuprof: interrupted"] if number == signal.SIGINT else [])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((folder / "pid").read_text()), 0)
 
 
 def test_another_precision_is_3_and_named(gpuprof: GpuprofCommand, folder: Path) -> None:

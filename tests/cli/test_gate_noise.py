@@ -49,7 +49,7 @@ def test_the_noise_of_a_target_is_measured_and_planned_with(
     ]
     planned = gpuprof("gate", "plan", "--effect", "20%")
     assert planned.returncode == 0, planned.stderr
-    assert "speed: from 1 sessions on " in planned.stdout
+    assert "speed: from 1 session on " in planned.stdout
 
 
 def test_a_baseline_is_saved_gated_against_and_its_gate_kept_in_a_history(

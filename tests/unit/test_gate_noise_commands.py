@@ -70,7 +70,7 @@ def test_a_plan_says_the_pairs_the_time_and_what_it_rests_on(
     assert (name, sd, unit) == ("speed", "1.0%", "s")
     assert float(seconds) == 2 * int(pairs) * 4
     assert 0 < float(detects.removesuffix("%")) < 10
-    assert lines[-1] == "speed: from 1 sessions on H100, the last of 2027-01-15 08:00 UTC."
+    assert lines[-1] == "speed: from 1 session on H100, the last of 2027-01-15 08:00 UTC."
 
 
 def test_a_history_is_shown_and_exported_and_plotted(

@@ -1,5 +1,6 @@
 """Both sides of the same code, and what git says of the folder they come from."""
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,12 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.same_code import measure_alone, measure_same_code, same_code
+from gpuprof.profiler.gate.same_code import (
+    kept_on_failure,
+    measure_alone,
+    measure_same_code,
+    same_code,
+)
 from gpuprof.profiler.gate.settings import GateSettings
 from gpuprof.profiler.gate.sides import Program, branch_of, commit_as_it_stands
 from gpuprof.profiler.gate.targets import Target
@@ -123,3 +129,24 @@ def test_what_cannot_be_measured_is_told_and_calibrates_nothing(
     with pytest.raises(CommandError, match=said) as caught:
         measure_same_code((base, head), 2, tmp_path, lambda what, done, planned: None)
     assert caught.value.exit_code == code
+
+
+def test_captures_stay_where_measuring_failed_and_an_empty_folder_does_not() -> None:
+    folders = []
+
+    def measure(*written: str, fail: bool) -> None:
+        with kept_on_failure() as folder:
+            folders.append(folder)
+            for name in written:
+                (folder / name).touch()
+            if fail:
+                raise CommandError("a process failed")
+
+    measure("output.txt", fail=False)
+    with pytest.raises(CommandError):
+        measure("output.txt", fail=True)
+    with pytest.raises(CommandError):
+        measure(fail=True)
+
+    assert [folder.exists() for folder in folders] == [False, True, False]
+    shutil.rmtree(folders[1])

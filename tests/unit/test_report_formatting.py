@@ -109,3 +109,12 @@ def test_a_kernel_is_called_by_its_own_name(name: str, short: str) -> None:
 
 def test_the_space_between_thousands_is_printed_as_it_is() -> None:
     assert formatting.printable(formatting.count(2835)) == "2\N{NO-BREAK SPACE}835"
+
+
+def test_one_of_a_kind_has_no_plural() -> None:
+    assert [formatting.counted(n, "kernel") for n in (0, 1, 2)] == [
+        "0 kernels",
+        "1 kernel",
+        "2 kernels",
+    ]
+    assert formatting.counted(2, "process", "processes") == "2 processes"
