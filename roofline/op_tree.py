@@ -1,6 +1,6 @@
 """What the tree of operators and the ranges around it say about each piece of work."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -191,25 +191,29 @@ def _in_optimizer_range(capture: Capture) -> Booleans:
 
 
 def inherit(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
-    """Give each row of code 0 that of its nearest ancestor with another; -1 in `parent` is none.
+    """Give each row of code 0 that of its nearest ancestor with another; -1 in `parent` is none."""
+    return _climb(codes, parent, lambda own, found: np.where(own == _UNKNOWN, found, own))
+
+
+def outermost(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
+    """Give each row the code of its farthest ancestor that has one; as `inherit` else."""
+    return _climb(codes, parent, lambda own, found: np.where(found == _UNKNOWN, own, found))
+
+
+def _climb(
+    codes: npt.NDArray[_Code],
+    parent: Integers,
+    choose: Callable[[npt.NDArray[_Code], npt.NDArray[_Code]], npt.NDArray[_Code]],
+) -> npt.NDArray[_Code]:
+    """What `choose` makes of each row's code and what it found above.
 
     Each pass looks twice as far up, so deep trees take few passes.
     """
     above = parent
     while (above != NONE).any():
-        found = np.where(above != NONE, codes[above], _UNKNOWN)
-        codes = np.where(codes == _UNKNOWN, found, codes).astype(codes.dtype)
+        found = np.where(above != NONE, codes[above], _UNKNOWN).astype(codes.dtype)
+        codes = choose(codes, found)
         # Row NONE (the last) is read where there is nothing above, and put right.
-        above = np.where(above != NONE, above[above], NONE)
-    return codes
-
-
-def outermost(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
-    """Give each row the code of its farthest ancestor that has one; as `inherit` else."""
-    above = parent
-    while (above != NONE).any():
-        found = np.where(above != NONE, codes[above], _UNKNOWN)
-        codes = np.where(found == _UNKNOWN, codes, found).astype(codes.dtype)
         above = np.where(above != NONE, above[above], NONE)
     return codes
 
