@@ -1,4 +1,4 @@
-"""Programs that we start and that never outlive us: neither they nor what they start in turn."""
+"""Programs that we start, and that end with us when something ends us early."""
 
 import os
 import signal

@@ -20,7 +20,7 @@ from gpuprof.profiler.gate.settings import (
 )
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.counters import CounterBudget
-from gpuprof.roofline.gate.measurement import TIMED_METRICS
+from gpuprof.roofline.gate.measurement import COUNTERS, TIMED_METRICS
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.suite import METRIC_NAMES, BudgetRow, Rules, Waiver
 
@@ -95,14 +95,16 @@ def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
             )
         elif limits.max is not None or limits.min is not None:
             raise CommandError(f"{where} has only regress: it is an exact count", exit_code=2)
-        if name not in TIMED_METRICS or name == "peak_memory":
-            # On a GPU peak memory is an exact count.
-            both = metrics.get(name, Budget())
+        if name not in TIMED_METRICS:
+            counters[name] = CounterBudget(regress=regress or 0.0, level=limits.level)
+        elif name in COUNTERS:
+            # An exact count on a GPU, a figure elsewhere.
+            budget = metrics[name]
             counters[name] = CounterBudget(
-                regress=regress or 0.0,
-                maximum=both.maximum,
-                minimum=both.minimum,
-                level=limits.level,
+                regress=budget.regress,
+                maximum=budget.maximum,
+                minimum=budget.minimum,
+                level=budget.level,
             )
     kernels = settings.kernels
     if kernels is not None and kernels.max_count_regress is not None:

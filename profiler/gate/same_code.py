@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,14 +54,14 @@ def kept_on_failure() -> Iterator[Path]:
     The error names a log in it.
     """
     folder = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
+    keep = True
     try:
         yield folder
-    except BaseException:
+        keep = False
+    finally:
         # Where it failed before anything was measured there is nothing to keep.
-        with suppress(OSError):
-            folder.rmdir()
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
+        if not (keep and any(folder.iterdir())):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure_same_code(

@@ -50,10 +50,10 @@ def read_lines(file: Path) -> tuple[OpLine, ...]:
         return ()
 
 
-def launching_places(lines: Iterable[OpLine]) -> dict[str, Place]:
+def launching_places(lines: Iterable[OpLine]) -> dict[str, Place | None]:
     """The line that launches each operator, and each operator on such tensors.
 
-    Only where nearly all of its calls come from one line.
+    None where not nearly all of its calls come from one line.
     """
     counts = CallCounts()
     for line in lines:

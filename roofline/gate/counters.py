@@ -18,8 +18,8 @@ from gpuprof.roofline.gate.series import Better, Metric, ProcessRun, Series, Sid
 class CounterBudget(msgspec.Struct, frozen=True, kw_only=True):
     """By how much a counter may be worse. Without one a change is said and fails nothing."""
 
-    # Relative to the base, as a fraction; 0 allows no worsening.
-    regress: float = 0.0
+    # Relative to the base, as a fraction; 0 allows no worsening, None is the gate's own fail_above.
+    regress: float | None = 0.0
     # Whatever the base has, in the counter's unit.
     maximum: float | None = None
     minimum: float | None = None
@@ -58,8 +58,8 @@ class NameSet(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = "error"
 
 
-def judge_counter(counter: Counter) -> Judgement:
-    """The verdict on an exact counter.
+def judge_counter(counter: Counter, fail_above: float) -> Judgement:
+    """The verdict on an exact counter; `fail_above` is what the gate allows without a budget.
 
     PASS where equal or within its budget; INCONCLUSIVE with reason "counter-varies" where the
     processes of a side disagree: then judge `as_series(counter)` instead.
@@ -100,14 +100,16 @@ def judge_counter(counter: Counter) -> Judgement:
     worse = (after - before) if counter.better == "lower" else (before - after)
     if worse < 0:
         return say("IMPROVED", "counter-better", change)
+    if counter.budget == CounterBudget():
+        # Nobody asked for it, so it fails nothing.
+        return say("REGRESSED", "counter-worse", change)
+    regress = counter.budget.regress
+    allowed = fail_above if regress is None else regress
+    limit = f"{'limit' if regress is None else 'budget'} of {allowed:.1%}"
     # No count is worse by a fraction of nothing: from 0 any worsening is over the budget.
-    if worse <= counter.budget.regress * abs(before):
-        return say("PASS", "below-budget", f"{change}, within {counter.budget.regress:.1%}")
-    # Without a budget of its own a count fails nothing.
-    over = f", over its budget of {counter.budget.regress:.1%}"
-    return say(
-        "REGRESSED", "counter-worse", change + (over if counter.budget != CounterBudget() else "")
-    )
+    if worse <= allowed * abs(before):
+        return say("PASS", "below-budget", f"{change}, within its {limit}")
+    return say("REGRESSED", "counter-worse", f"{change}, over its {limit}")
 
 
 def judge_names(names: NameSet) -> Judgement:

@@ -7,7 +7,7 @@ says whose they are.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -35,43 +35,56 @@ class CallCounts:
         for text in set(texts):
             self._counts.setdefault(text, Counter())[place] += calls
 
-    def places(self) -> dict[str, Place]:
-        """The place of each text that nearly always comes from one."""
+    def places(self) -> dict[str, Place | None]:
+        """The place of each text that nearly always comes from one, None for the others."""
         found = {}
         for text, counts in self._counts.items():
             ((place, most),) = counts.most_common(1)
-            if place is not None and most >= _NEARLY_ALL * counts.total():
-                found[text] = place
+            found[text] = place if most >= _NEARLY_ALL * counts.total() else None
         return found
 
 
-def recorded_places(captures: Iterable[Capture], seen: Mapping[str, Place]) -> dict[str, Place]:
+def recorded_places(
+    captures: Iterable[Capture], seen: Mapping[str, Place | None]
+) -> dict[str, Place]:
     """The places of the operators in one-rank `captures`, of which Python was `seen` to call some.
 
     Of an operator inside others it is that of the outermost one seen; in the backward pass that of
     the operator which is differentiated. `seen` and the result are by calls as `call_text` has
-    them.
+    them; None is for those from several places.
     """
     counts = CallCounts()
     for capture in captures:
         for texts, place in _calls(capture, seen):
             counts.add(texts, place)
-    return counts.places()
+    return {text: place for text, place in counts.places().items() if place is not None}
 
 
 def _calls(
-    capture: Capture, seen: Mapping[str, Place]
+    capture: Capture, seen: Mapping[str, Place | None]
 ) -> Iterator[tuple[tuple[str, str], Place | None]]:
     """The texts of each call, the exact one first, and its place."""
-    ops = capture.ops.with_columns(phase=op_phases(capture)["phase"])
-    known: list[Place | None] = [None, *dict.fromkeys(seen.values())]
-    code_of = {place: code for code, place in enumerate(known)}
-    texts_of = lru_cache(maxsize=None)(_texts)
-    calls = [
-        texts_of(*row)
-        for row in ops.select("name", "input_dims", "input_types", "phase").iter_rows()
-    ]
-    codes = np.array([code_of[seen.get(call) or seen.get(op)] for call, op in calls], np.int64)
+    ops = capture.ops.with_columns(op_phases(capture).select("phase", "recompute"))
+    # What nobody saw has code 0; what has several places hides what it calls inside.
+    places = [None, *dict.fromkeys(seen.values())]
+    code_of = {place: code for code, place in enumerate(places) if code != _UNKNOWN}
+
+    @cache
+    def described(
+        name: str, dims: str | None, types: str | None, phase: str, recompute: bool
+    ) -> tuple[tuple[str, str], int]:
+        texts = _texts(name, dims, types, backward=phase == "backward")
+        # Checkpointing calls the forward pass again, perhaps from a thread of autograd's.
+        first = _texts(name, dims, types, backward=False) if recompute else ()
+        text = next((text for text in (*texts, *first) if text in seen), None)
+        return texts, _UNKNOWN if text is None else code_of[seen[text]]
+
+    calls, own = [], []
+    for row in ops.select("name", "input_dims", "input_types", "phase", "recompute").iter_rows():
+        texts, code = described(*row)
+        calls.append(texts)
+        own.append(code)
+    codes = np.array(own, np.int64)
     parents = rows_of(ops, ops["parent_id"])
     codes = outermost(codes, parents)
     nodes, differentiated = _nodes(ops)
@@ -79,14 +92,11 @@ def _calls(
     codes[nodes[unknown]] = codes[differentiated[unknown]]
     codes = inherit(codes, parents)
     for texts, code in zip(calls, codes.tolist(), strict=True):
-        yield texts, known[code]
+        yield texts, places[code]
 
 
-def _texts(
-    name: str, input_dims: str | None, input_types: str | None, phase: str
-) -> tuple[str, str]:
-    tensors = tensors_of(f"{input_dims} {input_types}") or ""
-    backward = phase == "backward"
+def _texts(name: str, dims: str | None, types: str | None, *, backward: bool) -> tuple[str, str]:
+    tensors = tensors_of(f"{dims} {types}") or ""
     return call_text(name, tensors, backward=backward), call_text(name, "", backward=backward)
 
 
@@ -94,13 +104,19 @@ def _nodes(ops: pl.DataFrame) -> tuple[Integers, Integers]:
     """Rows of autograd's nodes, and for each the row of the operator that it differentiates.
 
     An operator carries the number that the next node will get (pytorch
-    aten/src/ATen/record_function.h): of those with one number the last made the node.
+    aten/src/ATen/record_function.h): of those with one number the last made the node. What
+    checkpointing calls again carries one, too.
     """
-    numbered = ops.select("sequence", "start_ns", "thread", "phase", row=pl.int_range(pl.len()))
-    numbered = numbered.filter(pl.col("sequence").is_not_null())
-    nodes = numbered.filter(pl.col("phase") == "backward")
+    numbered = ops.select(
+        "sequence",
+        "start_ns",
+        "thread",
+        is_node=(pl.col("phase") == "backward") & ~pl.col("recompute"),
+        row=pl.int_range(pl.len()),
+    ).filter(pl.col("sequence").is_not_null())
+    nodes = numbered.filter("is_node")
     forward = (
-        numbered.filter(pl.col("phase") != "backward")
+        numbered.filter(~pl.col("is_node"))
         .sort("start_ns")
         .group_by("sequence")
         # Each thread counts for itself.

@@ -206,8 +206,9 @@ def _counters(capture: Capture, kernels: pl.DataFrame) -> dict[str, float]:
         totals["synchronisations"] = launches.filter(
             pl.col("name").str.contains(_SYNCHRONISATION)
         ).height
-        copies = kernels.filter(pl.col("kind") == "memcpy")
-        totals["copied_bytes"] = int(copies["bytes"].sum())
+        copied = kernels.filter(pl.col("kind") == "memcpy")["bytes"]
+        if not copied.has_nulls():
+            totals["copied_bytes"] = int(copied.sum())
     counters: dict[str, float] = {
         name: total / max(profiled.height, 1) for name, total in totals.items()
     }

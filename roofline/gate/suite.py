@@ -138,7 +138,7 @@ def judge_suite(
             # The series of its time says so; counts of other machines say nothing.
             continue
         for counter in _counters(benchmark, budgets):
-            judgement = judge_counter(counter)
+            judgement = judge_counter(counter, rules.settings.fail_above)
             demoted = as_series(counter) if judgement.reason == "counter-varies" else None
             if demoted is None or counter.name not in budgets.counters:
                 exact.append(judgement)

@@ -10,6 +10,7 @@ from gpuprof.roofline.gate.counters import (
     judge_counter,
     judge_names,
 )
+from gpuprof.roofline.gate.judgement import Judgement
 
 STRICT = CounterBudget(level="error")
 
@@ -18,15 +19,19 @@ def counter(base: tuple[int, ...], head: tuple[int, ...], **fields: object) -> C
     return Counter(benchmark="train", name="launches", base=base, head=head, **fields)  # type: ignore[arg-type]
 
 
+def judged(one: Counter) -> Judgement:
+    return judge_counter(one, fail_above=0.02)
+
+
 def test_equal_counts_pass() -> None:
-    found = judge_counter(counter((120, 120), (120, 120), budget=STRICT))
+    found = judged(counter((120, 120), (120, 120), budget=STRICT))
 
     assert (found.verdict, found.reason) == ("PASS", "no-change")
 
 
 def test_one_more_launch_regresses_and_fails_only_where_a_budget_forbids_it() -> None:
-    said = judge_counter(counter((120, 120), (121, 121)))
-    forbidden = judge_counter(counter((120, 120), (121, 121), budget=STRICT))
+    said = judged(counter((120, 120), (121, 121)))
+    forbidden = judged(counter((120, 120), (121, 121), budget=STRICT))
 
     assert said.verdict == forbidden.verdict == "REGRESSED"
     assert not said.fails
@@ -35,14 +40,14 @@ def test_one_more_launch_regresses_and_fails_only_where_a_budget_forbids_it() ->
 
 
 def test_fewer_launches_improve() -> None:
-    assert judge_counter(counter((120, 120), (119, 119))).verdict == "IMPROVED"
+    assert judged(counter((120, 120), (119, 119))).verdict == "IMPROVED"
 
 
 def test_a_relative_budget_allows_its_share() -> None:
     one_percent = CounterBudget(regress=0.01, level="error")
 
-    assert judge_counter(counter((1000, 1000), (1010, 1010), budget=one_percent)).verdict == "PASS"
-    over = judge_counter(counter((1000, 1000), (1011, 1011), budget=one_percent))
+    assert judged(counter((1000, 1000), (1010, 1010), budget=one_percent)).verdict == "PASS"
+    over = judged(counter((1000, 1000), (1011, 1011), budget=one_percent))
     assert over.verdict == "REGRESSED"
 
 
@@ -51,7 +56,7 @@ def test_a_maximum_holds_whatever_the_base_has() -> None:
     least = CounterBudget(minimum=130, level="error")
 
     over, under, within = (
-        judge_counter(counter((120, 120), (120, 120), budget=budget))
+        judged(counter((120, 120), (120, 120), budget=budget))
         for budget in (most, least, CounterBudget(maximum=120, minimum=120))
     )
 
@@ -61,8 +66,18 @@ def test_a_maximum_holds_whatever_the_base_has() -> None:
     assert "120 is over its maximum of 100" in over.message
 
 
+def test_a_maximum_alone_leaves_the_rest_to_the_gate_s_own_limit() -> None:
+    only_most = CounterBudget(regress=None, maximum=2000, level="error")
+
+    within = judged(counter((1000, 1000), (1020, 1020), budget=only_most))
+    over = judged(counter((1000, 1000), (1021, 1021), budget=only_most))
+
+    assert (within.verdict, within.message) == ("PASS", "1,000 -> 1,020, within its limit of 2.0%")
+    assert (over.verdict, over.message) == ("REGRESSED", "1,000 -> 1,021, over its limit of 2.0%")
+
+
 def test_a_count_that_steps_share_unevenly_is_said_with_its_fraction() -> None:
-    found = judge_counter(counter((1234.5, 1234.5), (1235, 1235)))  # type: ignore[arg-type]
+    found = judged(counter((1234.5, 1234.5), (1235, 1235)))  # type: ignore[arg-type]
 
     assert found.message == "1,234.50 -> 1,235"
 
@@ -70,14 +85,14 @@ def test_a_count_that_steps_share_unevenly_is_said_with_its_fraction() -> None:
 def test_nothing_before_allows_nothing_after() -> None:
     generous = CounterBudget(regress=1.0, level="error")
 
-    assert judge_counter(counter((0, 0), (1, 1), budget=generous)).verdict == "REGRESSED"
+    assert judged(counter((0, 0), (1, 1), budget=generous)).verdict == "REGRESSED"
 
 
 @pytest.mark.parametrize("base", [(120, 121), (120,)])
 def test_a_count_that_no_two_processes_confirm_is_demoted(base: tuple[int, ...]) -> None:
     varying = counter(base, (120, 120))
 
-    assert judge_counter(varying).reason == "counter-varies"
+    assert judged(varying).reason == "counter-varies"
     demoted = as_series(varying)
     assert demoted is not None
     assert [run.samples for run in demoted.side("A")] == [(float(v),) for v in base]
@@ -88,11 +103,11 @@ def test_a_count_with_a_zero_has_no_ratio() -> None:
 
 
 def test_a_missing_counter_is_an_error_whatever_its_level() -> None:
-    found = judge_counter(counter((120, 120), ()))
+    found = judged(counter((120, 120), ()))
 
     assert (found.verdict, found.reason) == ("ERROR", "missing-metric")
     assert found.fails
-    assert judge_counter(counter((), (120, 120))).reason == "new"
+    assert judged(counter((), (120, 120))).reason == "new"
 
 
 def kernels(base: dict[str, int], head: dict[str, int], maximum_new: int | None = None) -> NameSet:

@@ -14,12 +14,13 @@ from gpuprof.roofline.compare import compare
 from gpuprof.roofline.gate.call_text import tensors_of
 from gpuprof.roofline.gate.launching import recorded_places
 from gpuprof.roofline.gate.result import Explanation, Place
+from tests.unit.conftest import CaptureBuilder
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
-def places_in(source: str, folder: Path) -> dict[str, Place]:
-    """Where the program `source` launches operators."""
+def places_in(source: str, folder: Path) -> dict[str, Place | None]:
+    """Where the program `source` launches operators; None for those of several lines."""
     program = folder / "program.py"
     program.write_text(source)
     counts: Counter[tuple[str, str, str, int]] = Counter()
@@ -48,7 +49,7 @@ def test_the_line_that_launches_an_operator_is_known_where_it_is_one(tmp_path: P
     assert places["aten::mm"] == Place(file="program.py", line=6)
     assert places["aten::gelu"] == Place(file="program.py", line=7)
     # Two lines call it.
-    assert "aten::cumsum" not in places
+    assert places["aten::cumsum"] is None
 
 
 def test_of_many_products_each_is_found_by_its_tensors(tmp_path: Path) -> None:
@@ -64,17 +65,23 @@ def test_of_many_products_each_is_found_by_its_tensors(tmp_path: Path) -> None:
         tmp_path,
     )
 
-    assert "aten::mm" not in places
-    assert places["aten::mm float32[4, 8], float32[8, 2]"].line == 5
-    assert places["aten::mm bfloat16[4, 8], bfloat16[8, 2]"].line == 6
+    lines = {call: place and place.line for call, place in places.items()}
+    assert lines["aten::mm"] is None
+    assert lines["aten::mm float32[4, 8], float32[8, 2]"] == 5
+    assert lines["aten::mm bfloat16[4, 8], bfloat16[8, 2]"] == 6
     # Python calls backward(), and that the products which it runs.
     assert not any("backward pass" in call for call in places)
-    assert places["aten::cat [4, 2], [4, 2]"].line == 7
+    assert lines["aten::cat [4, 2], [4, 2]"] == 7
 
 
-def recorded_lines(source: str, folder: Path) -> dict[str, int]:
-    """The lines of `source` that launch what a recording of it holds."""
+def recorded_lines(source: str, folder: Path, *, autograd_seen: bool = True) -> dict[str, int]:
+    """The lines of `source` that launch what a recording of it holds.
+
+    Without `autograd_seen` as on a GPU, where nobody sees what autograd's own threads run.
+    """
     seen = places_in(source, folder)
+    if not autograd_seen:
+        seen = {call: place for call, place in seen.items() if "backward pass" not in call}
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         runpy.run_path(str(folder / "program.py"))
     profiler.export_chrome_trace(str(folder / "trace.json"))
@@ -136,7 +143,28 @@ def test_a_backward_pass_is_launched_where_what_it_differentiates_is(tmp_path: P
     assert f"aten::mm {backward}" not in lines
 
 
-def test_of_a_checkpoint_the_second_forward_has_the_lines_of_the_first(tmp_path: Path) -> None:
+def test_what_several_lines_call_hides_what_it_calls_inside(tmp_path: Path) -> None:
+    lines = recorded_lines(
+        "import torch\n"
+        "x, y = torch.ones(4, 4), torch.ones(3)\n"
+        "for _ in range(20):\n"
+        "    y.copy_(y)\n"
+        "    x.clone()\n"
+        "    x.clone()\n",
+        tmp_path,
+    )
+
+    assert lines["aten::copy_ float32[3], float32[3]"] == 4
+    # clone calls copy_, and either line clone: not line 4.
+    assert "aten::copy_ float32[4, 4], float32[4, 4]" not in lines
+    assert "aten::clone" not in lines
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("autograd_seen", [False, True])
+def test_of_a_checkpoint_the_second_forward_has_the_lines_of_the_first(
+    tmp_path: Path, reentrant: bool, autograd_seen: bool
+) -> None:
     lines = recorded_lines(
         "import torch\n"
         "from torch.utils.checkpoint import checkpoint\n"
@@ -146,8 +174,9 @@ def test_of_a_checkpoint_the_second_forward_has_the_lines_of_the_first(tmp_path:
         "    return torch.tanh(y)\n"
         "for _ in range(20):\n"
         "    x = torch.ones(4, 8, requires_grad=True)\n"
-        "    checkpoint(block, x, use_reentrant=False).sum().backward()\n",
+        f"    checkpoint(block, x, use_reentrant={reentrant}).sum().backward()\n",
         tmp_path,
+        autograd_seen=autograd_seen,
     )
 
     backward = "in the backward pass"
@@ -211,3 +240,29 @@ def test_on_a_gpu_the_causes_of_a_slow_down_have_their_lines() -> None:
         ("aten::div", 20),
         ("aten::div backward", 20),
     ]
+
+
+def test_each_thread_counts_what_autograd_records_for_itself(build: CaptureBuilder) -> None:
+    # A checkpoint's second forward, on a thread of autograd's, has a number of the first.
+    autograd = {"thread": 2}
+    build.op("aten::exp", 0, 10, sequence=6)
+    build.op("aten::sin", 10, 20, sequence=7)
+    checkpoint = build.op("CheckpointFunctionBackward", 100, 200, sequence=5, **autograd)
+    build.op("aten::relu", 110, 120, sequence=7, parent_id=checkpoint, **autograd)
+    for number, (node, inner) in enumerate(
+        [("ReluBackward0", "aten::threshold_backward"), ("ExpBackward0", "aten::mul")]
+    ):
+        start = 210 + 20 * number
+        parent = build.op(node, start, start + 10, sequence=7 - number, **autograd)
+        build.op(inner, start + 1, start + 9, parent_id=parent, **autograd)
+    seen = {
+        f"aten::{name}": Place(file="a.py", line=line)
+        for name, line in (("exp", 1), ("sin", 2), ("relu", 3))
+    }
+
+    lines = {call: place.line for call, place in recorded_places([build.build()], seen).items()}
+
+    assert lines["aten::mul in the backward pass"] == 1
+    assert lines["aten::relu in the backward pass"] == 3
+    # Of sin or of relu.
+    assert "aten::threshold_backward in the backward pass" not in lines

@@ -183,6 +183,22 @@ def test_peak_memory_has_one_verdict_on_a_gpu_and_on_a_cpu(
     assert [(j.verdict, j.fails) for j in memory] == [(verdict, verdict != "PASS")]
 
 
+@pytest.mark.parametrize("kind", ["counters", "figures"])
+@pytest.mark.parametrize(("head", "verdict"), [(101, "PASS"), (103, "REGRESSED")])
+def test_peak_memory_with_a_maximum_alone_may_grow_as_everything_may(
+    kind: str, head: int, verdict: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "gpuprof.toml"
+    file.write_text("[[budget]]\npeak_memory = { max = 1000 }\n")
+    rules = suite_rules(read_configuration(file), str(file))
+    base, changed = ({kind: {"peak_memory": value}} for value in (100, head))
+
+    found = judge_suite(processes(base=base, head=changed), rules, today=TODAY)
+
+    memory = [j for j in found if j.metric.name == "peak_memory"]
+    assert [(j.verdict, j.fails) for j in memory] == [(verdict, verdict != "PASS")]
+
+
 def test_new_kernels_fail_where_none_are_allowed() -> None:
     suite = processes(base={"kernels": {"a": 1}}, head={"kernels": {"a": 1, "b": 1}})
 
