@@ -3,6 +3,7 @@
 import runpy
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.profiler import ProfilerActivity, profile
@@ -14,7 +15,6 @@ from gpuprof.roofline.compare import compare
 from gpuprof.roofline.gate.call_text import tensors_of
 from gpuprof.roofline.gate.launching import recorded_places
 from gpuprof.roofline.gate.result import Explanation, Place
-from tests.unit.conftest import CaptureBuilder
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
@@ -242,7 +242,7 @@ def test_on_a_gpu_the_causes_of_a_slow_down_have_their_lines() -> None:
     ]
 
 
-def test_each_thread_counts_what_autograd_records_for_itself(build: CaptureBuilder) -> None:
+def test_each_thread_counts_what_autograd_records_for_itself(build: Any) -> None:
     # A checkpoint's second forward, on a thread of autograd's, has a number of the first.
     autograd = {"thread": 2}
     build.op("aten::exp", 0, 10, sequence=6)
