@@ -20,10 +20,10 @@ from gpuprof.roofline.ceilings import (
     measured_ceilings,
 )
 from gpuprof.roofline.closed_form import closed_form, declared_tokens
-from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.device_state import device_state
 from gpuprof.roofline.devices import find_spec
 from gpuprof.roofline.exposure import exposed
+from gpuprof.roofline.math_mode import math_mode
 from gpuprof.roofline.measured_work import measured_work
 from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.range_points import range_points
@@ -128,17 +128,6 @@ def _roof_source(ceilings: tuple[Ceiling, ...]) -> Source | None:
     if "datasheet" in sources:
         return "datasheet"
     return "measured" if sources else None
-
-
-def math_mode(device: Device | None, process: ProcessInfo) -> MathMode:
-    """The units that float32 products of `process` ran on."""
-    # TF32 exists on NVIDIA GPUs only; the flags mean nothing elsewhere.
-    if device is None or device.kind != "cuda":
-        return MathMode()
-    return MathMode(
-        tf32_matmul=process.fingerprint.allow_tf32_matmul is True,
-        tf32_convolution=process.fingerprint.allow_tf32_cudnn is True,
-    )
 
 
 def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...]) -> str:

@@ -7,8 +7,8 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
-from gpuprof.roofline.analyze import math_mode
 from gpuprof.roofline.ceilings import Roof
+from gpuprof.roofline.math_mode import math_mode
 from gpuprof.roofline.points import Machine, kernel_points
 from gpuprof.roofline.work import find_work
 
