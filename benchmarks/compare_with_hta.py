@@ -21,7 +21,7 @@ from rich.table import Table
 
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.attribution import launch_of_kernels
+from gpuprof.roofline.work.attribution import launch_of_kernels
 
 _HTA_PROGRAM = """
 import json, sys, warnings

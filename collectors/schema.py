@@ -27,7 +27,7 @@ KERNELS: Final = pl.Schema(
         # Links to launches of the same process. Repeats over the kernels of one graph replay.
         # Null where the source had none (written there as 0).
         "correlation": pl.Int64,
-        # Filled by gpuprof.roofline.attribution: the innermost op that launched it, its step.
+        # Filled by gpuprof.roofline.work.attribution: the innermost op that launched it, its step.
         "op_id": pl.Int64,
         "step": pl.Int32,
         "grid_x": pl.Int32,

@@ -13,7 +13,7 @@ from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler.session import Observations
-from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.work.attribution import attribute
 
 WHOLE_SCRIPT = "the whole script, which marked no steps"
 _STEP_COLUMNS = (

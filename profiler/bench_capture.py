@@ -25,7 +25,7 @@ from gpuprof.collectors.torch_trace import TorchTrace
 from gpuprof.profiler.ranks import Ranks
 from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult
 from gpuprof.reference_kernels.suite import Prepared
-from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.work.attribution import attribute
 
 SOURCE = "gpuprof bench"
 PROFILED_CALLS = 3

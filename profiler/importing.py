@@ -18,7 +18,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.chrome_trace import chrome_trace
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.work.attribution import attribute
 
 Progress = Callable[[str], None]
 

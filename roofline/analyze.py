@@ -10,7 +10,6 @@ from gpuprof.roofline.analysis import (
     StepTimes,
     UnmodelledOp,
 )
-from gpuprof.roofline.attribution import attribute
 from gpuprof.roofline.bottleneck import classify_step
 from gpuprof.roofline.ceilings import (
     Ceiling,
@@ -23,14 +22,15 @@ from gpuprof.roofline.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.device_state import device_state
 from gpuprof.roofline.devices import find_spec
 from gpuprof.roofline.exposure import exposed
-from gpuprof.roofline.math_mode import math_mode
 from gpuprof.roofline.measured_work import measured_work
 from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.range_points import range_points
 from gpuprof.roofline.settling import unsettled
 from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.utilization import utilization
-from gpuprof.roofline.work import find_work
+from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.math_mode import math_mode
+from gpuprof.roofline.work.work import find_work
 
 
 def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:

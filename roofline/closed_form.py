@@ -16,13 +16,6 @@ import polars as pl
 
 from gpuprof.collectors.manifest import ModelParameters, ParameterShape
 from gpuprof.roofline.analysis import ClosedForm, FlopDifference
-from gpuprof.roofline.call_groups import (
-    CallGroup,
-    call_groups,
-    full_matmul_flops,
-    full_recomputed_flops,
-    has_backward,
-)
 from gpuprof.roofline.cost_models.attention_signatures import BACKWARD, COMPOSITE_BACKWARD
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.weight_traffic import (
@@ -31,7 +24,14 @@ from gpuprof.roofline.weight_traffic import (
     EXPERT_PRODUCTS,
     WEIGHT_POSITIONS,
 )
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.call_groups import (
+    CallGroup,
+    call_groups,
+    full_matmul_flops,
+    full_recomputed_flops,
+    has_backward,
+)
+from gpuprof.roofline.work.work import Work
 
 _ATTENTION = ATTENTION.keys() | BACKWARD.keys() | COMPOSITE_BACKWARD.keys()
 # (experts, inputs, outputs)

@@ -4,7 +4,7 @@ import polars as pl
 
 from gpuprof.roofline.analysis import Exposed
 from gpuprof.roofline.intervals import union_ns
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
 

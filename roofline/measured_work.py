@@ -26,7 +26,7 @@ from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.counters import ExecutedFlops, ExecutedWork, executed_by_launch
 from gpuprof.roofline.devices import find_spec
 from gpuprof.roofline.difference_reasons import Differing, reasons
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.work import Work
 
 _MEBIBYTE = 2**20
 _LAUNCH = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")

@@ -13,7 +13,7 @@ from gpuprof.roofline.bottleneck import Launch, classify
 from gpuprof.roofline.ceilings import Roof
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.roof_time import RoofTime, roof_time
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
 NO_OP = "(no operator)"

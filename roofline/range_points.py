@@ -6,7 +6,6 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.op_tree import range_members
 from gpuprof.roofline.points import (
     UNKNOWN,
     Machine,
@@ -16,7 +15,8 @@ from gpuprof.roofline.points import (
     sum_known,
     times_calls,
 )
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.op_tree import range_members
+from gpuprof.roofline.work.work import Work
 
 # The precision of FLOPs that a region declared, where nothing inside tells it. No ceiling has it.
 _UNSPECIFIED = "unspecified"

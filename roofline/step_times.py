@@ -14,7 +14,7 @@ from gpuprof.roofline.analysis import (
     StepTimes,
 )
 from gpuprof.roofline.intervals import union_ns
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.work import Work
 
 # Device work in profiled steps may exceed the timed step by so much before it counts as other
 # work: its length was seen to differ by 1 % between steps with and without a profiler.

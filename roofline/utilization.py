@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gpuprof.roofline.analysis import StepTimes, Utilization
-from gpuprof.roofline.call_groups import (
+from gpuprof.roofline.ceilings import Ceiling, Roof
+from gpuprof.roofline.cost_models.call import OpCall
+from gpuprof.roofline.weight_traffic import READS_WEIGHTS, key_value_bytes, weight_bytes
+from gpuprof.roofline.work.call_groups import (
     CallGroup,
     call_groups,
     full_matmul_flops,
     full_recomputed_flops,
     has_backward,
 )
-from gpuprof.roofline.ceilings import Ceiling, Roof
-from gpuprof.roofline.cost_models.call import OpCall
-from gpuprof.roofline.weight_traffic import READS_WEIGHTS, key_value_bytes, weight_bytes
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.work import Work
 
 _BytesOfCall: TypeAlias = Callable[[OpCall], int | None]
 

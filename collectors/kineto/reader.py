@@ -29,7 +29,7 @@ def read(path: Path, *, advise: bool = True) -> Capture:
     """Read one trace file, plain or gzip, into a capture of one rank.
 
     The rank is what the trace's distributedInfo says, else 0. Operators have their parents,
-    kernels not yet their operators (`gpuprof.roofline.attribution.attribute`). What was repaired
+    kernels not yet their operators (see `gpuprof.roofline.work.attribution`). What was repaired
     or is missing stands in the warnings of the capture's process.
 
     `advise` adds to the warnings how to record GPU activity and steps that the trace lacks.

@@ -14,10 +14,10 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.nesting import Integers
-from gpuprof.roofline.attribution import rows_of
 from gpuprof.roofline.gate.call_text import call_text, tensors_of
 from gpuprof.roofline.gate.result import Place
-from gpuprof.roofline.op_tree import inherit, op_phases, outermost
+from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.op_tree import inherit, op_phases, outermost
 
 # A set-up calls some operators of the steps too, a few times.
 _NEARLY_ALL = 0.9

@@ -12,10 +12,10 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.attribution import attribute
 from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.step_times import busy_ns_per_step
-from gpuprof.roofline.work import find_work
+from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.work import find_work
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 

@@ -12,8 +12,8 @@ from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.nesting import innermost, parents
-from gpuprof.roofline.attribution import attribute
-from gpuprof.roofline.op_tree import op_phases, range_members
+from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.op_tree import op_phases, range_members
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 

@@ -15,7 +15,7 @@ from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.reports.chrome_rows import crossing, device_offset, kernel_rows
 from gpuprof.reports.chrome_trace import chrome_trace
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.work.attribution import attribute
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 RECORDINGS = [

@@ -8,7 +8,7 @@ import pytest
 
 from gpuprof.profiler.counters_pass import ncu_options
 from gpuprof.profiler.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
-from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.work.attribution import attribute
 
 
 def kernels(build: Any, start: int, **launches: tuple[int, int]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from gpuprof.collectors import schema
 from gpuprof.roofline.analysis import Exposed
 from gpuprof.roofline.exposure import exposed
-from gpuprof.roofline.work import Work
+from gpuprof.roofline.work.work import Work
 
 
 def work(*rows: tuple[str, int, int], steps: int = 1) -> Work:

@@ -21,8 +21,8 @@ from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.kineto import blocks, source
-from gpuprof.roofline.attribution import attribute
-from gpuprof.roofline.op_tree import op_phases, range_members
+from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.op_tree import op_phases, range_members
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 INPUTS = int(os.environ.get("GPUPROF_FUZZ_INPUTS", "400"))

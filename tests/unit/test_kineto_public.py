@@ -14,7 +14,7 @@ import pytest
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.roofline.attribution import attribute
+from gpuprof.roofline.work.attribution import attribute
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 FILES = sorted(

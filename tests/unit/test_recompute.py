@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.op_tree import op_phases
+from gpuprof.roofline.work.op_tree import op_phases
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "data" / "public" / "kineto"

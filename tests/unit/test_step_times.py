@@ -14,10 +14,10 @@ from gpuprof.roofline.analysis import (
     StepTimes,
 )
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.attribution import attribute
 from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
-from gpuprof.roofline.work import find_work
+from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.work import find_work
 
 
 def times_of(build: Any, **process: Any) -> StepTimes:

@@ -8,12 +8,12 @@ import pytest
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
-from gpuprof.roofline.attribution import attribute
 from gpuprof.roofline.cost_models import cost_model, registry
 from gpuprof.roofline.cost_models.call import MathMode, OpCall
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
-from gpuprof.roofline.work import Work, find_work
+from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.work import Work, find_work
 
 FLOPS = 2 * 64 * 32 * 16
 

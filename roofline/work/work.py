@@ -18,7 +18,13 @@ from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
-from gpuprof.roofline.owners import NAME_SEPARATOR, SIGNATURE, TENSOR_LIST, owner_table, with_owners
+from gpuprof.roofline.work.owners import (
+    NAME_SEPARATOR,
+    SIGNATURE,
+    TENSOR_LIST,
+    owner_table,
+    with_owners,
+)
 
 
 @dataclass(frozen=True)

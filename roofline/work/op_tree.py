@@ -10,7 +10,7 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.nesting import NEVER, NONE, Integers, enclosing, thread_codes
-from gpuprof.roofline.attribution import launch_of_kernels, rows_of, steps_at
+from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_at
 
 # pytorch torch/csrc/autograd/engine.cpp names the node it evaluates; the node's own record_function
 # is the name in tools/autograd/derivatives.yaml, or a Python Function's name with "Backward".

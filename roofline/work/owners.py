@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.attribution import rows_of
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
-from gpuprof.roofline.op_tree import op_phases
+from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.op_tree import op_phases
 
 _ARGUMENTS = (
     *("name", "input_dims", "input_types", "input_strides", "concrete_inputs"),

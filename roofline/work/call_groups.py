@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.work import Signature, Work
+from gpuprof.roofline.work.work import Signature, Work
 
 
 @dataclass(frozen=True)
