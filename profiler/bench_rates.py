@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult
 from gpuprof.reference_kernels.families import is_library
-from gpuprof.roofline.ceilings import Roof, datasheet_ceilings, measured_ceilings
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.devices import find_spec
-from gpuprof.roofline.roof_time import roof_time
+from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
+from gpuprof.roofline.machine.devices import find_spec
+from gpuprof.roofline.machine.roof_time import roof_time
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rich.text import Text
 from gpuprof.profiler.bench_rates import Roofs, library_time, rates, roofs_of
 from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult
 from gpuprof.reports import facts, formatting
-from gpuprof.roofline.devices import find_spec
+from gpuprof.roofline.machine.devices import find_spec
 
 # What the figures of each column need, so that the tables of a bench are in line.
 _WIDTHS = {

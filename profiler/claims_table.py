@@ -9,7 +9,7 @@ from rich.text import Text
 from gpuprof.reference_kernels.claims.judge import Conflict, Judgement
 from gpuprof.reports import formatting
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.devices import rows_with_words
+from gpuprof.roofline.machine.devices import rows_with_words
 
 _STYLES = {
     "possible": "green",

@@ -16,8 +16,8 @@ from gpuprof.collectors.manifest import (
 from gpuprof.reports import formatting
 from gpuprof.reports.facts import OVER_PEAK, Fact, is_over_peak
 from gpuprof.roofline.analysis import Analysis, ClosedForm
-from gpuprof.roofline.ceilings import Roof, datasheet_ceilings
-from gpuprof.roofline.devices import find_meant
+from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings
+from gpuprof.roofline.machine.devices import find_meant
 from gpuprof.roofline.model_flops import (
     Mode,
     TransformerSize,

@@ -15,7 +15,7 @@ import msgspec
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate.settings import BudgetSettings, GateSettings, WaiverSettings
 from gpuprof.profiler.gate.targets import Target
-from gpuprof.roofline.devices import DeviceSpec, register_devices
+from gpuprof.roofline.machine.devices import DeviceSpec, register_devices
 
 CONFIGURATION_FILE = "gpuprof.toml"
 

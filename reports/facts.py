@@ -16,8 +16,8 @@ from gpuprof.roofline.analysis import (
     StepSplit,
     StepTimes,
 )
-from gpuprof.roofline.ceilings import Ceiling, at_clock
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.machine.ceilings import Ceiling, at_clock
 
 OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
 # What each class means, in the order that legends and keys list them.

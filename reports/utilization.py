@@ -2,7 +2,7 @@
 
 from gpuprof.reports import facts, formatting
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, ClosedForm, Utilization
-from gpuprof.roofline.ceilings import Ceiling
+from gpuprof.roofline.machine.ceilings import Ceiling
 
 # Of the device time: where more of it is not counted, a lower bound says nothing.
 _HALF = 0.5

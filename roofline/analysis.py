@@ -9,8 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
-from gpuprof.roofline.ceilings import Ceiling, Source, Unit
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.machine.ceilings import Ceiling, Source, Unit
 
 ANALYSIS_SCHEMA_VERSION = 1
 ANALYSIS_FILE = "analysis.json"

@@ -11,17 +11,17 @@ from gpuprof.roofline.analysis import (
     UnmodelledOp,
 )
 from gpuprof.roofline.bottleneck import classify_step
-from gpuprof.roofline.ceilings import (
+from gpuprof.roofline.closed_form import closed_form, declared_tokens
+from gpuprof.roofline.device_state import device_state
+from gpuprof.roofline.exposure import exposed
+from gpuprof.roofline.machine.ceilings import (
     Ceiling,
     Roof,
     Source,
     datasheet_ceilings,
     measured_ceilings,
 )
-from gpuprof.roofline.closed_form import closed_form, declared_tokens
-from gpuprof.roofline.device_state import device_state
-from gpuprof.roofline.devices import find_spec
-from gpuprof.roofline.exposure import exposed
+from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.measured_work import measured_work
 from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.range_points import range_points

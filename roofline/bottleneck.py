@@ -9,7 +9,7 @@ from gpuprof.roofline.analysis import (
     BottleneckKind,
     StepSplit,
 )
-from gpuprof.roofline.roof_time import RoofTime
+from gpuprof.roofline.machine.roof_time import RoofTime
 
 # Below this share of its roof a call that is too small for the device is called latency-bound:
 # from half the roof on, its resource explains the larger part of its time.

@@ -15,7 +15,7 @@ from gpuprof.roofline.comparison.result import (
     Lengths,
     StepChange,
 )
-from gpuprof.roofline.environment import differences
+from gpuprof.roofline.machine.environment import differences
 
 # A change of less than this share of the step is too small for shares of it to mean anything.
 _LEAST_CHANGE = 0.005

@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 
 from gpuprof.collectors.launch_keys import KEY
-from gpuprof.roofline.ceilings import Unit
+from gpuprof.roofline.machine.ceilings import Unit
 
 # DRAM and L2 move sectors of this size.
 _SECTOR_BYTES: Final = 32

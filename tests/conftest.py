@@ -20,8 +20,8 @@ from gpuprof.roofline.analysis import (
     UnmodelledOp,
     Utilization,
 )
-from gpuprof.roofline.ceilings import Ceiling
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.machine.ceilings import Ceiling
 
 PROFILED_STEPS = 3
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
-    from gpuprof.roofline.ceilings import Roof
     from gpuprof.roofline.cost_models.cost import FlopKind
+    from gpuprof.roofline.machine.ceilings import Roof
 
 # The order of the table's rows, by kind.
 _ORDER = ("compute", "memory", "link")
@@ -87,8 +87,8 @@ def ceiling_table(calibration: "Calibration") -> "Table":
     from rich.text import Text
 
     from gpuprof.reports import formatting
-    from gpuprof.roofline.ceilings import Roof, datasheet_ceilings
-    from gpuprof.roofline.devices import find_spec
+    from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings
+    from gpuprof.roofline.machine.devices import find_spec
 
     device = calibration.device
     lookup = find_spec(device)

@@ -24,13 +24,13 @@ from gpuprof.profiler.gate.engine import StoredSide
 from gpuprof.profiler.gate.targets import Target
 from gpuprof.reports.formatting import counted
 from gpuprof.reports.formatting import date as moment
-from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import INCOMPARABLE, GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import TIME, Metric
 from gpuprof.roofline.gate.suite import BudgetRow, MeasuredProcess, Rules, judge_suite
+from gpuprof.roofline.machine.environment import differences
 
 BASELINE_SCHEMA_VERSION = 1
 SUFFIX = ".json.gz"

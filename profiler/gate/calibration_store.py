@@ -19,11 +19,11 @@ from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.storage import write_file
 from gpuprof.profiler.gate.targets import Target
-from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.series import Calibration, calibrate
 from gpuprof.roofline.gate.suite import MeasuredProcess
+from gpuprof.roofline.machine.environment import differences
 
 SESSION_SCHEMA_VERSION = 1
 # Fewer shifts of rebuilding say too little of its spread, of which three times hide a change.

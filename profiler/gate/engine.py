@@ -19,13 +19,13 @@ from gpuprof.profiler.gate.targets import CAPTURES, Target
 from gpuprof.profiler.progress import Progress
 from gpuprof.roofline.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
-from gpuprof.roofline.environment import differences
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.launching import recorded_places
 from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
 from gpuprof.roofline.gate.series import Calibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
+from gpuprof.roofline.machine.environment import differences
 from gpuprof.roofline.settling import unsettled
 
 _SIDES: tuple[Side, Side] = ("A", "B")

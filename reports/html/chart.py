@@ -12,7 +12,7 @@ import msgspec
 from gpuprof.reports import formatting
 from gpuprof.reports.facts import CLASS_MEANINGS
 from gpuprof.roofline.analysis import Analysis, BottleneckKind, RooflinePoint
-from gpuprof.roofline.ceilings import Ceiling, Source, at_clock
+from gpuprof.roofline.machine.ceilings import Ceiling, Source, at_clock
 
 _SMALLEST_DIAMETER = 9.0
 _LARGEST_DIAMETER = 54.0

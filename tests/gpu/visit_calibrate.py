@@ -26,7 +26,7 @@ from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine_checks import Check, all_checks
 from gpuprof.reference_kernels.calibration.measure import calibrate
-from gpuprof.roofline.devices import find_spec
+from gpuprof.roofline.machine.devices import find_spec
 
 # Rates that a healthy device reaches: (name of the ceiling, bytes or FLOP a second).
 _MUST_REACH = {

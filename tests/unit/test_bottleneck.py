@@ -4,8 +4,8 @@ import pytest
 
 from gpuprof.roofline.analysis import StepSplit
 from gpuprof.roofline.bottleneck import Launch, classify, classify_step
-from gpuprof.roofline.ceilings import Ceiling
-from gpuprof.roofline.roof_time import ResourceTime, RoofTime
+from gpuprof.roofline.machine.ceilings import Ceiling
+from gpuprof.roofline.machine.roof_time import ResourceTime, RoofTime
 
 TENSOR = Ceiling(
     kind="compute", rate=1e15, source="datasheet", reference="t", unit="tensor", precision="bf16"

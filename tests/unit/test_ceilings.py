@@ -3,8 +3,8 @@
 import pytest
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
-from gpuprof.roofline.ceilings import Roof, at_clock, datasheet_ceilings, measured_ceilings
-from gpuprof.roofline.devices import find_spec
+from gpuprof.roofline.machine.ceilings import Roof, at_clock, datasheet_ceilings, measured_ceilings
+from gpuprof.roofline.machine.devices import find_spec
 
 H100 = Device(index=0, kind="cuda", name="NVIDIA H100 80GB HBM3")
 T4 = Device(index=0, kind="cuda", name="Tesla T4")

@@ -13,7 +13,7 @@ from gpuprof.profiler.configuration import (
     find_configuration,
     read_configuration,
 )
-from gpuprof.roofline.devices import DeviceSpec, find_spec, register_devices
+from gpuprof.roofline.machine.devices import DeviceSpec, find_spec, register_devices
 
 ROW = """
 [[device]]

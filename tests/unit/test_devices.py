@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.devices import DeviceSpec, device_table, find_meant, find_spec
+from gpuprof.roofline.machine.devices import DeviceSpec, device_table, find_meant, find_spec
 
 SHARED_CASE = Path(__file__).resolve().parents[3] / "shared" / "cases" / "peak-lookup"
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from gpuprof.reports.closed_form import closed_form_table
 from gpuprof.reports.utilization import closed_form_fact, headline_fact, utilization_facts
 from gpuprof.roofline.analysis import Analysis, ClosedForm, FlopDifference, Utilization
-from gpuprof.roofline.ceilings import Ceiling
+from gpuprof.roofline.machine.ceilings import Ceiling
 
 FORM = ClosedForm(
     formula="6 N D + 12 L H Q T D",

@@ -19,7 +19,7 @@ from gpuprof.roofline.analysis import (
     MeasuredKernel,
     MeasuredWork,
 )
-from gpuprof.roofline.ceilings import Ceiling
+from gpuprof.roofline.machine.ceilings import Ceiling
 
 GEMM = MeasuredKernel(
     kernels=("void gemm<float>(int)",),

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof.roofline.ceilings import Ceiling, Roof, Unit
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.roof_time import roof_time
+from gpuprof.roofline.machine.ceilings import Ceiling, Roof, Unit
+from gpuprof.roofline.machine.roof_time import roof_time
 
 
 def compute(unit: Unit, precision: str, rate: float) -> Ceiling:

@@ -11,7 +11,7 @@ import msgspec
 
 from gpuprof.collectors.manifest import Calibration
 from gpuprof.roofline.cost_models.cost import FlopKind
-from gpuprof.roofline.devices import DeviceSpec, find_spec
+from gpuprof.roofline.machine.devices import DeviceSpec, find_spec
 
 Source = Literal["datasheet", "measured"]
 Unit = Literal["tensor", "vector"]

@@ -151,7 +151,7 @@ _registered: list[DeviceSpec] = []
 @cache
 def device_table() -> tuple[DeviceSpec, ...]:
     """All rows of `devices.toml`."""
-    text = files("gpuprof.roofline").joinpath("devices.toml").read_bytes()
+    text = files("gpuprof.roofline.machine").joinpath("devices.toml").read_bytes()
     return msgspec.toml.decode(text, type=_Table).device
 
 

@@ -7,8 +7,8 @@ the largest binds (Williams, Waterman, Patterson 2009). Precisions on one unit f
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuprof.roofline.ceilings import Ceiling, Roof, Unit
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.machine.ceilings import Ceiling, Roof, Unit
 
 
 @dataclass(frozen=True)
