@@ -18,7 +18,7 @@ from gpuprof.reports.chrome_header import base_ns, known, process_fields
 from gpuprof.reports.chrome_rows import crossing, device_offset, kernel_rows
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
-from gpuprof.roofline.kernel_verdicts import kernel_verdicts
+from gpuprof.roofline.points.kernel_verdicts import kernel_verdicts
 from gpuprof.roofline.work.attribution import launch_of_kernels
 
 Event = dict[str, Any]

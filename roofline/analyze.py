@@ -10,7 +10,6 @@ from gpuprof.roofline.analysis import (
     StepTimes,
     UnmodelledOp,
 )
-from gpuprof.roofline.bottleneck import classify_step
 from gpuprof.roofline.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.device_state import device_state
 from gpuprof.roofline.exposure import exposed
@@ -23,8 +22,9 @@ from gpuprof.roofline.machine.ceilings import (
 )
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.measured_work import measured_work
-from gpuprof.roofline.points import NO_OP, Machine, kernel_points, op_points, step_point
-from gpuprof.roofline.range_points import range_points
+from gpuprof.roofline.points.bottleneck import classify_step
+from gpuprof.roofline.points.points import NO_OP, Machine, kernel_points, op_points, step_point
+from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.settling import unsettled
 from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.utilization import utilization

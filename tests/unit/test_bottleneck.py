@@ -3,9 +3,9 @@
 import pytest
 
 from gpuprof.roofline.analysis import StepSplit
-from gpuprof.roofline.bottleneck import Launch, classify, classify_step
 from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.machine.roof_time import ResourceTime, RoofTime
+from gpuprof.roofline.points.bottleneck import Launch, classify, classify_step
 
 TENSOR = Ceiling(
     kind="compute", rate=1e15, source="datasheet", reference="t", unit="tensor", precision="bf16"

@@ -9,7 +9,7 @@ from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.points import Total, sum_known
+from gpuprof.roofline.points.points import Total, sum_known
 
 FLOPS = 2 * 64 * 32 * 16
 BYTES = 2 * (64 * 32 + 32 * 16 + 64 * 16)

@@ -8,7 +8,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.machine.ceilings import Roof
-from gpuprof.roofline.points import Machine, kernel_points
+from gpuprof.roofline.points.points import Machine, kernel_points
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.work import find_work
 

@@ -6,7 +6,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.points import (
+from gpuprof.roofline.points.points import (
     UNKNOWN,
     Machine,
     Total,

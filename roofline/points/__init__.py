@@ -1,0 +1,1 @@
+"""Points of the roofline, from single kernels to a whole step, and their classes."""
