@@ -38,7 +38,7 @@ from gpuprof.reference_kernels.benching.timing import PRECISION, Clock, EventClo
 from gpuprof.reference_kernels.families import Family, UnknownNameError, select
 from gpuprof.reference_kernels.suite import DeviceType, Prepared, Version
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.device_state import device_state
+from gpuprof.roofline.steps.device_state import device_state
 
 _SAMPLE_INTERVAL_NS = 20_000_000
 _NEEDS_GROUP = "needs several processes: torchrun --nproc-per-node N -m gpuprof bench {}"

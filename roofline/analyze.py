@@ -11,8 +11,6 @@ from gpuprof.roofline.analysis import (
     UnmodelledOp,
 )
 from gpuprof.roofline.closed_form import closed_form, declared_tokens
-from gpuprof.roofline.device_state import device_state
-from gpuprof.roofline.exposure import exposed
 from gpuprof.roofline.machine.ceilings import (
     Ceiling,
     Roof,
@@ -25,8 +23,10 @@ from gpuprof.roofline.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.points.range_points import range_points
-from gpuprof.roofline.settling import unsettled
-from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
+from gpuprof.roofline.steps.device_state import device_state
+from gpuprof.roofline.steps.exposure import exposed
+from gpuprof.roofline.steps.settling import unsettled
+from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.utilization import utilization
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.math_mode import math_mode

@@ -26,7 +26,7 @@ from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInf
 from gpuprof.roofline.gate.series import Calibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
 from gpuprof.roofline.machine.environment import differences
-from gpuprof.roofline.settling import unsettled
+from gpuprof.roofline.steps.settling import unsettled
 
 _SIDES: tuple[Side, Side] = ("A", "B")
 # Of a benchmark's processes, more than noise alone lets appear so.

@@ -13,7 +13,7 @@ from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.call import MathMode
-from gpuprof.roofline.step_times import busy_ns_per_step
+from gpuprof.roofline.steps.step_times import busy_ns_per_step
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.work import find_work
 

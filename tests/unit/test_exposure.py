@@ -5,7 +5,7 @@ import pytest
 
 from gpuprof.collectors import schema
 from gpuprof.roofline.analysis import Exposed
-from gpuprof.roofline.exposure import exposed
+from gpuprof.roofline.steps.exposure import exposed
 from gpuprof.roofline.work.work import Work
 
 

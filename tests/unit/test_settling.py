@@ -9,7 +9,7 @@ import pytest
 
 from gpuprof.profiler.gate.engine import still_settling
 from gpuprof.roofline.gate.suite import MeasuredProcess
-from gpuprof.roofline.settling import unsettled
+from gpuprof.roofline.steps.settling import unsettled
 
 DATA = Path(__file__).parents[1] / "data" / "gate"
 

@@ -15,7 +15,7 @@ from gpuprof.roofline.analysis import (
 )
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.call import MathMode
-from gpuprof.roofline.step_times import busy_ns_per_step, split_step, step_times
+from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.work import find_work
 

@@ -1,0 +1,1 @@
+"""How long steps took, what hid what in them, and the device's state meanwhile."""
