@@ -18,7 +18,7 @@ from gpuprof.reports.facts import OVER_PEAK, Fact, is_over_peak
 from gpuprof.roofline.analysis import Analysis, ClosedForm
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings
 from gpuprof.roofline.machine.devices import find_meant
-from gpuprof.roofline.model_flops import (
+from gpuprof.roofline.utilization.model_flops import (
     Mode,
     TransformerSize,
     hardware_flops,
@@ -315,7 +315,7 @@ def beside_capture(options: argparse.Namespace) -> tuple[Analysis, ClosedForm]:
     """
     from gpuprof.collectors import storage
     from gpuprof.roofline.analyze import analyze
-    from gpuprof.roofline.closed_form import with_attention
+    from gpuprof.roofline.utilization.closed_form import with_attention
 
     path: Path = options.capture
     capture = storage.load(path)

@@ -10,7 +10,6 @@ from gpuprof.roofline.analysis import (
     StepTimes,
     UnmodelledOp,
 )
-from gpuprof.roofline.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.machine.ceilings import (
     Ceiling,
     Roof,
@@ -27,7 +26,8 @@ from gpuprof.roofline.steps.device_state import device_state
 from gpuprof.roofline.steps.exposure import exposed
 from gpuprof.roofline.steps.settling import unsettled
 from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
-from gpuprof.roofline.utilization import utilization
+from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
+from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.work import find_work

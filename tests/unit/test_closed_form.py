@@ -10,7 +10,7 @@ from gpuprof.collectors import kineto
 from gpuprof.collectors.manifest import ModelParameters, ParameterRole, ParameterShape
 from gpuprof.roofline.analysis import ClosedForm
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.closed_form import with_attention
+from gpuprof.roofline.utilization.closed_form import with_attention
 
 RECOMPUTE = Path(__file__).resolve().parents[3] / "shared" / "cases" / "recompute" / "trace.json"
 TOKENS, INNER, OUTER = 64, 32, 16

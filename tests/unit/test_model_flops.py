@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.roofline.model_flops import (
+from gpuprof.roofline.utilization.model_flops import (
     TransformerSize,
     hardware_flops,
     key_value_bytes,

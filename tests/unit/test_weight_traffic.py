@@ -4,7 +4,7 @@ import pytest
 
 from gpuprof.roofline.cost_models.call import Argument, OpCall, Scalar, Tensor
 from gpuprof.roofline.dtypes import named
-from gpuprof.roofline.weight_traffic import key_value_bytes, weight_bytes
+from gpuprof.roofline.utilization.weight_traffic import key_value_bytes, weight_bytes
 
 
 def bf16(*shape: int, strides: tuple[int, ...] | None = None) -> Tensor:

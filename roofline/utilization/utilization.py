@@ -8,7 +8,7 @@ from typing import TypeAlias
 from gpuprof.roofline.analysis import StepTimes, Utilization
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof
-from gpuprof.roofline.weight_traffic import READS_WEIGHTS, key_value_bytes, weight_bytes
+from gpuprof.roofline.utilization.weight_traffic import READS_WEIGHTS, key_value_bytes, weight_bytes
 from gpuprof.roofline.work.call_groups import (
     CallGroup,
     call_groups,

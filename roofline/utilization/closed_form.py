@@ -18,7 +18,7 @@ from gpuprof.collectors.manifest import ModelParameters, ParameterShape
 from gpuprof.roofline.analysis import ClosedForm, FlopDifference
 from gpuprof.roofline.cost_models.attention_signatures import BACKWARD, COMPOSITE_BACKWARD
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.weight_traffic import (
+from gpuprof.roofline.utilization.weight_traffic import (
     ATTENTION,
     BATCHED_PRODUCTS,
     EXPERT_PRODUCTS,

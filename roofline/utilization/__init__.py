@@ -1,0 +1,1 @@
+"""MFU, HFU and MBU of a step, by the operators' count and in closed form."""
