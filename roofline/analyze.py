@@ -18,7 +18,7 @@ from gpuprof.roofline.machine.ceilings import (
     measured_ceilings,
 )
 from gpuprof.roofline.machine.devices import find_spec
-from gpuprof.roofline.measured_work import measured_work
+from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.points.range_points import range_points

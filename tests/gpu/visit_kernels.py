@@ -36,7 +36,7 @@ from gpuprof.reference_kernels.suite import (
     relative_error,
 )
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.counters import executed_by_launch
+from gpuprof.roofline.measured.counters import executed_by_launch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # Bound by memory: held against the copy bandwidth.

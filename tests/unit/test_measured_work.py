@@ -16,10 +16,10 @@ from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models import cost_of
 from gpuprof.roofline.cost_models.call import OpCall, Scalar, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.counters import ExecutedFlops, ExecutedWork
-from gpuprof.roofline.difference_reasons import Differing, reasons
 from gpuprof.roofline.dtypes import named
-from gpuprof.roofline.measured_work import l2_capacity
+from gpuprof.roofline.measured.counters import ExecutedFlops, ExecutedWork
+from gpuprof.roofline.measured.difference_reasons import Differing, reasons
+from gpuprof.roofline.measured.measured_work import l2_capacity
 
 MIB = 2**20
 BF16 = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof.collectors import ncu
-from gpuprof.roofline.counters import (
+from gpuprof.roofline.measured.counters import (
     ExecutedFlops,
     ExecutedWork,
     executed_by_launch,

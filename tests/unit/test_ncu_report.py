@@ -14,7 +14,7 @@ from gpuprof.collectors.errors import CaptureError, MissingDependencyError
 from gpuprof.collectors.joining import join
 from gpuprof.collectors.launch_keys import KEY, launch_keys
 from gpuprof.collectors.ncu.units import base_unit
-from gpuprof.roofline.counters import executed_by_launch
+from gpuprof.roofline.measured.counters import executed_by_launch
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared"

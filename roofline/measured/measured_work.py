@@ -22,10 +22,10 @@ from gpuprof.roofline.analysis import (
 )
 from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.counters import ExecutedFlops, ExecutedWork, executed_by_launch
-from gpuprof.roofline.difference_reasons import Differing, reasons
 from gpuprof.roofline.machine.ceilings import Unit
 from gpuprof.roofline.machine.devices import find_spec
+from gpuprof.roofline.measured.counters import ExecutedFlops, ExecutedWork, executed_by_launch
+from gpuprof.roofline.measured.difference_reasons import Differing, reasons
 from gpuprof.roofline.work.work import Work
 
 _MEBIBYTE = 2**20

@@ -193,5 +193,5 @@ class _Weights(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def _weights() -> _Weights:
-    text = files("gpuprof.roofline").joinpath("counters.toml").read_bytes()
+    text = files("gpuprof.roofline.measured").joinpath("counters.toml").read_bytes()
     return msgspec.toml.decode(text, type=_Weights)

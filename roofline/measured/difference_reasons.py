@@ -18,7 +18,7 @@ import msgspec
 from gpuprof.roofline.analysis import UNEXPLAINED, DifferenceReason
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.counters import ExecutedWork
+from gpuprof.roofline.measured.counters import ExecutedWork
 
 # Differences in bytes up to this need no reason.
 _TOLERANCE: Final = 0.10
@@ -284,5 +284,5 @@ class _Table(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[_KernelRow, ...]:
-    text = files("gpuprof.roofline").joinpath("difference_reasons.toml").read_bytes()
+    text = files("gpuprof.roofline.measured").joinpath("difference_reasons.toml").read_bytes()
     return msgspec.toml.decode(text, type=_Table).kernel

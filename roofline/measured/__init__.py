@@ -1,0 +1,1 @@
+"""What hardware counters say, beside what the models say."""
