@@ -54,7 +54,7 @@ class CompareCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
         from gpuprof.collectors.storage import refuse_existing, write_file
-        from gpuprof.roofline.compare import compare
+        from gpuprof.roofline.comparison.compare import compare
 
         output: Path | None = arguments.output
         if output is not None:

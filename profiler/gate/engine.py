@@ -17,7 +17,7 @@ from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.source_lines import launching_places
 from gpuprof.profiler.gate.targets import CAPTURES, Target
 from gpuprof.profiler.progress import Progress
-from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement

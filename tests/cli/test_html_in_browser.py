@@ -20,7 +20,7 @@ from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.gate import page as gate_page
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.analysis import Analysis, Bottleneck
-from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.result import GateResult, SideInfo

@@ -27,7 +27,7 @@ import msgspec
 
 from gpuprof.collectors import storage
 from gpuprof.profiler.captures import load_analysis
-from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.result import Explanation

@@ -18,8 +18,8 @@ from gpuprof.reports.comparison.markdown import render_comparison as render_mark
 from gpuprof.reports.comparison.page import render_html
 from gpuprof.reports.comparison.terminal import render_comparison
 from gpuprof.roofline.analysis import Analysis, DeviceState
-from gpuprof.roofline.compare import compare
 from gpuprof.roofline.comparison.causes import causes
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from gpuprof.profiler.gate.engine import Plan, middle, run_gate
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.source_lines import OpLine
 from gpuprof.profiler.gate.targets import Target
-from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import Measurement

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from gpuprof.collectors import kineto, storage
 from gpuprof.profiler.gate.source_lines import OpLine, launching_places, make_recorder
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.call_text import tensors_of
 from gpuprof.roofline.gate.launching import recorded_places
 from gpuprof.roofline.gate.result import Explanation, Place

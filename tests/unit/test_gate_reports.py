@@ -23,7 +23,7 @@ from gpuprof.reports.gate.junit import render_junit
 from gpuprof.reports.gate.markdown import COMMENT_MARKER, render_comment, render_markdown
 from gpuprof.reports.gate.page import MOST_PLOTTED, make_plot, render_html
 from gpuprof.reports.gate.terminal import render_gate
-from gpuprof.roofline.compare import compare
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.call_text import call_text, tensors_of
 from gpuprof.roofline.gate.judge import judge
