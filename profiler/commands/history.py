@@ -10,7 +10,7 @@ from gpuprof.collectors.errors import CommandError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gpuprof.roofline.history import ChangePoint, HistorySeries
+    from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
     # Those of each series.
     ChangePoints = Sequence[Sequence[ChangePoint]]
@@ -107,7 +107,7 @@ def _series(arguments: argparse.Namespace) -> "tuple[HistorySeries, ...]":
     from fnmatch import fnmatchcase
 
     from gpuprof.profiler.gate.history import History
-    from gpuprof.roofline.history import series_of
+    from gpuprof.roofline.gate.history import series_of
 
     history = History(arguments.db)
     pattern = arguments.benchmark or "*"
@@ -197,7 +197,7 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
     from gpuprof.collectors.storage import refuse_existing
     from gpuprof.profiler.gate.history import History
     from gpuprof.reports.formatting import counted
-    from gpuprof.roofline.history import Value
+    from gpuprof.roofline.gate.history import Value
 
     refuse_existing(file, force=arguments.force, option="file")
     values = History(arguments.db).values(branch=arguments.branch)

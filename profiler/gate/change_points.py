@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.roofline.history import ChangePoint, HistorySeries
+from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
 COMMAND = "otava"
 HOW_TO_GET = "Change points need Apache Otava: `pipx install apache-otava`"

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.roofline.gate.history import Value
 from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, Measurement
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.series import TIME, ProcessRun
 from gpuprof.roofline.gate.suite import MeasuredProcess
-from gpuprof.roofline.history import Value
 from gpuprof.roofline.machine.environment import strict_key
 
 HISTORY_SCHEMA_VERSION = 1

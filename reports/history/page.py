@@ -10,7 +10,7 @@ from plotly.offline import get_plotlyjs
 from gpuprof._version import __version__
 from gpuprof.reports import formatting
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
-from gpuprof.roofline.history import ChangePoint, HistorySeries
+from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
 # More plots make a page that opens slowly.
 MOST_PLOTTED = 60

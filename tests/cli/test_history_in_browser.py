@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof.reports.history.page import render_history
-from gpuprof.roofline.history import ChangePoint, HistorySeries, Point
+from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 

@@ -17,9 +17,9 @@ from gpuprof.profiler.commands.gate_actions import ACTIONS, Action
 from gpuprof.profiler.gate.calibration_store import CalibrationStore, Session
 from gpuprof.profiler.gate.history import History
 from gpuprof.profiler.gate.targets import Target
+from gpuprof.roofline.gate.history import Value
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
-from gpuprof.roofline.history import Value
 
 
 @pytest.fixture
