@@ -23,8 +23,8 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo, Schedule
 from gpuprof.collectors.torch_trace import TorchTrace
 from gpuprof.profiler.ranks import Ranks
-from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult
 from gpuprof.reference_kernels.suite import Prepared
+from gpuprof.roofline.bench.results import BenchReport, CaseResult
 from gpuprof.roofline.work.attribution import attribute
 
 SOURCE = "gpuprof bench"

@@ -25,19 +25,19 @@ from gpuprof.profiler.captures import store
 from gpuprof.profiler.progress import Progress, showing_progress
 from gpuprof.profiler.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
-from gpuprof.reference_kernels.benching.results import (
-    BENCH_FILE,
-    BenchReport,
-    CaseResult,
-    Method,
-    Skipped,
-)
 from gpuprof.reference_kernels.benching.run import Options, Plan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
 from gpuprof.reference_kernels.benching.timing import PRECISION, Clock, EventClock, HostClock
 from gpuprof.reference_kernels.families import Family, UnknownNameError, select
 from gpuprof.reference_kernels.suite import DeviceType, Prepared, Version
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.bench.results import (
+    BENCH_FILE,
+    BenchReport,
+    CaseResult,
+    Method,
+    Skipped,
+)
 from gpuprof.roofline.steps.device_state import device_state
 
 _SAMPLE_INTERVAL_NS = 20_000_000

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuprof.profiler.bench_rates import Roofs, library_time, rates, roofs_of
-from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult
 from gpuprof.reports import facts, formatting
+from gpuprof.roofline.bench.rates import Roofs, library_time, rates, roofs_of
+from gpuprof.roofline.bench.results import BenchReport, CaseResult
 from gpuprof.roofline.machine.devices import find_spec
 
 # What the figures of each column need, so that the tables of a bench are in line.

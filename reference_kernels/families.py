@@ -13,12 +13,6 @@ from importlib.resources import files
 
 from gpuprof.reference_kernels.suite import Problem, Version
 
-# What a family's other versions are held against: versions named after these call a library's own
-# kernel. The fastest of them in the same run counts.
-_LIBRARIES = frozenset({"cublas", "cublaslt", "cudnn", "nccl", "gloo", "sdpa", "torch"})
-# torch.compile's kernels are generated.
-_GENERATED = "compile"
-
 
 class UnknownNameError(ValueError):
     """No family, version, size or dtype has this name; the text says what there is."""
@@ -31,12 +25,6 @@ class Family:
     name: str
     problem: type[Problem]
     versions: tuple[Version, ...]
-
-
-def is_library(version: str) -> bool:
-    """Whether a version of this name calls a library's own kernel."""
-    words = version.split("-")
-    return _GENERATED not in words and not _LIBRARIES.isdisjoint(words)
 
 
 def family_names() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuprof.collectors.errors import CommandError
 
 if TYPE_CHECKING:
-    from gpuprof.reference_kernels.benching.results import BenchReport
+    from gpuprof.roofline.bench.results import BenchReport
 
 _BUDGET_S = 1.0
 
@@ -194,7 +194,7 @@ def _load_bench(path: Path) -> "BenchReport":
     import msgspec
 
     from gpuprof.collectors.errors import CaptureError
-    from gpuprof.reference_kernels.benching.results import BENCH_FILE, BenchReport
+    from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport
 
     file = path / BENCH_FILE if path.is_dir() else path
     try:

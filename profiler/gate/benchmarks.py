@@ -12,9 +12,9 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.gate.targets import CAPTURES, Target
-from gpuprof.reference_kernels.benching.results import BENCH_FILE, BenchReport, CaseResult
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport, CaseResult
 
 
 @dataclass(frozen=True)

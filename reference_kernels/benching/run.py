@@ -9,7 +9,6 @@ import torch
 
 from gpuprof.reference_kernels.benching.checking import check
 from gpuprof.reference_kernels.benching.coordination import Coordination
-from gpuprof.reference_kernels.benching.results import CaseResult, Skipped
 from gpuprof.reference_kernels.benching.timing import Clock, time_calls
 from gpuprof.reference_kernels.families import Family, UnknownNameError
 from gpuprof.reference_kernels.suite import (
@@ -20,6 +19,7 @@ from gpuprof.reference_kernels.suite import (
     UnsupportedError,
     Version,
 )
+from gpuprof.roofline.bench.results import CaseResult, Skipped
 
 
 @dataclass(frozen=True)

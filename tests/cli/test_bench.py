@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuprof.reference_kernels.benching.results import BENCH_FILE, BenchReport
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("stream", "--sizes", "copy:64KiB", "triad:64KiB", "--seconds", "0.05", "--device", "cpu")

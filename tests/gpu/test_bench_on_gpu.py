@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import torch
 
-from gpuprof.reference_kernels.benching.results import BENCH_FILE, BenchReport
 from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
+from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport
 
 pytestmark = [
     pytest.mark.gpu,

@@ -21,12 +21,12 @@ from torch.profiler import ProfilerActivity, profile
 from gpuprof.collectors.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.reference_kernels.benching.coordination import Group
-from gpuprof.reference_kernels.benching.results import CaseResult, Skipped
 from gpuprof.reference_kernels.benching.run import Options, Plan, run_plan
 from gpuprof.reference_kernels.benching.timing import Clock, EventClock, HostClock
 from gpuprof.reference_kernels.collectives.problem import CollectiveProblem
 from gpuprof.reference_kernels.collectives.ring import ring_all_reduce
 from gpuprof.reference_kernels.families import load_family
+from gpuprof.roofline.bench.results import CaseResult, Skipped
 from gpuprof.roofline.bus_bandwidth import bus_factor
 
 _LARGE = "1GiB"

@@ -26,7 +26,7 @@ from every_tiling import each_tiling
 
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.reference_kernels.benching.timing import Clock, EventClock, HostClock
-from gpuprof.reference_kernels.families import is_library, load_family, select
+from gpuprof.reference_kernels.families import load_family, select
 from gpuprof.reference_kernels.suite import (
     Prepared,
     Problem,
@@ -35,6 +35,7 @@ from gpuprof.reference_kernels.suite import (
     poison,
     relative_error,
 )
+from gpuprof.roofline.bench.libraries import is_library
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.measured.counters import executed_by_launch
 

@@ -14,18 +14,18 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint, MeasuredCeiling
 from gpuprof.profiler.bench_capture import PROFILED_CALLS, make_capture, profile_case
-from gpuprof.profiler.bench_rates import library_time, rates, roofs_of
 from gpuprof.profiler.bench_table import print_bench
 from gpuprof.profiler.ranks import Ranks
-from gpuprof.reference_kernels.benching.results import (
+from gpuprof.reference_kernels.families import load_family
+from gpuprof.reference_kernels.stream.problem import Stream
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.bench.rates import library_time, rates, roofs_of
+from gpuprof.roofline.bench.results import (
     BenchReport,
     CaseResult,
     Method,
     Skipped,
 )
-from gpuprof.reference_kernels.families import load_family
-from gpuprof.reference_kernels.stream.problem import Stream
-from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.cost import Flops
 
 H100 = Device(

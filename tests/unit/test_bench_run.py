@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from gpuprof.reference_kernels.benching.coordination import Alone
-from gpuprof.reference_kernels.benching.results import CaseResult, Skipped
 from gpuprof.reference_kernels.benching.run import Options, Plan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.timing import HostClock
 from gpuprof.reference_kernels.families import Family, UnknownNameError, load_family, select
 from gpuprof.reference_kernels.stream.problem import Stream
 from gpuprof.reference_kernels.suite import Prepared, Problem, UnsupportedError, Version
+from gpuprof.roofline.bench.results import CaseResult, Skipped
 from gpuprof.roofline.cost_models.cost import Flops
 
 CPU = torch.device("cpu")

@@ -9,12 +9,12 @@ from gpuprof.reference_kernels.byte_sizes import parse_bytes
 from gpuprof.reference_kernels.families import (
     UnknownNameError,
     family_names,
-    is_library,
     load_family,
     select,
 )
 from gpuprof.reference_kernels.stream.problem import Stream
 from gpuprof.reference_kernels.suite import UnsupportedError, Version, poison, relative_error
+from gpuprof.roofline.bench.libraries import is_library
 
 CPU = torch.device("cpu")
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuprof.reference_kernels.benching.results import BenchReport, CaseResult
-from gpuprof.reference_kernels.families import is_library
+from gpuprof.roofline.bench.libraries import is_library
+from gpuprof.roofline.bench.results import BenchReport, CaseResult
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
 from gpuprof.roofline.machine.devices import find_spec

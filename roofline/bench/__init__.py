@@ -1,0 +1,1 @@
+"""What a bench found, and what its times amount to."""
