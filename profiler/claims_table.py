@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from gpuprof.reference_kernels.claims.judge import Conflict, Judgement
 from gpuprof.reports import formatting
+from gpuprof.roofline.claims.judge import Conflict, Judgement
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.devices import rows_with_words
 

@@ -175,8 +175,8 @@ def _check_claims(arguments: argparse.Namespace) -> int:
 
     from gpuprof.collectors.storage import refuse_existing, write_file
     from gpuprof.profiler.claims_table import print_claims
-    from gpuprof.reference_kernels.claims.judge import judge
-    from gpuprof.reference_kernels.claims.table import load_table
+    from gpuprof.roofline.claims.judge import judge
+    from gpuprof.roofline.claims.table import load_table
 
     if arguments.json is not None:
         refuse_existing(arguments.json, force=arguments.force, option="--json")

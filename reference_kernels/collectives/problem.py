@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 import torch.distributed as dist
 
-from gpuprof.reference_kernels.byte_sizes import parse_bytes
 from gpuprof.reference_kernels.suite import (
     TORCH_DTYPES,
     DeviceType,
@@ -18,6 +17,7 @@ from gpuprof.reference_kernels.suite import (
     UnsupportedError,
 )
 from gpuprof.roofline.bus_bandwidth import COLLECTIVES, CollectiveName, bus_factor
+from gpuprof.roofline.claims.byte_sizes import parse_bytes
 from gpuprof.roofline.cost_models.cost import Flops
 
 _ROOT = 0

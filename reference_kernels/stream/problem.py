@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from gpuprof.reference_kernels.byte_sizes import parse_bytes
 from gpuprof.reference_kernels.suite import TORCH_DTYPES, DeviceType, KnownWork, Problem
+from gpuprof.roofline.claims.byte_sizes import parse_bytes
 from gpuprof.roofline.cost_models.cost import Flops
 
 SCALE = 3.0

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from gpuprof.reference_kernels.byte_sizes import parse_bytes
 from gpuprof.reference_kernels.families import (
     UnknownNameError,
     family_names,
@@ -15,6 +14,7 @@ from gpuprof.reference_kernels.families import (
 from gpuprof.reference_kernels.stream.problem import Stream
 from gpuprof.reference_kernels.suite import UnsupportedError, Version, poison, relative_error
 from gpuprof.roofline.bench.libraries import is_library
+from gpuprof.roofline.claims.byte_sizes import parse_bytes
 
 CPU = torch.device("cpu")
 

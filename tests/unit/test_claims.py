@@ -8,9 +8,9 @@ import pytest
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.claims_table import explain
-from gpuprof.reference_kernels.claims.judge import Judgement, judge
-from gpuprof.reference_kernels.claims.table import Claim, ClaimTable, load_table, shipped_tables
 from gpuprof.roofline.bench.results import BenchReport, CaseResult, Method
+from gpuprof.roofline.claims.judge import Judgement, judge
+from gpuprof.roofline.claims.table import Claim, ClaimTable, load_table, shipped_tables
 from gpuprof.roofline.machine.devices import rows_with_words
 
 H100 = Device(

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuprof.reference_kernels.byte_sizes import parse_bytes
-from gpuprof.reference_kernels.claims.table import Claim, ClaimTable
-from gpuprof.reference_kernels.claims.work import ClaimedWork, ClaimError, work_of
 from gpuprof.roofline.bench.results import BenchReport, CaseResult
+from gpuprof.roofline.claims.byte_sizes import parse_bytes
+from gpuprof.roofline.claims.table import Claim, ClaimTable
+from gpuprof.roofline.claims.work import ClaimedWork, ClaimError, work_of
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof, datasheet_ceilings
 from gpuprof.roofline.machine.devices import DeviceSpec, find_spec, rows_with_words
 from gpuprof.roofline.machine.roof_time import roof_time

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuprof.reference_kernels.byte_sizes import parse_bytes
-from gpuprof.reference_kernels.claims.table import Claim
 from gpuprof.roofline.bus_bandwidth import bus_factor
+from gpuprof.roofline.claims.byte_sizes import parse_bytes
+from gpuprof.roofline.claims.table import Claim
 from gpuprof.roofline.cost_models.attention_pairs import kept_pairs
 from gpuprof.roofline.cost_models.cost import Flops
 

@@ -1,0 +1,1 @@
+"""Claimed times and rates, against what the GPU they name can do at most."""
