@@ -22,7 +22,7 @@ from gpuprof.collectors import cuda, kineto, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo, Schedule
 from gpuprof.collectors.torch_trace import TorchTrace
-from gpuprof.profiler.ranks import Ranks
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.suite import Prepared
 from gpuprof.roofline.bench.results import BenchReport, CaseResult
 from gpuprof.roofline.work.attribution import attribute

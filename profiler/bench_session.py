@@ -19,11 +19,12 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.fingerprint import collect_fingerprint, cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.collectors.nvml import NvmlSampler
-from gpuprof.profiler import calibration_cache, ranks
+from gpuprof.profiler import calibration_cache
 from gpuprof.profiler.bench_capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.progress import Progress, showing_progress
-from gpuprof.profiler.ranks import Ranks
+from gpuprof.profiler.run import ranks
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
 from gpuprof.reference_kernels.benching.run import Options, Plan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE

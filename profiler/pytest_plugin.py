@@ -135,7 +135,7 @@ class GpuBench:
         if folder is None:
             return function(*args, **kwargs)
         from gpuprof.collectors.manifest import Schedule
-        from gpuprof.profiler.benchmark_recording import record_benchmark
+        from gpuprof.profiler.run.benchmark_recording import record_benchmark
 
         steps = Steps.parse(config.getoption("--gpuprof-steps"))
         folder.mkdir(parents=True, exist_ok=True)

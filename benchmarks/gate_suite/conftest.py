@@ -24,7 +24,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Wait, as --wait-for asks; what the benchmarks import is imported before."""
     file = session.config.getoption("--wait-for")
     if file is not None:
-        import gpuprof.profiler.benchmark_recording  # noqa: F401
+        import gpuprof.profiler.run.benchmark_recording  # noqa: F401
     while file is not None and not file.exists():
         time.sleep(0.005)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpuprof.collectors.errors import CommandError
 
 if TYPE_CHECKING:
-    from gpuprof.profiler.script import Target
+    from gpuprof.profiler.run.script import Target
 
 # The names of gpuprof.collectors.step_sources, which imports torch; "script" is none of them.
 STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "script")
@@ -83,8 +83,8 @@ def _run(arguments: argparse.Namespace) -> int:
     # at this when torch is imported; the levels of its messages end below 99.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from gpuprof.collectors.manifest import Schedule
-    from gpuprof.profiler.run_target import run_target
-    from gpuprof.profiler.session import Options
+    from gpuprof.profiler.run.run_target import run_target
+    from gpuprof.profiler.run.session import Options
 
     target = _target(arguments)
     output = _output(arguments, target)
@@ -101,7 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_with_counters(arguments: argparse.Namespace) -> int:
     """Both runs are processes of their own; this one does not import torch."""
-    from gpuprof.profiler.counters_pass import Runs, interpreter_flags, run_with_counters
+    from gpuprof.profiler.run.counters_pass import Runs, interpreter_flags, run_with_counters
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise CommandError(
@@ -122,14 +122,14 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         *(target.value, *target.arguments),
     )
     second = (
-        *(*python, "-m", "gpuprof.profiler.counted_program", "--warmup", str(arguments.warmup)),
+        *(*python, "-m", "gpuprof.profiler.run.counted_program", "--warmup", str(arguments.warmup)),
         *(*steps, target.kind, target.value, *target.arguments),
     )
     return run_with_counters(Runs(first, second), output, quiet=arguments.quiet)
 
 
 def _target(arguments: argparse.Namespace) -> "Target":
-    from gpuprof.profiler.script import Target
+    from gpuprof.profiler.run.script import Target
 
     kind = "module" if arguments.module else "command" if arguments.code else "script"
     return Target(kind, arguments.target, tuple(arguments.arguments))

@@ -18,7 +18,7 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.profiler import machine_checks
 from gpuprof.profiler.captures import load_analysis
-from gpuprof.profiler.counters_pass import Runs, run_with_counters
+from gpuprof.profiler.run.counters_pass import Runs, run_with_counters
 
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -150,7 +150,7 @@ def test_a_terminated_count_leaves_no_process_and_keeps_the_capture(
     source = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from gpuprof.profiler.counters_pass import Runs, run_with_counters\n"
+        "from gpuprof.profiler.run.counters_pass import Runs, run_with_counters\n"
         "runs = Runs(tuple(sys.argv[2:]), ('python', 'program.py'))\n"
         "run_with_counters(runs, Path(sys.argv[1]), quiet=True)\n"
     )
@@ -228,7 +228,7 @@ def test_the_second_run_is_what_python_would_run(
         "print(sys.argv, __name__)\n"
         "sys.exit(4)\n"
     )
-    program = ("-m", "gpuprof.profiler.counted_program", "--warmup", "2", "script", "script.py")
+    program = ("-m", "gpuprof.profiler.run.counted_program", "--warmup", "2", "script", "script.py")
     ran = subprocess.run(
         [sys.executable, *program, "-x"],
         cwd=tmp_path,

@@ -15,7 +15,7 @@ from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint, MeasuredCeiling
 from gpuprof.profiler.bench_capture import PROFILED_CALLS, make_capture, profile_case
 from gpuprof.profiler.bench_table import print_bench
-from gpuprof.profiler.ranks import Ranks
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.families import load_family
 from gpuprof.reference_kernels.stream.problem import Stream
 from gpuprof.roofline.analyze import analyze

@@ -7,8 +7,8 @@ import pytest
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.profiler import benchmark_recording
-from gpuprof.profiler.benchmark_recording import record_benchmark
+from gpuprof.profiler.run import benchmark_recording
+from gpuprof.profiler.run.benchmark_recording import record_benchmark
 
 _STEPS = Schedule(warmup=1, timed=3, profiled=0)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuprof.profiler.counters_pass import ncu_options
-from gpuprof.profiler.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
+from gpuprof.profiler.run.counters_pass import ncu_options
+from gpuprof.profiler.run.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
 from gpuprof.roofline.work.attribution import attribute
 
 

@@ -14,9 +14,9 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from gpuprof.collectors import kineto, nvtx_ranges, torch_trace
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
-from gpuprof.profiler import session as session_module
-from gpuprof.profiler.assemble import assemble
-from gpuprof.profiler.session import Observations, Options, Session, StopAfterSteps
+from gpuprof.profiler.run import session as session_module
+from gpuprof.profiler.run.assemble import assemble
+from gpuprof.profiler.run.session import Observations, Options, Session, StopAfterSteps
 
 X = torch.ones(2, 4)
 SGD = "optimizer steps (SGD)"

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from gpuprof.collectors import cuda, storage
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.profiler.recording import Recording, Subject
-from gpuprof.profiler.session import Options
+from gpuprof.profiler.run.recording import Recording, Subject
+from gpuprof.profiler.run.session import Options
 
 R = TypeVar("R")
 

@@ -59,7 +59,7 @@ class Options:
 
 @dataclass
 class Observations:
-    """What a session has seen so far; `gpuprof.profiler.assemble` makes a capture of it."""
+    """What a session has seen so far; `gpuprof.profiler.run.assemble` makes a capture of it."""
 
     started_ns: int
     ended_ns: int | None = None

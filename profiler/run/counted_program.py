@@ -1,6 +1,6 @@
 """Runs a program for Nsight Compute: nothing is recorded, only the steps are found.
 
-`python -m gpuprof.profiler.counted_program [options] (script|module|command) TARGET [args ...]`
+`python -m gpuprof.profiler.run.counted_program [options] (script|module|command) TARGET [args ...]`
 is what `gpuprof run --counters` starts under `ncu`. After the warm-up steps it opens the window in
 which ncu counts (cudaProfilerStart); ncu ends the program once it has counted enough.
 """
@@ -13,8 +13,8 @@ import torch
 
 from gpuprof.collectors import cuda
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.profiler.script import Target, execute, prepare
-from gpuprof.profiler.session import Options, Session
+from gpuprof.profiler.run.script import Target, execute, prepare
+from gpuprof.profiler.run.session import Options, Session
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def _open_window(_: Session) -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m gpuprof.profiler.counted_program")
+    parser = argparse.ArgumentParser(prog="python -m gpuprof.profiler.run.counted_program")
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps")
     parser.add_argument("--step-range")

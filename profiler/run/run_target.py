@@ -17,9 +17,9 @@ import gpuprof
 from gpuprof.collectors.errors import GpuprofError
 from gpuprof.collectors.manifest import Calibration, Device, Ending
 from gpuprof.profiler import calibration_cache
-from gpuprof.profiler.recording import Recording, Subject
-from gpuprof.profiler.script import Program, Target, execute, prepare
-from gpuprof.profiler.session import Options
+from gpuprof.profiler.run.recording import Recording, Subject
+from gpuprof.profiler.run.script import Program, Target, execute, prepare
+from gpuprof.profiler.run.session import Options
 from gpuprof.reports.terminal import print_summary
 
 _SIGTERM_STATUS = 128 + signal.SIGTERM

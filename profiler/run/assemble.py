@@ -12,7 +12,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.profiler.session import Observations
+from gpuprof.profiler.run.session import Observations
 from gpuprof.roofline.work.attribution import attribute
 
 WHOLE_SCRIPT = "the whole script, which marked no steps"

@@ -1,0 +1,1 @@
+"""One run of a program: finding its steps, watching them, storing what was seen."""
