@@ -97,7 +97,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from gpuprof.collectors import storage
-    from gpuprof.profiler.bench_session import Request, encode, run_bench
+    from gpuprof.profiler.bench.session import Request, encode, run_bench
     from gpuprof.profiler.bench_table import print_bench
     from gpuprof.profiler.commands.run import default_output
 

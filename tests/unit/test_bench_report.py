@@ -13,7 +13,7 @@ from gpuprof.collectors import schema, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint, MeasuredCeiling
-from gpuprof.profiler.bench_capture import PROFILED_CALLS, make_capture, profile_case
+from gpuprof.profiler.bench.capture import PROFILED_CALLS, make_capture, profile_case
 from gpuprof.profiler.bench_table import print_bench
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.families import load_family

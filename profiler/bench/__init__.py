@@ -1,0 +1,1 @@
+"""One bench: running the suite's versions and storing what they took."""
