@@ -13,7 +13,7 @@ from gpuprof.collectors.fingerprint import accelerators
 from gpuprof.collectors.manifest import Calibration, ProcessInfo
 from gpuprof.collectors.nvml import open_library, text
 from gpuprof.collectors.opening import open_traces
-from gpuprof.profiler import calibration_cache
+from gpuprof.profiler.machine import calibration_cache
 from gpuprof.reports import formatting
 from gpuprof.reports.chrome_trace import chrome_trace
 from gpuprof.roofline.analysis import Analysis

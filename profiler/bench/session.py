@@ -19,9 +19,9 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.fingerprint import collect_fingerprint, cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.collectors.nvml import NvmlSampler
-from gpuprof.profiler import calibration_cache
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store
+from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.progress import Progress, showing_progress
 from gpuprof.profiler.run import ranks
 from gpuprof.profiler.run.ranks import Ranks

@@ -72,7 +72,7 @@ class CalibrateCommand:
 def _measure(device: "Device", *, force: bool) -> "Calibration":
     from rich.console import Console
 
-    from gpuprof.profiler.calibration_cache import calibrate_cached
+    from gpuprof.profiler.machine.calibration_cache import calibrate_cached
 
     label = f"Calibrating {device.name}"
     with Console(stderr=True).status(label) as status:
@@ -166,7 +166,7 @@ def _datasheet_ceiling(roof: "Roof", measured: "MeasuredCeiling") -> tuple[str, 
 
 def _whereabouts(calibration: "Calibration") -> str:
     """Where the calibration is kept, or why it is not."""
-    from gpuprof.profiler.calibration_cache import (
+    from gpuprof.profiler.machine.calibration_cache import (
         MAXIMUM_KEPT_SPREAD,
         cache_file,
         is_steady,

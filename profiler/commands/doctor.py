@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gpuprof.profiler.machine_checks import Check
+    from gpuprof.profiler.machine.checks import Check
 
 _STYLES: Final[dict[str, str]] = {"yes": "green", "partly": "yellow", "no": "red"}
 
@@ -33,7 +33,7 @@ class DoctorCommand:
         import msgspec
         from rich.console import Console
 
-        from gpuprof.profiler.machine_checks import all_checks
+        from gpuprof.profiler.machine.checks import all_checks
 
         checks = all_checks()
         if arguments.json:

@@ -23,8 +23,8 @@ from gpuprof.collectors.manifest import (
 from gpuprof.collectors.model_parameters import live_model
 from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.collectors.parameter_groups import live_parameter_groups
-from gpuprof.profiler import calibration_cache
 from gpuprof.profiler.captures import store
+from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run import ranks
 from gpuprof.profiler.run.assemble import assemble
 from gpuprof.profiler.run.ranks import Ranks

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import gpuprof
 from gpuprof.collectors.errors import GpuprofError
 from gpuprof.collectors.manifest import Calibration, Device, Ending
-from gpuprof.profiler import calibration_cache
+from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.script import Program, Target, execute, prepare
 from gpuprof.profiler.run.session import Options

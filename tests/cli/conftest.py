@@ -11,7 +11,7 @@ import torch
 
 from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
-from gpuprof.profiler import calibration_cache
+from gpuprof.profiler.machine import calibration_cache
 
 GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 

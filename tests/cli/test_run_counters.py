@@ -16,8 +16,8 @@ import pytest
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.profiler import machine_checks
 from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.machine import checks as machine_checks
 from gpuprof.profiler.run.counters_pass import Runs, run_with_counters
 
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -24,7 +24,7 @@ from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 from gpuprof.profiler.commands.doctor import checks_table
-from gpuprof.profiler.machine_checks import Check, all_checks
+from gpuprof.profiler.machine.checks import Check, all_checks
 from gpuprof.reference_kernels.calibration.measure import calibrate
 from gpuprof.roofline.machine.devices import find_spec
 

@@ -20,7 +20,7 @@ from gpuprof.collectors.fingerprint import accelerators, cpu_device
 from gpuprof.collectors.manifest import Device
 from gpuprof.collectors.nvml import NvmlSampler, open_library, text
 from gpuprof.collectors.schema import SAMPLES
-from gpuprof.profiler.calibration_cache import load_cached
+from gpuprof.profiler.machine.calibration_cache import load_cached
 from gpuprof.roofline.machine.devices import find_spec
 
 State = Literal["yes", "partly", "no"]

@@ -1,0 +1,1 @@
+"""This machine: what it offers to a profiler, and what it reached."""
