@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import Plan, run_gate
 from gpuprof.profiler.gate.sides import Program
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import Side

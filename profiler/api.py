@@ -16,7 +16,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.commands.run import STEP_KINDS, default_output
-from gpuprof.profiler.configuration import apply_configuration
+from gpuprof.profiler.configuration.file import apply_configuration
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.session import Options, Session
 from gpuprof.roofline.analysis import Analysis

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
     arguments = make_parser().parse_args(argv)
     try:
-        from gpuprof.profiler.configuration import apply_configuration
+        from gpuprof.profiler.configuration.file import apply_configuration
 
         apply_configuration()
         command: Command = arguments.command

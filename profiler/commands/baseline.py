@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
 from gpuprof.profiler.gate.selection import add_selection, selection
-from gpuprof.profiler.gate.settings import BASELINE_FOLDER
 
 if TYPE_CHECKING:
     from rich.table import Table

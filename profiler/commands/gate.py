@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.commands.gate_actions import Action, add_actions
-from gpuprof.profiler.configuration import CONFIGURATION_FILE, Configuration
+from gpuprof.profiler.configuration.file import CONFIGURATION_FILE, Configuration
+from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
+from gpuprof.profiler.configuration.targets import Target, target_from_command
 from gpuprof.profiler.gate.selection import add_selection, configured, select
-from gpuprof.profiler.gate.settings import BASELINE_FOLDER
-from gpuprof.profiler.gate.targets import Target, target_from_command
 
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline

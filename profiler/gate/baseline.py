@@ -20,8 +20,8 @@ from gpuprof._version import __version__
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.storage import write_file
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import StoredSide
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.reports.formatting import counted
 from gpuprof.reports.formatting import date as moment
 from gpuprof.roofline.gate.budget import Budget

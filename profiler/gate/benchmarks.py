@@ -11,7 +11,7 @@ from gpuprof.collectors import schema, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.profiler.captures import load_analysis
-from gpuprof.profiler.gate.targets import CAPTURES, Target
+from gpuprof.profiler.configuration.targets import CAPTURES, Target
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport, CaseResult

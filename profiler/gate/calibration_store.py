@@ -18,7 +18,7 @@ import msgspec
 from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.storage import write_file
-from gpuprof.profiler.gate.targets import Target
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.series import Calibration, calibrate

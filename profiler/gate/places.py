@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gpuprof.profiler.gate.targets import Target
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.gate.result import Place
 
 

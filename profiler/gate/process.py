@@ -12,11 +12,11 @@ from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.gpu_processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import run_child
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import source_lines
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.source_lines import OpLine, read_lines
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.gate.settings import GateSettings
+from gpuprof.profiler.configuration.gate_settings import GateSettings
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.sides import (
     Program,
     checked_out,
@@ -16,7 +17,6 @@ from gpuprof.profiler.gate.sides import (
     commit_of,
     set_up,
 )
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.series import Side
 
 WORKING_TREE = "the working tree"

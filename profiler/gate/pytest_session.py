@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.configuration import (
+from gpuprof.profiler.configuration.file import (
     CONFIGURATION_FILE,
     Configuration,
     find_configuration,
     read_configuration,
 )
+from gpuprof.profiler.configuration.gate_settings import BudgetSettings, Limits
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import Plan, run_gate
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.rules import budget_row, suite_rules
-from gpuprof.profiler.gate.settings import BudgetSettings, Limits
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.profiler.pytest_plugin import TARGET, Steps, budgets
 from gpuprof.roofline.gate.result import GateResult
 

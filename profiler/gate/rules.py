@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.configuration import Configuration
-from gpuprof.profiler.gate.settings import (
+from gpuprof.profiler.configuration.file import Configuration
+from gpuprof.profiler.configuration.gate_settings import (
     BudgetSettings,
     Figure,
     GateSettings,

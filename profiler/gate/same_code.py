@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import Plan, StoredSide, run_gate
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.sides import Program, commit_of
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.profiler.progress import Progress
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.measurement import FIGURES

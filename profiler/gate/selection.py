@@ -5,13 +5,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.configuration import (
+from gpuprof.profiler.configuration.file import (
     CONFIGURATION_FILE,
     Configuration,
     find_configuration,
     read_configuration,
 )
-from gpuprof.profiler.gate.targets import Target, distinct
+from gpuprof.profiler.configuration.targets import Target, distinct
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from typing import IO
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
-from gpuprof.profiler.gate.targets import Target
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.gate.series import Side
 
 

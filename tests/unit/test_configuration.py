@@ -7,7 +7,7 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Device
-from gpuprof.profiler.configuration import (
+from gpuprof.profiler.configuration.file import (
     Configuration,
     apply_configuration,
     find_configuration,

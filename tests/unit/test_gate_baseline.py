@@ -10,6 +10,7 @@ import pytest
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.commands.baseline import baseline_table
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.baseline import (
     Baseline,
     BaselineFolder,
@@ -20,7 +21,6 @@ from gpuprof.profiler.gate.baseline import (
     stored_side,
 )
 from gpuprof.profiler.gate.results import read_result
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings

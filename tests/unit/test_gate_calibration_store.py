@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.calibration_store import (
     CalibrationStore,
@@ -17,7 +18,6 @@ from gpuprof.profiler.gate.calibration_store import (
 from gpuprof.profiler.gate.engine import Calibrations, Plan, run_gate
 from gpuprof.profiler.gate.planning import plan, total_seconds
 from gpuprof.profiler.gate.sides import Program
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.rule import RuleSettings

@@ -12,12 +12,12 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.cli import main
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.benchmarks import Benchmark
 from gpuprof.profiler.gate.engine import Plan, middle, run_gate
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.source_lines import OpLine
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement

@@ -14,9 +14,9 @@ import pytest
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.commands.gate_actions import ACTIONS, Action
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.calibration_store import CalibrationStore, Session
 from gpuprof.profiler.gate.history import History
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.history import Value
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess

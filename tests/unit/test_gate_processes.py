@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.configuration.gate_settings import GateSettings
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import process
 from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.settings import GateSettings
 from gpuprof.profiler.gate.sides import Program, checked_out, commit_of
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.gate.suite import MeasuredProcess
 

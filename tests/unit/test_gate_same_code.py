@@ -9,6 +9,8 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.profiler.configuration.gate_settings import GateSettings
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.same_code import (
@@ -17,9 +19,7 @@ from gpuprof.profiler.gate.same_code import (
     measure_same_code,
     same_code,
 )
-from gpuprof.profiler.gate.settings import GateSettings
 from gpuprof.profiler.gate.sides import Program, branch_of, commit_as_it_stands
-from gpuprof.profiler.gate.targets import Target
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
 

@@ -7,9 +7,9 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.commands.gate import select
-from gpuprof.profiler.configuration import Configuration, read_configuration
+from gpuprof.profiler.configuration.file import Configuration, read_configuration
+from gpuprof.profiler.configuration.targets import Target, distinct, target_from_command
 from gpuprof.profiler.gate.rules import amount, fraction, suite_rules
-from gpuprof.profiler.gate.targets import Target, distinct, target_from_command
 from gpuprof.roofline.gate.suite import Rules, budgets_of
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.profiler.configuration import read_configuration
+from gpuprof.profiler.configuration.file import read_configuration
 from gpuprof.profiler.gate.rules import suite_rules
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.counters import CounterBudget

@@ -13,8 +13,12 @@ from typing import Any
 import msgspec
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.gate.settings import BudgetSettings, GateSettings, WaiverSettings
-from gpuprof.profiler.gate.targets import Target
+from gpuprof.profiler.configuration.gate_settings import (
+    BudgetSettings,
+    GateSettings,
+    WaiverSettings,
+)
+from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.machine.devices import DeviceSpec, register_devices
 
 CONFIGURATION_FILE = "gpuprof.toml"

@@ -1,0 +1,1 @@
+"""gpuprof.toml: what a project says about its devices, its targets and its gate."""
