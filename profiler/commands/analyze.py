@@ -54,7 +54,7 @@ class AnalyzeCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
         from gpuprof.collectors.storage import refuse_existing_capture
-        from gpuprof.profiler import importing
+        from gpuprof.profiler import traces as importing
         from gpuprof.profiler.captures import store
 
         paths: list[Path] = arguments.paths

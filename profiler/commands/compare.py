@@ -106,7 +106,7 @@ def _analysis(path: Path, rank: int | None) -> "Analysis":
         return stored
     if (path / "manifest.json").is_file() and rank is None:
         return load_analysis(path)
-    from gpuprof.profiler.importing import analyze_rank, read_run
+    from gpuprof.profiler.traces import analyze_rank, read_run
 
     def progress(text: str) -> None:
         print(f"gpuprof: {text}", file=sys.stderr)

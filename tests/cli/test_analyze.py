@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gpuprof.collectors import storage
-from gpuprof.profiler import importing
+from gpuprof.profiler import traces as importing
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis

@@ -12,7 +12,7 @@ from rich.console import Console
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.commands.compare import render, verdict
-from gpuprof.profiler.importing import analyze_rank, read_run
+from gpuprof.profiler.traces import analyze_rank, read_run
 from gpuprof.reports.comparison import words
 from gpuprof.reports.comparison.markdown import render_comparison as render_markdown
 from gpuprof.reports.comparison.page import render_html
