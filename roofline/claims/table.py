@@ -53,7 +53,7 @@ class ClaimTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def shipped_tables() -> tuple[str, ...]:
     """Names of the tables in this folder."""
-    folder = files("gpuprof.reference_kernels.claims")
+    folder = files("gpuprof.roofline.claims")
     return tuple(
         sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
     )
@@ -62,7 +62,7 @@ def shipped_tables() -> tuple[str, ...]:
 def load_table(name_or_path: str) -> ClaimTable:
     """The table shipped under a name, or in a file. Raises `CaptureError` with what is wrong."""
     if name_or_path in shipped_tables():
-        content = files("gpuprof.reference_kernels.claims").joinpath(f"{name_or_path}.toml")
+        content = files("gpuprof.roofline.claims").joinpath(f"{name_or_path}.toml")
         return _checked(name_or_path, content.read_bytes())
     try:
         return _checked(name_or_path, Path(name_or_path).read_bytes())
