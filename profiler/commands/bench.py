@@ -98,8 +98,8 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     from gpuprof.collectors import storage
     from gpuprof.profiler.bench.session import Request, encode, run_bench
-    from gpuprof.profiler.bench_table import print_bench
     from gpuprof.profiler.commands.run import default_output
+    from gpuprof.reports.bench.table import print_bench
 
     output: Path | None = arguments.output
     if output is None and not arguments.check:
@@ -174,7 +174,7 @@ def _check_claims(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from gpuprof.collectors.storage import refuse_existing, write_file
-    from gpuprof.profiler.claims_table import print_claims
+    from gpuprof.reports.bench.claims import print_claims
     from gpuprof.roofline.claims.judge import judge
     from gpuprof.roofline.claims.table import load_table
 

@@ -14,10 +14,10 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint, MeasuredCeiling
 from gpuprof.profiler.bench.capture import PROFILED_CALLS, make_capture, profile_case
-from gpuprof.profiler.bench_table import print_bench
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.families import load_family
 from gpuprof.reference_kernels.stream.problem import Stream
+from gpuprof.reports.bench.table import print_bench
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.bench.rates import library_time, rates, roofs_of
 from gpuprof.roofline.bench.results import (

@@ -7,7 +7,7 @@ import pytest
 
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Device, Fingerprint
-from gpuprof.profiler.claims_table import explain
+from gpuprof.reports.bench.claims import explain
 from gpuprof.roofline.bench.results import BenchReport, CaseResult, Method
 from gpuprof.roofline.claims.judge import Judgement, judge
 from gpuprof.roofline.claims.table import Claim, ClaimTable, load_table, shipped_tables

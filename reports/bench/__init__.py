@@ -1,0 +1,1 @@
+"""What a bench found, and what claims amount to, on the terminal."""
