@@ -16,9 +16,9 @@ from gpuprof.profiler.configuration.file import (
 from gpuprof.profiler.configuration.gate_settings import BudgetSettings, Limits
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import Plan, run_gate
+from gpuprof.profiler.gate.marked_tests import TARGET, Steps, budgets
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.rules import budget_row, suite_rules
-from gpuprof.profiler.pytest_plugin import TARGET, Steps, budgets
 from gpuprof.roofline.gate.result import GateResult
 
 

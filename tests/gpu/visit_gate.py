@@ -71,7 +71,7 @@ def command(job: Job, output: Path, ready: Path) -> list[str]:
     """The command of a process that waits for `ready` before it touches the GPU."""
     # pytest finds the plugin by itself where gpuprof is installed.
     found = any(point.name == "gpuprof" for point in entry_points(group="pytest11"))
-    plugin = () if found else ("-p", "gpuprof.profiler.pytest_plugin")
+    plugin = () if found else ("-p", "gpuprof.profiler.gate.pytest_plugin")
     what = f"{SUITE}::test_{job.test}" if job.test else str(SUITE)
     return [
         *(sys.executable, "-m", "pytest", what, "-q", "-p", "no:cacheprovider"),

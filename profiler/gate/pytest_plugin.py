@@ -10,13 +10,19 @@ Off by default: without an option of ours the fixture calls the function once, a
 working tree, and fails those that regressed. Nothing here imports torch before it is needed.
 """
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pytest
+
+from gpuprof.profiler.gate.marked_tests import (
+    DEFAULT_STEPS,
+    MARKER,
+    TARGET,
+    Steps,
+    benchmark_name,
+)
 
 if TYPE_CHECKING:
     from gpuprof.roofline.gate.result import GateResult
@@ -24,12 +30,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MARKER = "gpuprof"
 _RESULT: pytest.StashKey["GateResult"] = pytest.StashKey()
 _CALLED: pytest.StashKey[bool] = pytest.StashKey()
-_STEPS = "5,20,2"
-# The target of the gate that runs them.
-TARGET = "tests"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,15 +58,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--gpuprof-steps",
         metavar="W,T,P",
-        default=_STEPS,
-        help=f"warm-up, timed and profiled calls of each benchmark ({_STEPS})",
+        default=DEFAULT_STEPS,
+        help=f"warm-up, timed and profiled calls of each benchmark ({DEFAULT_STEPS})",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker and refuse what cannot work."""
     config.addinivalue_line(
-        "markers", f"{_MARKER}(budget=None): a benchmark; budget is how much slower it may become"
+        "markers", f"{MARKER}(budget=None): a benchmark; budget is how much slower it may become"
     )
     given = [
         option
@@ -85,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [
         item
         for item in items
-        if item.get_closest_marker(_MARKER) is not None
+        if item.get_closest_marker(MARKER) is not None
         and (not only or benchmark_name(item) in only)
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
@@ -96,29 +98,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Measure everything first: a test that ran here would hold a context on the GPU."""
     config = session.config
-    marked = [item for item in session.items if item.get_closest_marker(_MARKER) is not None]
+    marked = [item for item in session.items if item.get_closest_marker(MARKER) is not None]
     if config.getoption("--gpuprof-gate") is None or config.option.collectonly or not marked:
         return
     from gpuprof.profiler.gate.pytest_session import gate_tests
 
     session.stash[_RESULT] = gate_tests(config, marked)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """How often a benchmark calls its function."""
-
-    warmup: int
-    timed: int
-    profiled: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Steps":
-        """From "5,20,2". Raises `pytest.UsageError`."""
-        parts = text.split(",")
-        if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
-            raise pytest.UsageError(f"--gpuprof-steps is {text!r}; give three numbers: {_STEPS}")
-        return cls(*map(int, parts))
 
 
 class GpuBench:
@@ -149,21 +134,16 @@ class GpuBench:
 @pytest.fixture
 def gpubench(request: pytest.FixtureRequest) -> GpuBench:
     """Calls a function as a benchmark; the test must be marked gpuprof."""
-    if request.node.get_closest_marker(_MARKER) is None:
+    if request.node.get_closest_marker(MARKER) is None:
         pytest.fail(f"{request.node.name} uses gpubench: mark it @pytest.mark.gpuprof")
     return GpuBench(request)
-
-
-def benchmark_name(item: pytest.Item) -> str:
-    """A name for the benchmark of `item` that is unique in a folder and fit for a file."""
-    return f"{item.path.stem}.{item.name}".replace(os.sep, "_")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Any:
     """With --gpuprof-gate a marked test's outcome is the gate's verdict on it."""
     gated = item.config.getoption("--gpuprof-gate") is not None
-    if not gated or item.get_closest_marker(_MARKER) is None:
+    if not gated or item.get_closest_marker(MARKER) is None:
         return (yield)
     # What the test asserts is checked as ever.
     outcome = yield
@@ -194,13 +174,3 @@ def verdict(item: pytest.Item, result: "GateResult") -> None:
         pytest.skip(f"{undecided[0].verdict}: {undecided[0].message}")
     if not own:
         pytest.fail(f"the gate measured nothing called {name}", pytrace=False)
-
-
-def budgets(items: list[pytest.Item]) -> dict[str, str]:
-    """The budget of each marked test that states one, by the name of its benchmark."""
-    found = {}
-    for item in items:
-        marker = item.get_closest_marker(_MARKER)
-        if marker is not None and marker.kwargs.get("budget") is not None:
-            found[f"{TARGET}/{benchmark_name(item)}"] = str(marker.kwargs["budget"])
-    return found
