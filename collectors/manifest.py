@@ -55,7 +55,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     float32_matmul_precision: str | None = None
     allow_tf32_matmul: bool | None = None
     allow_tf32_cudnn: bool | None = None
-    # Only the variables named in gpuprof.collectors.fingerprint are ever stored.
+    # Only the variables named in gpuprof.collectors.live.fingerprint are ever stored.
     environment: dict[str, str] = {}
 
 

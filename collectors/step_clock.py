@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuprof.collectors.cuda import DeviceTime
-from gpuprof.collectors.run_delay import RunDelay
+from gpuprof.collectors.live.cuda import DeviceTime
+from gpuprof.collectors.live.run_delay import RunDelay
 
 
 @dataclass(frozen=True)

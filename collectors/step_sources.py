@@ -17,8 +17,8 @@ import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from gpuprof.collectors import nvtx_ranges
-from gpuprof.collectors.parameter_groups import live_optimizers
+from gpuprof.collectors.live import nvtx_ranges
+from gpuprof.collectors.live.parameter_groups import live_optimizers
 
 T = TypeVar("T")
 

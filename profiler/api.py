@@ -11,9 +11,10 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from gpuprof.collectors import nvtx_ranges, storage
+from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.live import nvtx_ranges
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.commands.run import STEP_KINDS, default_output
 from gpuprof.profiler.configuration.file import apply_configuration

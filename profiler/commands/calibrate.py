@@ -194,7 +194,7 @@ def _rate(kind: str, rate: float) -> str:
 def _devices(wanted: str | None) -> "Sequence[Device]":
     """The devices to calibrate. Raises `CommandError` where `wanted` is not one of them."""
     from gpuprof.collectors.errors import CommandError, MissingDependencyError
-    from gpuprof.collectors.fingerprint import collect_fingerprint, cpu_device
+    from gpuprof.collectors.live.fingerprint import collect_fingerprint, cpu_device
 
     fingerprint = collect_fingerprint()
     if fingerprint.torch is None:

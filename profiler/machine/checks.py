@@ -16,9 +16,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gpuprof.collectors.fingerprint import accelerators, cpu_device
+from gpuprof.collectors.live.fingerprint import accelerators, cpu_device
+from gpuprof.collectors.live.nvml import NvmlSampler, open_library, text
 from gpuprof.collectors.manifest import Device
-from gpuprof.collectors.nvml import NvmlSampler, open_library, text
 from gpuprof.collectors.schema import SAMPLES
 from gpuprof.profiler.machine.calibration_cache import load_cached
 from gpuprof.roofline.machine.devices import find_spec

@@ -10,7 +10,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.fingerprint import cpu_device
+from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler.run.session import Observations
 from gpuprof.roofline.work.attribution import attribute

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from gpuprof.collectors import cuda, storage
+from gpuprof.collectors import storage
+from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.session import Options

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gpuprof.collectors import cuda
+from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.run.script import Target, execute, prepare
 from gpuprof.profiler.run.session import Options, Session

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from gpuprof.collectors import cuda
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.fingerprint import collect_fingerprint
-from gpuprof.collectors.graph_breaks import graph_breaks
+from gpuprof.collectors.live import cuda
+from gpuprof.collectors.live.fingerprint import collect_fingerprint
+from gpuprof.collectors.live.graph_breaks import graph_breaks
+from gpuprof.collectors.live.model_parameters import live_model
+from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.parameter_groups import live_parameter_groups
 from gpuprof.collectors.manifest import (
     Calibration,
     Device,
@@ -20,9 +23,6 @@ from gpuprof.collectors.manifest import (
     ParameterGroup,
     ProcessInfo,
 )
-from gpuprof.collectors.model_parameters import live_model
-from gpuprof.collectors.nvml import NvmlSampler
-from gpuprof.collectors.parameter_groups import live_parameter_groups
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run import ranks

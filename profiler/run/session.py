@@ -19,7 +19,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuprof.collectors import cuda, nvtx_ranges, torch_trace
+from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
+from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.collectors.step_clock import StepClock, StepTime
 from gpuprof.collectors.step_finder import StepFinder
@@ -32,7 +33,6 @@ from gpuprof.collectors.step_sources import (
     RangeSteps,
     StepSource,
 )
-from gpuprof.collectors.torch_trace import TorchTrace
 
 # A script that never steps is watched no longer than this, so that memory stays bounded.
 FIRST_LOOK_SECONDS = 20.0

@@ -2,7 +2,7 @@
 
 import torch
 
-from gpuprof.collectors import cuda
+from gpuprof.collectors.live import cuda
 from gpuprof.reference_kernels.benching.coordination import Coordination
 from gpuprof.reference_kernels.suite import Prepared, poison, relative_error
 

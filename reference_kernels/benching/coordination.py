@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from gpuprof.collectors import cuda
+from gpuprof.collectors.live import cuda
 
 
 class Coordination(Protocol):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
-from gpuprof.collectors import cuda
+from gpuprof.collectors.live import cuda
 from gpuprof.reference_kernels.benching.coordination import Coordination
 from gpuprof.reference_kernels.benching.statistics import Median, median_of
 from gpuprof.reference_kernels.suite import Prepared

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import torch
 
+from gpuprof.collectors.live.nvml import NvmlSampler, slowdown_reasons
 from gpuprof.collectors.manifest import Device
-from gpuprof.collectors.nvml import NvmlSampler, slowdown_reasons
 
 NVML_INTERVAL_NS = 20_000_000
 # A quiet machine's own services take a few percent.

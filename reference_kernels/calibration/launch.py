@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from gpuprof.collectors.cuda import hold
 from gpuprof.collectors.errors import MissingDependencyError
+from gpuprof.collectors.live.cuda import hold
 from gpuprof.collectors.manifest import Device, LaunchCost
 from gpuprof.reference_kernels.calibration.on_chip import compile_on_chip
 from gpuprof.reference_kernels.calibration.probe import Call

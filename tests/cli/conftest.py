@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuprof.collectors.fingerprint import cpu_device
+from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
 from gpuprof.profiler.machine import calibration_cache
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from gpuprof.collectors.fingerprint import cpu_device
+from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, LaunchCost, MeasuredCeiling
 from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 from gpuprof.profiler.machine import calibration_cache

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from gpuprof.collectors.live.nvml import NvmlSampler
 from gpuprof.collectors.manifest import Device
-from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine import checks as machine_checks
 from gpuprof.profiler.machine.checks import Check, counter_permission, find_tool, torch_checks

@@ -19,9 +19,9 @@ import msgspec
 import torch
 from rich.console import Console
 
-from gpuprof.collectors.fingerprint import collect_fingerprint
+from gpuprof.collectors.live.fingerprint import collect_fingerprint
+from gpuprof.collectors.live.nvml import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
-from gpuprof.collectors.nvml import NvmlSampler
 from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine.checks import Check, all_checks

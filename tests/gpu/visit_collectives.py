@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from gpuprof.collectors.fingerprint import collect_fingerprint
+from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.reference_kernels.benching.coordination import Group
 from gpuprof.reference_kernels.benching.run import Options, Plan, run_plan

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gpuprof.collectors import schema, storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.fingerprint import cpu_device
+from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint, MeasuredCeiling
 from gpuprof.profiler.bench.capture import PROFILED_CALLS, make_capture, profile_case
 from gpuprof.profiler.run.ranks import Ranks

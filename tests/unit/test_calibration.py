@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from gpuprof.collectors import schema  # noqa: E402
 from gpuprof.collectors.errors import MissingDependencyError  # noqa: E402
+from gpuprof.collectors.live.nvml import SLOWDOWN_REASONS  # noqa: E402
 from gpuprof.collectors.manifest import Device  # noqa: E402
-from gpuprof.collectors.nvml import SLOWDOWN_REASONS  # noqa: E402
 from gpuprof.reference_kernels.calibration import (  # noqa: E402
     conditions,
     gemm,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gpuprof
-from gpuprof.collectors.fingerprint import ENVIRONMENT_VARIABLES
+from gpuprof.collectors.live.fingerprint import ENVIRONMENT_VARIABLES
 from gpuprof.profiler.cli import COMMANDS, Command
 from gpuprof.roofline.cost_models import registry
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuprof.collectors import fingerprint
-from gpuprof.collectors.fingerprint import (
+from gpuprof.collectors.live import fingerprint
+from gpuprof.collectors.live.fingerprint import (
     ENVIRONMENT_VARIABLES,
     accelerators,
     collect_fingerprint,
@@ -124,7 +124,7 @@ def test_float32_settings_are_read_from_the_older_and_the_newer_interface(
     code = f"""
 import torch
 {statement}
-from gpuprof.collectors.fingerprint import collect_fingerprint
+from gpuprof.collectors.live.fingerprint import collect_fingerprint
 f = collect_fingerprint({{}})
 print(f.float32_matmul_precision, f.allow_tf32_matmul, f.allow_tf32_cudnn)
 """

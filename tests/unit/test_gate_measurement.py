@@ -9,8 +9,8 @@ import pytest
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.fingerprint import cpu_device
-from gpuprof.collectors.run_delay import RunDelay
+from gpuprof.collectors.live.fingerprint import cpu_device
+from gpuprof.collectors.live.run_delay import RunDelay
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 
@@ -131,5 +131,5 @@ def test_the_run_delay_of_this_thread_only_grows() -> None:
 
 
 def test_without_a_count_a_run_delay_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuprof.collectors.run_delay._FILE", "/absent")
+    monkeypatch.setattr("gpuprof.collectors.live.run_delay._FILE", "/absent")
     assert RunDelay().read_ns() is None

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpuprof.collectors import model_parameters
+from gpuprof.collectors.live import model_parameters
 from gpuprof.collectors.manifest import ModelParameters
 
 

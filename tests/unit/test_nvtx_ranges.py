@@ -8,8 +8,8 @@ import nvtx
 import pytest
 import torch
 
-from gpuprof.collectors import nvtx_ranges
-from gpuprof.collectors.nvtx_ranges import RecordedRange
+from gpuprof.collectors.live import nvtx_ranges
+from gpuprof.collectors.live.nvtx_ranges import RecordedRange
 
 # Made before anything is wrapped, if this module is the first to be imported.
 MADE_EARLY = nvtx.annotate("early", domain="mine")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from gpuprof.collectors.live.parameter_groups import live_optimizers, live_parameter_groups
 from gpuprof.collectors.manifest import ParameterGroup
-from gpuprof.collectors.parameter_groups import live_optimizers, live_parameter_groups
 
 
 def parameters(*sizes: int, dtype: torch.dtype = torch.float32) -> list[torch.nn.Parameter]:

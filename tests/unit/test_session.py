@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
-from gpuprof.collectors import kineto, nvtx_ranges, torch_trace
+from gpuprof.collectors import kineto
+from gpuprof.collectors.live import nvtx_ranges, torch_trace
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
 from gpuprof.profiler.run import session as session_module
 from gpuprof.profiler.run.assemble import assemble

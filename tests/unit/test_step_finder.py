@@ -13,7 +13,8 @@ import torch
 from torch._dynamo.utils import counters
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from gpuprof.collectors import nvtx_ranges, step_finder, torch_trace
+from gpuprof.collectors import step_finder
+from gpuprof.collectors.live import nvtx_ranges, torch_trace
 from gpuprof.collectors.step_finder import StepFinder
 from gpuprof.collectors.step_sources import (
     ExplicitSteps,

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gpuprof.collectors.live.nvml import find_handle, open_library, text
 from gpuprof.collectors.manifest import Device, Fingerprint
-from gpuprof.collectors.nvml import find_handle, open_library, text
 
 # The only variables that a capture ever stores: each changes speed, none holds a secret.
 ENVIRONMENT_VARIABLES: Final = (

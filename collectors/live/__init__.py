@@ -1,0 +1,1 @@
+"""What a live process tells: torch's profiler, NVML, ranges, models, settings."""
