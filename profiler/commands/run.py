@@ -12,7 +12,7 @@ from gpuprof.collectors.errors import CommandError
 if TYPE_CHECKING:
     from gpuprof.profiler.run.script import Target
 
-# The names of gpuprof.collectors.step_sources, which imports torch; "script" is none of them.
+# The names of gpuprof.collectors.steps.sources, which imports torch; "script" is none of them.
 STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "script")
 _PHASES: Final = ("warmup", "timed", "profiled")
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.collectors.step_clock import StepClock, StepTime
-from gpuprof.collectors.step_finder import StepFinder
-from gpuprof.collectors.step_sources import (
+from gpuprof.collectors.steps.clock import StepClock, StepTime
+from gpuprof.collectors.steps.finder import StepFinder
+from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
     ForwardCalls,
     Mark,

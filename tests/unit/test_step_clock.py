@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuprof.collectors import step_clock
-from gpuprof.collectors.step_clock import StepClock
+from gpuprof.collectors.steps import clock as step_clock
+from gpuprof.collectors.steps.clock import StepClock
 
 
 class FakeTime:

@@ -13,10 +13,10 @@ import torch
 from torch._dynamo.utils import counters
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from gpuprof.collectors import step_finder
 from gpuprof.collectors.live import nvtx_ranges, torch_trace
-from gpuprof.collectors.step_finder import StepFinder
-from gpuprof.collectors.step_sources import (
+from gpuprof.collectors.steps import finder as step_finder
+from gpuprof.collectors.steps.finder import StepFinder
+from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
     ForwardCalls,
     Mark,

@@ -8,7 +8,7 @@ counting starts again.
 from collections.abc import Sequence
 from typing import Protocol
 
-from gpuprof.collectors.step_sources import (
+from gpuprof.collectors.steps.sources import (
     ForwardCalls,
     Mark,
     StepSource,
