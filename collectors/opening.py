@@ -15,7 +15,7 @@ import msgspec
 from gpuprof.collectors import kineto, ncu, nsys, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDependencyError
-from gpuprof.collectors.joining import join
+from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.kineto.source import Source
 from gpuprof.collectors.ncu.report import MAGIC as NCU_MAGIC
 from gpuprof.collectors.nsys.database import MAGIC as SQLITE_MAGIC

@@ -17,7 +17,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.launch_keys import launch_keys
+from gpuprof.collectors.joining.launch_keys import launch_keys
 from gpuprof.collectors.manifest import Device, Fingerprint, Manifest, ProcessInfo
 from gpuprof.collectors.ncu.units import base_unit
 

@@ -22,7 +22,7 @@ import polars as pl
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError
-from gpuprof.collectors.joining import join
+from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.profiler.captures import load_analysis, store

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.launch_matching import base_name
+from gpuprof.collectors.joining.launch_matching import base_name
 
 _SHARE_OF_TIME: Final = 0.8
 _MOST_KERNELS: Final = 8

@@ -12,7 +12,7 @@ from pathlib import Path
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.joining import join_ranks
+from gpuprof.collectors.joining.captures import join_ranks
 
 # Ranks end within seconds of each other, or one of them never does.
 _PATIENCE_SECONDS = 60.0

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.launch_keys import KEY, launch_keys
+from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import (
     DifferenceReason,

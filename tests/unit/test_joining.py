@@ -6,9 +6,9 @@ import pytest
 
 from gpuprof.collectors import ncu, nsys, schema
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.joining import join, join_ranks
-from gpuprof.collectors.launch_keys import KEY, launch_keys
-from gpuprof.collectors.launch_matching import base_name
+from gpuprof.collectors.joining.captures import join, join_ranks
+from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
+from gpuprof.collectors.joining.launch_matching import base_name
 from gpuprof.collectors.manifest import Device, Fingerprint, Manifest, ProcessInfo
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"

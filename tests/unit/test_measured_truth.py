@@ -13,8 +13,8 @@ import pytest
 
 from gpuprof.collectors import ncu, schema
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.joining import join
-from gpuprof.collectors.launch_keys import KEY, launch_keys
+from gpuprof.collectors.joining.captures import join
+from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.manifest import Device, Fingerprint, Manifest, ProcessInfo
 from gpuprof.roofline.analysis import UNEXPLAINED, Measured, MeasuredFlops, MeasuredKernel
 from gpuprof.roofline.analyze import analyze

@@ -9,7 +9,7 @@ import pytest
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.launch_keys import launch_keys
+from gpuprof.collectors.joining.launch_keys import launch_keys
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import UNEXPLAINED, Measured, MeasuredKernel, MeasuredWork
 from gpuprof.roofline.analyze import analyze

@@ -11,8 +11,8 @@ import pytest
 from gpuprof.collectors import ncu, nsys
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, MissingDependencyError
-from gpuprof.collectors.joining import join
-from gpuprof.collectors.launch_keys import KEY, launch_keys
+from gpuprof.collectors.joining.captures import join
+from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.ncu.units import base_unit
 from gpuprof.roofline.measured.counters import executed_by_launch
 

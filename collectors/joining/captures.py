@@ -9,8 +9,8 @@ import polars as pl
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.launch_keys import KEY, launch_keys
-from gpuprof.collectors.launch_matching import match_launches
+from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
+from gpuprof.collectors.joining.launch_matching import match_launches
 from gpuprof.collectors.manifest import ProcessInfo
 
 COUNTER_SOURCE: Final = "ncu"

@@ -1,0 +1,1 @@
+"""Several captures of one run as one."""
