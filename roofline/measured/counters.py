@@ -84,7 +84,7 @@ def executed_work(counters: Mapping[str, float]) -> ExecutedWork:
 def executed_by_launch(counters: pl.DataFrame) -> dict[tuple[object, ...], ExecutedWork]:
     """The work of every launch in a capture's counters table.
 
-    Keys are tuples in the order of `gpuprof.collectors.joining.launch_keys.KEY`, which kernels have too.
+    Keys are tuples in the order of `launch_keys.KEY`, which kernels have too.
     """
     return {
         key: executed_work(dict(group.select("metric", "value").iter_rows()))
