@@ -10,24 +10,16 @@ from dataclasses import dataclass
 from gpuprof.reports import formatting
 from gpuprof.roofline.analysis import (
     Analysis,
-    BottleneckKind,
     DeviceState,
     RooflinePoint,
     StepSplit,
     StepTimes,
 )
+from gpuprof.roofline.classes import BottleneckClass, bottleneck_class
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling, at_clock
 
 OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
-# What each class means, in the order that legends and keys list them.
-CLASS_MEANINGS: dict[BottleneckKind, str] = {
-    "compute": "its arithmetic units bind",
-    "memory": "its memory traffic binds",
-    "latency": "too little parallel work to reach either roof",
-    "launch": "shorter than launching it takes",
-    "unknown": "no cost model or no ceiling",
-}
 
 
 @dataclass(frozen=True)
@@ -40,28 +32,23 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class SplitPart:
-    """One part of a step's time. `key` is a bottleneck class, or roof, unmodelled or waiting."""
+class StepShare:
+    """One part of a step's time: a bottleneck class with its share of the step."""
 
-    key: str
-    label: str
+    row: BottleneckClass
     nanoseconds: int
     fraction: float
 
 
-def split_parts(split: StepSplit) -> tuple[SplitPart, ...]:
+def step_shares(split: StepSplit) -> tuple[StepShare, ...]:
     """The parts of `split` in the order of the bar; they add up to the step."""
-    parts = (
-        ("roof", "at the roof", split.at_roof_ns),
-        ("compute", "below the roof, compute", split.below_roof_compute_ns),
-        ("memory", "below the roof, memory", split.below_roof_memory_ns),
-        ("latency", "below the roof, latency", split.below_roof_latency_ns),
-        ("unmodelled", "without a model", split.unmodelled_ns),
-        ("waiting", split.waiting_name, split.waiting_ns),
-    )
     return tuple(
-        SplitPart(key, label, ns, ns / split.step_ns if split.step_ns else 0.0)
-        for key, label, ns in parts
+        StepShare(
+            bottleneck_class(part.kind),
+            part.nanoseconds,
+            part.nanoseconds / split.step_ns if split.step_ns else 0.0,
+        )
+        for part in split.parts
     )
 
 

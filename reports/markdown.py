@@ -79,8 +79,8 @@ def _split(analysis: Analysis) -> list[str]:
     if analysis.split is None:
         return []
     rows = [
-        (part.label, formatting.duration(part.nanoseconds), formatting.percent(part.fraction))
-        for part in facts.split_parts(analysis.split)
+        (part.row.part, formatting.duration(part.nanoseconds), formatting.percent(part.fraction))
+        for part in facts.step_shares(analysis.split)
     ]
     rows.append(("step", facts.step_duration(analysis.split.step_ns), formatting.percent(1.0)))
     return [

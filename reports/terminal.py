@@ -14,6 +14,7 @@ from gpuprof.reports import facts, formatting
 from gpuprof.reports.measured import counters_fact
 from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
+from gpuprof.roofline.classes import bottleneck_class
 
 TOP_KERNELS = 10
 # From this width on the table also has room for FLOPs, bytes and intensity.
@@ -22,16 +23,6 @@ _BAR_CELLS = 24
 # Columns that the figures beside a kernel's name need.
 _FIGURES = 53
 _WIDE_FIGURES = 80
-_STYLES = {
-    "roof": "green",
-    "compute": "blue",
-    "memory": "yellow",
-    "latency": "magenta",
-    "launch": "red",
-    "waiting": "red",
-    "unmodelled": "dim",
-    "unknown": "dim",
-}
 
 
 def print_summary(analysis: Analysis, capture: Path) -> None:
@@ -80,7 +71,7 @@ def _print_step(analysis: Analysis, console: Console) -> None:
         evidence = f"{evidence} {facts.gain_sentence(verdict.gain_ns)}"
     table.add_row(
         _text("Bottleneck"),
-        _text(verdict.kind, f"bold {_STYLES[verdict.kind]}").append_text(
+        _text(verdict.kind, f"bold {bottleneck_class(verdict.kind).terminal}").append_text(
             _text(f"  {evidence}", "none")
         ),
     )
@@ -109,13 +100,12 @@ def _print_split(analysis: Analysis, console: Console) -> None:
     table.add_column(justify="right")
     table.add_column(justify="right")
     table.add_column()
-    for part in facts.split_parts(split):
-        style = _STYLES[part.key]
+    for part in facts.step_shares(split):
         table.add_row(
-            _text(part.label),
+            _text(part.row.part),
             formatting.duration(part.nanoseconds),
             formatting.percent(part.fraction),
-            Text("█" * round(part.fraction * _BAR_CELLS), style),
+            Text("█" * round(part.fraction * _BAR_CELLS), part.row.terminal),
         )
     console.print(Padding(table, (0, 0, 0, 2)))
 
@@ -166,7 +156,7 @@ def _cells(analysis: Analysis, kernel: RooflinePoint, *, wide: bool) -> list[str
         formatting.quantity(kernel.flops_per_s, "").strip(),
         *(work if wide else []),
         Text(facts.roof_percent(kernel.roof_fraction), "bold yellow" if over else ""),
-        Text(kernel.bottleneck.kind, _STYLES[kernel.bottleneck.kind]),
+        Text(kernel.bottleneck.kind, bottleneck_class(kernel.bottleneck.kind).terminal),
     ]
 
 

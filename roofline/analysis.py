@@ -9,13 +9,13 @@ from typing import Final, Literal
 import msgspec
 
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
+from gpuprof.roofline.classes import ClassName, bottleneck_class
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling, Source, Unit
 
-ANALYSIS_SCHEMA_VERSION = 1
+ANALYSIS_SCHEMA_VERSION = 2
 ANALYSIS_FILE = "analysis.json"
 
-BottleneckKind = Literal["compute", "memory", "latency", "launch", "unknown"]
 Level = Literal["kernel", "op", "range", "step"]
 # Where in a training step an operator ran; "" where nothing tells.
 Phase = Literal["forward", "backward", "optimizer", ""]
@@ -24,7 +24,7 @@ Phase = Literal["forward", "backward", "optimizer", ""]
 class Bottleneck(msgspec.Struct, frozen=True):
     """What holds a piece of work back, why we say so, and what removing it would gain."""
 
-    kind: BottleneckKind
+    kind: ClassName
     # One sentence with the numbers that the verdict rests on.
     evidence: str
     # Time a step would lose if this work ran at its roof; None where there is no roof.
@@ -106,28 +106,51 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float | None = None
 
 
-WaitingName = Literal["waiting for the host", "outside of operators"]
-WAITING_FOR_HOST: Final = "waiting for the host"
-OUTSIDE_OPERATORS: Final = "outside of operators"
+class SplitPart(msgspec.Struct, frozen=True):
+    """The part of a step's time that one bottleneck class takes."""
+
+    kind: ClassName
+    nanoseconds: int
 
 
 class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """One step's time, split without overlap or remainder: the parts add up to step_ns."""
+    """One step's time, split without overlap or remainder: the parts add up to `step_ns`.
+
+    Raises `ValueError` where they do not, or where a part's class is not in the table.
+    """
 
     step_ns: int
     # "timed": device work from the profiled steps inside the unprofiled step time.
     # "profiled": all from profiled steps, because the profiler stretches a CPU's work itself.
     basis: Literal["timed", "profiled"]
-    at_roof_ns: int
-    below_roof_compute_ns: int
-    below_roof_memory_ns: int
-    below_roof_latency_ns: int
-    # Device work without a cost model or ceiling.
-    unmodelled_ns: int
-    # No device work: a GPU waits for the host; on a CPU no operator runs, but what calls them.
-    waiting_ns: int
-    # Those two in words.
-    waiting_name: WaitingName = WAITING_FOR_HOST
+    # In the order of `gpuprof.roofline.classes`.
+    parts: tuple[SplitPart, ...]
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            bottleneck_class(part.kind)
+        total_ns = sum(part.nanoseconds for part in self.parts)
+        if total_ns != self.step_ns:
+            raise ValueError(f"the parts add up to {total_ns} ns of a step of {self.step_ns} ns")
+
+    def nanoseconds(self, kind: ClassName) -> int:
+        """The time of one class; 0 where the step has no such part."""
+        return sum(part.nanoseconds for part in self.parts if part.kind == kind)
+
+    @property
+    def idle_ns(self) -> int:
+        """Time without device work."""
+        return sum(part.nanoseconds for part in self.idle_parts)
+
+    @property
+    def busy_ns(self) -> int:
+        """Time with any device work."""
+        return self.step_ns - self.idle_ns
+
+    @property
+    def idle_parts(self) -> tuple[SplitPart, ...]:
+        """The parts without device work."""
+        return tuple(part for part in self.parts if bottleneck_class(part.kind).idle)
 
 
 class Exposed(msgspec.Struct, frozen=True, kw_only=True):

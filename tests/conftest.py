@@ -9,17 +9,18 @@ from gpuprof.collectors.manifest import Device, Fingerprint, Schedule
 from gpuprof.roofline.analysis import (
     Analysis,
     Bottleneck,
-    BottleneckKind,
     Coverage,
     DeviceState,
     Level,
     Phase,
     RooflinePoint,
+    SplitPart,
     StepSplit,
     StepTimes,
     UnmodelledOp,
     Utilization,
 )
+from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling
 
@@ -96,9 +97,7 @@ _PARAMETERS = 4 * _WIDTH**2 + 3 * _WIDTH * _HIDDEN
 
 # name, op, phase, calls a step, microseconds a call, bf16 matmul FLOPs, fp32 vector FLOPs,
 # bytes read, bytes written (None: no model), class
-_KernelRow = tuple[
-    str, str, Phase, int, float, int | None, int, int | None, int | None, BottleneckKind
-]
+_KernelRow = tuple[str, str, Phase, int, float, int | None, int, int | None, int | None, ClassName]
 _H100_KERNELS: tuple[_KernelRow, ...] = (
     (_GEMM.format("tn_n"), "aten::mm", "forward", 4, 212.0, _SQUARE, 0, *_SQUARE_BYTES, "compute"),
     (_GEMM.format("tn_n"), "aten::mm", "forward", 3, 561.0, _WIDE, 0, *_WIDE_BYTES, "compute"),
@@ -452,12 +451,12 @@ def training_analysis() -> Analysis:
         split=StepSplit(
             step_ns=12_915_000,
             basis="timed",
-            at_roof_ns=at_roof,
-            below_roof_compute_ns=below["compute"],
-            below_roof_memory_ns=below["memory"],
-            below_roof_latency_ns=below["latency"],
-            unmodelled_ns=unmodelled,
-            waiting_ns=12_915_000 - work,
+            parts=(
+                SplitPart("roof", at_roof),
+                *(SplitPart(kind, nanoseconds) for kind, nanoseconds in below.items()),
+                SplitPart("unknown", unmodelled),
+                SplitPart("launch", 12_915_000 - work),
+            ),
         ),
         utilization=Utilization(
             precision="bf16",

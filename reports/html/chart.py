@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import CLASS_MEANINGS
-from gpuprof.roofline.analysis import Analysis, BottleneckKind, RooflinePoint
+from gpuprof.roofline.analysis import Analysis, RooflinePoint
+from gpuprof.roofline.classes import ClassName, classes
 from gpuprof.roofline.machine.ceilings import Ceiling, Source, at_clock
 
 _SMALLEST_DIAMETER = 9.0
@@ -29,7 +29,7 @@ class ChartPoint(msgspec.Struct, frozen=True):
     x: float
     y: float
     size: float
-    kind: BottleneckKind
+    kind: ClassName
 
 
 class ChartLevel(msgspec.Struct, frozen=True):
@@ -70,7 +70,8 @@ class Chart(msgspec.Struct, frozen=True):
     ceilings: tuple[CeilingLine, ...]
     x_range: tuple[float, float]
     y_range: tuple[float, float]
-    classes: tuple[BottleneckKind, ...]
+    # Each class with its sign, in the order of the legend.
+    marks: dict[ClassName, str]
 
 
 def make_chart(
@@ -95,7 +96,11 @@ def make_chart(
         )
     )
     lines += _clock_lines(at_seen_clock, lines)
-    return Chart(drawn, lines, x_range, y_range, tuple(CLASS_MEANINGS))
+    return Chart(drawn, lines, x_range, y_range, _marks())
+
+
+def _marks() -> dict[ClassName, str]:
+    return {name: row.mark for name, row in classes().items() if row.mark}
 
 
 def can_be_drawn(point: RooflinePoint) -> bool:

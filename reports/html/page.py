@@ -13,6 +13,7 @@ from gpuprof.reports.html.tables import Table, make_row, make_table
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.reports.utilization import headline_fact, utilization_facts
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis
+from gpuprof.roofline.classes import AT_ROOF, UNKNOWN, bottleneck_class
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def render_html(analysis: Analysis) -> str:
         step_row=step_row,
         measured=None if analysis.measured is None else measured.measured_rows(analysis.measured),
         step_plot=make_step_plot(analysis.steps),
-        split=facts.split_parts(analysis.split) if analysis.split else (),
+        split=facts.step_shares(analysis.split) if analysis.split else (),
         warnings=[
             formatting.printable(facts.sentence(text))
             for text in (facts.ending_sentence(analysis), *analysis.warnings)
@@ -95,24 +96,25 @@ def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
 
 def _roof_tile(analysis: Analysis) -> Tile:
     title, split = "Device work at its roof", analysis.split
-    busy_ns = split.step_ns - split.waiting_ns if split is not None else 0
-    modelled_ns = busy_ns - split.unmodelled_ns if split is not None else 0
+    unmodelled_ns = split.nanoseconds(UNKNOWN) if split is not None else 0
+    modelled_ns = split.busy_ns - unmodelled_ns if split is not None else 0
     if split is None or analysis.roof_source is None or not modelled_ns:
         return Tile(title, formatting.UNKNOWN, "no ceiling or no model")
     # As the bar below has it: each operator against its own roof.
     note = "of its time would remain if every operator ran at its roof"
-    unmodelled = split.unmodelled_ns / busy_ns
+    unmodelled = unmodelled_ns / split.busy_ns
     if unmodelled > NEGLIGIBLE:
         note += f"; without the {formatting.percent(unmodelled)} that have no model"
-    return Tile(title, formatting.percent(split.at_roof_ns / modelled_ns), note)
+    return Tile(title, formatting.percent(split.nanoseconds(AT_ROOF) / modelled_ns), note)
 
 
 def _waiting_tile(analysis: Analysis) -> Tile:
     split = analysis.split
-    if split is None:
+    if split is None or not split.idle_parts:
         return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
-    waiting = facts.split_parts(split)[-1]
-    time, step = formatting.duration(waiting.nanoseconds), facts.step_duration(split.step_ns)
+    idle = sum(share.fraction for share in facts.step_shares(split) if share.row.idle)
+    label = bottleneck_class(split.idle_parts[0].kind).part
+    time, step = formatting.duration(split.idle_ns), facts.step_duration(split.step_ns)
     kind = "a step" if split.basis == "timed" else "a profiled step"
     note = f"{time} of {kind} of {step}"
-    return Tile(waiting.label.capitalize(), formatting.percent(waiting.fraction), note)
+    return Tile(label.capitalize(), formatting.percent(idle), note)

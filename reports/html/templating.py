@@ -5,6 +5,7 @@ import msgspec
 from markupsafe import Markup
 
 from gpuprof.reports import facts, formatting, measured
+from gpuprof.roofline.classes import classes
 
 # Characters that could end a script element or a line of script inside JSON.
 _JSON_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
@@ -25,7 +26,9 @@ def make_environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals.update(facts=facts, formatting=formatting, measuring=measured)
+    environment.globals.update(
+        classes=classes, facts=facts, formatting=formatting, measuring=measured
+    )
     environment.filters["printable"] = formatting.printable
     return environment
 

@@ -5,7 +5,8 @@ from typing import TypedDict
 import msgspec
 
 from gpuprof._version import __version__
-from gpuprof.roofline.analysis import WAITING_FOR_HOST, Analysis
+from gpuprof.roofline.analysis import Analysis, StepSplit
+from gpuprof.roofline.classes import LAUNCH, bottleneck_class
 from gpuprof.roofline.comparison.causes import HIDEABLE
 from gpuprof.roofline.comparison.matching import match_kernels, sides
 from gpuprof.roofline.comparison.result import (
@@ -83,7 +84,7 @@ def _step_change(
             communication_ns=communication,
             copies_ns=copies,
             idle_ns=float(idle[1] - idle[0]),
-            idle_name=WAITING_FOR_HOST if after is None else after.waiting_name,
+            idle_name=_idle_name(after),
             unexplained_ns=0.0,
             unexplained_share=None,
         )
@@ -103,12 +104,17 @@ def _length(analysis: Analysis, *, timed: bool) -> int | None:
     return None if profiled is None else max(profiled, _busy(analysis))
 
 
+def _idle_name(split: StepSplit | None) -> str:
+    """The time without device work, in words."""
+    kind = LAUNCH if split is None or not split.idle_parts else split.idle_parts[0].kind
+    return bottleneck_class(kind).part
+
+
 def _busy(analysis: Analysis) -> int:
     """Time of one profiled step with any device work. An analysis of an older gpuprof clips it."""
     if analysis.exposed is not None:
         return analysis.exposed.busy_ns
-    split = analysis.split
-    return 0 if split is None else split.step_ns - split.waiting_ns
+    return 0 if analysis.split is None else analysis.split.busy_ns
 
 
 def _device_time_change(
@@ -126,6 +132,7 @@ def _device_time_change(
             communication_ns=None,
             copies_ns=None,
             idle_ns=None,
+            idle_name=_idle_name(None),
             unexplained_ns=0.0,
             unexplained_share=None,
         )

@@ -8,15 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from gpuprof.roofline.analysis import (
-    WAITING_FOR_HOST,
-    BottleneckKind,
-    DeviceState,
-    StepSplit,
-    WaitingName,
-)
+from gpuprof.roofline.analysis import DeviceState, StepSplit
+from gpuprof.roofline.classes import ClassName
 
-COMPARISON_SCHEMA_VERSION = 1
+COMPARISON_SCHEMA_VERSION = 2
 
 # How two kernels were found to be the same work, surest first; or that one side has it alone.
 # "operator" is another kernel for the same operator and shapes: renamed, or replaced. "fused": the
@@ -41,7 +36,7 @@ class KernelSide(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     calls: float
     device_ns: float
-    bottleneck: BottleneckKind
+    bottleneck: ClassName
     # The label of the ceiling that binds, and the share of it that was reached.
     roof: str
     roof_fraction: float | None
@@ -131,7 +126,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     copies_ns: float | None
     # Without device work; None for device time. And that in words.
     idle_ns: float | None
-    idle_name: WaitingName = WAITING_FOR_HOST
+    idle_name: str
     # Kernels of several streams that overlap more or less, and work outside of the kernels.
     unexplained_ns: float
     # Of the change. None where a step changed by too little to divide by.
@@ -158,7 +153,7 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     timed: int
     profiled: int
     split: StepSplit | None
-    bottleneck: BottleneckKind
+    bottleneck: ClassName
     state: DeviceState | None
 
 

@@ -95,7 +95,7 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             Metric(name="launch_gap", unit="ns"),
-            lambda a: None if a.split is None else max(a.split.waiting_ns, _SHORTEST_NS),
+            lambda a: None if a.split is None else max(a.split.idle_ns, _SHORTEST_NS),
         ),
         Figure(
             Metric(name="exposed_communication", unit="ns"),

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from gpuprof.roofline.analysis import (
-    OUTSIDE_OPERATORS,
-    WAITING_FOR_HOST,
-    Bottleneck,
-    BottleneckKind,
-    StepSplit,
+from gpuprof.roofline.analysis import Bottleneck, StepSplit
+from gpuprof.roofline.classes import (
+    COMPUTE,
+    LATENCY,
+    MEMORY,
+    UNKNOWN,
+    bottleneck_class,
 )
 from gpuprof.roofline.machine.roof_time import RoofTime
 
@@ -50,7 +51,7 @@ def classify(
     """The class of `calls` calls that took `device_ns` in all and `times` at the roof in all."""
     binding = times.binding
     if binding is None or device_ns <= 0:
-        return Bottleneck("unknown", reason_unknown, None)
+        return Bottleneck(UNKNOWN, reason_unknown, None)
     fraction = binding.ns / device_ns
     gain_ns = max(0, round((device_ns - binding.ns) / steps))
     per_call_us = device_ns / calls / 1e3
@@ -60,8 +61,8 @@ def classify(
         evidence = f"{roof_us:.3g} us of work at the roof takes {per_call_us:.3g} us a call"
         if launch.underfills:
             evidence += f"; {launch.blocks} blocks for {launch.multiprocessors} multiprocessors"
-        return Bottleneck("latency", evidence, gain_ns)
-    kind: BottleneckKind = "compute" if binding is times.compute else "memory"
+        return Bottleneck(LATENCY, evidence, gain_ns)
+    kind = COMPUTE if binding is times.compute else MEMORY
     return Bottleneck(kind, _share(fraction, binding.ceiling.label), gain_ns)
 
 
@@ -72,27 +73,14 @@ def _share(fraction: float, label: str) -> str:
     return sentence
 
 
-_WAITING = {
-    WAITING_FOR_HOST: "the device has no work: it waits for the host",
-    OUTSIDE_OPERATORS: "no operator runs, but the Python around them",
-}
-
-
 def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
     """The largest loss of a step."""
     if split is None:
-        return Bottleneck("unknown", reason_unknown, None)
-    losses: dict[BottleneckKind, tuple[int, str]] = {
-        "launch": (split.waiting_ns, _WAITING[split.waiting_name]),
-        "compute": (split.below_roof_compute_ns, "compute-bound work runs below its roof"),
-        "memory": (split.below_roof_memory_ns, "memory-bound work runs below its roof"),
-        "latency": (split.below_roof_latency_ns, "calls are too small to fill the device"),
-        "unknown": (split.unmodelled_ns, "device work has no cost model or ceiling"),
-    }
-    kind = max(losses, key=lambda name: losses[name][0])
-    lost_ns, why = losses[kind]
-    if lost_ns == 0:
-        kind = "compute"
-        return Bottleneck(kind, "the whole step runs at its roof", 0)
-    evidence = f"{lost_ns / split.step_ns:.0%} of the step ({lost_ns / 1e6:.3g} ms): {why}"
-    return Bottleneck(kind, evidence, None if kind == "unknown" else lost_ns)
+        return Bottleneck(UNKNOWN, reason_unknown, None)
+    losses = [part for part in split.parts if bottleneck_class(part.kind).loss]
+    largest = max(losses, key=lambda part: part.nanoseconds, default=None)
+    if largest is None or largest.nanoseconds == 0:
+        return Bottleneck(COMPUTE, "the whole step runs at its roof", 0)
+    row, lost_ns = bottleneck_class(largest.kind), largest.nanoseconds
+    evidence = f"{lost_ns / split.step_ns:.0%} of the step ({lost_ns / 1e6:.3g} ms): {row.loss}"
+    return Bottleneck(row.name, evidence, lost_ns if row.removable else None)

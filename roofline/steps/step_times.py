@@ -1,17 +1,26 @@
 """How long the steps took, and where the time of one step went."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import (
-    OUTSIDE_OPERATORS,
-    WAITING_FOR_HOST,
     RooflinePoint,
+    SplitPart,
     StepSplit,
     StepTimes,
+)
+from gpuprof.roofline.classes import (
+    AT_ROOF,
+    LAUNCH,
+    OUTSIDE,
+    UNKNOWN,
+    ClassName,
+    bottleneck_class,
+    classes,
 )
 from gpuprof.roofline.intervals import union_ns
 from gpuprof.roofline.work.work import Work
@@ -90,24 +99,33 @@ def split_step(
     busy_ns = min(busy_ns, step_ns)
     total_ns = sum(point.device_ns for point in points) / steps
     scale = busy_ns / total_ns / steps if total_ns else 0.0
-    lost = {"compute": 0, "memory": 0, "latency": 0, "unmodelled": 0}
+    lost = Counter[ClassName]()
     for point in points:
-        if point.roof_ns is None or point.bottleneck.kind not in lost:
-            lost["unmodelled"] += point.device_ns
-        else:
-            lost[point.bottleneck.kind] += max(0, point.device_ns - point.roof_ns)
-    parts = {name: math.floor(ns * scale) for name, ns in lost.items()}
+        kind, lost_ns = _lost(point)
+        lost[kind] += lost_ns
+    idle = OUTSIDE if on_cpu else LAUNCH
+    spent = {kind: math.floor(lost[kind] * scale) for kind, row in classes().items() if row.loss}
+    spent[AT_ROOF] = busy_ns - sum(spent.values())
+    spent[idle] = step_ns - busy_ns
     return StepSplit(
         step_ns=step_ns,
         basis="timed" if basis_is_timed else "profiled",
-        at_roof_ns=busy_ns - sum(parts.values()),
-        below_roof_compute_ns=parts["compute"],
-        below_roof_memory_ns=parts["memory"],
-        below_roof_latency_ns=parts["latency"],
-        unmodelled_ns=parts["unmodelled"],
-        waiting_ns=step_ns - busy_ns,
-        waiting_name=OUTSIDE_OPERATORS if on_cpu else WAITING_FOR_HOST,
+        parts=tuple(
+            SplitPart(kind, spent[kind])
+            for kind, row in classes().items()
+            if kind == idle or not row.idle
+        ),
     )
+
+
+def _lost(point: RooflinePoint) -> tuple[ClassName, int]:
+    """The class that `point` loses time to, and how much of its device time."""
+    kind = point.bottleneck.kind
+    if not bottleneck_class(kind).has_roof:
+        return kind, point.device_ns
+    if point.roof_ns is None:
+        return UNKNOWN, point.device_ns
+    return kind, max(0, point.device_ns - point.roof_ns)
 
 
 def _device_step_ns(capture: Capture, profiled: pl.DataFrame) -> pl.Series:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpuprof.roofline.analysis import StepSplit
+from gpuprof.roofline.analysis import SplitPart, StepSplit
+from gpuprof.roofline.classes import classes
 from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.machine.roof_time import ResourceTime, RoofTime
 from gpuprof.roofline.points.bottleneck import Launch, classify, classify_step
@@ -94,15 +95,20 @@ def test_without_a_roof_or_time_the_class_is_unknown(device_ns: int) -> None:
 
 
 def split(**parts: int) -> StepSplit:
-    names = ("compute", "memory", "latency")
-    below = {f"below_roof_{name}_ns": parts.get(name, 0) for name in names}
-    rest = {"unmodelled_ns": parts.get("unknown", 0), "waiting_ns": parts.get("launch", 0)}
-    return StepSplit(step_ns=1_000_000, basis="timed", at_roof_ns=10, **below, **rest)
+    parts = {"roof": 1_000_000 - sum(parts.values()), **parts}
+    return StepSplit(
+        step_ns=1_000_000,
+        basis="timed",
+        parts=tuple(SplitPart(kind, nanoseconds) for kind, nanoseconds in parts.items()),
+    )
 
 
-@pytest.mark.parametrize("kind", ["compute", "memory", "latency", "launch", "unknown"])
+LOSSES = tuple(name for name, row in classes().items() if row.loss)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
 def test_the_largest_loss_is_the_class_of_a_step(kind: str) -> None:
-    losses = dict.fromkeys(("compute", "memory", "latency", "launch", "unknown"), 100_000)
+    losses = dict.fromkeys(LOSSES, 100_000)
     found = classify_step(split(**{**losses, kind: 400_000}), "")
     assert found.kind == kind
     assert found.evidence.startswith("40% of the step (0.4 ms): ")

@@ -17,7 +17,7 @@ from gpuprof.reports.comparison import words
 from gpuprof.reports.comparison.markdown import render_comparison as render_markdown
 from gpuprof.reports.comparison.page import render_html
 from gpuprof.reports.comparison.terminal import render_comparison
-from gpuprof.roofline.analysis import Analysis, DeviceState
+from gpuprof.roofline.analysis import Analysis, DeviceState, SplitPart
 from gpuprof.roofline.comparison.causes import causes
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
@@ -60,7 +60,11 @@ def slower(analysis: Analysis, name: str, factor: float) -> Analysis:
         analysis,
         kernels=tuple(kernels),
         exposed=msgspec.structs.replace(exposed, computing_ns=exposed.computing_ns + each),
-        split=msgspec.structs.replace(split, step_ns=split.step_ns + each),
+        split=msgspec.structs.replace(
+            split,
+            step_ns=split.step_ns + each,
+            parts=(*split.parts, SplitPart("compute", each)),
+        ),
         steps=msgspec.structs.replace(
             steps,
             median_ns=steps.median_ns + each,

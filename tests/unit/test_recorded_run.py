@@ -71,14 +71,7 @@ def test_steps_are_timed_by_events_and_the_work_fits_into_them(analysis: Analysi
     split = analysis.split
     assert split is not None
     assert split.basis == "timed"
-    assert split.step_ns == (
-        split.at_roof_ns
-        + split.below_roof_compute_ns
-        + split.below_roof_memory_ns
-        + split.below_roof_latency_ns
-        + split.unmodelled_ns
-        + split.waiting_ns
-    )
+    assert split.step_ns == sum(part.nanoseconds for part in split.parts)
 
 
 def test_all_device_time_is_covered(analysis: Analysis) -> None:

@@ -32,7 +32,9 @@ def test_without_a_stored_analysis_it_is_made_from_the_tables(tmp_path: Path) ->
     assert not (tmp_path / "a.gpuprof" / ANALYSIS_FILE).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"schema_version": 1}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"schema_version": %d}' % ANALYSIS_SCHEMA_VERSION, b"\xff"]
+)
 def test_a_broken_file_is_named_with_the_remedy(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ANALYSIS_FILE).write_bytes(content)
     with pytest.raises(CaptureError, match=r"analysis\.json: .*delete it"):

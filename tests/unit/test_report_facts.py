@@ -12,7 +12,7 @@ from gpuprof.roofline.cost_models.cost import Flops
 def test_the_parts_of_a_step_add_up_to_it(training_analysis: Analysis) -> None:
     split = training_analysis.split
     assert split is not None
-    parts = facts.split_parts(split)
+    parts = facts.step_shares(split)
     assert sum(part.nanoseconds for part in parts) == split.step_ns
     assert sum(part.fraction for part in parts) == pytest.approx(1)
 

@@ -10,7 +10,7 @@ import pytest
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.html.tables import MOST_ROWS
 from gpuprof.reports.html.templating import embedded_json
-from gpuprof.roofline.analysis import Analysis, Bottleneck
+from gpuprof.roofline.analysis import Analysis, Bottleneck, SplitPart
 
 _VOID = {"meta", "link", "input", "col", "br", "img", "line", "circle", "rect", "path"}
 
@@ -97,7 +97,7 @@ def test_the_page_names_where_its_figures_come_from(training_analysis: Analysis)
         "mylib::rope_backward",
         "SW power cap",
         "OMP_NUM_THREADS",
-        "analysis schema 1",
+        "analysis schema 2",
         "gpuprof 0.1.0",
         "attention is causal and square",
     ):
@@ -212,15 +212,15 @@ def test_the_shell_around_plotly_is_small(training_analysis: Analysis) -> None:
 def test_work_without_a_model_is_no_work_above_its_roof(training_analysis: Analysis) -> None:
     split = training_analysis.split
     assert split is not None
-    busy_ns = split.step_ns - split.waiting_ns
     # All that is at its roof, and as much again that nobody knows.
+    at_roof_ns = split.busy_ns // 2
     half = msgspec.structs.replace(
         split,
-        at_roof_ns=busy_ns // 2,
-        unmodelled_ns=busy_ns - busy_ns // 2,
-        below_roof_compute_ns=0,
-        below_roof_memory_ns=0,
-        below_roof_latency_ns=0,
+        parts=(
+            SplitPart("roof", at_roof_ns),
+            SplitPart("unknown", split.busy_ns - at_roof_ns),
+            *split.idle_parts,
+        ),
     )
     text = render_html(msgspec.structs.replace(training_analysis, split=half))
     tile = text[text.index("Device work at its roof") :][:600]

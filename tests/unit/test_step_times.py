@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from gpuprof.roofline.analysis import (
     Bottleneck,
-    BottleneckKind,
     RooflinePoint,
     StepSplit,
     StepTimes,
 )
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.work.attribution import attribute
@@ -107,7 +107,7 @@ def test_streams_that_overlap_count_once(build: Any) -> None:
 # -- the split ---------------------------------------------------------------------------------
 
 
-def point(device_ns: int, roof_ns: int | None, kind: BottleneckKind) -> RooflinePoint:
+def point(device_ns: int, roof_ns: int | None, kind: ClassName) -> RooflinePoint:
     return RooflinePoint(
         level="op",
         name="op",
@@ -132,14 +132,7 @@ def make_times(timed: int | None, profiled: int | None) -> StepTimes:
 
 
 def parts(split: StepSplit) -> dict[str, int]:
-    return {
-        "at_roof": split.at_roof_ns,
-        "compute": split.below_roof_compute_ns,
-        "memory": split.below_roof_memory_ns,
-        "latency": split.below_roof_latency_ns,
-        "unmodelled": split.unmodelled_ns,
-        "waiting": split.waiting_ns,
-    }
+    return {part.kind: part.nanoseconds for part in split.parts}
 
 
 POINTS = (
@@ -155,12 +148,12 @@ def test_a_step_is_split_by_class() -> None:
     assert split is not None
     assert (split.step_ns, split.basis) == (1000, "timed")
     assert parts(split) == {
-        "at_roof": 360,
+        "roof": 360,
         "compute": 100,
         "memory": 150,
         "latency": 90,
-        "unmodelled": 60,
-        "waiting": 240,
+        "unknown": 60,
+        "launch": 240,
     }
 
 
@@ -177,14 +170,14 @@ def test_work_above_its_roof_is_at_its_roof() -> None:
         make_times(1000, None), (point(100, 500, "compute"),), 100, steps=1, on_cpu=False
     )
     assert split is not None
-    assert (split.at_roof_ns, split.below_roof_compute_ns, split.waiting_ns) == (100, 0, 900)
+    assert (parts(split)["roof"], parts(split)["compute"], split.idle_ns) == (100, 0, 900)
 
 
 def test_overlapping_work_shrinks_in_proportion() -> None:
     split = split_step(make_times(1000, None), POINTS, 380, steps=1, on_cpu=False)
     assert split is not None
-    assert (split.below_roof_compute_ns, split.below_roof_memory_ns) == (50, 75)
-    assert split.waiting_ns == 620
+    assert (parts(split)["compute"], parts(split)["memory"]) == (50, 75)
+    assert split.idle_ns == 620
 
 
 def test_a_cpus_operators_are_set_against_the_profiled_step() -> None:
@@ -197,13 +190,13 @@ def test_work_that_does_not_fit_the_timed_step_is_set_against_the_profiled_one()
     assert split_step(make_times(700, None), POINTS, 760, steps=1, on_cpu=False) is None
     split = split_step(make_times(700, 900), POINTS, 760, steps=1, on_cpu=False)
     assert split is not None
-    assert (split.basis, split.step_ns, split.waiting_ns) == ("profiled", 900, 140)
+    assert (split.basis, split.step_ns, split.idle_ns) == ("profiled", 900, 140)
 
 
 def test_device_work_that_is_a_little_longer_fills_the_step() -> None:
     split = split_step(make_times(750, None), POINTS, 760, steps=1, on_cpu=False)
     assert split is not None
-    assert (split.basis, split.waiting_ns) == ("timed", 0)
+    assert (split.basis, split.idle_ns) == ("timed", 0)
     assert sum(parts(split).values()) == 750
 
 
@@ -265,5 +258,5 @@ def test_an_analysis_splits_its_step(build: Any) -> None:
     assert analysis.split is not None
     assert sum(parts(analysis.split).values()) == analysis.split.step_ns == 2000
     # Both streams together are busy from 100 to 1300.
-    assert analysis.split.waiting_ns == 800
+    assert analysis.split.idle_ns == 800
     assert analysis.bottleneck.kind == "launch"

@@ -6,8 +6,8 @@
   const chart = document.getElementById("differences");
   const rows = data.rows;
   const names = {
-    PASS: "unmodelled", IMPROVED: "roof", REGRESSED: "launch", ERROR: "launch",
-    INCONCLUSIVE: "memory", INCOMPARABLE: "latency", "CHANGED-KERNEL": "latency",
+    PASS: "muted", IMPROVED: "good", REGRESSED: "bad", ERROR: "bad",
+    INCONCLUSIVE: "doubtful", INCOMPARABLE: "other", "CHANGED-KERNEL": "other",
   };
   // A pixel or two beside each other, so that equal pairs do not hide each other.
   const beside = (index) => 0.1 * ((index % 5) - 2);
@@ -62,7 +62,7 @@
           family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink"),
         },
         modebar: {
-          bgcolor: "transparent", color: colour("unmodelled"), activecolor: colour("ink"),
+          bgcolor: "transparent", color: colour("muted"), activecolor: colour("ink"),
         },
         xaxis: {
           title: { text: "head over base", font: { size: 13 } }, ticksuffix: " %",

@@ -20,10 +20,10 @@
         `${point.value.toPrecision(4)} ${escaped(series.unit)}`, point.date,
         escaped(point.commit), `${point.processes} processes`,
       ].filter(Boolean).join("<br>")),
-      line: { color: colour("unmodelled"), width: 1 },
-      marker: { size: 7, color: colour("compute") },
+      line: { color: colour("muted"), width: 1 },
+      marker: { size: 7, color: colour("accent") },
       error_y: {
-        type: "data", symmetric: false, color: colour("unmodelled"), thickness: 1, width: 0,
+        type: "data", symmetric: false, color: colour("muted"), thickness: 1, width: 0,
         array: points.map((point) => point.high - point.value),
         arrayminus: points.map((point) => point.value - point.low),
       },
@@ -36,15 +36,15 @@
         paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
         font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
         modebar: {
-          bgcolor: "transparent", color: colour("unmodelled"), activecolor: colour("ink"),
+          bgcolor: "transparent", color: colour("muted"), activecolor: colour("ink"),
         },
         shapes: changed.map((point) => ({
           type: "line", x0: point.date, x1: point.date, yref: "paper", y0: 0, y1: 1,
-          line: { color: colour("launch"), width: 1.5, dash: "dash" },
+          line: { color: colour("bad"), width: 1.5, dash: "dash" },
         })),
         annotations: changed.map((point) => ({
           x: point.date, yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
-          text: point.change, font: { color: colour("launch"), size: 13 },
+          text: point.change, font: { color: colour("bad"), size: 13 },
         })),
         xaxis: { type: "date", gridcolor: colour("faint"), zeroline: false },
         yaxis: {

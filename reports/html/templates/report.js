@@ -86,9 +86,6 @@
   const card = document.getElementById("card");
   const allCeilings = document.getElementById("all-ceilings");
   const buttons = [...document.querySelectorAll("[data-level]")];
-  const symbols = {
-    compute: "circle", memory: "square", latency: "triangle-up", launch: "diamond", unknown: "x",
-  };
   const narrow = matchMedia("(max-width: 1000px)");
   const print = matchMedia("print");
   const isNarrow = () => narrow.matches || print.matches;
@@ -123,8 +120,8 @@
       y: points.map((point) => point.y),
       customdata: points.map((point) => point.row),
       marker: {
-        symbol: symbols[kind], size: points.map((point) => point.size),
-        color: colour(kind), opacity: 0.72, line: { color: colour("page"), width: 1 },
+        symbol: data.marks[kind], size: points.map((point) => point.size),
+        color: colour(`class-${kind}`), opacity: 0.72, line: { color: colour("page"), width: 1 },
       },
     };
   }
@@ -255,7 +252,7 @@
         orientation: "h", x: 0, xanchor: "left", y: 1, yanchor: "bottom",
         itemsizing: "constant", font: { size: 13 },
       },
-      modebar: { bgcolor: "transparent", color: colour("unmodelled"), activecolor: colour("ink") },
+      modebar: { bgcolor: "transparent", color: colour("muted"), activecolor: colour("ink") },
       xaxis: axis("Arithmetic intensity (FLOP/byte)", ranges.x, colour, plain),
       yaxis: axis("FLOP/s", ranges.y, colour, prefixed),
     };
@@ -263,7 +260,7 @@
 
   function draw() {
     const colour = colours();
-    const kinds = data.classes.filter((kind) => current.points.some((p) => p.kind === kind));
+    const kinds = Object.keys(data.marks).filter((kind) => current.points.some((p) => p.kind === kind));
     Plotly.react(
       chart,
       [

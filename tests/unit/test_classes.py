@@ -1,0 +1,97 @@
+"""The table of bottleneck classes: one row is all that a class needs."""
+
+from io import StringIO
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from gpuprof.reports.html.page import render_html
+from gpuprof.reports.markdown import render_markdown
+from gpuprof.reports.terminal import render_summary
+from gpuprof.roofline import classes as table
+from gpuprof.roofline.analysis import Analysis, SplitPart, StepSplit
+from gpuprof.roofline.classes import BottleneckClass, bottleneck_class, classes
+from gpuprof.roofline.points.bottleneck import classify_step
+
+MARKS = {
+    "circle",
+    "square",
+    "triangle-up",
+    "triangle-down",
+    "diamond",
+    "x",
+    "pentagon",
+    "hexagon",
+    "star",
+}
+CACHE = BottleneckClass(
+    name="cache",
+    meaning="its data lies in a cache",
+    part="below the roof, cache",
+    loss="cached work runs below the roof of its cache",
+    has_roof=True,
+    mark="hexagon",
+    fill="solid",
+    light="#123456",
+    dark="#654321",
+    terminal="cyan",
+)
+
+
+@pytest.fixture
+def with_cache(monkeypatch: pytest.MonkeyPatch) -> BottleneckClass:
+    """A class that a row of the table adds."""
+    rows = {**classes(), CACHE.name: CACHE}
+    monkeypatch.setattr(table, "classes", lambda: rows)
+    monkeypatch.setattr("gpuprof.reports.html.templating.classes", lambda: rows)
+    return CACHE
+
+
+def test_every_row_can_be_drawn_and_said() -> None:
+    for row in classes().values():
+        assert row.part, row.name
+        assert row.mark in MARKS | {""}, row.name
+    assert not classes()["roof"].loss
+    assert [row.name for row in classes().values() if row.idle] == ["launch", "outside"]
+
+
+def test_a_class_without_a_row_is_an_error_and_not_time_without_a_model() -> None:
+    with pytest.raises(ValueError, match="'cache' is no bottleneck class"):
+        bottleneck_class("cache")
+    with pytest.raises(ValueError, match="'cache' is no bottleneck class"):
+        StepSplit(step_ns=1, basis="timed", parts=(SplitPart("cache", 1),))
+
+
+def test_parts_that_do_not_add_up_are_refused_when_made_and_when_read() -> None:
+    with pytest.raises(ValueError, match="add up to 3 ns of a step of 4 ns"):
+        StepSplit(step_ns=4, basis="timed", parts=(SplitPart("roof", 3),))
+    stored = {"step_ns": 4, "basis": "timed", "parts": [{"kind": "roof", "nanoseconds": 3}]}
+    with pytest.raises(msgspec.ValidationError, match="add up"):
+        msgspec.convert(stored, type=StepSplit)
+
+
+def test_a_new_row_reaches_the_verdict_and_every_report(
+    training_analysis: Analysis, with_cache: BottleneckClass
+) -> None:
+    split = training_analysis.split
+    assert split is not None
+    larger = StepSplit(
+        step_ns=split.step_ns + 9_000_000,
+        basis=split.basis,
+        parts=(*split.parts, SplitPart("cache", 9_000_000)),
+    )
+    verdict = classify_step(larger, "")
+    assert (verdict.kind, verdict.gain_ns) == ("cache", 9_000_000)
+    assert verdict.evidence.endswith(with_cache.loss)
+    analysis = msgspec.structs.replace(training_analysis, split=larger, bottleneck=verdict)
+    console = Console(file=StringIO(), width=120)
+    render_summary(analysis, console)
+    assert isinstance(console.file, StringIO)
+    for text in (console.file.getvalue(), render_markdown(analysis), render_html(analysis)):
+        assert with_cache.part in text
+        assert "9.00 ms" in text
+    page = render_html(analysis)
+    assert "--class-cache: #123456;" in page
+    assert f"<b>cache</b> {with_cache.meaning}" in page
+    assert ".split .class-cache, .swatch.class-cache" in page
