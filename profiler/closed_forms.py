@@ -14,7 +14,8 @@ from gpuprof.collectors.manifest import (
     ParameterShape,
 )
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import OVER_PEAK, Fact, is_over_peak
+from gpuprof.reports.blocks import Fact
+from gpuprof.reports.figures import OVER_PEAK, is_over_peak
 from gpuprof.roofline.analysis import Analysis, ClosedForm
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings
 from gpuprof.roofline.machine.devices import find_meant

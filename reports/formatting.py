@@ -5,6 +5,7 @@ Nothing here is clipped: a share over 100 % is printed as it is.
 """
 
 import math
+from collections.abc import Iterable
 from datetime import datetime, timezone
 
 UNKNOWN = "-"
@@ -116,6 +117,28 @@ def date(nanoseconds: int) -> str:
     """A moment on the Unix clock, in UTC: "2026-11-27 22:14 UTC"."""
     moment = datetime.fromtimestamp(nanoseconds // 10**9, tz=timezone.utc)
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Short parts of one line, apart by a middle dot."""
+    return " · ".join(part for part in parts if part)
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital first letter and a full stop, as it stands among other sentences.
+
+    A first word that is no plain word, such as aten::mm, keeps its letters.
+    """
+    text = text.strip()
+    first = text.partition(" ")[0]
+    if first.rstrip(":,").isalpha():
+        text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+
+
+def step_duration(nanoseconds: int | None) -> str:
+    """A step's time, with a digit more than other times: steps differ by less than 1 %."""
+    return duration(nanoseconds, digits=4)
 
 
 def printable(text: str) -> str:

@@ -1,11 +1,19 @@
-"""The report as Markdown, for a pull request, an issue or a wiki page."""
+"""The report as Markdown, for pull requests, wikis and issues."""
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import singledispatch
 
-from gpuprof.reports import facts, formatting
-from gpuprof.reports.measured import HEAD, lead, measured_rows
-from gpuprof.reports.utilization import utilization_facts
+from gpuprof.reports import blocks, formatting
+from gpuprof.reports.figures import (
+    OVER_PEAK,
+    any_over_peak,
+    launched_by,
+    per_step,
+    roof_percent,
+)
+from gpuprof.reports.point_rows import other_rows
+from gpuprof.reports.sections import SECTIONS
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 
 TOP_ROWS = 30
@@ -18,27 +26,11 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@$])")
 
 def render_markdown(analysis: Analysis) -> str:
     """The report as GitHub-flavoured Markdown; names are escaped, so none can break its form."""
-    parts = [
-        f"# {escaped(analysis.title)}",
-        escaped(facts.device_line(analysis)),
-        *_warnings(analysis),
-        _facts_table(
-            (
-                *facts.step_facts(analysis.steps),
-                *utilization_facts(analysis),
-            )
-        ),
-        _verdict(analysis),
-        *_split(analysis),
-        *_points("Operators", analysis.ops, analysis),
-        *_points("Kernels", analysis.kernels, analysis),
-        *_points("Ranges", analysis.ranges, analysis),
-        f"_{escaped(facts.roof_sentence(analysis))}_",
-        *_measured(analysis),
-        *_ceilings(analysis),
-        *_coverage(analysis),
-        *_machine(analysis),
-    ]
+    parts: list[str] = []
+    for section in SECTIONS:
+        drawn = [part for block in section.body(analysis) for part in _drawn(block)]
+        title = section.title(analysis)
+        parts += [f"## {title}", *drawn] if title and drawn else drawn
     return "\n\n".join(parts) + "\n"
 
 
@@ -54,60 +46,104 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _warnings(analysis: Analysis) -> list[str]:
-    texts = [text for text in (facts.ending_sentence(analysis), *analysis.warnings) if text]
-    return (
-        ["\n".join(f"> **Warning:** {escaped(facts.sentence(text))}  " for text in texts)]
-        if texts
-        else []
-    )
+@singledispatch
+def _drawn(block: blocks.Block) -> Iterable[str]:
+    raise TypeError(f"Markdown draws no {type(block).__name__}")
 
 
-def _facts_table(items: Iterable[facts.Fact]) -> str:
-    rows = [(escaped(f.label), f"**{escaped(f.value)}**", escaped(f.note)) for f in items]
-    return table(("", "", ""), rows)
+@_drawn.register
+def _heading(block: blocks.Heading) -> Iterable[str]:
+    yield f"# {escaped(block.text)}"
 
 
-def _verdict(analysis: Analysis) -> str:
-    verdict = analysis.bottleneck
-    gain = f" {facts.gain_sentence(verdict.gain_ns)}" if verdict.gain_ns else ""
-    evidence = facts.sentence(verdict.evidence)
-    return f"**Bottleneck: {verdict.kind}.** {escaped(evidence + gain)}"
+@_drawn.register
+def _line(block: blocks.Line) -> Iterable[str]:
+    yield escaped(block.text)
 
 
-def _split(analysis: Analysis) -> list[str]:
-    if analysis.split is None:
-        return []
+@_drawn.register
+def _notices(block: blocks.Notices) -> Iterable[str]:
+    yield "\n".join(f"> **Warning:** {escaped(text)}  " for text in block.sentences)
+
+
+@_drawn.register(blocks.Tiles)
+@_drawn.register(blocks.SplitBar)
+@_drawn.register(blocks.StepPlot)
+def _nothing(block: blocks.Block) -> Iterable[str]:
+    """Pictures of figures that stand among the facts and tables."""
+    return ()
+
+
+@_drawn.register
+def _verdict(block: blocks.Verdict) -> Iterable[str]:
+    yield f"**Bottleneck: {block.kind}.** {escaped(block.sentence)}"
+
+
+@_drawn.register
+def _facts(block: blocks.Facts) -> Iterable[str]:
+    if block.title:
+        yield f"### {block.title}"
+    rows = [(escaped(f.label), f"**{escaped(f.value)}**", escaped(f.note)) for f in block.facts]
+    yield table(("", "", ""), rows)
+
+
+@_drawn.register
+def _paragraph(block: blocks.Paragraph) -> Iterable[str]:
+    yield escaped(block.text) if block.role == "lead" else f"_{escaped(block.text)}_"
+
+
+@_drawn.register
+def _columns(block: blocks.Columns) -> Iterable[str]:
+    for column in block.columns:
+        for inner in column:
+            yield from _drawn(inner)
+
+
+@_drawn.register
+def _details(block: blocks.Details) -> Iterable[str]:
+    yield f"**{escaped(block.summary)}**"
+    for inner in block.blocks:
+        yield from _drawn(inner)
+
+
+@_drawn.register
+def _table(block: blocks.Table) -> Iterable[str]:
+    heads = [f">{c.head}" if c.kind == "number" else c.head for c in block.columns]
+    yield table(heads, (tuple(map(escaped, row)) for row in block.rows))
+
+
+@_drawn.register
+def _split(block: blocks.SplitTable) -> Iterable[str]:
     rows = [
-        (part.row.part, formatting.duration(part.nanoseconds), formatting.percent(part.fraction))
-        for part in facts.step_shares(analysis.split)
+        (
+            share.row.part,
+            formatting.duration(share.nanoseconds),
+            formatting.percent(share.fraction),
+        )
+        for share in block.shares
     ]
-    rows.append(("step", facts.step_duration(analysis.split.step_ns), formatting.percent(1.0)))
-    return [
-        "## Where a step's time goes",
-        table(("Part", ">Time", ">Share"), rows),
-        f"_{facts.split_basis(analysis.split)}_",
-    ]
+    rows.append(("step", block.step, formatting.percent(1.0)))
+    yield table(("Part", ">Time", ">Share"), rows)
+    yield f"_{block.basis}_"
 
 
-def _points(title: str, points: Sequence[RooflinePoint], analysis: Analysis) -> list[str]:
-    if not points:
-        return []
-    shown, rest = points[:TOP_ROWS], points[TOP_ROWS:]
-    rows = [_row(point, analysis) for point in shown]
-    if rest:
-        total_ns = sum(point.device_ns for point in rest)
+@_drawn.register
+def _points(block: blocks.PointTable) -> Iterable[str]:
+    shown = block.points[:TOP_ROWS]
+    rows = [_row(point, block.profiled_steps) for point in shown]
+    others = other_rows(block.points[TOP_ROWS:])
+    if others is not None:
         rows.append(
             (
-                f"other: {len(rest)} smaller ones",
-                formatting.count(facts.per_step(analysis, sum(point.calls for point in rest))),
-                formatting.milliseconds(facts.per_step(analysis, total_ns)),
-                formatting.percent(sum(point.device_fraction for point in rest)),
+                f"other: {others.number} smaller ones",
+                formatting.count(per_step(block.profiled_steps, others.calls)),
+                formatting.milliseconds(per_step(block.profiled_steps, others.device_ns)),
+                formatting.percent(others.device_fraction),
                 *("",) * 5,
             )
         )
     head = (
-        "Name",
+        block.column,
         ">Calls",
         ">ms",
         ">Share",
@@ -117,89 +153,44 @@ def _points(title: str, points: Sequence[RooflinePoint], analysis: Analysis) -> 
         ">Roof",
         "Class",
     )
-    parts = [f"## {title}", table(head, rows)]
-    if facts.any_over_peak(shown):
-        parts.append(f"! {facts.OVER_PEAK}.")
-    return parts
+    yield table(head, rows)
+    remark = f" ! {OVER_PEAK}." if any_over_peak(shown) else ""
+    yield f"_{escaped(block.roof)}_{remark}"
 
 
-def _row(point: RooflinePoint, analysis: Analysis) -> tuple[str, ...]:
+def _row(point: RooflinePoint, profiled_steps: int) -> tuple[str, ...]:
     short = formatting.short_name(point.name)
-    name = facts.joined([short, facts.launched_by(point), point.phase])
+    name = formatting.joined([short, launched_by(point), point.phase])
     return (
         escaped(name),
-        formatting.count(facts.per_step(analysis, point.calls)),
-        formatting.milliseconds(facts.per_step(analysis, point.device_ns)),
+        formatting.count(per_step(profiled_steps, point.calls)),
+        formatting.milliseconds(per_step(profiled_steps, point.device_ns)),
         formatting.percent(point.device_fraction),
         formatting.quantity(point.flops_per_s, "").strip(),
         formatting.quantity(point.bytes_per_s, "").strip(),
         formatting.intensity(point.arithmetic_intensity),
-        facts.roof_percent(point.roof_fraction),
+        roof_percent(point.roof_fraction),
         point.bottleneck.kind,
     )
 
 
-def _measured(analysis: Analysis) -> list[str]:
-    if analysis.measured is None:
-        return []
-    rows = measured_rows(analysis.measured)
+@_drawn.register
+def _measured(block: blocks.MeasuredTable) -> Iterable[str]:
     lines = []
-    for row in rows:
+    for row in block.rows:
         cells = (" ".join(part for part in (c.text, c.ratio) if part) for c in row.cells)
-        name = facts.joined([row.title, row.subtitle, _clipped(row.shapes)])
+        name = formatting.joined([row.title, row.subtitle, _clipped(row.shapes)])
         lines.append((escaped(name), *map(escaped, cells)))
+    yield table(("Kernel", *(f">{head}" for head in block.heads)), lines)
     notes = [
         f"- {escaped(row.title)}, {escaped(note.label)}: "
         f"{escaped(note.value)}{f' _({escaped(note.note)})_' if note.note else ''}"
-        for row in rows
+        for row in block.rows
         for note in row.notes
     ]
-    parts = [
-        "## Measured against modelled",
-        escaped(lead(analysis.measured)),
-        table(("Kernel", *(f">{head}" for head in HEAD)), lines),
-    ]
-    return [*parts, "\n".join(notes)] if notes else parts
+    if notes:
+        yield "\n".join(notes)
 
 
 def _clipped(text: str) -> str:
     return text if len(text) <= _LONGEST_SHAPES else f"{text[:_LONGEST_SHAPES]} ..."
-
-
-def _ceilings(analysis: Analysis) -> list[str]:
-    if not analysis.ceilings:
-        return []
-    rows = [
-        (
-            escaped(ceiling.label),
-            formatting.flops_rate(ceiling.rate)
-            if ceiling.kind == "compute"
-            else formatting.byte_rate(ceiling.rate),
-            escaped(ceiling.reference),
-        )
-        for ceiling in analysis.ceilings
-    ]
-    return ["## Ceilings", table(("Ceiling", ">Rate", "Reference"), rows)]
-
-
-def _coverage(analysis: Analysis) -> list[str]:
-    parts = ["## Coverage", escaped(facts.coverage_sentence(analysis))]
-    if analysis.coverage.unmodelled:
-        rows = [
-            (escaped(op.name), formatting.count(op.calls), formatting.duration(op.device_ns))
-            for op in analysis.coverage.unmodelled
-        ]
-        parts.append(table(("Operator without a full model", ">Calls", ">Device time"), rows))
-    return parts
-
-
-def _machine(analysis: Analysis) -> list[str]:
-    groups = (
-        ("Device", facts.device_facts(analysis)),
-        ("Software and settings", facts.environment_facts(analysis)),
-        ("Device state during the timed steps", facts.state_facts(analysis)),
-        ("Provenance", facts.provenance_facts(analysis)),
-    )
-    return [
-        part for title, items in groups if items for part in (f"## {title}", _facts_table(items))
-    ]

@@ -1,18 +1,35 @@
 """The summary in a terminal: what `gpuprof run` ends with and `gpuprof summary` prints."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from gpuprof.reports import facts, formatting
-from gpuprof.reports.measured import counters_fact
-from gpuprof.reports.utilization import utilization_facts
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import (
+    Block,
+    Fact,
+    Facts,
+    Heading,
+    Line,
+    Notices,
+    PointTable,
+    SplitTable,
+)
+from gpuprof.reports.figures import (
+    OVER_PEAK,
+    any_over_peak,
+    is_over_peak,
+    per_step,
+    roof_percent,
+)
+from gpuprof.reports.sections import SECTIONS
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import bottleneck_class
 
@@ -34,99 +51,103 @@ def render_summary(analysis: Analysis, console: Console, capture: Path | None = 
     """Print the summary of `analysis`; with `capture`, its last line is the command to go on with.
 
     Names are printed as text: neither rich's markup nor a terminal's control codes work in them.
+    Warnings stand last, where the eye is.
     """
-    _print_head(analysis, console)
-    _print_step(analysis, console)
-    _print_split(analysis, console)
-    _print_top_kernels(analysis, console)
-    _print_coverage(analysis, console)
-    _print_warnings(analysis, console)
+    blocks = [block for section in SECTIONS for block in section.summary(analysis)]
+    blocks.sort(key=lambda block: isinstance(block, Notices))
+    previous: Block | None = None
+    for block in blocks:
+        if previous is not None and not _belong_together(previous, block):
+            console.print()
+        for piece in _drawn(block, console.width):
+            console.print(piece)
+        previous = block
     if capture is not None:
-        _blank(console)
+        console.print()
         # Never wrapped: it is there to be copied.
         command = f"gpuprof report {shlex.quote(str(capture))}"
         console.print(Text(command), soft_wrap=True)
 
 
-def _print_head(analysis: Analysis, console: Console) -> None:
-    console.print(_text(analysis.title, "bold"))
-    console.print(_text(facts.device_line(analysis)))
-    ending = facts.ending_sentence(analysis)
-    if ending:
-        console.print(_text(ending, "yellow"))
-    _blank(console)
+def _belong_together(above: Block, below: Block) -> bool:
+    """Whether no blank line parts two blocks: the lines of the head, and lists of facts."""
+    heads, lists = (Heading, Line), (Facts, Notices)
+    return any(isinstance(above, kind) and isinstance(below, kind) for kind in (heads, lists))
 
 
-def _print_step(analysis: Analysis, console: Console) -> None:
-    table = facts_table(
-        (
-            facts.ceiling_fact(analysis),
-            *facts.step_facts(analysis.steps),
-            *utilization_facts(analysis),
-        )
-    )
-    verdict = analysis.bottleneck
-    evidence = facts.sentence(verdict.evidence)
-    if verdict.gain_ns:
-        evidence = f"{evidence} {facts.gain_sentence(verdict.gain_ns)}"
-    table.add_row(
-        _text("Bottleneck"),
-        _text(verdict.kind, f"bold {bottleneck_class(verdict.kind).terminal}").append_text(
-            _text(f"  {evidence}", "none")
-        ),
-    )
-    console.print(table)
+@singledispatch
+def _drawn(block: Block, width: int) -> Iterable[RenderableType]:
+    raise TypeError(f"a terminal draws no {type(block).__name__}")
 
 
-def facts_table(rows: Iterable[facts.Fact]) -> Table:
+@_drawn.register
+def _heading(block: Heading, width: int) -> Iterable[RenderableType]:
+    yield _text(block.text, "bold")
+
+
+@_drawn.register
+def _line(block: Line, width: int) -> Iterable[RenderableType]:
+    yield _text(block.text, "yellow" if block.alert else "")
+
+
+@_drawn.register
+def _facts(block: Facts, width: int) -> Iterable[RenderableType]:
+    yield facts_table(block.facts)
+
+
+@_drawn.register
+def _notices(block: Notices, width: int) -> Iterable[RenderableType]:
+    table = _grid()
+    for index, sentence in enumerate(block.sentences):
+        table.add_row(Text("" if index else "Warnings", "yellow"), _text(sentence))
+    yield table
+
+
+def facts_table(rows: Iterable[Fact]) -> RichTable:
     """Labels in one column, values with their notes in the other."""
     table = _grid()
     for fact in rows:
-        value = _text(fact.value, "bold")
+        colour = "" if fact.kind is None else bottleneck_class(fact.kind).terminal
+        value = _text(fact.value, f"bold {colour}".rstrip())
         if fact.note:
-            value.append_text(_text(f"  {fact.note}", "not bold dim"))
+            value.append_text(_text(f"  {fact.note}", "none" if colour else "not bold dim"))
         table.add_row(_text(fact.label), value)
     return table
 
 
-def _print_split(analysis: Analysis, console: Console) -> None:
-    split = analysis.split
-    if split is None:
-        return
-    _blank(console)
-    console.print(Text(f"Where a step goes ({facts.split_basis(split)})"))
-    table = Table.grid(padding=(0, 2))
+@_drawn.register
+def _split(block: SplitTable, width: int) -> Iterable[RenderableType]:
+    yield Text(f"Where a step goes ({block.basis})")
+    table = RichTable.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
     table.add_column(justify="right")
     table.add_column()
-    for part in facts.step_shares(split):
+    for share in block.shares:
         table.add_row(
-            _text(part.row.part),
-            formatting.duration(part.nanoseconds),
-            formatting.percent(part.fraction),
-            Text("█" * round(part.fraction * _BAR_CELLS), part.row.terminal),
+            _text(share.row.part),
+            formatting.duration(share.nanoseconds),
+            formatting.percent(share.fraction),
+            Text("█" * round(share.fraction * _BAR_CELLS), share.row.terminal),
         )
-    console.print(Padding(table, (0, 0, 0, 2)))
+    yield Padding(table, (0, 0, 0, 2))
 
 
-def _print_top_kernels(analysis: Analysis, console: Console) -> None:
-    if not analysis.kernels:
-        return
-    shown = analysis.kernels[:TOP_KERNELS]
-    wide = console.width >= _WIDE
-    _blank(console)
-    share = formatting.percent(sum(kernel.device_fraction for kernel in shown))
-    console.print(
-        Text(
-            f"Largest {len(shown)} of {len(analysis.kernels)} kernels by device time ({share}), "
-            + ("means for one step" if analysis.steps.profiled else "totals")
-        )
+@_drawn.register
+def _points(block: PointTable, width: int) -> Iterable[RenderableType]:
+    shown = block.points[:TOP_KERNELS]
+    wide = width >= _WIDE
+    share = formatting.percent(sum(point.device_fraction for point in shown))
+    yield Text(
+        f"Largest {len(shown)} of {len(block.points)} {block.column.lower()}s by device time "
+        f"({share}), " + ("means for one step" if block.profiled_steps else "totals")
     )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, expand=False)
+    table = RichTable(
+        box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, expand=False
+    )
     # Rich would shorten the figures before a name that does not wrap.
-    room = max(16, console.width - (_WIDE_FIGURES if wide else _FIGURES))
-    table.add_column("Kernel", overflow="ellipsis", no_wrap=True, max_width=room)
+    room = max(16, width - (_WIDE_FIGURES if wide else _FIGURES))
+    table.add_column(block.column, overflow="ellipsis", no_wrap=True, max_width=room)
     for head in ("Calls", "ms", "Share", "FLOP/s"):
         table.add_column(head, justify="right", no_wrap=True)
     if wide:
@@ -134,28 +155,28 @@ def _print_top_kernels(analysis: Analysis, console: Console) -> None:
             table.add_column(head, justify="right", no_wrap=True)
     table.add_column("Roof", justify="right", no_wrap=True)
     table.add_column("Class", no_wrap=True)
-    for kernel in shown:
-        table.add_row(*_cells(analysis, kernel, wide=wide))
-    console.print(table)
-    for line in _table_notes(analysis, shown):
-        console.print(_text(line, "dim"))
+    for point in shown:
+        table.add_row(*_cells(block.profiled_steps, point, wide=wide))
+    yield table
+    for line in _table_notes(block, shown):
+        yield _text(line, "dim")
 
 
-def _cells(analysis: Analysis, kernel: RooflinePoint, *, wide: bool) -> list[str | Text]:
-    over = facts.is_over_peak(kernel.roof_fraction)
+def _cells(steps: int, kernel: RooflinePoint, *, wide: bool) -> list[str | Text]:
+    over = is_over_peak(kernel.roof_fraction)
     work: list[str | Text] = [
-        _per_step(analysis, kernel.total_flops),
-        _per_step(analysis, kernel.total_bytes),
+        _per_step(steps, kernel.total_flops),
+        _per_step(steps, kernel.total_bytes),
         formatting.intensity(kernel.arithmetic_intensity),
     ]
     return [
         _kernel_name(kernel),
-        formatting.count(facts.per_step(analysis, kernel.calls)),
-        formatting.milliseconds(facts.per_step(analysis, kernel.device_ns)),
+        formatting.count(per_step(steps, kernel.calls)),
+        formatting.milliseconds(per_step(steps, kernel.device_ns)),
         formatting.percent(kernel.device_fraction),
         formatting.quantity(kernel.flops_per_s, "").strip(),
         *(work if wide else []),
-        Text(facts.roof_percent(kernel.roof_fraction), "bold yellow" if over else ""),
+        Text(roof_percent(kernel.roof_fraction), "bold yellow" if over else ""),
         Text(kernel.bottleneck.kind, bottleneck_class(kernel.bottleneck.kind).terminal),
     ]
 
@@ -169,51 +190,25 @@ def _kernel_name(kernel: RooflinePoint) -> Text:
     return Text("\n").join((name, _text(f"  {origin}", "dim"))) if origin else name
 
 
-def _per_step(analysis: Analysis, total: int | None) -> str:
+def _per_step(steps: int, total: int | None) -> str:
     if total is None:
         return formatting.UNKNOWN
-    return formatting.quantity(facts.per_step(analysis, total), "").strip()
+    return formatting.quantity(per_step(steps, total), "").strip()
 
 
-def _table_notes(analysis: Analysis, shown: tuple[RooflinePoint, ...]) -> list[str]:
+def _table_notes(block: PointTable, shown: Sequence[RooflinePoint]) -> list[str]:
     """What the table's percentages are of, and what its signs mean where they occur."""
-    notes = [facts.roof_sentence(analysis)]
+    notes = [block.roof]
     if any(kernel.flops is None or kernel.total_bytes is None for kernel in shown):
         notes.append(f"{formatting.UNKNOWN} unknown: `gpuprof report` says why for each kernel.")
-    if facts.any_over_peak(shown):
-        notes.append(f"! {facts.OVER_PEAK}.")
+    if any_over_peak(shown):
+        notes.append(f"! {OVER_PEAK}.")
     return notes
 
 
-def _print_coverage(analysis: Analysis, console: Console) -> None:
-    _blank(console)
-    table = _grid()
-    table.add_row(Text("Coverage"), _text(facts.coverage_sentence(analysis)))
-    unmodelled = analysis.coverage.unmodelled
-    if unmodelled:
-        names = ", ".join(
-            f"{op.name} ({formatting.duration(op.device_ns)})" for op in unmodelled[:5]
-        )
-        more = f" and {len(unmodelled) - 5} more" if len(unmodelled) > 5 else ""
-        table.add_row(Text("No model"), _text(names + more))
-    if analysis.measured is not None:
-        fact = counters_fact(analysis.measured)
-        table.add_row(_text(fact.label), _text(f"{fact.value}: {fact.note}".rstrip(": ")))
-    console.print(table)
-
-
-def _print_warnings(analysis: Analysis, console: Console) -> None:
-    if not analysis.warnings:
-        return
-    table = _grid()
-    for index, warning in enumerate(analysis.warnings):
-        table.add_row(Text("" if index else "Warnings", "yellow"), _text(facts.sentence(warning)))
-    console.print(table)
-
-
-def _grid() -> Table:
+def _grid() -> RichTable:
     """Labels in one column, values in the other."""
-    grid = Table.grid(padding=(0, 2))
+    grid = RichTable.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, min_width=11)
     grid.add_column(overflow="fold")
     return grid
@@ -221,7 +216,3 @@ def _grid() -> Table:
 
 def _text(value: str, style: str = "") -> Text:
     return Text(formatting.printable(value), style)
-
-
-def _blank(console: Console) -> None:
-    console.print()

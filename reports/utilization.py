@@ -1,6 +1,8 @@
 """MFU, HFU, MBU and the closed form, as labelled sentences."""
 
-from gpuprof.reports import facts, formatting
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Fact
+from gpuprof.reports.figures import OVER_PEAK, is_over_peak
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, ClosedForm, Utilization
 from gpuprof.roofline.machine.ceilings import Ceiling
 
@@ -10,24 +12,24 @@ _HALF = 0.5
 _REASONS = 4
 
 
-def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
+def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     """MFU, HFU and MBU, each against its named peak and with the convention it follows."""
     utilization = analysis.utilization
     closed = () if analysis.closed_form is None else (closed_form_fact(analysis.closed_form),)
     if utilization is None:
         timed = analysis.steps.timed
         why = "no matmul was counted" if timed else "no step was timed without the profiler"
-        return (facts.Fact("MFU", formatting.UNKNOWN, why), *closed)
+        return (Fact("MFU", formatting.UNKNOWN, why), *closed)
     uncounted = analysis.coverage.without_flops
     missing = formatting.percent(uncounted)
     if uncounted > _HALF:
         why = f"{missing} of device time has no FLOP model, such as replayed CUDA graphs"
-        return (facts.Fact("MFU", formatting.UNKNOWN, why), *closed)
+        return (Fact("MFU", formatting.UNKNOWN, why), *closed)
     reached = formatting.flops_rate(utilization.flops_per_s)
     rows = []
     if utilization.peak is None or utilization.mfu is None:
         why = f"{reached}; no {utilization.precision} peak is known for this device"
-        rows.append(facts.Fact("MFU", formatting.UNKNOWN, why))
+        rows.append(Fact("MFU", formatting.UNKNOWN, why))
     else:
         rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
     if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
@@ -37,14 +39,14 @@ def utilization_facts(analysis: Analysis) -> tuple[facts.Fact, ...]:
     return (*rows, *closed)
 
 
-def _lower_bound(fact: facts.Fact, missing: str) -> facts.Fact:
+def _lower_bound(fact: Fact, missing: str) -> Fact:
     """`fact` as what it is where some device time has no model."""
     value = fact.value if fact.value == formatting.UNKNOWN else f"at least {fact.value}"
     note = f"{fact.note}; without the {missing} of device time that has no FLOP model"
-    return facts.Fact(fact.label, value, note)
+    return Fact(fact.label, value, note)
 
 
-def headline_fact(analysis: Analysis) -> facts.Fact:
+def headline_fact(analysis: Analysis) -> Fact:
     """The utilization that tells most: MBU where a step is nearer to it, as in decoding."""
     utilization = analysis.utilization
     rows = utilization_facts(analysis)
@@ -55,11 +57,11 @@ def headline_fact(analysis: Analysis) -> facts.Fact:
 
 def _flop_utilization_facts(
     utilization: Utilization, mfu: float, peak: Ceiling, reached: str
-) -> list[facts.Fact]:
+) -> list[Fact]:
     note = f"{reached} of {formatting.flops_rate(peak.rate)} {peak.label}"
     if utilization.model_flops_causal != utilization.model_flops:
         note += "; causal attention in full"
-    rows = [facts.Fact("MFU", formatting.percent(mfu), _flagged(note, mfu))]
+    rows = [Fact("MFU", formatting.percent(mfu), _flagged(note, mfu))]
     if utilization.mfu_other_peak is not None and utilization.other_peak is not None:
         other = utilization.other_peak
         of_other = (
@@ -69,20 +71,18 @@ def _flop_utilization_facts(
             else f"all products against {formatting.flops_rate(other.rate)} {other.label}"
         )
         value = formatting.percent(utilization.mfu_other_peak)
-        rows.append(facts.Fact(f"MFU, {other.precision} peak", value, of_other))
+        rows.append(Fact(f"MFU, {other.precision} peak", value, of_other))
     if utilization.mfu_causal is not None and utilization.mfu_causal != mfu:
         value = formatting.percent(utilization.mfu_causal)
-        rows.append(
-            facts.Fact("MFU, causal", value, "attention counted as the pairs its mask keeps")
-        )
+        rows.append(Fact("MFU, causal", value, "attention counted as the pairs its mask keeps"))
     if utilization.hfu is not None and utilization.hardware_flops != utilization.model_flops:
         note = _flagged(_computed_again(utilization), utilization.hfu)
-        rows.append(facts.Fact("HFU", formatting.percent(utilization.hfu), note))
+        rows.append(Fact("HFU", formatting.percent(utilization.hfu), note))
     return rows
 
 
 def _flagged(note: str, fraction: float) -> str:
-    return f"{note}; {facts.OVER_PEAK}" if facts.is_over_peak(fraction) else note
+    return f"{note}; {OVER_PEAK}" if is_over_peak(fraction) else note
 
 
 def _computed_again(utilization: Utilization) -> str:
@@ -97,22 +97,22 @@ def _computed_again(utilization: Utilization) -> str:
         )
         if count
     ]
-    note = f"with what a step computes again: {' and '.join(parts)}"
+    note = f"including recomputation: {' and '.join(parts)}"
     if utilization.hfu_causal is None or utilization.hfu_causal == utilization.hfu:
         return note
     return f"{note}; causal {formatting.percent(utilization.hfu_causal)}"
 
 
-def _memory_utilization_fact(utilization: Utilization, peak: Ceiling) -> facts.Fact:
+def _memory_utilization_fact(utilization: Utilization, peak: Ceiling) -> Fact:
     read = f"{formatting.byte_count(utilization.weight_bytes)} of weights"
     if utilization.key_value_bytes:
         read += f" and {formatting.byte_count(utilization.key_value_bytes)} of keys and values"
     note = f"{read} a step, of {formatting.byte_rate(peak.rate)} {peak.label}"
     mbu = utilization.mbu or 0.0
-    return facts.Fact("MBU", formatting.percent(mbu), _flagged(note, mbu))
+    return Fact("MBU", formatting.percent(mbu), _flagged(note, mbu))
 
 
-def closed_form_fact(closed: ClosedForm) -> facts.Fact:
+def closed_form_fact(closed: ClosedForm) -> Fact:
     """The closed form beside the count by operators, and why the two differ."""
     reasons = [
         f"{signed_flops(difference.flops)} {difference.reason}"
@@ -127,7 +127,7 @@ def closed_form_fact(closed: ClosedForm) -> facts.Fact:
         f"D {formatting.count(closed.tokens)}; operators count "
         f"{formatting.quantity(closed.counted, 'FLOP', digits=4)}"
     )
-    return facts.Fact(
+    return Fact(
         "Closed form",
         formatting.quantity(closed.flops, "FLOP", digits=4),
         f"{note}: {'; '.join(reasons)}" if reasons else f"{note}, the same",

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuprof.reports import facts, formatting
+from gpuprof.reports import formatting
+from gpuprof.reports.figures import roof_percent
 from gpuprof.roofline.bench.rates import Roofs, library_time, rates, roofs_of
 from gpuprof.roofline.bench.results import BenchReport, CaseResult
 from gpuprof.roofline.machine.devices import find_spec
@@ -130,9 +131,9 @@ def _cells(
         "executed": formatting.flops_rate(reached.executed_flops_per_s or reached.flops_per_s),
         "B/s": formatting.byte_rate(reached.bytes_per_s),
         "bus B/s": formatting.byte_rate(reached.bytes_per_s),
-        "link": facts.roof_percent(reached.of_link),
-        "datasheet": facts.roof_percent(reached.of_datasheet),
-        "measured": facts.roof_percent(reached.of_measured),
+        "link": roof_percent(reached.of_link),
+        "datasheet": roof_percent(reached.of_datasheet),
+        "measured": roof_percent(reached.of_measured),
         "library": _of_library(case, library),
     }
     yield from (values[column] for column in columns)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import words
-from gpuprof.reports.facts import joined
+from gpuprof.reports.formatting import joined
 from gpuprof.roofline.comparison.result import Comparison
 
 _BAR_CELLS = 20

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import Fact, joined, sentence
+from gpuprof.reports.blocks import Fact
+from gpuprof.reports.formatting import joined, sentence
 from gpuprof.roofline.comparison.result import (
     ComparedSide,
     Comparison,

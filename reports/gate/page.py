@@ -9,7 +9,7 @@ from plotly.offline import get_plotlyjs
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.comparison import words as comparison_words
-from gpuprof.reports.facts import sentence
+from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import words
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.judgement import Judgement, Verdict

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gpuprof.reports import formatting
+from gpuprof.reports.blocks import PlotLevel
+from gpuprof.reports.sections.roofline import can_be_drawn
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import ClassName, classes
 from gpuprof.roofline.machine.ceilings import Ceiling, Source, at_clock
@@ -74,15 +76,13 @@ class Chart(msgspec.Struct, frozen=True):
     marks: dict[ClassName, str]
 
 
-def make_chart(
-    analysis: Analysis, levels: Sequence[tuple[str, str, Sequence[tuple[str, RooflinePoint]]]]
-) -> Chart | None:
-    """The chart of `levels`: (name, label, rows of (row id, point)). None without any point."""
-    drawn = tuple(_level(name, label, rows) for name, label, rows in levels if rows)
+def make_chart(analysis: Analysis, levels: Sequence[PlotLevel]) -> Chart | None:
+    """The chart of `levels`. None without any point."""
+    drawn = tuple(map(_level, levels))
     points = [point for level in drawn for point in level.points]
     if not points:
         return None
-    used = _used_precisions(point for _, _, rows in levels for _, point in rows)
+    used = _used_precisions(point for level in levels for _, point in level.points)
     at_seen_clock = _at_seen_clock(analysis, used)
     x_range, y_range = _ranges(points, (*analysis.ceilings, *at_seen_clock))
     lines = tuple(
@@ -103,19 +103,10 @@ def _marks() -> dict[ClassName, str]:
     return {name: row.mark for name, row in classes().items() if row.mark}
 
 
-def can_be_drawn(point: RooflinePoint) -> bool:
-    """True where both coordinates are known and have a logarithm."""
-    return bool(
-        point.arithmetic_intensity
-        and point.flops_per_s
-        and math.isfinite(point.arithmetic_intensity)
-        and math.isfinite(point.flops_per_s)
-    )
-
-
-def _level(name: str, label: str, rows: Sequence[tuple[str, RooflinePoint]]) -> ChartLevel:
-    points = tuple(_point(row, point) for row, point in rows if can_be_drawn(point))
-    return ChartLevel(name, label, points, _left_out_note([point for _, point in rows], label))
+def _level(level: PlotLevel) -> ChartLevel:
+    points = tuple(_point(row, point) for row, point in level.points if can_be_drawn(point))
+    note = _left_out_note([point for _, point in level.points], level.label)
+    return ChartLevel(level.name, level.label, points, note)
 
 
 def _point(row: str, point: RooflinePoint) -> ChartPoint:

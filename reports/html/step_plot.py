@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpuprof.reports.facts import step_duration
+from gpuprof.reports.formatting import step_duration
 from gpuprof.roofline.analysis import StepTimes
 
 WIDTH = 520

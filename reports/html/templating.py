@@ -1,10 +1,16 @@
 """What the HTML pages share: the template environment, and data that is safe inside a page."""
 
+import re
+
 import jinja2
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from gpuprof.reports import facts, formatting, measured
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Block
+from gpuprof.reports.figures import is_over_peak, per_step, roof_percent
+from gpuprof.reports.html.step_plot import make_step_plot
+from gpuprof.reports.point_rows import make_rows, point_figures
 from gpuprof.roofline.classes import classes
 
 # Characters that could end a script element or a line of script inside JSON.
@@ -27,9 +33,18 @@ def make_environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.globals.update(
-        classes=classes, facts=facts, formatting=formatting, measuring=measured
+        classes=classes,
+        formatting=formatting,
+        is_over_peak=is_over_peak,
+        make_rows=make_rows,
+        make_step_plot=make_step_plot,
+        per_step=per_step,
+        point_figures=point_figures,
+        roof_percent=roof_percent,
     )
     environment.filters["printable"] = formatting.printable
+    environment.filters["template"] = _template
+    environment.filters["with_bold"] = _with_bold
     return environment
 
 
@@ -37,3 +52,17 @@ def source(environment: jinja2.Environment, name: str) -> Markup:
     """A template file of this package as it is: its own style or script, not data."""
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])
+
+
+def _template(block: Block) -> str:
+    """The template that draws `block`: "blocks/step_plot.html" for a `StepPlot`."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", "_", type(block).__name__).lower()
+    return f"blocks/{words}.html"
+
+
+def _with_bold(text: str) -> Markup:
+    """`text` with what stands between ** in bold."""
+    parts = (escape(part) for part in text.split("**"))
+    return Markup("").join(
+        Markup("<b>{}</b>").format(part) if index % 2 else part for index, part in enumerate(parts)
+    )

@@ -9,7 +9,6 @@ from rich.console import Console
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
-from gpuprof.roofline import classes as table
 from gpuprof.roofline.analysis import Analysis, SplitPart, StepSplit
 from gpuprof.roofline.classes import BottleneckClass, bottleneck_class, classes
 from gpuprof.roofline.points.bottleneck import classify_step
@@ -42,9 +41,7 @@ CACHE = BottleneckClass(
 @pytest.fixture
 def with_cache(monkeypatch: pytest.MonkeyPatch) -> BottleneckClass:
     """A class that a row of the table adds."""
-    rows = {**classes(), CACHE.name: CACHE}
-    monkeypatch.setattr(table, "classes", lambda: rows)
-    monkeypatch.setattr("gpuprof.reports.html.templating.classes", lambda: rows)
+    monkeypatch.setitem(classes(), CACHE.name, CACHE)
     return CACHE
 
 

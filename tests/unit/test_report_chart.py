@@ -5,13 +5,15 @@ import math
 import msgspec
 import pytest
 
+from gpuprof.reports.blocks import PlotLevel
 from gpuprof.reports.html.chart import Chart, make_chart
+from gpuprof.reports.point_rows import row_points
 from gpuprof.roofline.analysis import Analysis, DeviceState
 
 
 def _chart(analysis: Analysis) -> Chart:
-    rows = [(f"kernel-{index}", point) for index, point in enumerate(analysis.kernels)]
-    chart = make_chart(analysis, [("kernel", "Kernels", rows)])
+    level = PlotLevel("kernel", "Kernels", row_points("kernel", analysis.kernels))
+    chart = make_chart(analysis, [level])
     assert chart is not None
     return chart
 
@@ -109,9 +111,12 @@ def test_without_ceilings_there_are_points_and_no_lines(cpu_analysis: Analysis) 
 
 
 def test_without_points_there_is_no_chart(bare_analysis: Analysis) -> None:
-    assert make_chart(bare_analysis, [("kernel", "Kernels", [])]) is None
+    assert make_chart(bare_analysis, [PlotLevel("kernel", "Kernels", ())]) is None
 
 
 def test_values_that_are_not_finite_have_no_place(training_analysis: Analysis) -> None:
     broken = msgspec.structs.replace(training_analysis.kernels[0], flops_per_s=math.inf)
-    assert make_chart(training_analysis, [("kernel", "Kernels", [("kernel-0", broken)])]) is None
+    assert (
+        make_chart(training_analysis, [PlotLevel("kernel", "Kernels", (("kernel-0", broken),))])
+        is None
+    )

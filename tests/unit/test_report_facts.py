@@ -3,7 +3,11 @@
 import msgspec
 import pytest
 
-from gpuprof.reports import facts
+from gpuprof.reports import formatting
+from gpuprof.reports.figures import flops_text, roof_percent
+from gpuprof.reports.sections.machine import environment_facts
+from gpuprof.reports.sections.overview import ending_sentence
+from gpuprof.reports.sections.step import step_shares, step_time_fact
 from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.cost_models.cost import Flops
@@ -12,7 +16,7 @@ from gpuprof.roofline.cost_models.cost import Flops
 def test_the_parts_of_a_step_add_up_to_it(training_analysis: Analysis) -> None:
     split = training_analysis.split
     assert split is not None
-    parts = facts.step_shares(split)
+    parts = step_shares(split)
     assert sum(part.nanoseconds for part in parts) == split.step_ns
     assert sum(part.fraction for part in parts) == pytest.approx(1)
 
@@ -66,51 +70,51 @@ def test_mfu_is_not_taken_from_profiled_steps_and_says_so(bare_analysis: Analysi
 
 
 def test_the_step_time_names_its_clock_and_range(training_analysis: Analysis) -> None:
-    fact = facts.step_time_fact(training_analysis.steps)
+    fact = step_time_fact(training_analysis.steps)
     assert fact.value == "12.91 ms"
     assert fact.note == "median of 10, 12.88 ms to 13.16 ms, quartiles 0.3% apart, CUDA events"
 
 
 def test_one_step_has_no_spread(training_analysis: Analysis) -> None:
     steps = msgspec.structs.replace(training_analysis.steps, timed=1)
-    assert facts.step_time_fact(steps).note == "one step, CUDA events"
+    assert step_time_fact(steps).note == "one step, CUDA events"
 
 
 def test_no_step_is_said_once_with_the_reason(bare_analysis: Analysis) -> None:
-    fact = facts.step_time_fact(bare_analysis.steps)
+    fact = step_time_fact(bare_analysis.steps)
     assert (fact.value, fact.note) == ("-", "no complete step was seen")
 
 
 def test_the_rounded_hundred_is_not_flagged_but_more_is() -> None:
-    assert facts.roof_percent(1.0004) == "100%"
-    assert facts.roof_percent(1.12) == "112%!"
-    assert facts.roof_percent(None) == "-"
+    assert roof_percent(1.0004) == "100%"
+    assert roof_percent(1.12) == "112%!"
+    assert roof_percent(None) == "-"
 
 
 def test_a_sentence_gets_a_capital_and_one_full_stop() -> None:
-    assert facts.sentence("18% of the step: the host") == "18% of the step: the host."
-    assert facts.sentence("no GPU. ") == "No GPU."
-    assert facts.sentence("aten::mm is slow") == "aten::mm is slow."
-    assert facts.sentence("") == ""
+    assert formatting.sentence("18% of the step: the host") == "18% of the step: the host."
+    assert formatting.sentence("no GPU. ") == "No GPU."
+    assert formatting.sentence("aten::mm is slow") == "aten::mm is slow."
+    assert formatting.sentence("") == ""
 
 
 def test_flops_are_named_by_precision_and_unit() -> None:
     flops = (Flops("matmul", "bf16", 137_438_953_472), Flops("vector", "fp32", 0))
-    assert facts.flops_text(flops) == "137 GFLOP bf16 matmul"
-    assert facts.flops_text(()) == "none"
-    assert facts.flops_text(None) == "-"
+    assert flops_text(flops) == "137 GFLOP bf16 matmul"
+    assert flops_text(()) == "none"
+    assert flops_text(None) == "-"
 
 
 def test_a_script_that_raised_is_said_to_have(bare_analysis: Analysis) -> None:
-    assert "exception (exit code 1)" in facts.ending_sentence(bare_analysis)
+    assert "exception (exit code 1)" in ending_sentence(bare_analysis)
     finished = msgspec.structs.replace(bare_analysis, ending="finished")
-    assert facts.ending_sentence(finished) == ""
+    assert ending_sentence(finished) == ""
 
 
 def test_only_recorded_facts_are_listed(
     training_analysis: Analysis, bare_analysis: Analysis
 ) -> None:
-    assert facts.environment_facts(bare_analysis) == ()
-    labels = [fact.label for fact in facts.environment_facts(training_analysis)]
+    assert environment_facts(bare_analysis) == ()
+    labels = [fact.label for fact in environment_facts(training_analysis)]
     assert "OMP_NUM_THREADS" in labels
     assert "HIP" not in labels

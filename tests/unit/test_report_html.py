@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gpuprof.reports.html.page import render_html
-from gpuprof.reports.html.tables import MOST_ROWS
 from gpuprof.reports.html.templating import embedded_json
+from gpuprof.reports.point_rows import MOST_ROWS
 from gpuprof.roofline.analysis import Analysis, Bottleneck, SplitPart
 
 _VOID = {"meta", "link", "input", "col", "br", "img", "line", "circle", "rect", "path"}

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from gpuprof.reports import measured
-from gpuprof.reports.html.l2_points import l2_points
+from gpuprof.reports.blocks import MeasuredTable
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
+from gpuprof.reports.sections import measured
+from gpuprof.reports.sections.l2_points import l2_points
 from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import (
     Analysis,
@@ -62,8 +63,12 @@ def analysis(bare_analysis: Analysis) -> Analysis:
     return msgspec.structs.replace(bare_analysis, measured=WORK)
 
 
-def test_a_row_has_each_figure_with_its_ratio_or_says_that_it_is_equal() -> None:
-    gemm, alone = measured.measured_rows(WORK)
+def test_a_row_has_each_figure_with_its_ratio_or_says_that_it_is_equal(
+    analysis: Analysis,
+) -> None:
+    _, table = measured.SECTION.body(analysis)
+    assert isinstance(table, MeasuredTable)
+    gemm, alone = table.rows
     assert (gemm.title, gemm.subtitle) == ("gemm", "aten::mm · forward · mean of 2 calls")
     texts = [(cell.text, cell.ratio) for cell in gemm.cells]
     assert texts == [
@@ -105,7 +110,7 @@ def test_markdown_has_the_table_and_the_reasons_with_their_sources(analysis: Ana
 
 def test_html_has_the_table_and_the_reasons(analysis: Analysis) -> None:
     text = render_html(analysis)
-    assert '<a href="#measured">Measured</a>' in text
+    assert '<a href="#measured">Measured against modelled</a>' in text
     assert '<section id="measured">' in text
     assert "operands do not fit &lt;L2&gt;" in text
     assert "(a book)</span>" in text
@@ -115,7 +120,7 @@ def test_html_has_the_table_and_the_reasons(analysis: Analysis) -> None:
 def test_counted_kernels_are_points_at_the_l2_level_where_its_ceiling_is_known(
     analysis: Analysis,
 ) -> None:
-    assert l2_points(analysis) == []
+    assert l2_points(analysis) == ()
     l2 = Ceiling(kind="memory", rate=5e12, source="measured", reference="", level="L2")
     analysis = msgspec.structs.replace(analysis, ceilings=(*analysis.ceilings, l2))
     (row, gemm), (_, alone) = l2_points(analysis)

@@ -3,17 +3,17 @@
 from gpuprof.roofline.analysis import Analysis, Bottleneck, MeasuredKernel, RooflinePoint
 
 
-def l2_points(analysis: Analysis) -> list[tuple[str, RooflinePoint]]:
+def l2_points(analysis: Analysis) -> tuple[tuple[str, RooflinePoint], ...]:
     """(row id, point) by counted operations and L2 bytes, at the speed that the trace saw.
 
-    None where no ceiling of L2 is known: they would be held against that of DRAM.
+    None where no ceiling of L2 is known: they would be compared with that of DRAM.
     """
     if analysis.measured is None or all(c.level != "L2" for c in analysis.ceilings):
-        return []
-    return [
+        return ()
+    return tuple(
         (f"measured-{index}", _point(kernel, analysis))
         for index, kernel in enumerate(analysis.measured.kernels)
-    ]
+    )
 
 
 def _point(kernel: MeasuredKernel, analysis: Analysis) -> RooflinePoint:

@@ -1,12 +1,21 @@
 """Measured against modelled work in words: the rows that each report's table shows."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import Fact
+from gpuprof.reports.blocks import (
+    Block,
+    Fact,
+    Facts,
+    MeasuredCell,
+    MeasuredRow,
+    MeasuredTable,
+    Paragraph,
+)
+from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import (
     UNEXPLAINED,
+    Analysis,
     Measured,
     MeasuredFlops,
     MeasuredKernel,
@@ -14,40 +23,6 @@ from gpuprof.roofline.analysis import (
 )
 
 HEAD = ("Tensor FLOPs", "Vector FLOPs", "DRAM read", "DRAM written", "L2", "FLOP/L2 byte")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What was counted, and its ratio to the modelled figure, "" where there is none."""
-
-    text: str
-    ratio: str = ""
-
-
-@dataclass(frozen=True)
-class MeasuredRow:
-    """One row: the kernels, their operator, a cell for each of `HEAD`, and the reasons."""
-
-    title: str
-    subtitle: str
-    shapes: str
-    cells: tuple[Cell, ...]
-    # What each is about and why it differs, or why nothing is compared.
-    notes: tuple[Fact, ...]
-
-    @property
-    def figures(self) -> tuple[Fact, ...]:
-        """The cells that say something, each with its head."""
-        return tuple(
-            Fact(head, cell.text, cell.ratio)
-            for head, cell in zip(HEAD, self.cells, strict=True)
-            if cell.text
-        )
-
-
-def measured_rows(measured: MeasuredWork) -> tuple[MeasuredRow, ...]:
-    """The kernels that were counted, in the order of the analysis."""
-    return tuple(_row(kernel) for kernel in measured.kernels)
 
 
 def lead(measured: MeasuredWork) -> str:
@@ -122,39 +97,47 @@ def _row(kernel: MeasuredKernel) -> MeasuredRow:
     notes = [Fact(reason.about, reason.text, reason.source) for reason in kernel.reasons]
     if kernel.not_compared:
         notes.append(Fact("not compared", kernel.not_compared))
+    cells = (
+        _flops_cell([part for part in kernel.flops if part.unit == "tensor"]),
+        _flops_cell([part for part in kernel.flops if part.unit == "vector"]),
+        _bytes_cell(kernel.bytes_read),
+        _bytes_cell(kernel.bytes_written),
+        MeasuredCell(formatting.byte_count(kernel.l2_bytes)),
+        MeasuredCell(formatting.intensity(kernel.flops_per_l2_byte)),
+    )
     return MeasuredRow(
-        title=formatting.printable(" + ".join(names)),
-        subtitle=formatting.printable(" · ".join(part for part in parts if part)),
-        shapes=formatting.printable(kernel.detail),
-        cells=(
-            _flops_cell([part for part in kernel.flops if part.unit == "tensor"]),
-            _flops_cell([part for part in kernel.flops if part.unit == "vector"]),
-            _bytes_cell(kernel.bytes_read),
-            _bytes_cell(kernel.bytes_written),
-            Cell(formatting.byte_count(kernel.l2_bytes)),
-            Cell(formatting.intensity(kernel.flops_per_l2_byte)),
-        ),
+        title=" + ".join(names),
+        subtitle=formatting.joined(parts),
+        shapes=kernel.detail,
+        cells=cells,
         notes=tuple(notes),
+        figures=tuple(
+            Fact(head, cell.text, cell.ratio)
+            for head, cell in zip(HEAD, cells, strict=True)
+            if cell.text
+        ),
     )
 
 
-def _flops_cell(parts: list[MeasuredFlops]) -> Cell:
+def _flops_cell(parts: list[MeasuredFlops]) -> MeasuredCell:
     """Each precision that was counted; the ratio is of the largest one."""
     counted = sorted(
         (part for part in parts if part.measured), key=lambda part: -(part.measured or 0)
     )
     if not parts:
-        return Cell("")
+        return MeasuredCell("")
     if not counted:
-        return Cell(formatting.UNKNOWN if any(p.measured is None for p in parts) else "none")
+        return MeasuredCell(
+            formatting.UNKNOWN if any(p.measured is None for p in parts) else "none"
+        )
     text = " + ".join(
         f"{formatting.quantity(part.measured, '').strip()} {part.precision}" for part in counted
     )
-    return Cell(text, _ratio(counted[0]))
+    return MeasuredCell(text, _ratio(counted[0]))
 
 
-def _bytes_cell(figure: Measured) -> Cell:
-    return Cell(formatting.byte_count(figure.measured), _ratio(figure))
+def _bytes_cell(figure: Measured) -> MeasuredCell:
+    return MeasuredCell(formatting.byte_count(figure.measured), _ratio(figure))
 
 
 def _ratio(figure: Measured) -> str:
@@ -162,3 +145,26 @@ def _ratio(figure: Measured) -> str:
     if figure.ratio is None:
         return ""
     return "= model" if figure.measured == figure.modelled else f"{figure.ratio:.2f} x"
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    if analysis.measured is None:
+        return ()
+    fact = counters_fact(analysis.measured)
+    return (Facts((Fact(fact.label, f"{fact.value}: {fact.note}".rstrip(": ")),)),)
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    if analysis.measured is None:
+        return ()
+    rows = tuple(map(_row, analysis.measured.kernels))
+    return (Paragraph(lead(analysis.measured)), MeasuredTable(HEAD, rows))
+
+
+SECTION = Section(
+    key="measured",
+    title=titled("Measured against modelled"),
+    fields=("measured",),
+    summary=_summary,
+    body=_body,
+)

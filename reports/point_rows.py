@@ -4,15 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.facts import (
-    OVER_PEAK,
-    Fact,
-    flops_text,
-    gain_sentence,
-    is_over_peak,
-    launched_by,
-    sentence,
-)
+from gpuprof.reports.blocks import Fact, PointTable
+from gpuprof.reports.figures import OVER_PEAK, flops_text, gain_sentence, is_over_peak, launched_by
 from gpuprof.roofline.analysis import RooflinePoint
 
 MOST_ROWS = 500
@@ -41,12 +34,9 @@ class OtherRows:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Points of one level. `key` is its id in the page, `column` the head of its name column."""
+class PointRows:
+    """A table's rows as a page shows them."""
 
-    key: str
-    title: str
-    column: str
     rows: tuple[Row, ...]
     others: OtherRows | None
 
@@ -55,24 +45,38 @@ class Table:
         """The largest share of device time, which the bars are drawn against."""
         return max((row.point.device_fraction for row in self.rows), default=0.0) or 1.0
 
+    @property
+    def number(self) -> int:
+        """All points, those without a row of their own too."""
+        return len(self.rows) + (self.others.number if self.others else 0)
 
-def make_table(
-    key: str, title: str, column: str, points: Sequence[RooflinePoint], profiled_steps: int
-) -> Table:
-    """A table of `points`, sorted by device time; at most `MOST_ROWS` get their own row."""
-    shown, rest = points[:MOST_ROWS], points[MOST_ROWS:]
-    rows = tuple(
-        make_row(f"{key}-{index}", point, profiled_steps) for index, point in enumerate(shown)
+
+def row_points(key: str, points: Sequence[RooflinePoint]) -> tuple[tuple[str, RooflinePoint], ...]:
+    """The points that get a row of their own, each with its row's id."""
+    return tuple((f"{key}-{index}", point) for index, point in enumerate(points[:MOST_ROWS]))
+
+
+def other_rows(rest: Sequence[RooflinePoint]) -> OtherRows | None:
+    """`rest` added up; None where there is no rest."""
+    if not rest:
+        return None
+    return OtherRows(
+        number=len(rest),
+        calls=sum(point.calls for point in rest),
+        device_ns=sum(point.device_ns for point in rest),
+        device_fraction=sum(point.device_fraction for point in rest),
     )
-    others = None
-    if rest:
-        others = OtherRows(
-            number=len(rest),
-            calls=sum(point.calls for point in rest),
-            device_ns=sum(point.device_ns for point in rest),
-            device_fraction=sum(point.device_fraction for point in rest),
-        )
-    return Table(key, title, column, rows, others)
+
+
+def make_rows(table: PointTable) -> PointRows:
+    """The rows of `table`, sorted by device time; at most `MOST_ROWS` points get their own."""
+    return PointRows(
+        tuple(
+            make_row(row_id, point, table.profiled_steps)
+            for row_id, point in row_points(table.key, table.points)
+        ),
+        other_rows(table.points[MOST_ROWS:]),
+    )
 
 
 def make_row(row_id: str, point: RooflinePoint, profiled_steps: int) -> Row:
@@ -81,7 +85,7 @@ def make_row(row_id: str, point: RooflinePoint, profiled_steps: int) -> Row:
     return Row(
         id=row_id,
         title=formatting.printable(formatting.short_name(point.name)),
-        subtitle=formatting.printable(" · ".join(part for part in parts if part)),
+        subtitle=formatting.printable(formatting.joined(parts)),
         point=point,
         figures=point_figures(point, profiled_steps),
     )
@@ -152,7 +156,9 @@ def _roof(point: RooflinePoint) -> list[Fact]:
         note = ", ".join(part for part in (roof, least, warning) if part)
         facts.append(Fact("Roof", formatting.percent(point.roof_fraction), note))
     verdict = point.bottleneck
-    facts.append(Fact("Class", verdict.kind, formatting.printable(sentence(verdict.evidence))))
+    facts.append(
+        Fact("Class", verdict.kind, formatting.printable(formatting.sentence(verdict.evidence)))
+    )
     if verdict.gain_ns:
         facts.append(Fact("Gain", gain_sentence(verdict.gain_ns)))
     return facts

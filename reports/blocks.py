@@ -1,0 +1,241 @@
+"""What sections are made of: pieces of a report, without the form that a medium gives them.
+
+A section yields blocks, and each renderer (terminal, Markdown, HTML) draws every kind it can. Text
+is plain: escaping for a terminal, HTML or Markdown is the renderer's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuprof.roofline.analysis import RooflinePoint, StepTimes
+from gpuprof.roofline.classes import BottleneckClass, ClassName
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One labelled value; `note` says what it is measured against or where it comes from."""
+
+    label: str
+    value: str
+    note: str = ""
+    # The class that gives the value its colour.
+    kind: ClassName | None = None
+
+
+class Block:
+    """Any piece of a report."""
+
+
+@dataclass(frozen=True)
+class Heading(Block):
+    """The title of the whole report. Pages have it in their head."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Line(Block):
+    """One line of the report's head; `alert` where it says that something went wrong."""
+
+    text: str
+    alert: bool = False
+
+
+@dataclass(frozen=True)
+class Notices(Block):
+    """Warnings, as whole sentences."""
+
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One of the large figures at the head of a page."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Tiles(Block):
+    """The figures that a page begins with; other media have them among their facts."""
+
+    tiles: tuple[Tile, ...]
+
+
+@dataclass(frozen=True)
+class Verdict(Block):
+    """What holds the step back."""
+
+    kind: ClassName
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Facts(Block):
+    """Labelled values, one below the other."""
+
+    facts: tuple[Fact, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Paragraph(Block):
+    """Sentences: what a section is about, a remark on what is above, or why something is absent."""
+
+    text: str
+    role: Literal["lead", "note", "absent"] = "lead"
+
+
+@dataclass(frozen=True)
+class Prose(Block):
+    """Paragraphs of our own words; what stands between ** is set in bold."""
+
+    paragraphs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a `Table`."""
+
+    head: str
+    kind: Literal["text", "number", "code", "reference"] = "text"
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """Rows of text under heads."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    # Indices of rows that stand out.
+    emphasised: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Details(Block):
+    """Blocks that a page folds away under `summary`. `id` is where plots point to."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Columns(Block):
+    """Lists of blocks that a wide page sets side by side."""
+
+    columns: tuple[tuple[Block, ...], ...]
+
+
+@dataclass(frozen=True)
+class StepShare:
+    """One part of a step's time: a bottleneck class with its share of the step."""
+
+    row: BottleneckClass
+    nanoseconds: int
+    fraction: float
+
+
+@dataclass(frozen=True)
+class SplitBar(Block):
+    """A step's parts as one bar, on a page."""
+
+    shares: tuple[StepShare, ...]
+
+
+@dataclass(frozen=True)
+class SplitTable(Block):
+    """A step's parts as rows; they add up to the step."""
+
+    shares: tuple[StepShare, ...]
+    step: str
+    # What the times were taken from.
+    basis: str
+
+
+@dataclass(frozen=True)
+class StepPlot(Block):
+    """One dot a step, on a page."""
+
+    steps: StepTimes
+    caption: str
+
+
+@dataclass(frozen=True)
+class PlotLevel:
+    """Points of one level. The id of each is that of its row in the page."""
+
+    name: str
+    label: str
+    points: tuple[tuple[str, RooflinePoint], ...]
+
+
+@dataclass(frozen=True)
+class RooflinePlot(Block):
+    """The roofline, on a page."""
+
+    levels: tuple[PlotLevel, ...]
+
+
+@dataclass(frozen=True)
+class PointFigures(Block):
+    """All figures of one point."""
+
+    point: RooflinePoint
+    profiled_steps: int
+
+
+@dataclass(frozen=True)
+class PointTable(Block):
+    """The points of one level, sorted by device time. Each medium shows as many as it has room for.
+
+    `key` begins the ids of its rows in a page, `column` heads the column of names.
+    """
+
+    key: str
+    column: str
+    points: Sequence[RooflinePoint]
+    # Figures are means for one of them; totals where there were none.
+    profiled_steps: int
+    # What the percentages of the roof are of.
+    roof: str
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """What was counted, and its ratio to the modelled figure, "" where there is none."""
+
+    text: str
+    ratio: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """The kernels, their operator, a cell for each head of the table, and the reasons."""
+
+    title: str
+    subtitle: str
+    shapes: str
+    cells: tuple[MeasuredCell, ...]
+    # What each is about and why it differs, or why nothing is compared.
+    notes: tuple[Fact, ...]
+    # The cells that say something, each with its head.
+    figures: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class MeasuredTable(Block):
+    """Counted work beside the modelled."""
+
+    heads: tuple[str, ...]
+    rows: tuple[MeasuredRow, ...]
+
+
+@dataclass(frozen=True)
+class ClassLegend(Block):
+    """The bottleneck classes with their signs and meanings."""
+
+    rows: tuple[BottleneckClass, ...]

@@ -1,0 +1,51 @@
+"""Figures of points that carry a remark: shares of a roof, gains, FLOPs by precision."""
+
+from collections.abc import Iterable
+
+from gpuprof.reports import formatting
+from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.cost_models.cost import Flops
+
+OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
+
+
+def gain_sentence(gain_ns: int) -> str:
+    """What removing a bottleneck would gain."""
+    return f"Up to {formatting.duration(gain_ns)} a step to gain."
+
+
+def flops_text(flops: tuple[Flops, ...] | None) -> str:
+    """FLOPs by unit and precision: "137 GFLOP bf16 matmul + 2.1 MFLOP fp32 vector"."""
+    if flops is None:
+        return formatting.UNKNOWN
+    counted = [part for part in flops if part.count]
+    if not counted:
+        return "none"
+    return " + ".join(
+        f"{formatting.flops(part.count)} {part.precision} {part.kind}" for part in counted
+    )
+
+
+def roof_percent(fraction: float | None) -> str:
+    """A share of the roof, marked with ! where it is over 100 %."""
+    return formatting.percent(fraction) + ("!" if is_over_peak(fraction) else "")
+
+
+def is_over_peak(fraction: float | None) -> bool:
+    """Over 100 % by more than the last printed digit."""
+    return fraction is not None and fraction > 1.0005
+
+
+def any_over_peak(points: Iterable[RooflinePoint]) -> bool:
+    """True where a share of the roof needs its warning."""
+    return any(is_over_peak(point.roof_fraction) for point in points)
+
+
+def launched_by(point: RooflinePoint) -> str:
+    """The operator that launched a kernel; "" where none did or it is the point itself."""
+    return point.op if point.op != point.name else ""
+
+
+def per_step(profiled_steps: int, total: float) -> float:
+    """`total` over the profiled steps as a mean for one step, where there were steps."""
+    return total / profiled_steps if profiled_steps else total

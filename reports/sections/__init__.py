@@ -1,0 +1,30 @@
+"""The sections of a report, in their order. Terminal, Markdown, page and JSON loop over them."""
+
+from typing import Final
+
+from gpuprof.reports.sections import (
+    coverage,
+    kernels,
+    machine,
+    measured,
+    operators,
+    overview,
+    ranges,
+    reading,
+    roofline,
+    step,
+)
+from gpuprof.reports.sections.section import Section
+
+SECTIONS: Final[tuple[Section, ...]] = (
+    overview.SECTION,
+    step.SECTION,
+    roofline.SECTION,
+    operators.SECTION,
+    kernels.SECTION,
+    ranges.SECTION,
+    coverage.SECTION,
+    measured.SECTION,
+    machine.SECTION,
+    reading.SECTION,
+)

@@ -1,0 +1,71 @@
+"""How much of the device's time has an operator and a model."""
+
+from collections.abc import Sequence
+
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.sections.section import Section, titled
+from gpuprof.roofline.analysis import Analysis
+
+# Operators without a model that a terminal names.
+_NAMED = 5
+
+
+def coverage_sentence(analysis: Analysis) -> str:
+    """The shares of device time that have an op, a FLOP model and a byte model."""
+    coverage = analysis.coverage
+    outside = ""
+    if coverage.outside_ns:
+        left_out = formatting.duration(coverage.outside_ns)
+        outside = f" {left_out} of device work belong to no profiled step and are left out."
+    if not coverage.device_ns:
+        return f"No device work was recorded in the profiled steps.{outside}"
+    return (
+        f"{formatting.percent(coverage.with_op)} of {formatting.duration(coverage.device_ns)} "
+        f"device time has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
+        f"{formatting.percent(coverage.with_bytes)} a byte model.{outside}"
+    )
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    facts = [Fact("Coverage", coverage_sentence(analysis))]
+    unmodelled = analysis.coverage.unmodelled
+    if unmodelled:
+        names = ", ".join(
+            f"{op.name} ({formatting.duration(op.device_ns)})" for op in unmodelled[:_NAMED]
+        )
+        left = len(unmodelled) - _NAMED
+        facts.append(Fact("No model", f"{names} and {left} more" if left > 0 else names))
+    return (Facts(tuple(facts)),)
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    lead = Paragraph(coverage_sentence(analysis))
+    coverage = analysis.coverage
+    if not coverage.unmodelled:
+        return (lead,)
+    columns = (
+        Column("Operator without a full model", "code"),
+        Column("Calls", "number"),
+        Column("Device time", "number"),
+        Column("Share", "number"),
+    )
+    rows = tuple(
+        (
+            op.name,
+            formatting.count(op.calls),
+            formatting.duration(op.device_ns),
+            formatting.percent(op.device_ns / coverage.device_ns if coverage.device_ns else None),
+        )
+        for op in coverage.unmodelled
+    )
+    return (lead, Table(columns, rows))
+
+
+SECTION = Section(
+    key="coverage",
+    title=titled("Coverage"),
+    fields=("coverage",),
+    summary=_summary,
+    body=_body,
+)

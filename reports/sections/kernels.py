@@ -1,0 +1,35 @@
+"""The kernels; on a CPU the operators that call no other."""
+
+from collections.abc import Sequence
+
+from gpuprof.reports.blocks import Block, Paragraph, PointTable
+from gpuprof.reports.sections.roof import roof_sentence
+from gpuprof.reports.sections.section import Section
+from gpuprof.roofline.analysis import Analysis
+
+
+def is_cpu(analysis: Analysis) -> bool:
+    """True where the device is the CPU, so that each piece of device work is a leaf operator."""
+    return analysis.device is not None and analysis.device.kind == "cpu"
+
+
+def _title(analysis: Analysis) -> str:
+    return "Leaf operators" if is_cpu(analysis) else "Kernels"
+
+
+def _table(analysis: Analysis, column: str) -> PointTable:
+    steps = analysis.steps.profiled
+    return PointTable("kernel", column, analysis.kernels, steps, roof_sentence(analysis))
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    return (_table(analysis, "Kernel"),) if analysis.kernels else ()
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    if not analysis.kernels:
+        return (Paragraph("No device work was recorded in the profiled steps.", "absent"),)
+    return (_table(analysis, "Leaf operator" if is_cpu(analysis) else "Kernel"),)
+
+
+SECTION = Section(key="kernels", title=_title, fields=("kernels",), summary=_summary, body=_body)

@@ -1,0 +1,129 @@
+"""What was run and how it ended, the figures that tell most, and what holds the step back."""
+
+from collections.abc import Sequence
+
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Block, Heading, Line, Notices, Tile, Tiles, Verdict
+from gpuprof.reports.figures import gain_sentence
+from gpuprof.reports.sections.section import Section, titled
+from gpuprof.reports.sections.step import step_shares, step_time_fact, stretch_fact
+from gpuprof.reports.utilization import headline_fact
+from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis
+from gpuprof.roofline.classes import AT_ROOF, UNKNOWN, bottleneck_class
+
+
+def device_line(analysis: Analysis) -> str:
+    """The device and the versions that decide its speed, on one line."""
+    fingerprint = analysis.fingerprint
+    name = analysis.device.name if analysis.device else "no device recorded"
+    versions = (
+        ("torch", fingerprint.torch),
+        ("CUDA", fingerprint.cuda),
+        ("HIP", fingerprint.hip),
+        ("driver", fingerprint.driver),
+    )
+    return formatting.joined([name, *(f"{label} {value}" for label, value in versions if value)])
+
+
+def ending_sentence(analysis: Analysis) -> str:
+    """How the program stopped, where that was not by finishing; else ""."""
+    code = "" if analysis.exit_code is None else f" (exit code {analysis.exit_code})"
+    return {
+        "exception": f"The script ended with an exception{code}; this is what came before.",
+        "sigterm": "The script was stopped by SIGTERM; this is what came before.",
+        "interrupted": "The script was interrupted; this is what came before.",
+        "exit": f"The script left early{code}." if analysis.exit_code else "",
+    }.get(analysis.ending, "")
+
+
+def verdict_sentence(analysis: Analysis) -> str:
+    """What the verdict rests on, and what removing it would gain."""
+    verdict = analysis.bottleneck
+    evidence = formatting.sentence(verdict.evidence)
+    return f"{evidence} {gain_sentence(verdict.gain_ns)}" if verdict.gain_ns else evidence
+
+
+def _notices(*sentences: str) -> tuple[Block, ...]:
+    said = tuple(formatting.sentence(sentence) for sentence in sentences if sentence)
+    return (Notices(said),) if said else ()
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    ending = ending_sentence(analysis)
+    return (
+        Heading(analysis.title),
+        Line(device_line(analysis)),
+        *((Line(ending, alert=True),) if ending else ()),
+        *_notices(*analysis.warnings),
+    )
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    return (
+        Heading(analysis.title),
+        Line(device_line(analysis)),
+        *_notices(ending_sentence(analysis), *analysis.warnings),
+        Tiles(_tiles(analysis)),
+        Verdict(analysis.bottleneck.kind, verdict_sentence(analysis)),
+    )
+
+
+def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
+    """Step time, MFU or MBU, share of the roof, waiting, the profiler's stretch, coverage."""
+    time, stretch = step_time_fact(analysis.steps), stretch_fact(analysis.steps)
+    utilization = headline_fact(analysis)
+    covered = analysis.coverage.with_flops
+    return (
+        Tile("Step time", time.value, time.note),
+        Tile(utilization.label, utilization.value, utilization.note),
+        _roof_tile(analysis),
+        _idle_tile(analysis),
+        Tile(
+            "Modelled",
+            formatting.percent(covered),
+            "no device work seen" if covered is None else "of device time has a FLOP model",
+        ),
+        Tile("Profiler stretch", stretch.value, stretch.note),
+    )
+
+
+def _roof_tile(analysis: Analysis) -> Tile:
+    title, split = "Device work at its roof", analysis.split
+    unmodelled_ns = split.nanoseconds(UNKNOWN) if split is not None else 0
+    modelled_ns = split.busy_ns - unmodelled_ns if split is not None else 0
+    if split is None or analysis.roof_source is None or not modelled_ns:
+        return Tile(title, formatting.UNKNOWN, "no ceiling or no model")
+    # As the bar below has it: each operator against its own roof.
+    note = "device time if every operator ran at its roof"
+    unmodelled = unmodelled_ns / split.busy_ns
+    if unmodelled > NEGLIGIBLE:
+        note += f"; without the {formatting.percent(unmodelled)} that have no model"
+    return Tile(title, formatting.percent(split.nanoseconds(AT_ROOF) / modelled_ns), note)
+
+
+def _idle_tile(analysis: Analysis) -> Tile:
+    split = analysis.split
+    if split is None or not split.idle_parts:
+        return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
+    idle = sum(share.fraction for share in step_shares(split) if share.row.idle)
+    label = bottleneck_class(split.idle_parts[0].kind).part
+    time, step = formatting.duration(split.idle_ns), formatting.step_duration(split.step_ns)
+    kind = "a step" if split.basis == "timed" else "a profiled step"
+    return Tile(label.capitalize(), formatting.percent(idle), f"{time} of {kind} of {step}")
+
+
+SECTION = Section(
+    key="overview",
+    title=titled(""),
+    fields=(
+        "title",
+        "rank",
+        "world_size",
+        "ending",
+        "exit_code",
+        "bottleneck",
+        "warnings",
+    ),
+    summary=_summary,
+    body=_body,
+)

@@ -1,0 +1,44 @@
+"""How to read a page, for someone who has never seen a roofline."""
+
+from collections.abc import Sequence
+
+from gpuprof.reports.blocks import Block, ClassLegend, Prose
+from gpuprof.reports.figures import OVER_PEAK
+from gpuprof.reports.sections.section import Section, titled
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.classes import classes
+
+_WHY_OVER = OVER_PEAK.partition(": ")[2]
+
+
+def _page_only(analysis: Analysis) -> Sequence[Block]:
+    totals = "" if analysis.steps.profiled else " (here: totals, as no whole step was profiled)"
+    return (
+        Prose(
+            (
+                "A **roofline** puts each piece of work at its arithmetic intensity (FLOP per byte "
+                "of compulsory traffic) and the rate it reached. Under the slanted line memory "
+                "bandwidth is the limit, under a flat line the arithmetic units are. The distance "
+                "up to the lowest line above a point is what there is to gain. Larger points took "
+                "more of the device's time: begin with those far below their roof. The smallest "
+                "are drawn larger than their share, so that they can be seen. Solid lines are "
+                "datasheet peaks (dense, no sparsity), dashed ones were measured on this device.",
+                "**Roof** is the least time that the ceilings allow for the work over the time it "
+                "took. It says how good the implementation is, not whether the work is needed. "
+                "FLOPs follow from the operators' shapes and count a multiply-add as two; each "
+                "precision is compared with its own peak. Bytes are compulsory traffic: each input "
+                "read once, each output written once. A cache that holds the data between kernels "
+                "can beat the DRAM roof: more than 100% is shown as it is and marked **!**, since "
+                f"it means {_WHY_OVER}.",
+                f"Calls and ms are means for one step over the profiled steps{totals}; step time "
+                "and MFU come from steps that ran without the profiler. **-** is unknown: no cost "
+                "model for the operator, or no ceiling for the device. Prefixes are decimal (1 GB "
+                "is 10⁹ bytes).",
+                "Classes:",
+            )
+        ),
+        ClassLegend(tuple(row for row in classes().values() if row.mark)),
+    )
+
+
+SECTION = Section(key="reading", title=titled("How to read this page"), page_only=_page_only)

@@ -1,0 +1,55 @@
+"""The ceilings that percentages are taken of, in words."""
+
+from collections.abc import Sequence
+
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Fact
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.machine.ceilings import Ceiling, at_clock
+
+
+def roof_sentence(analysis: Analysis) -> str:
+    """Which ceilings the percentages are taken against."""
+    if analysis.roof_source is None:
+        return (
+            "No ceiling is known for this device, so there are no percentages of a roof; "
+            "gpuprof calibrate measures them."
+        )
+    if analysis.roof_source == "datasheet":
+        return "Percentages of the roof are of the datasheet's dense peaks."
+    return "Percentages of the roof are of the rates measured on this device by gpuprof calibrate."
+
+
+def ceiling_fact(analysis: Analysis) -> Fact:
+    """The ceilings that bind this work, the largest part of it first, and their origin."""
+    if analysis.roof_source is None:
+        return Fact("Ceilings", formatting.UNKNOWN, "none is known for this device")
+    binding = dict.fromkeys(op.roof for op in analysis.ops if op.roof)
+    ceilings = [
+        ceiling
+        for label in binding
+        for ceiling in analysis.ceilings
+        if ceiling.label == label and ceiling.source == analysis.roof_source
+    ]
+    value = ", ".join(
+        f"{formatting.quantity(ceiling.rate, 'FLOP/s')} {ceiling.precision} {ceiling.unit}"
+        if ceiling.kind == "compute"
+        else f"{formatting.quantity(ceiling.rate, 'B/s')} {ceiling.level}"
+        for ceiling in ceilings[:3]
+    )
+    if analysis.roof_source == "measured":
+        return Fact("Ceilings", value or formatting.UNKNOWN, "measured here by gpuprof calibrate")
+    origins = ", ".join(dict.fromkeys(ceiling.reference for ceiling in ceilings[:3]))
+    notes = ["dense", *_at_seen_clock(analysis, ceilings[:3]), origins] if origins else []
+    return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))
+
+
+def _at_seen_clock(analysis: Analysis, ceilings: Sequence[Ceiling]) -> list[str]:
+    """ "1.07 PFLOP/s bf16 tensor at the 1980 MHz seen", of the first that has a clock."""
+    state = analysis.device_state
+    clock = None if state is None else state.sm_clock_mhz_median
+    scaled = [found for each in ceilings if (found := at_clock(each, clock)) is not None]
+    return [
+        f"{formatting.flops_rate(each.rate)} {each.precision} {each.unit} at the {clock} MHz seen"
+        for each in scaled[:1]
+    ]

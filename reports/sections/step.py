@@ -1,0 +1,146 @@
+"""How long a step took, how well it used the device, and where its time went."""
+
+from collections.abc import Sequence
+
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import (
+    Block,
+    Columns,
+    Fact,
+    Facts,
+    Paragraph,
+    SplitBar,
+    SplitTable,
+    StepPlot,
+    StepShare,
+)
+from gpuprof.reports.figures import gain_sentence
+from gpuprof.reports.sections.roof import ceiling_fact
+from gpuprof.reports.sections.section import Section, titled
+from gpuprof.reports.utilization import utilization_facts
+from gpuprof.roofline.analysis import Analysis, StepSplit, StepTimes
+from gpuprof.roofline.classes import bottleneck_class
+
+
+def step_shares(split: StepSplit) -> tuple[StepShare, ...]:
+    """The parts of `split` in the order of the bar; they add up to the step."""
+    return tuple(
+        StepShare(
+            bottleneck_class(part.kind),
+            part.nanoseconds,
+            part.nanoseconds / split.step_ns if split.step_ns else 0.0,
+        )
+        for part in split.parts
+    )
+
+
+def split_basis(split: StepSplit) -> str:
+    """What the split's times were taken from."""
+    if split.basis == "timed":
+        return "device work of the profiled steps, inside the step time without the profiler"
+    return "from profiled steps only, which the profiler stretches"
+
+
+def step_facts(steps: StepTimes) -> tuple[Fact, ...]:
+    """How steps were found, how long they took and on what clock, what the profiler added."""
+    facts = [
+        Fact("Steps", steps.found_by or formatting.UNKNOWN, schedule_text(steps)),
+        step_time_fact(steps),
+    ]
+    if steps.tokens_per_s is not None:
+        speed = formatting.quantity(steps.tokens_per_s, "tokens/s")
+        facts.append(Fact("Throughput", speed, "of this rank, as its steps declared"))
+    if steps.host_median_ns is not None and steps.clock == "CUDA events":
+        facts.append(
+            Fact("Host clock", formatting.step_duration(steps.host_median_ns), "same steps")
+        )
+    if steps.launches_per_step is not None:
+        facts.append(Fact("Launches", f"{formatting.count(steps.launches_per_step)} a step"))
+    facts.append(stretch_fact(steps))
+    return tuple(facts)
+
+
+def schedule_text(steps: StepTimes) -> str:
+    """How many steps of each phase there were."""
+    return f"{steps.warmup} warm-up, {steps.timed} timed, {steps.profiled} profiled"
+
+
+def step_time_fact(steps: StepTimes) -> Fact:
+    """The median step time with its range, spread and clock."""
+    if steps.median_ns is None:
+        return Fact("Step time", formatting.UNKNOWN, "no complete step was seen")
+    number = steps.timed or steps.profiled
+    notes = [f"median of {number}" if number > 1 else "one step"]
+    if number > 1 and steps.minimum_ns is not None and steps.maximum_ns is not None:
+        shortest = formatting.step_duration(steps.minimum_ns)
+        notes.append(f"{shortest} to {formatting.step_duration(steps.maximum_ns)}")
+    if number > 1 and steps.relative_spread is not None:
+        notes.append(f"quartiles {formatting.percent(steps.relative_spread)} apart")
+    notes.append(steps.clock)
+    return Fact("Step time", formatting.step_duration(steps.median_ns), ", ".join(notes))
+
+
+def stretch_fact(steps: StepTimes) -> Fact:
+    """What the profiler added to a step."""
+    if steps.profiler_stretch is None:
+        why = "no step was timed without it" if not steps.timed else "no step was profiled"
+        return Fact("Profiler", formatting.UNKNOWN, f"its cost is unknown: {why}")
+    stretch = steps.profiler_stretch
+    if stretch < 0:
+        return Fact("Profiler", "no cost seen", "profiled steps were not slower than timed ones")
+    profiled = formatting.step_duration(steps.profiled_median_ns)
+    return Fact("Profiler", f"+{formatting.percent(stretch)}", f"a profiled step takes {profiled}")
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    verdict = analysis.bottleneck
+    evidence = formatting.sentence(verdict.evidence)
+    if verdict.gain_ns:
+        evidence = f"{evidence} {gain_sentence(verdict.gain_ns)}"
+    facts = (
+        ceiling_fact(analysis),
+        *step_facts(analysis.steps),
+        *utilization_facts(analysis),
+        Fact("Bottleneck", verdict.kind, evidence, kind=verdict.kind),
+    )
+    return (Facts(facts), *_split(analysis))
+
+
+def _split(analysis: Analysis) -> tuple[Block, ...]:
+    split = analysis.split
+    if split is None:
+        return ()
+    step = formatting.step_duration(split.step_ns)
+    return (SplitTable(step_shares(split), step, split_basis(split)),)
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    steps = analysis.steps
+    facts = Facts((*step_facts(steps), *utilization_facts(analysis)))
+    plotted = "timed" if steps.timed else "profiled"
+    plot = StepPlot(
+        steps,
+        f"{len(steps.samples_ns)} {plotted} steps, the first at the top ({steps.clock})",
+    )
+    if analysis.split is None:
+        absent = Paragraph(f"There is no split of the step: {_why(analysis)}.", "absent")
+        return (absent, Columns(((facts,), (plot,))))
+    bar = SplitBar(step_shares(analysis.split))
+    return (bar, Columns((_split(analysis), (facts,), (plot,))))
+
+
+def _why(analysis: Analysis) -> str:
+    if analysis.steps.median_ns is None:
+        return "no complete step was seen"
+    if analysis.roof_source is None:
+        return "no ceiling is known for this device"
+    return "no step was profiled"
+
+
+SECTION = Section(
+    key="step",
+    title=titled("Where a step's time goes"),
+    fields=("steps", "split", "exposed", "utilization", "closed_form"),
+    summary=_summary,
+    body=_body,
+)
