@@ -67,11 +67,6 @@ def parse(text: str) -> DType | None:
     return _by_text().get(text)
 
 
-def is_unknown(text: str) -> bool:
-    """Whether `text` should name a dtype but is not in the table: worth one warning."""
-    return text not in NOT_A_TENSOR and parse(text) is None
-
-
 def named(name: str) -> DType:
     """The dtype called `name` in torch, without "torch."."""
     return _by_text()[name]

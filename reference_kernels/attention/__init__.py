@@ -1,9 +1,6 @@
 """Attention: softmax(Q K^T / sqrt(D)) V, forward, backward and decoding from a paged cache."""
 
-from gpuprof.reference_kernels.attention.problem import AttentionProblem
 from gpuprof.reference_kernels.suite import Version
-
-PROBLEM = AttentionProblem
 
 _HALF = ("bf16", "fp16")
 _ALL = ("bf16", "fp16", "fp32")

@@ -6,10 +6,7 @@ against what it expects; reasons are inferred. Counted writes fall short where o
 what is still there when a kernel ends is written later, and counts to none.
 """
 
-from gpuprof.reference_kernels.convolution.problem import ConvolutionProblem
 from gpuprof.reference_kernels.suite import DeviceType, Requirement, Version
-
-PROBLEM = ConvolutionProblem
 
 _EVERYWHERE: tuple[DeviceType, ...] = ("cuda", "cpu")
 _ALL = ("fp16", "bf16", "tf32", "fp32")

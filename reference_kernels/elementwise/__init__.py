@@ -1,9 +1,6 @@
 """Elementwise operations that models are made of: GELU, SwiGLU and the rotary embedding."""
 
-from gpuprof.reference_kernels.elementwise.problem import ElementwiseProblem
 from gpuprof.reference_kernels.suite import Version
-
-PROBLEM = ElementwiseProblem
 
 _DTYPES = ("bf16", "fp16", "fp32")
 

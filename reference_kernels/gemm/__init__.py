@@ -9,10 +9,7 @@ The CUDA C++ ladder there, in TFLOP/s: naive 5.9, tiled 8.5, register-blocked 37
 51); tensor-core 451, wgmma 630 (cuBLAS in bf16: 777).
 """
 
-from gpuprof.reference_kernels.gemm.problem import GemmProblem
 from gpuprof.reference_kernels.suite import DeviceType, Requirement, Version
-
-PROBLEM = GemmProblem
 
 _EVERYWHERE: tuple[DeviceType, ...] = ("cuda", "cpu")
 _HALF = ("bf16", "fp16")

@@ -1,9 +1,6 @@
 """A Llama-style decoder: one block or a stack, prefill, decode and training."""
 
-from gpuprof.reference_kernels.model.problem import ModelProblem
 from gpuprof.reference_kernels.suite import Version
-
-PROBLEM = ModelProblem
 
 _DTYPES = ("bf16", "fp16", "fp32")
 

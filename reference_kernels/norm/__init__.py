@@ -1,9 +1,6 @@
 """Layer and RMS normalisation over the rows of a matrix."""
 
-from gpuprof.reference_kernels.norm.problem import NormProblem
 from gpuprof.reference_kernels.suite import Version
-
-PROBLEM = NormProblem
 
 _DTYPES = ("bf16", "fp16", "fp32")
 

@@ -1,9 +1,6 @@
 """Softmax over the rows of a matrix."""
 
-from gpuprof.reference_kernels.softmax.problem import SoftmaxProblem
 from gpuprof.reference_kernels.suite import Version
-
-PROBLEM = SoftmaxProblem
 
 _DTYPES = ("bf16", "fp16", "fp32")
 

@@ -15,8 +15,6 @@ from gpuprof.roofline.comparison.result import (
     StepChange,
 )
 
-# Kernels that stand at the head of a comparison.
-TOP_CHANGES = 5
 # From this share on, what the parts leave over is said in words.
 _MUCH_UNEXPLAINED = 0.2
 HOW: dict[Match, str] = {

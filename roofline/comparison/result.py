@@ -81,15 +81,6 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
         assert found is not None
         return found
 
-    @property
-    def class_moved(self) -> bool:
-        """Whether another resource binds it now."""
-        return (
-            self.base is not None
-            and self.head is not None
-            and self.base.bottleneck != self.head.bottleneck
-        )
-
 
 class Lengths(msgspec.Struct, frozen=True):
     """A time before and after; `quantity` says of what."""

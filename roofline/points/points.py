@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.manifest import Device
@@ -53,6 +54,30 @@ class Total:
 UNKNOWN = Total(None, None, None)
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What a point is a point of; the fields are those of `RooflinePoint`."""
+
+    level: Level
+    name: str
+    detail: str = ""
+    op: str = ""
+    op_detail: str = ""
+    kind: str = ""
+    phase: Phase = ""
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """How long `calls` calls took in all, of the device time of all points of their level."""
+
+    calls: int
+    device_ns: int
+    all_ns: int
+    # Profiled steps that the calls are of.
+    steps: int
+
+
 def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
     """One point for each operator signature and phase."""
     groups = work.kernels.group_by("signature", "phase", maintain_order=True).agg(
@@ -74,18 +99,12 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
             total = times_calls(signature.cost, calls)
         points.append(
             point(
-                "op",
-                name,
-                detail,
+                Identity("op", name, detail, phase=row["phase"]),
+                DeviceTime(calls, row["duration_ns"], all_ns, work.steps),
                 total,
                 machine,
-                phase=row["phase"],
-                calls=calls,
-                device_ns=row["duration_ns"],
-                all_ns=all_ns,
-                steps=work.steps,
-                reason=reason,
                 over_link=row["over_link"],
+                reason=reason,
             )
         )
     return largest_first(points)
@@ -120,25 +139,24 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
             reason = signature.reason if signature is not None else "no operator launched it"
         points.append(
             point(
-                "kernel",
-                row["name"],
-                _launch_text(row) or (signature.detail if signature else ""),
+                Identity(
+                    "kernel",
+                    row["name"],
+                    _launch_text(row) or (signature.detail if signature else ""),
+                    op=signature.name if signature else "",
+                    op_detail=signature.detail if signature else "",
+                    kind=row["kind"],
+                    phase=row["phase"],
+                ),
+                DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps),
                 total,
                 machine,
-                op=signature.name if signature else "",
-                op_detail=signature.detail if signature else "",
-                kind=row["kind"],
-                phase=row["phase"],
-                calls=row["calls"],
-                device_ns=row["duration_ns"],
-                all_ns=all_ns,
-                steps=work.steps,
-                reason=reason,
-                over_link=row["over_link"],
                 launch=Launch(
                     _product(row, "grid"),
                     machine.device.multiprocessors if machine.device else None,
                 ),
+                over_link=row["over_link"],
+                reason=reason,
             )
         )
     return largest_first(points)
@@ -155,19 +173,10 @@ def step_point(
         return None
     device_ns = sum(op.device_ns for op in ops)
     total = sum_known(Total(op.flops, op.bytes_read, op.bytes_written) for op in ops)
-    return point(
-        "step",
-        "step",
-        "",
-        total,
-        machine,
-        calls=steps,
-        device_ns=device_ns,
-        all_ns=device_ns,
-        steps=steps,
-        reason="",
-        bottleneck=bottleneck,
+    found = point(
+        Identity("step", "step"), DeviceTime(steps, device_ns, device_ns, steps), total, machine
     )
+    return msgspec.structs.replace(found, bottleneck=bottleneck)
 
 
 def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
@@ -227,62 +236,51 @@ def _add(parts: Iterable[Flops]) -> tuple[Flops, ...]:
 
 
 def point(
-    level: Level,
-    name: str,
-    detail: str,
+    identity: Identity,
+    time: DeviceTime,
     total: Total,
     machine: Machine,
     *,
-    calls: int,
-    device_ns: int,
-    all_ns: int,
-    steps: int,
-    reason: str,
-    op: str = "",
-    op_detail: str = "",
-    kind: str = "",
-    phase: Phase = "",
     launch: Launch | None = None,
     over_link: bool = False,
-    bottleneck: Bottleneck | None = None,
+    reason: str = "",
 ) -> RooflinePoint:
-    """The point of `calls` calls that took `device_ns`; `reason` says why counts are unknown.
+    """The point of work of one kind; `reason` says why its counts are unknown.
 
     What moves over a link to the host or another device has no roof: DRAM is not what binds it.
     """
     times = roof_time(total.flops, total.bytes_moved, None if over_link else machine.roof)
-    if bottleneck is None:
-        bottleneck = classify(
-            times,
-            calls=calls,
-            device_ns=device_ns,
-            steps=steps,
-            device_kind=machine.kind,
-            launch=launch or Launch(None, None),
-            reason_unknown=reason or _why_no_roof(total, machine, over_link=over_link),
-        )
+    bottleneck = classify(
+        times,
+        calls=time.calls,
+        device_ns=time.device_ns,
+        steps=time.steps,
+        device_kind=machine.kind,
+        launch=launch or Launch(None, None),
+        reason_unknown=reason or _why_no_roof(total, machine, over_link=over_link),
+    )
     count = None if total.flops is None else sum(part.count for part in total.flops)
     moved = total.bytes_moved
     return RooflinePoint(
-        level=level,
-        name=name,
-        detail=detail,
-        op=op,
-        op_detail=op_detail,
-        kind=kind,
-        phase=phase,
-        calls=calls,
-        device_ns=device_ns,
-        device_fraction=device_ns / all_ns if all_ns else 0.0,
+        level=identity.level,
+        name=identity.name,
+        detail=identity.detail,
+        op=identity.op,
+        op_detail=identity.op_detail,
+        kind=identity.kind,
+        phase=identity.phase,
+        calls=time.calls,
+        device_ns=time.device_ns,
+        device_fraction=time.device_ns / time.all_ns if time.all_ns else 0.0,
         flops=total.flops,
         bytes_read=total.bytes_read,
         bytes_written=total.bytes_written,
         arithmetic_intensity=_ratio(count, moved),
-        flops_per_s=_rate(count, device_ns),
-        bytes_per_s=_rate(moved, device_ns),
+        flops_per_s=_rate(count, time.device_ns),
+        bytes_per_s=_rate(moved, time.device_ns),
         bottleneck=bottleneck,
         assumptions=total.assumptions,
-        **_roof_fields(times, device_ns),
+        **_roof_fields(times, time.device_ns),
     )
 
 

@@ -8,6 +8,8 @@ from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.points.points import (
     UNKNOWN,
+    DeviceTime,
+    Identity,
     Machine,
     Total,
     largest_first,
@@ -36,16 +38,10 @@ def range_points(capture: Capture, work: Work, machine: Machine) -> tuple[Roofli
         passes, kernels = capture.ranges[members.passes], work.kernels[members.kernels]
         points.append(
             point(
-                "range",
-                members.name,
-                members.domain,
+                Identity("range", members.name, members.domain),
+                DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps),
                 _total(passes, kernels, work),
                 machine,
-                calls=passes.height,
-                device_ns=int(kernels["duration_ns"].sum()),
-                all_ns=all_ns,
-                steps=work.steps,
-                reason="",
             )
         )
     return largest_first(points)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from gpuprof.roofline.dtypes import is_unknown, named, parse, promote
+from gpuprof.roofline.dtypes import named, parse, promote
 
 # The case dtype-names: texts of "Input type" and bytes of one stored element.
 KINETO_BYTES = {
@@ -54,15 +54,12 @@ def test_each_known_text_gives_the_bytes_of_an_element(text: str, size: int) -> 
 
 
 @pytest.mark.parametrize("text", NOT_TENSORS)
-def test_texts_that_stand_for_no_tensor_have_no_dtype_and_are_not_unknown(text: str) -> None:
+def test_texts_that_stand_for_no_tensor_have_no_dtype(text: str) -> None:
     assert parse(text) is None
-    assert not is_unknown(text)
 
 
 def test_a_type_of_the_future_is_unknown_not_four_bytes() -> None:
     assert parse("c10::FutureType_x") is None
-    assert is_unknown("c10::FutureType_x")
-    assert not is_unknown("float")
 
 
 def test_a_packed_float4_element_is_one_byte_and_two_values() -> None:

@@ -3,7 +3,8 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,56 @@ def test_only_reports_and_the_profiler_print(folder: str) -> None:
         and node.func.id == "print"
     ]
     assert printing == []
+
+
+def module_imports() -> dict[str, set[str]]:
+    """Each module of the package and the modules of it that it imports, also inside functions."""
+    paths = {
+        "gpuprof." + ".".join(file.relative_to(ROOT).with_suffix("").parts): file
+        for folder in ALLOWED
+        for file in files(folder)
+    }
+    paths = {name.removesuffix(".__init__"): file for name, file in paths.items()}
+
+    def nearest(name: str) -> str:
+        while name and name not in paths:
+            name = name.rpartition(".")[0]
+        return name
+
+    return {
+        module: {target for name in imported(file) if (target := nearest(name)) not in ("", module)}
+        for module, file in paths.items()
+    }
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """One circle of `graph`, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circle(module_imports()) == []
+
+
+def test_no_rooms_of_a_folder_import_each_other_in_a_circle() -> None:
+    graph = module_imports()
+    parents = {name.rpartition(".")[0] for name in graph}
+    for parent in parents:
+        depth = parent.count(".") + 2
+
+        def room(module: str, depth: int = depth) -> str:
+            return ".".join(module.split(".")[:depth])
+
+        rooms: dict[str, set[str]] = {}
+        for module, targets in graph.items():
+            if module.startswith(f"{parent}."):
+                inside = {room(t) for t in targets if t.startswith(f"{parent}.")}
+                rooms.setdefault(room(module), set()).update(inside - {room(module)})
+        assert circle(rooms) == [], parent
 
 
 def loaded_after(code: str) -> set[str]:

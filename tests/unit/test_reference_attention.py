@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from gpuprof.reference_kernels.attention import PROBLEM, VERSIONS
+from gpuprof.reference_kernels.attention import VERSIONS
 from gpuprof.reference_kernels.attention.problem import PAGE_TOKENS, AttentionProblem
 from gpuprof.reference_kernels.suite import (
     Prepared,
@@ -49,7 +49,7 @@ def prepare(name: str, problem: AttentionProblem) -> Prepared:
     [(name, size, dtype) for name, sizes, dtypes in RESULTS for size in sizes for dtype in dtypes],
 )
 def test_result_is_that_of_float64(name: str, size: str, dtype: str) -> None:
-    problem = PROBLEM(size, dtype, CPU, seed=torch.seed() % 2**31)
+    problem = AttentionProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
     prepared = prepare(name, problem)
     # The second call finds what the first one left.
     for _ in range(2):
@@ -77,16 +77,16 @@ def test_every_version_that_a_cpu_can_run_has_its_result_tested() -> None:
 )
 def test_what_a_version_does_not_solve_it_refuses(name: str, size: str, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
-        prepare(name, PROBLEM(size, "fp16", CPU))
+        prepare(name, AttentionProblem(size, "fp16", CPU))
 
 
 def test_a_backend_that_has_no_kernel_refuses() -> None:
     with pytest.raises(UnsupportedError, match="CUDNN_ATTENTION backend refuses"):
-        prepare("sdpa-cudnn", PROBLEM(GROUPED[0], "fp16", CPU))
+        prepare("sdpa-cudnn", AttentionProblem(GROUPED[0], "fp16", CPU))
 
 
 def test_work_of_causal_attention_counts_the_kept_pairs() -> None:
-    work = PROBLEM("causal-forward:2x4x2x10x8", "bf16", CPU).work()
+    work = AttentionProblem("causal-forward:2x4x2x10x8", "bf16", CPU).work()
     pairs = 2 * 4 * 10 * 11 // 2
     assert work.flops == (Flops("matmul", "bf16", 4 * 8 * pairs),)
     query, key = 2 * 4 * 10 * 8 * 2, 2 * 2 * 10 * 8 * 2
@@ -94,7 +94,7 @@ def test_work_of_causal_attention_counts_the_kept_pairs() -> None:
 
 
 def test_work_of_the_backward_is_five_products() -> None:
-    work = PROBLEM("backward:2x4x2x10x8", "fp16", CPU).work()
+    work = AttentionProblem("backward:2x4x2x10x8", "fp16", CPU).work()
     assert work.flops == (Flops("matmul", "fp16", 10 * 8 * 2 * 4 * 100),)
     query, key = 2 * 4 * 10 * 8 * 2, 2 * 2 * 10 * 8 * 2
     # Query, output and its gradient, keys, values, and a float32 a row.
@@ -103,7 +103,7 @@ def test_work_of_the_backward_is_five_products() -> None:
 
 
 def test_work_of_decoding_counts_each_sequences_own_tokens() -> None:
-    problem = PROBLEM("decode:3x4x2x40x8", "bf16", CPU)
+    problem = AttentionProblem("decode:3x4x2x40x8", "bf16", CPU)
     assert problem.lengths.tolist() == [40, 39, 38]
     work = problem.work()
     assert work.flops == (Flops("matmul", "bf16", 4 * 8 * 4 * (40 + 39 + 38)),)
@@ -113,13 +113,13 @@ def test_work_of_decoding_counts_each_sequences_own_tokens() -> None:
 
 
 def test_pages_lie_out_of_order_and_none_twice() -> None:
-    table = PROBLEM("decode:4x1x1x160x8", "fp32", CPU).block_table.flatten()
+    table = AttentionProblem("decode:4x1x1x160x8", "fp32", CPU).block_table.flatten()
     assert table.sort().values.tolist() == list(range(4 * 160 // PAGE_TOKENS))
     assert table.tolist() != table.sort().values.tolist()
 
 
 def test_executed_flops_are_those_of_the_tiles_visited() -> None:
-    problem = PROBLEM("causal-forward:1x3x1x40x16", "fp16", CPU)
+    problem = AttentionProblem("causal-forward:1x3x1x40x16", "fp16", CPU)
     # Three tiles of 16 queries see one, two and three tiles of 16 keys.
     executed = prepare("triton-flash", problem).executed_flops
     assert executed == (Flops("matmul", "fp16", 4 * 16 * 3 * 16 * 16 * (1 + 2 + 3)),)
@@ -146,4 +146,4 @@ def test_docstring_says_flops_and_bytes(version) -> None:  # type: ignore[no-unt
 )
 def test_unknown_sizes_and_dtypes_are_refused_in_a_sentence(size: str, dtype: str) -> None:
     with pytest.raises(ValueError, match=r"attention (size|has no)"):
-        PROBLEM(size, dtype, CPU)
+        AttentionProblem(size, dtype, CPU)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpuprof.collectors.errors import MissingDependencyError
-from gpuprof.reference_kernels.convolution import PROBLEM, VERSIONS
+from gpuprof.reference_kernels.convolution import VERSIONS
 from gpuprof.reference_kernels.convolution.cudnn_call import describe
 from gpuprof.reference_kernels.convolution.problem import ConvolutionProblem
 from gpuprof.reference_kernels.suite import (
@@ -60,7 +60,7 @@ def prepare(name: str, problem: ConvolutionProblem) -> Prepared:
     [(name, size, dtype) for name, sizes, dtypes in RESULTS for size in sizes for dtype in dtypes],
 )
 def test_result_is_that_of_float64(name: str, size: str, dtype: str) -> None:
-    problem = PROBLEM(size, dtype, CPU, seed=torch.seed() % 2**31)
+    problem = ConvolutionProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
     prepared = prepare(name, problem)
     poison(prepared.outputs)
     prepared.call()
@@ -74,7 +74,7 @@ def test_every_version_that_a_cpu_can_run_has_its_result_tested() -> None:
 @pytest.mark.parametrize(("name", "size", "reason"), REFUSALS)
 def test_what_a_version_does_not_solve_it_refuses(name: str, size: str, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
-        prepare(name, PROBLEM(size, "fp32", CPU))
+        prepare(name, ConvolutionProblem(size, "fp32", CPU))
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
@@ -95,7 +95,7 @@ def test_docstring_says_flops_bytes_and_source(version) -> None:  # type: ignore
 
 
 def test_work_is_its_closed_form() -> None:
-    work = PROBLEM("2x8x10x12-16x3x5-p1-g2", "fp16", CPU).work()
+    work = ConvolutionProblem("2x8x10x12-16x3x5-p1-g2", "fp16", CPU).work()
     outputs = 2 * 16 * 10 * 10
     assert work.flops == (Flops("matmul", "fp16", 2 * outputs * 4 * 3 * 5),)
     assert work.bytes_read == 2 * (2 * 8 * 10 * 12 + 16 * 4 * 3 * 5)
@@ -103,19 +103,19 @@ def test_work_is_its_closed_form() -> None:
 
 
 def test_what_no_window_covers_is_not_read() -> None:
-    work = PROBLEM("1x4x8x8-4x1x1-s2", "fp32", CPU).work()
+    work = ConvolutionProblem("1x4x8x8-4x1x1-s2", "fp32", CPU).work()
     assert work.bytes_read == 4 * (4 * 4 * 4 + 4 * 4)
 
 
 def test_a_layers_work_counts_batch_norm_and_relu() -> None:
-    work = PROBLEM(LAYER, "fp16", CPU).work()
+    work = ConvolutionProblem(LAYER, "fp16", CPU).work()
     assert work.flops[1] == Flops("vector", "fp32", 5 * 2 * 10 * 9 * 7)
     assert work.bytes_read == 2 * (2 * 6 * 9 * 7 + 10 * 6 * 9 + 5 * 10)
 
 
 @pytest.mark.parametrize(("name", "fewer"), [("winograd-2x2", 2.25), ("winograd-4x4", 4.0)])
 def test_winograd_executes_fewer_products_than_the_definition(name: str, fewer: float) -> None:
-    problem = PROBLEM("2x64x16x16-64x3x3-p1", "fp32", CPU)
+    problem = ConvolutionProblem("2x64x16x16-64x3x3-p1", "fp32", CPU)
     executed = prepare(name, problem).executed_flops
     assert executed is not None
     effective = problem.work().flops[0].count
@@ -124,14 +124,14 @@ def test_winograd_executes_fewer_products_than_the_definition(name: str, fewer: 
 
 
 def test_fft_executes_fewer_operations_than_the_definition_of_a_large_filter() -> None:
-    problem = PROBLEM("2x16x20x20-16x7x7-p3", "fp32", CPU)
+    problem = ConvolutionProblem("2x16x20x20-16x7x7-p3", "fp32", CPU)
     executed = prepare("fft", problem).executed_flops
     assert executed is not None
     assert sum(part.count for part in executed) < problem.work().flops[0].count
 
 
 def test_the_table_wastes_no_tile_on_few_channels() -> None:
-    problem = PROBLEM("1x3x8x8-32x3x3", "fp16", CPU)
+    problem = ConvolutionProblem("1x3x8x8-32x3x3", "fp16", CPU)
     by_tap = prepare("implicit-gemm", problem).executed_flops
     by_table = prepare("implicit-precomputed", problem).executed_flops
     assert by_tap is not None
@@ -153,7 +153,7 @@ def test_the_table_wastes_no_tile_on_few_channels() -> None:
 )
 def test_unknown_sizes_and_dtypes_are_refused_in_a_sentence(size: str, dtype: str) -> None:
     with pytest.raises(ValueError, match=r"expected|at least 1|multiples|larger|has no"):
-        PROBLEM(size, dtype, CPU)
+        ConvolutionProblem(size, dtype, CPU)
 
 
 @pytest.mark.parametrize(

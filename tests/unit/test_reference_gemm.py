@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpuprof.collectors.errors import MissingDependencyError
-from gpuprof.reference_kernels.gemm import PROBLEM, VERSIONS
+from gpuprof.reference_kernels.gemm import VERSIONS
 from gpuprof.reference_kernels.gemm.problem import GemmProblem
 from gpuprof.reference_kernels.suite import (
     Prepared,
@@ -74,7 +74,7 @@ def prepare(name: str, problem: GemmProblem) -> Prepared:
     [(name, size, dtype) for name, sizes, dtypes in RESULTS for size in sizes for dtype in dtypes],
 )
 def test_result_is_that_of_float64(name: str, size: str, dtype: str) -> None:
-    problem = PROBLEM(size, dtype, CPU, seed=torch.seed() % 2**31)
+    problem = GemmProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
     prepared = prepare(name, problem)
     poison(prepared.outputs)
     prepared.call()
@@ -90,7 +90,7 @@ def test_what_a_version_does_not_solve_it_refuses(
     name: str, size: str, dtype: str, reason: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=reason):
-        prepare(name, PROBLEM(size, dtype, CPU))
+        prepare(name, GemmProblem(size, dtype, CPU))
 
 
 @pytest.mark.parametrize("name", CUDA_SOURCES)
@@ -115,19 +115,19 @@ def test_docstring_says_flops_bytes_and_source(version) -> None:  # type: ignore
 
 
 def test_work_of_a_product_is_its_closed_form() -> None:
-    work = PROBLEM("30x20x10", "bf16", CPU).work()
+    work = GemmProblem("30x20x10", "bf16", CPU).work()
     assert work.flops == (Flops("matmul", "bf16", 2 * 30 * 20 * 10),)
     assert (work.bytes_read, work.bytes_written) == (2 * (30 * 10 + 10 * 20), 2 * 30 * 20)
 
 
 def test_work_of_an_epilogue_counts_bias_and_activation() -> None:
-    work = PROBLEM("30x20x10+gelu", "fp16", CPU).work()
+    work = GemmProblem("30x20x10+gelu", "fp16", CPU).work()
     assert work.flops[1] == Flops("vector", "fp32", 8 * 30 * 20)
     assert work.bytes_read == 2 * (30 * 10 + 10 * 20 + 20)
 
 
 def test_work_of_groups_reads_every_groups_matrix() -> None:
-    work = PROBLEM("4g30x20x10", "bf16", CPU).work()
+    work = GemmProblem("4g30x20x10", "bf16", CPU).work()
     assert work.flops == (Flops("matmul", "bf16", 2 * 30 * 20 * 10),)
     assert work.bytes_read == 2 * (30 * 10 + 4 * 10 * 20) + 4 * 4
 
@@ -138,13 +138,13 @@ def test_work_of_groups_reads_every_groups_matrix() -> None:
 def test_eight_bit_operands_give_wider_results(
     dtype: str, bytes_an_operand: int, bytes_a_result: int
 ) -> None:
-    work = PROBLEM("32x32x32", dtype, CPU).work()
+    work = GemmProblem("32x32x32", dtype, CPU).work()
     assert work.bytes_read == 2 * 32 * 32 * bytes_an_operand
     assert work.bytes_written == 32 * 32 * bytes_a_result
 
 
 def test_groups_share_all_rows_and_may_be_empty() -> None:
-    offsets = PROBLEM("64g40x8x8", "fp32", CPU).offsets
+    offsets = GemmProblem("64g40x8x8", "fp32", CPU).offsets
     assert offsets is not None
     assert offsets[-1] == 40
     assert (offsets.diff() >= 0).all()
@@ -152,7 +152,7 @@ def test_groups_share_all_rows_and_may_be_empty() -> None:
 
 
 def test_executed_flops_are_those_of_whole_tiles() -> None:
-    problem = PROBLEM(PLAIN, "fp16", CPU)
+    problem = GemmProblem(PLAIN, "fp16", CPU)
     executed = prepare("triton-tiled", problem).executed_flops
     assert executed == (Flops("matmul", "fp16", 2 * 64 * 64 * 64),)
 
@@ -169,21 +169,21 @@ def test_executed_flops_are_those_of_whole_tiles() -> None:
 )
 def test_unknown_sizes_and_dtypes_are_refused_in_a_sentence(size: str, dtype: str) -> None:
     with pytest.raises(ValueError, match=r"expected|at least 1|has n"):
-        PROBLEM(size, dtype, CPU)
+        GemmProblem(size, dtype, CPU)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_every_default_problem_can_be_made(device: Literal["cuda", "cpu"]) -> None:
-    for size in PROBLEM.default_sizes[device]:
+    for size in GemmProblem.default_sizes[device]:
         # The same forms, smaller.
         small = re.sub(r"\d{3,}", "8", size)
-        for dtype in PROBLEM.default_dtypes[device]:
-            assert PROBLEM(small, dtype, CPU).work().flops
+        for dtype in GemmProblem.default_dtypes[device]:
+            assert GemmProblem(small, dtype, CPU).work().flops
 
 
 @pytest.mark.parametrize("name", ["cublas", "triton-tiled"])
 def test_fp8_is_refused_where_the_gpu_has_none(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    problem = PROBLEM(ALIGNED, "fp8", CPU)
+    problem = GemmProblem(ALIGNED, "fp8", CPU)
     monkeypatch.setattr(problem, "device", torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     with pytest.raises(UnsupportedError, match=r"needs compute capability 8\.9, this GPU has 8\.0"):

@@ -5,8 +5,8 @@ from importlib import import_module
 import pytest
 import torch
 
-from gpuprof.reference_kernels.model import PROBLEM, VERSIONS
-from gpuprof.reference_kernels.model.problem import MODELS
+from gpuprof.reference_kernels.model import VERSIONS
+from gpuprof.reference_kernels.model.problem import MODELS, ModelProblem
 from gpuprof.reference_kernels.suite import UnsupportedError, poison, relative_error
 
 CPU = torch.device("cpu")
@@ -22,7 +22,7 @@ def test_result_is_that_of_float64(
 ) -> None:
     # The compiler itself is not tested: it may want a C++ compiler or a GPU.
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    problem = PROBLEM(size, dtype, CPU, seed=torch.seed() % 2**31)
+    problem = ModelProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
     prepared = import_module(BY_NAME[name].module).prepare(problem)
     # The second call finds what the first one left.
     for _ in range(2):
@@ -33,14 +33,14 @@ def test_result_is_that_of_float64(
 
 def test_a_graph_needs_a_gpu() -> None:
     with pytest.raises(UnsupportedError, match="needs a GPU"):
-        import_module(BY_NAME["cuda-graph"].module).prepare(PROBLEM(SIZES[0], "fp32", CPU))
+        import_module(BY_NAME["cuda-graph"].module).prepare(ModelProblem(SIZES[0], "fp32", CPU))
 
 
 def test_decoding_a_token_equals_the_last_token_of_a_prefill() -> None:
     """With a cache that the prefill itself filled."""
-    prefill = PROBLEM("prefill:tiny:2x2x9", "fp32", CPU, seed=3)
+    prefill = ModelProblem("prefill:tiny:2x2x9", "fp32", CPU, seed=3)
     states, keys, values = prefill.reference()
-    decode = PROBLEM("decode:tiny:2x2x9", "fp32", CPU, seed=4)
+    decode = ModelProblem("decode:tiny:2x2x9", "fp32", CPU, seed=4)
     assert decode.cache is not None
     decode.blocks = prefill.blocks
     decode.input = prefill.input[:, -1:]
@@ -53,14 +53,14 @@ def test_decoding_a_token_equals_the_last_token_of_a_prefill() -> None:
 
 
 def test_gradients_are_those_of_input_and_every_weight() -> None:
-    problem = PROBLEM("train:tiny:2x1x5", "fp32", CPU)
+    problem = ModelProblem("train:tiny:2x1x5", "fp32", CPU)
     shapes = [tensor.shape for tensor in problem.reference()]
     assert shapes == [problem.input.shape, *(weight.shape for weight in problem.weights)]
     assert len(problem.weights) == 2 * 7
 
 
 def test_work_of_a_prefill_is_its_closed_form() -> None:
-    problem = PROBLEM("prefill:tiny:3x2x10", "bf16", CPU)
+    problem = ModelProblem("prefill:tiny:3x2x10", "bf16", CPU)
     hidden, heads, keys, inner = 64, 4, 2, 160
     weights = hidden * (heads + 2 * keys) * 16 + hidden * hidden + 3 * hidden * inner
     pairs = 3 * 2 * heads * 55
@@ -72,8 +72,8 @@ def test_work_of_a_prefill_is_its_closed_form() -> None:
 
 
 def test_work_of_decoding_reads_the_past_and_writes_one_token() -> None:
-    problem = PROBLEM("decode:tiny:3x2x10", "bf16", CPU)
-    prefill = PROBLEM("prefill:tiny:3x2x10", "bf16", CPU)
+    problem = ModelProblem("decode:tiny:3x2x10", "bf16", CPU)
+    prefill = ModelProblem("prefill:tiny:3x2x10", "bf16", CPU)
     weights = sum(weight.nbytes for weight in prefill.weights)
     states, token = 2 * 64 * 2, 2 * 3 * 2 * 2 * 16 * 2
     assert problem.work().bytes_read == weights + states + 9 * token
@@ -81,8 +81,8 @@ def test_work_of_decoding_reads_the_past_and_writes_one_token() -> None:
 
 
 def test_a_training_step_is_three_forwards_and_the_recomputed_scores() -> None:
-    forward = PROBLEM("prefill:tiny:1x2x10", "bf16", CPU).work().flops[0].count
-    step = PROBLEM("train:tiny:1x2x10", "bf16", CPU).work().flops[0].count
+    forward = ModelProblem("prefill:tiny:1x2x10", "bf16", CPU).work().flops[0].count
+    step = ModelProblem("train:tiny:1x2x10", "bf16", CPU).work().flops[0].count
     pairs = 2 * 4 * 55
     assert step == 3 * forward + 2 * 16 * pairs
 
@@ -108,4 +108,4 @@ def test_docstring_says_flops_and_bytes(version) -> None:  # type: ignore[no-unt
 )  # fmt: skip
 def test_unknown_sizes_are_refused_in_a_sentence(size: str) -> None:
     with pytest.raises(ValueError, match="model size"):
-        PROBLEM(size, "bf16", CPU)
+        ModelProblem(size, "bf16", CPU)
