@@ -15,7 +15,7 @@ from gpuprof.collectors.manifest import Calibration, ProcessInfo
 from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.reports import formatting
-from gpuprof.reports.chrome_trace import chrome_trace
+from gpuprof.reports.chrome.trace import chrome_trace
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.attribution import attribute

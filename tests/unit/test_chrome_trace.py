@@ -12,8 +12,8 @@ import pytest
 from gpuprof.collectors import kineto, nsys, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.reports.chrome_rows import crossing, device_offset, kernel_rows
-from gpuprof.reports.chrome_trace import chrome_trace
+from gpuprof.reports.chrome.rows import crossing, device_offset, kernel_rows
+from gpuprof.reports.chrome.trace import chrome_trace
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.attribution import attribute
 

@@ -14,8 +14,8 @@ import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.reports.chrome_header import base_ns, known, process_fields
-from gpuprof.reports.chrome_rows import crossing, device_offset, kernel_rows
+from gpuprof.reports.chrome.header import base_ns, known, process_fields
+from gpuprof.reports.chrome.rows import crossing, device_offset, kernel_rows
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.points.kernel_verdicts import kernel_verdicts
