@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact, PointTable
 from gpuprof.reports.figures import OVER_PEAK, flops_text, gain_sentence, is_over_peak, launched_by
+from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint
 
 MOST_ROWS = 500
@@ -19,6 +20,8 @@ class Row:
     title: str
     # Where it comes from, small: operator and phase of a kernel, phase and shapes of an operator.
     subtitle: str
+    # The raw shapes behind those in the subtitle.
+    hint: str
     point: RooflinePoint
     figures: tuple[Fact, ...]
 
@@ -81,11 +84,12 @@ def make_rows(table: PointTable) -> PointRows:
 
 def make_row(row_id: str, point: RooflinePoint, profiled_steps: int) -> Row:
     """One point with its names made printable."""
-    parts = (launched_by(point), point.phase, point.detail)
+    shapes = readable_shapes(point.detail, point.name)
     return Row(
         id=row_id,
         title=formatting.printable(formatting.short_name(point.name)),
-        subtitle=formatting.printable(formatting.joined(parts)),
+        subtitle=formatting.printable(formatting.joined((launched_by(point), point.phase, shapes))),
+        hint=formatting.printable(point.detail),
         point=point,
         figures=point_figures(point, profiled_steps),
     )
@@ -106,13 +110,20 @@ def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]
 
 
 def _identity(point: RooflinePoint) -> list[Fact]:
+    shapes = point.op_detail if point.level == "kernel" else point.detail
+    readable = readable_shapes(shapes, point.op or point.name)
     labels = (
-        ("Name", point.name if formatting.short_name(point.name) != point.name else ""),
-        ("Operator", launched_by(point)),
-        ("Phase", point.phase),
-        ("Launch and shapes" if point.level == "kernel" else "Shapes", point.detail),
+        ("Name", point.name if formatting.short_name(point.name) != point.name else "", ""),
+        ("Operator", launched_by(point), ""),
+        ("Phase", point.phase, ""),
+        ("Launch", point.detail if point.level == "kernel" and point.detail != shapes else "", ""),
+        ("Shapes", readable, shapes if shapes != readable else ""),
     )
-    return [Fact(label, formatting.printable(value)) for label, value in labels if value]
+    return [
+        Fact(label, formatting.printable(value), formatting.printable(note))
+        for label, value, note in labels
+        if value
+    ]
 
 
 def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:

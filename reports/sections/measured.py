@@ -13,6 +13,7 @@ from gpuprof.reports.blocks import (
     Paragraph,
 )
 from gpuprof.reports.sections.section import Section, titled
+from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import (
     UNEXPLAINED,
     Analysis,
@@ -108,7 +109,7 @@ def _row(kernel: MeasuredKernel) -> MeasuredRow:
     return MeasuredRow(
         title=" + ".join(names),
         subtitle=formatting.joined(parts),
-        shapes=kernel.detail,
+        shapes=readable_shapes(kernel.detail, kernel.op),
         cells=cells,
         notes=tuple(notes),
         figures=tuple(
