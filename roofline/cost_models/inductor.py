@@ -26,6 +26,8 @@ from gpuprof.roofline.cost_models.registry import cost_model
 _NAME: Final = re.compile(r"triton_(?P<kind>\w{3})_fused_(?P<operators>\w*?)_?\d+$")
 _POINTER: Final = re.compile(r"(in_out|in|out)_ptr\d+$")
 _PRODUCT: Final = re.compile(r"_(?:mm|addmm|bmm|baddbmm|_scaled_mm|_int_mm)(?=_)")
+# Where the template of a scaled product has the scales of B (torch/_inductor/kernel/mm.py).
+_WEIGHT_SCALES: Final = 3
 # Operators that pick elements out of a larger tensor.
 _PICKING: Final = frozenset({"_unsafe_index", "embedding", "gather", "index", "index_select"})
 _CREATING: Final = frozenset(
@@ -185,9 +187,11 @@ def template(call: OpCall) -> Cost | None:
         return None
     cost = product(call, left, right, shape, left.shape[-1])
     more = bytes_of(*call.tensors_after(1)[:-1])
+    scales = call.tensor(_WEIGHT_SCALES) if "_scaled_mm_" in call.name else None
     return msgspec.structs.replace(
         cost,
         bytes_read=total((cost.bytes_read, more)),
         bytes_written=output[0].bytes,
         assumptions=("operations of a fused epilogue are not counted",),
+        weight_bytes=total((cost.weight_bytes, bytes_of(scales))),
     )
