@@ -62,7 +62,7 @@ def why_no_mbu(traffic: WeightTraffic) -> str | None:
     named = [f"{name} ({reason})" for name, reason in traffic.reasons.items()]
     if len(named) > _NAMED:
         named[_NAMED:] = [f"{len(named) - _NAMED} more"]
-    return f"MBU is unknown, for what these read of weights, keys and values is: {', '.join(named)}"
+    return f"MBU is unknown: bytes of weights, keys and values are missing for {', '.join(named)}"
 
 
 def _unsaid(weights: int | None, keys_values: int | None) -> str:
