@@ -9,6 +9,7 @@ from gpuprof.roofline.analysis import (
     RooflinePoint,
     StepTimes,
     UnmodelledOp,
+    Utilization,
 )
 from gpuprof.roofline.machine.ceilings import (
     Ceiling,
@@ -28,6 +29,7 @@ from gpuprof.roofline.steps.settling import unsettled
 from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
+from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.work import find_work
@@ -59,6 +61,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         steps=work.steps,
         on_cpu=device is not None and device.kind == "cpu",
     )
+    traffic = weight_traffic(work)
+    use = utilization(work, times, roof, traffic)
     bottleneck = classify_step(split, _why_no_split(times, ops))
     return Analysis(
         tool_version=__version__,
@@ -78,7 +82,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roof_source=roof_source,
         split=split,
         exposed=exposed(work),
-        utilization=utilization(work, times, roof),
+        utilization=use,
         closed_form=closed_form(work, process.model, tokens=declared_tokens(capture.steps)),
         bottleneck=bottleneck,
         coverage=_coverage(ops, work.outside_ns),
@@ -91,8 +95,23 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ),
         peak_memory_bytes=process.peak_memory_bytes,
         measured=measured_work(capture, work, device),
-        warnings=(*process.warnings, *notes, *_over_roof(ops, roof_source), *_unsettled(times)),
+        warnings=(
+            *process.warnings,
+            *notes,
+            *_over_roof(ops, roof_source),
+            *_unsettled(times),
+            *_without_mbu(use, roof, traffic),
+        ),
     )
+
+
+def _without_mbu(
+    use: Utilization | None, roof: Roof | None, traffic: WeightTraffic
+) -> tuple[str, ...]:
+    if use is None or roof is None or roof.memory_rate() is None:
+        return ()
+    sentence = why_no_mbu(traffic)
+    return () if sentence is None else (sentence,)
 
 
 def _unsettled(times: StepTimes) -> tuple[str, ...]:

@@ -1,29 +1,12 @@
 """Cost models of operators, one module per family.
 
-Importing the package registers them all. `cost_model` is also the way for a program to register
-its own operators.
+Importing the package imports each of its modules, which registers their models: a new family is a
+new file. `cost_model` is also the way for a program to register its own operators.
 """
 
-from gpuprof.roofline.cost_models import (  # noqa: F401  (imported to register)
-    attention,
-    collective,
-    convolution,
-    elementwise,
-    fused_layers,
-    gemm,
-    indexing,
-    inductor,
-    library_gemm,
-    loss,
-    movement,
-    normalization,
-    optimizer,
-    pooling,
-    quantized_gemm,
-    recurrent,
-    reduction,
-    softmax,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from gpuprof.roofline.cost_models.registry import (
     cost_model,
     cost_of,
@@ -43,3 +26,7 @@ __all__ = [
     "is_modelled_kernel",
     "is_view",
 ]
+
+# In alphabetical order, wherever the package lies: where two name one operator the later one holds.
+for _module in sorted(iter_modules(__path__), key=lambda module: module.name):
+    import_module(f"{__name__}.{_module.name}")

@@ -17,11 +17,8 @@ from dataclasses import dataclass
 
 from gpuprof.roofline.cost_models.attention_pairs import kept_pairs
 from gpuprof.roofline.cost_models.attention_signatures import (
-    BACKWARD,
-    COMPOSITE_BACKWARD,
-    COMPOSITE_FORWARD,
-    FORWARD,
     AttentionSignature,
+    attention_signatures,
 )
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
@@ -51,10 +48,9 @@ class _Problem:
     in_pages: bool = False
 
 
-def _problem(call: OpCall, where: AttentionSignature) -> _Problem | None:
-    query, key, value = (call.tensor(where.query + offset) for offset in range(3))
-    if query is None or key is None or value is None:
-        return None
+def _problem(
+    call: OpCall, where: AttentionSignature, query: Tensor, key: Tensor, value: Tensor
+) -> _Problem | None:
     if where.pages is not None and call.has(where.pages):
         return _paged_problem(call, where, query, key, value)
     ranks = {len(query.shape), len(key.shape), len(value.shape)}
@@ -182,11 +178,12 @@ def _mask(call: OpCall, where: AttentionSignature) -> _Mask | None:
 
 
 def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
-    problem = _problem(call, where)
+    query, key, value = (call.tensor(where.query + offset) for offset in range(3))
+    if query is None or key is None or value is None:
+        return None
+    problem = _problem(call, where, query, key, value)
     if problem is None:
         return None
-    query, key, value = (call.tensor(where.query + offset) for offset in range(3))
-    assert query is not None
     if where.backward:
         per_pair = 2 * (3 * problem.key_size + 2 * problem.value_size)
     else:
@@ -208,7 +205,9 @@ def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
             if where.backward:
                 recomputed = 2 * problem.batch * problem.heads * pairs * problem.key_size
             full = None if pairs == in_full else in_full * per_pair
-    read, written = _traffic(call, where, problem, query, key, value)
+    keys_and_values = _key_value_bytes(call, where, problem, key, value)
+    inputs = total((bytes_of(query, _bias(call, where)), keys_and_values))
+    read, written = _traffic(call, where, problem, (query, key, value), inputs)
     return Cost(
         flops=flops,
         bytes_read=read,
@@ -216,33 +215,46 @@ def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
         assumptions=assumptions,
         full_attention_flops=full,
         recomputed_flops=recomputed,
+        weight_bytes=0,
+        key_value_bytes=keys_and_values,
     )
+
+
+def _key_value_bytes(
+    call: OpCall,
+    where: AttentionSignature,
+    problem: _Problem,
+    key: Tensor,
+    value: Tensor,
+) -> int | None:
+    """Of keys and values that are read; None where that is an unknown part of a cache."""
+    if problem.in_pages:
+        return problem.cache_bytes
+    if any(call.has(position) for position in where.unknown_if_present):
+        return None
+    return bytes_of(key, value)
+
+
+def _bias(call: OpCall, where: AttentionSignature) -> Tensor | None:
+    return None if where.bias is None else call.tensor(where.bias)
 
 
 def _traffic(
     call: OpCall,
     where: AttentionSignature,
     problem: _Problem,
-    query: Tensor,
-    key: Tensor | None,
-    value: Tensor | None,
+    operands: tuple[Tensor, Tensor, Tensor],
+    inputs: int | None,
 ) -> tuple[int | None, int | None]:
-    bias = None if where.bias is None else call.tensor(where.bias)
-    inputs = bytes_of(query, key, value, bias)
-    if problem.in_pages:
-        inputs = total((query.bytes, problem.cache_bytes))
-    elif any(call.has(position) for position in where.unknown_if_present):
-        # Of a partly filled cache only a part is read.
-        inputs = None
+    """Bytes read and written; `inputs` are those read of queries, keys, values and bias."""
+    query = operands[0]
     # Attention on 8-bit inputs writes a wider output of a dtype that is not recorded.
     narrow = query.dtype is not None and query.dtype.bits == 8
     output = None if narrow else bytes_for(problem.rows * problem.value_size, query.dtype)
     if where.saved is not None:
         saved = bytes_of(*(call.tensor(position) for position in where.saved))
         # The output's gradient has the output's shape; the gradients have their tensors'.
-        gradients = total(
-            bytes_for(tensor.elements, tensor.dtype) for tensor in (query, key, value) if tensor
-        )
+        gradients = total(bytes_for(tensor.elements, tensor.dtype) for tensor in operands)
         return total((inputs, saved, output)), gradients
     flag: bool | None
     if isinstance(where.log_sum_exp, bool):
@@ -253,15 +265,11 @@ def _traffic(
     return inputs, total((output, statistics))
 
 
-for _signatures, _is_composite in (
-    (FORWARD | BACKWARD, False),
-    (COMPOSITE_FORWARD | COMPOSITE_BACKWARD, True),
-):
-    for _name, _signature in _signatures.items():
+for _signature in attention_signatures():
 
-        @cost_model(_name, composite=_is_composite)
-        def _attention(call: OpCall, where: AttentionSignature = _signature) -> Cost | None:
-            return _cost(call, where)
+    @cost_model(*_signature.names, composite=_signature.composite)
+    def _attention(call: OpCall, where: AttentionSignature = _signature) -> Cost | None:
+        return _cost(call, where)
 
 
 register_composites(

@@ -5,7 +5,7 @@ input's for a transposed convolution, whose forward is the input gradient of the
 two gradients each do the same products as the forward. Stride, padding and dilation act through
 the output shape only; taps on padding are counted although an implementation may skip them.
 FLOPs are those of the direct algorithm (effective): Winograd and FFT kernels execute fewer, and
-the cost says so where a kernel's name tells.
+the cost says so where a kernel's name tells. The filter is the weight.
 
 Source: Dumoulin and Visin 2016 (arXiv 1603.07285) for the shapes; torch.utils.flop_counter,
 conv_flop_count and, but for groups, conv_backward_flop; Lavin and Gray 2015 (arXiv 1509.09308) for
@@ -163,6 +163,8 @@ def _forward(call: OpCall, where: _Positions) -> Cost | None:
         bytes_read=bytes_of(inputs, weight, bias, addend),
         bytes_written=bytes_for(batch * channels * math.prod(output), inputs.dtype),
         assumptions=_effective(call),
+        weight_bytes=weight.bytes,
+        key_value_bytes=0,
     )
 
 
@@ -211,6 +213,8 @@ def _gradients(
             )
         ),
         assumptions=_effective(call),
+        weight_bytes=weight.bytes if of_input else 0,
+        key_value_bytes=0,
     )
 
 

@@ -20,12 +20,28 @@ class Flops(msgspec.Struct, frozen=True):
     count: int
 
 
+class MatrixProduct(msgspec.Struct, frozen=True):
+    """[rows, inner] @ [inner, columns], `batch` times with another right operand each.
+
+    The sizes are those of the operands as they are stored.
+    """
+
+    rows: int
+    inner: int
+    columns: int
+    batch: int = 1
+
+
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """FLOPs and bytes of one call.
 
     Bytes are compulsory traffic: each distinct input element read once, each output written once.
     None means unknown, () means none are done. `assumptions` are short sentences about what the
     call did not say.
+
+    A model of products says what of `bytes_read` is weights and what keys and values, 0 where
+    there are none: MBU needs both. While one of them is None, and the call has matmul FLOPs, the
+    step's MBU is unknown. Models of other work need not say.
     """
 
     flops: tuple[Flops, ...] | None
@@ -39,12 +55,30 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     # Of the matmul operations in `flops`, those that repeat work of the forward pass: the scores
     # that a fused attention backward computes again. HFU counts them, MFU does not.
     recomputed_flops: int = 0
+    # Weights: the matrix that activations are multiplied with, and its scales.
+    weight_bytes: int | None = None
+    # Keys and values of attention, in one kernel or written out in batched products.
+    key_value_bytes: int | None = None
+    # The one product that the call does, for the closed form to find the parameter that it uses.
+    product: MatrixProduct | None = None
 
     def matmul_flops(self) -> int | None:
         """Matmul operations as `flops` counts them."""
         if self.flops is None:
             return None
         return sum(part.count for part in self.flops if part.kind == "matmul")
+
+    def read_of_model(self, *, multiplies: bool) -> tuple[int | None, int | None]:
+        """`weight_bytes` and `key_value_bytes`; what a model left open is 0 without products.
+
+        `multiplies`: whether the call is taken to do products where its FLOPs are unknown.
+        """
+        matmul = self.matmul_flops()
+        unsaid = None if matmul or (matmul is None and multiplies) else 0
+        return (
+            unsaid if self.weight_bytes is None else self.weight_bytes,
+            unsaid if self.key_value_bytes is None else self.key_value_bytes,
+        )
 
     def bytes_moved(self) -> int | None:
         """Bytes read plus bytes written, or None where either is unknown."""

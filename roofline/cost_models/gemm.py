@@ -1,5 +1,9 @@
 """Matrix products: 2 M N K operations each, counted at the precision of their operands.
 
+The right operand is a weight: what activations are multiplied with. Of a batched product it counts
+with the keys and values, which it is where attention is written out. Beside a vector it is the
+matrix that is the weight, on whichever side.
+
 The bias or `beta * self` of addmm and baddbmm is fused into the product's epilogue; its M N
 additions are not counted (torch.utils.flop_counter does not either, TraceLens does), its bytes are.
 
@@ -7,12 +11,17 @@ Source: Golub and Van Loan, Matrix Computations, section 1.1; torch.utils.flop_c
 """
 
 import math
+from typing import Final
+
+import msgspec
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import Cost, MatrixProduct
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, gemm_flops
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
 from gpuprof.roofline.dtypes import DType
+
+MATRIX_AXES: Final = 2
 
 
 def product(
@@ -25,13 +34,32 @@ def product(
     addend: Tensor | None = None,
     output_dtype: DType | None = None,
 ) -> Cost:
-    """The product of two tensors into `output_shape`, summing `inner` products per element."""
+    """The product of two tensors into `output_shape`, summing `inner` products per element.
+
+    `right` is a weight; with a batch axis of its own it is keys or values.
+    """
     outputs = math.prod(output_shape)
+    batched = len(right.shape) > MATRIX_AXES
+    batch = math.prod(right.shape[:-2])
+    columns = math.prod(right.shape) // max(batch * inner, 1)
     return Cost(
         flops=gemm_flops(left.dtype, 2 * outputs * inner, call.math_mode),
         bytes_read=bytes_of(left, right, addend),
         bytes_written=bytes_for(outputs, output_dtype or left.dtype),
+        weight_bytes=0 if batched else right.bytes,
+        key_value_bytes=right.bytes if batched else 0,
+        product=MatrixProduct(
+            rows=outputs // max(batch * columns, 1), inner=inner, columns=columns, batch=batch
+        ),
     )
+
+
+def _matrix_times_vector(
+    call: OpCall, matrix: Tensor, vector: Tensor, addend: Tensor | None = None
+) -> Cost:
+    """[M, K] @ [K]. The vector is the activation."""
+    rows, inner = matrix.shape
+    return product(call, vector, matrix, (rows,), inner, addend=addend)
 
 
 def _matrices(
@@ -87,7 +115,7 @@ def mv(call: OpCall) -> Cost | None:
     matrix, vector = call.tensor(0), call.tensor(1)
     if matrix is None or vector is None or len(matrix.shape) != 2:
         return None
-    return product(call, matrix, vector, matrix.shape[:1], matrix.shape[1])
+    return _matrix_times_vector(call, matrix, vector)
 
 
 @cost_model("aten::addmv", "aten::addmv_")
@@ -97,16 +125,17 @@ def addmv(call: OpCall) -> Cost | None:
     if addend is None or matrix is None or vector is None or len(matrix.shape) != 2:
         return None
     read = None if call.number(3) == 0 else addend
-    return product(call, matrix, vector, matrix.shape[:1], matrix.shape[1], addend=read)
+    return _matrix_times_vector(call, matrix, vector, read)
 
 
 @cost_model("aten::dot", "aten::vdot")
 def dot(call: OpCall) -> Cost | None:
-    """[K] @ [K]."""
+    """[K] @ [K]; neither is a weight."""
     left, right = call.tensor(0), call.tensor(1)
     if left is None or right is None or len(left.shape) != 1:
         return None
-    return product(call, left, right, (), left.shape[0])
+    cost = product(call, left, right, (), left.shape[0])
+    return msgspec.structs.replace(cost, weight_bytes=0, product=None)
 
 
 @cost_model("aten::linear", "aten::mkldnn_linear", composite=True)
@@ -135,6 +164,8 @@ def matmul(call: OpCall) -> Cost | None:
     batch = broadcast_shape(left.shape[:-2], right.shape[:-2])
     if batch is None:
         return None
+    if len(left.shape) == MATRIX_AXES and len(right.shape) == 1:
+        return _matrix_times_vector(call, left, right)
     return product(call, left, right, (*batch, *rows, *columns), inner)
 
 

@@ -19,13 +19,15 @@ from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, total, vector_flops
 from gpuprof.roofline.cost_models.elementwise import families
-from gpuprof.roofline.cost_models.gemm import product
+from gpuprof.roofline.cost_models.gemm import MATRIX_AXES, broadcast_shape, product
 from gpuprof.roofline.cost_models.registry import cost_model
 
 # The numbered end tells kernels of one graph apart.
 _NAME: Final = re.compile(r"triton_(?P<kind>\w{3})_fused_(?P<operators>\w*?)_?\d+$")
 _POINTER: Final = re.compile(r"(in_out|in|out)_ptr\d+$")
 _PRODUCT: Final = re.compile(r"_(?:mm|addmm|bmm|baddbmm|_scaled_mm|_int_mm)(?=_)")
+# Where the template of a scaled product has the scales of B (torch/_inductor/kernel/mm.py).
+_WEIGHT_SCALES: Final = 3
 # Operators that pick elements out of a larger tensor.
 _PICKING: Final = frozenset({"_unsafe_index", "embedding", "gather", "index", "index_select"})
 _CREATING: Final = frozenset(
@@ -184,10 +186,44 @@ def template(call: OpCall) -> Cost | None:
     if left.shape[-1] != right.shape[-2] or math.prod(shape) != output[0].elements:
         return None
     cost = product(call, left, right, shape, left.shape[-1])
-    more = bytes_of(*call.tensors_after(1)[:-1])
+    more = call.tensors_after(1)[:-1]
+    if second := _second_product(more, shape):
+        cost = _sum(cost, product(call, *second, shape, second[0].shape[-1]))
+        more = more[2:]
+    scales = call.tensor(_WEIGHT_SCALES) if "_scaled_mm_" in call.name else None
     return msgspec.structs.replace(
         cost,
-        bytes_read=total((cost.bytes_read, more)),
+        bytes_read=total((cost.bytes_read, bytes_of(*more))),
         bytes_written=output[0].bytes,
         assumptions=("operations of a fused epilogue are not counted",),
+        weight_bytes=total((cost.weight_bytes, bytes_of(scales))),
+    )
+
+
+def _second_product(
+    more: tuple[Tensor, ...], shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor] | None:
+    """C and D of A @ B + C @ D (torch/_inductor/kernel/mm_plus_mm.py); None for an epilogue's.
+
+    An epilogue reads what broadcasts to the output. Where C and D do so too, nothing tells.
+    """
+    if len(more) < 2 or {len(tensor.shape) for tensor in more[:2]} != {MATRIX_AXES}:
+        return None
+    left, right = more[:2]
+    if left.shape[1] != right.shape[0] or (left.shape[0], right.shape[1]) != shape:
+        return None
+    if all(broadcast_shape(tensor.shape, shape) == shape for tensor in (left, right)):
+        return None
+    return left, right
+
+
+def _sum(first: Cost, second: Cost) -> Cost:
+    """Of two products into one output."""
+    known = first.flops is not None and second.flops is not None
+    return msgspec.structs.replace(
+        first,
+        flops=(*(first.flops or ()), *(second.flops or ())) if known else None,
+        bytes_read=total((first.bytes_read, second.bytes_read)),
+        weight_bytes=total((first.weight_bytes, second.weight_bytes)),
+        product=None,
     )

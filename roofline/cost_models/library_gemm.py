@@ -2,11 +2,12 @@
 
 Sources of the positions: vLLM csrc/torch_bindings.cpp (`_C::`) and vllm/model_executor/layers/
 utils.py (`vllm::`), SGLang sgl-kernel/csrc/common_extension.cc (`sgl_kernel::`), AITER's calls as
-traces record them. 2 M N K operations each, counted like those of quantized_gemm.
+traces record them. 2 M N K operations each, counted like those of quantized_gemm; the right operand
+is the weight, with its scales.
 """
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import Cost, MatrixProduct
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, matmul_flops
 from gpuprof.roofline.cost_models.gemm import linear, product
 from gpuprof.roofline.cost_models.registry import cost_model
@@ -34,9 +35,10 @@ def _scaled(
     left: Tensor | None,
     right: Tensor | None,
     output: DType | None,
-    *scales: Tensor | None,
+    scales: tuple[Tensor | None, Tensor | None],
+    bias: Tensor | None,
 ) -> Cost | None:
-    """[M, K] @ [K, N] of 8-bit operands."""
+    """[M, K] @ [K, N] of 8-bit operands, with the scales of each."""
     if left is None or right is None or len(left.shape) != 2 or len(right.shape) != 2:
         return None
     if left.shape[1] != right.shape[0]:
@@ -44,8 +46,11 @@ def _scaled(
     rows, inner, columns = *left.shape, right.shape[1]
     return Cost(
         flops=matmul_flops(left.dtype, 2 * rows * columns * inner, tf32=False),
-        bytes_read=bytes_of(left, right, *scales),
+        bytes_read=bytes_of(left, right, *scales, bias),
         bytes_written=bytes_for(rows * columns, output),
+        weight_bytes=bytes_of(right, scales[1]),
+        key_value_bytes=0,
+        product=MatrixProduct(rows, inner, columns),
     )
 
 
@@ -54,13 +59,15 @@ def cutlass_scaled_mm(call: OpCall) -> Cost | None:
     """(out, a, b, scales of a, scales of b, bias)."""
     output = call.tensor(0)
     dtype = None if output is None else output.dtype
-    return _scaled(call.tensor(1), call.tensor(2), dtype, *map(call.tensor, (3, 4, 5)))
+    scales = call.tensor(3), call.tensor(4)
+    return _scaled(call.tensor(1), call.tensor(2), dtype, scales, call.tensor(5))
 
 
 @cost_model("sgl_kernel::fp8_scaled_mm", "sgl_kernel::int8_scaled_mm")
 def sgl_scaled_mm(call: OpCall) -> Cost | None:
     """(a, b, scales of a, scales of b, output dtype, bias)."""
-    return _scaled(call.tensor(0), call.tensor(1), call.dtype(4), *map(call.tensor, (2, 3, 5)))
+    scales = call.tensor(2), call.tensor(3)
+    return _scaled(call.tensor(0), call.tensor(1), call.dtype(4), scales, call.tensor(5))
 
 
 @cost_model("_C::cutlass_scaled_fp4_mm")
@@ -79,4 +86,7 @@ def cutlass_scaled_fp4_mm(call: OpCall) -> Cost | None:
         flops=matmul_flops(named("float4_e2m1fn_x2"), 2 * rows * columns * 2 * packed, tf32=False),
         bytes_read=bytes_of(left, right, *map(call.tensor, (3, 4, 5))),
         bytes_written=bytes_for(rows * columns, output.dtype),
+        weight_bytes=bytes_of(right, call.tensor(4)),
+        key_value_bytes=0,
+        product=MatrixProduct(rows, packed, columns),
     )

@@ -3,13 +3,14 @@
 Products of scaled operands (float8, float4, int8) count 2 M N K at the operands' precision;
 products with weights that are only stored in int8 or int4 count at the activation's, in which they
 are computed after unpacking. A float4_e2m1fn_x2 element packs two values, so K is twice the
-recorded size. Scales are read too. The output's dtype is an argument.
+recorded size. Scales are read too. The output's dtype is an argument. The right operand is the
+weight, with its scales.
 
 Source: pytorch aten/src/ATen/native/cuda/ScaledBlas.cpp, GroupedBlas.cpp and int4mm.cu (layouts).
 """
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import Cost, MatrixProduct
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, gemm_flops, total
 from gpuprof.roofline.cost_models.registry import cost_model
 from gpuprof.roofline.dtypes import DType, named
@@ -23,6 +24,8 @@ _SCALE_DTYPES = {
     4: "float32",  # BlockWise1x128
     5: "float32",  # BlockWise128x128
 }
+# (experts, inner size, columns)
+_EXPERT_AXES = 3
 _ALL_GROUPS = "each group of the weights has rows"
 
 
@@ -43,8 +46,13 @@ def _scale_bytes(call: OpCall, scales: int, recipes: int) -> int | None:
 
 
 def _scaled_product(
-    call: OpCall, scales: int | None, bias: Tensor | None, output: DType | None
+    call: OpCall,
+    scales: int | None,
+    weight_scales: int | None,
+    bias: Tensor | None,
+    output: DType | None,
 ) -> Cost | None:
+    """`weight_scales` are those bytes of `scales` that belong to the right operand."""
     left, right = call.tensor(0), call.tensor(1)
     if left is None or right is None or len(left.shape) != 2 or len(right.shape) != 2:
         return None
@@ -56,6 +64,9 @@ def _scaled_product(
         flops=gemm_flops(left.dtype, count, call.math_mode),
         bytes_read=total((bytes_of(left, right, bias), scales)),
         bytes_written=bytes_for(rows * columns, output),
+        weight_bytes=total((right.bytes, weight_scales)),
+        key_value_bytes=0,
+        product=MatrixProduct(rows, inner, columns),
     )
 
 
@@ -65,22 +76,23 @@ def scaled_mm(call: OpCall) -> Cost | None:
     left = call.tensor(0)
     scales = bytes_of(call.tensor(2), call.tensor(3), call.tensor(5))
     output = _output_dtype(call, 6, None if left is None else left.dtype)
-    return _scaled_product(call, scales, call.tensor(4), output)
+    return _scaled_product(call, scales, bytes_of(call.tensor(3)), call.tensor(4), output)
 
 
 @cost_model("aten::_scaled_mm_v2")
 def scaled_mm_v2(call: OpCall) -> Cost | None:
     """(self, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias, out_dtype)."""
     left = call.tensor(0)
-    scales = total((_scale_bytes(call, 2, 3), _scale_bytes(call, 5, 6)))
+    weight_scales = _scale_bytes(call, 5, 6)
+    scales = total((_scale_bytes(call, 2, 3), weight_scales))
     output = _output_dtype(call, 9, None if left is None else left.dtype)
-    return _scaled_product(call, scales, call.tensor(8), output)
+    return _scaled_product(call, scales, weight_scales, call.tensor(8), output)
 
 
 @cost_model("aten::_int_mm")
 def int_mm(call: OpCall) -> Cost | None:
     """[M, K] @ [K, N] of int8, accumulated and written in int32."""
-    return _scaled_product(call, 0, None, named("int32"))
+    return _scaled_product(call, 0, 0, None, named("int32"))
 
 
 def _unpacked(call: OpCall, columns: int, weight: Tensor, *scales: Tensor | None) -> Cost | None:
@@ -92,6 +104,9 @@ def _unpacked(call: OpCall, columns: int, weight: Tensor, *scales: Tensor | None
         flops=gemm_flops(inputs.dtype, 2 * rows * columns * inner, call.math_mode),
         bytes_read=bytes_of(inputs, weight, *scales),
         bytes_written=bytes_for(rows * columns, inputs.dtype),
+        weight_bytes=bytes_of(weight, *scales),
+        key_value_bytes=0,
+        product=MatrixProduct(rows, inner, columns),
     )
 
 
@@ -123,12 +138,20 @@ def weight_int4pack_mm(call: OpCall) -> Cost | None:
 
 
 def _grouped(
-    call: OpCall, offsets: Tensor | None, scales: int | None, output: DType | None
+    call: OpCall,
+    offsets: Tensor | None,
+    scales: int | None,
+    weight_scales: int | None,
+    output: DType | None,
 ) -> Cost | None:
     """Products of groups of rows, columns or inner indices that `offsets` divides.
 
     [M, K] @ [G, K, N]: each row meets one group's weights. [G, M, K] @ [K, N]: each column.
     [M, K] @ [K, N]: K is divided, giving [G, M, N]. [G, M, K] @ [G, K, N]: a batched product.
+
+    The weights, experts, are the right operand of three axes, of which no more are read than there
+    are rows. Without one the call is the gradient of weights, or its weights are unknown.
+    `weight_scales` are those bytes of `scales` that belong to the right operand.
     """
     left, right = call.tensor(0), call.tensor(1)
     if left is None or right is None or left.dtype is None:
@@ -139,7 +162,7 @@ def _grouped(
     if left.shape[-1] != right.shape[-2]:
         return None
     rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
-    left_bytes, right_bytes = left.bytes, right.bytes
+    right_bytes = right.bytes
     assumptions: tuple[str, ...] = ()
     outputs = rows * columns
     if ranks == (3, 3):
@@ -152,15 +175,21 @@ def _grouped(
         outputs *= offsets.elements
         # Each inner index belongs to one group: products as of one matrix, results of each group.
     elif ranks == (2, 3):
-        groups = right.shape[0]
-        right_bytes = bytes_for(right.elements // max(groups, 1) * min(groups, rows), right.dtype)
+        groups = max(right.shape[0], 1)
+        read = min(groups, rows)
+        right_bytes = None if right_bytes is None else right_bytes // groups * read
+        weight_scales = None if weight_scales is None else weight_scales * read // groups
         assumptions = (_ALL_GROUPS,)
+    has_experts = len(right.shape) == _EXPERT_AXES
     products = 2 * rows * columns * inner * (left.shape[0] if ranks == (3, 3) else 1)
     return Cost(
         flops=gemm_flops(left.dtype, products * left.dtype.values_per_element, call.math_mode),
-        bytes_read=total((left_bytes, right_bytes, bytes_of(offsets), scales)),
+        bytes_read=total((left.bytes, right_bytes, bytes_of(offsets), scales)),
         bytes_written=bytes_for(outputs, output),
         assumptions=assumptions,
+        weight_bytes=total((right_bytes, weight_scales)) if has_experts else None,
+        key_value_bytes=0,
+        product=MatrixProduct(rows, inner, columns),
     )
 
 
@@ -169,18 +198,21 @@ def grouped_mm(call: OpCall) -> Cost | None:
     """(self, mat2, offs, bias, out_dtype)."""
     left = call.tensor(0)
     output = _output_dtype(call, 4, None if left is None else left.dtype)
-    return _grouped(call, call.tensor(2), 0, output)
+    return _grouped(call, call.tensor(2), 0, 0, output)
 
 
 @cost_model("aten::_scaled_grouped_mm")
 def scaled_grouped_mm(call: OpCall) -> Cost | None:
     """(self, mat2, scale_a, scale_b, offs, bias, scale_result, out_dtype); bfloat16 by default."""
-    scales = bytes_of(call.tensor(2), call.tensor(3))
-    return _grouped(call, call.tensor(4), scales, _output_dtype(call, 7, named("bfloat16")))
+    scales, weight_scales = bytes_of(call.tensor(2), call.tensor(3)), bytes_of(call.tensor(3))
+    output = _output_dtype(call, 7, named("bfloat16"))
+    return _grouped(call, call.tensor(4), scales, weight_scales, output)
 
 
 @cost_model("aten::_scaled_grouped_mm_v2")
 def scaled_grouped_mm_v2(call: OpCall) -> Cost | None:
     """(self, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, offs, bias, ...)."""
-    scales = total((_scale_bytes(call, 2, 3), _scale_bytes(call, 5, 6)))
-    return _grouped(call, call.tensor(8), scales, _output_dtype(call, 10, named("bfloat16")))
+    weight_scales = _scale_bytes(call, 5, 6)
+    scales = total((_scale_bytes(call, 2, 3), weight_scales))
+    output = _output_dtype(call, 10, named("bfloat16"))
+    return _grouped(call, call.tensor(8), scales, weight_scales, output)

@@ -4,7 +4,8 @@ A layer multiplies each step's input [rows, I] by [I, G H] and its state [rows, 
 where G is 4 gates for LSTM, 3 for GRU and 1 for RNN (Hochreiter and Schmidhuber 1997, Cho et al.
 2014; torch.nn.LSTM's documentation): 2 rows G H (I + H) operations, summed over layers and
 directions. Deeper layers take the outputs of all directions. With a projection the state is P wide
-and 2 rows H P operations make it. torch.utils.flop_counter counts none of them.
+and 2 rows H P operations make it. torch.utils.flop_counter counts none of them. The matrices are
+the weights.
 
 Operations on the gates of a state element, a sigmoid being 4: LSTM 30 (12 additions of products
 and biases, three sigmoids, two tanh, 4 products and sums), GRU 23, RNN 4. The gradients of the
@@ -61,6 +62,8 @@ class _Network:
     rows: int
     inputs: Tensor
     products: int
+    # Elements of the matrices, and of these with the biases.
+    weights: int
     parameters: int
     outputs: int
     gate_operations: int
@@ -78,17 +81,18 @@ def _network(call: OpCall, where: _Where) -> _Network | None:
         return None
     gates, directions = _GATES[mode] * hidden, 1 + bidirectional
     state = projection or hidden
-    width, products, parameters = inputs.shape[-1], 0, 0
+    width, weights, parameters = inputs.shape[-1], 0, 0
     for _ in range(layers):
-        weights = gates * (width + state) + projection * hidden
-        products += directions * weights
-        parameters += directions * (weights + 2 * gates)
+        of_layer = gates * (width + state) + projection * hidden
+        weights += directions * of_layer
+        parameters += directions * (of_layer + 2 * gates)
         width = directions * state
     rows = inputs.elements // max(inputs.shape[-1], 1)
     return _Network(
         rows=rows,
         inputs=inputs,
-        products=2 * rows * products,
+        products=2 * rows * weights,
+        weights=weights,
         parameters=parameters,
         outputs=rows * width,
         gate_operations=_GATE_OPERATIONS[mode] * rows * hidden * directions * layers,
@@ -118,6 +122,8 @@ def forward(call: OpCall) -> Cost | None:
         bytes_read=total((network.inputs.bytes, _parameter_bytes(call, network), states)),
         bytes_written=total((bytes_for(network.outputs, dtype), states)),
         assumptions=(_RESERVE,),
+        weight_bytes=bytes_for(network.weights, dtype),
+        key_value_bytes=0,
     )
 
 
@@ -142,6 +148,8 @@ def backward(call: OpCall) -> Cost | None:
         bytes_read=total((network.inputs.bytes, parameters, states, saved)),
         bytes_written=total((network.inputs.bytes, states, parameters if mask[3] else 0)),
         assumptions=(_RESERVE, _GRADIENTS_OF_GATES),
+        weight_bytes=bytes_for(network.weights, dtype),
+        key_value_bytes=0,
     )
 
 
@@ -175,6 +183,8 @@ def mkldnn_rnn_layer(call: OpCall) -> Cost | None:
         bytes_read=bytes_of(*(call.tensor(position) for position in range(7))),
         bytes_written=total((bytes_for(rows * hidden, inputs.dtype), states)),
         assumptions=(_RESERVE,),
+        weight_bytes=bytes_of(call.tensor(1), call.tensor(2)),
+        key_value_bytes=0,
     )
 
 
@@ -190,6 +200,8 @@ def mkldnn_rnn_layer_backward(call: OpCall) -> Cost | None:
         bytes_read=bytes_of(*(call.tensor(position) for position in range(13))),
         bytes_written=bytes_of(*(call.tensor(position) for position in range(7))),
         assumptions=(_RESERVE, _GRADIENTS_OF_GATES),
+        weight_bytes=bytes_of(call.tensor(1), call.tensor(2)),
+        key_value_bytes=0,
     )
 
 

@@ -50,7 +50,11 @@ def cost_model(
                 return None
             n = 2 * x.shape[0] * x.shape[1] * w.shape[1]
             return gpuprof.Cost(
-                flops=(gpuprof.Flops("matmul", "bf16", n),), bytes_read=None, bytes_written=None
+                flops=(gpuprof.Flops("matmul", "bf16", n),),
+                bytes_read=None,
+                bytes_written=None,
+                weight_bytes=w.bytes,
+                key_value_bytes=0,
             )
 
     With `kernel` the function is the model of the kernels of that name, for those that no operator
@@ -125,7 +129,14 @@ def _checked(cost: Cost | None) -> Cost | None:
 
 def _has_negative(cost: Cost) -> bool:
     counts = (part.count for part in cost.flops or ())
-    figures = (*counts, cost.bytes_read, cost.bytes_written, cost.full_attention_flops)
+    figures = (
+        *counts,
+        cost.bytes_read,
+        cost.bytes_written,
+        cost.full_attention_flops,
+        cost.weight_bytes,
+        cost.key_value_bytes,
+    )
     return any(figure is not None and figure < 0 for figure in figures)
 
 

@@ -16,14 +16,7 @@ import polars as pl
 
 from gpuprof.collectors.manifest import ModelParameters, ParameterShape
 from gpuprof.roofline.analysis import ClosedForm, FlopDifference
-from gpuprof.roofline.cost_models.attention_signatures import BACKWARD, COMPOSITE_BACKWARD
-from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.utilization.weight_traffic import (
-    ATTENTION,
-    BATCHED_PRODUCTS,
-    EXPERT_PRODUCTS,
-    WEIGHT_POSITIONS,
-)
+from gpuprof.roofline.cost_models.cost import Cost, MatrixProduct
 from gpuprof.roofline.work.call_groups import (
     CallGroup,
     call_groups,
@@ -33,7 +26,6 @@ from gpuprof.roofline.work.call_groups import (
 )
 from gpuprof.roofline.work.work import Work
 
-_ATTENTION = ATTENTION.keys() | BACKWARD.keys() | COMPOSITE_BACKWARD.keys()
 # (experts, inputs, outputs)
 _EXPERT_AXES = 3
 # The two last sizes of a weight, smaller one first.
@@ -222,31 +214,33 @@ def _products(work: Work, shapes: Sequence[ParameterShape]) -> _Products:
     }
     products = _Products()
     rows_of_pair: dict[_Pair, set[int]] = {}
-    going_back: list[tuple[OpCall, int]] = []
+    going_back: list[tuple[MatrixProduct | None, int]] = []
     for group in call_groups(work):
         flops = _model_flops(group)
-        call = group.signature.call
-        if not flops or call is None:
+        cost = group.signature.cost
+        if not flops or cost is None:
             continue
-        if "conv" in call.name:
+        product = cost.product
+        if "conv" in group.signature.name:
             products.convolution += flops
-        elif _is_attention(call, experts):
+        elif _is_attention(cost, experts):
             if group.phase == "backward":
                 products.attention_backward += flops
             else:
                 products.attention_forward += flops
         elif group.phase == "backward":
-            going_back.append((call, flops))
+            going_back.append((product, flops))
+        elif product is None:
+            products.forward[None] += flops
         else:
-            rows, pair = _forward_product(call)
+            pair = _pair((product.inner, product.columns))
             known = pair if pair in pairs else None
             products.forward[known] += flops
-            if rows is not None:
-                products.rows[rows] += flops
-            if known is not None and rows is not None:
-                rows_of_pair.setdefault(known, set()).add(rows)
-    for call, flops in going_back:
-        products.backward[_backward_pair(call, rows_of_pair)] += flops
+            products.rows[product.rows] += flops
+            if known is not None:
+                rows_of_pair.setdefault(known, set()).add(product.rows)
+    for product, flops in going_back:
+        products.backward[_backward_pair(product, rows_of_pair)] += flops
     return products
 
 
@@ -258,61 +252,32 @@ def _model_flops(group: CallGroup) -> int:
     return group.calls * (full_matmul_flops(cost) - full_recomputed_flops(cost))
 
 
-def _is_attention(call: OpCall, experts: set[tuple[int, _Pair | None]]) -> bool:
+def _is_attention(cost: Cost, experts: set[tuple[int, _Pair | None]]) -> bool:
     """A fused attention, or a batched product that is not one with the weights of experts."""
-    if call.name in _ATTENTION:
-        return True
-    if call.name not in BATCHED_PRODUCTS:
+    if cost.weight_bytes != 0 or cost.key_value_bytes == 0:
         return False
-    sizes, batch = _sizes(call), call.tensor(BATCHED_PRODUCTS[call.name])
-    if sizes is None or batch is None:
+    product = cost.product
+    if product is None:
         return True
-    return not any((batch.shape[0], pair) in experts for _, pair in _as_weights(sizes))
+    return not any((product.batch, pair) in experts for _, pair in _as_weights(product))
 
 
-def _forward_product(call: OpCall) -> tuple[int | None, _Pair | None]:
-    """How many rows a product takes, and the pair of its weight."""
-    position = (
-        1
-        if call.name in EXPERT_PRODUCTS
-        else BATCHED_PRODUCTS.get(call.name, WEIGHT_POSITIONS.get(call.name, (0,))[0])
-    )
-    weight = call.tensor(position)
-    inputs = call.tensor(position - 1) if position else None
-    rows = None if inputs is None else _rows(call, inputs)
-    return rows, None if weight is None else _pair(weight.shape)
-
-
-def _rows(call: OpCall, left: Tensor) -> int:
-    """Rows of one product: of one expert where `left` holds those of each."""
-    if call.name in EXPERT_PRODUCTS or call.name in BATCHED_PRODUCTS:
-        return left.shape[-2]
-    return math.prod(left.shape[:-1])
-
-
-def _backward_pair(call: OpCall, rows_of_pair: dict[_Pair, set[int]]) -> _Pair | None:
-    """The weight whose gradient, or whose input's gradient, `call` computes.
+def _backward_pair(
+    product: MatrixProduct | None, rows_of_pair: dict[_Pair, set[int]]
+) -> _Pair | None:
+    """The weight whose gradient, or whose input's gradient, `product` computes.
 
     Of the three sizes of a product two are the weight's and one the rows that it met forward.
     """
-    sizes = _sizes(call)
-    for rows, pair in () if sizes is None else _as_weights(sizes):
+    for rows, pair in () if product is None else _as_weights(product):
         if rows in rows_of_pair.get(pair, ()):
             return pair
     return None
 
 
-def _sizes(call: OpCall) -> tuple[int, int, int] | None:
-    """Rows, inner size and columns of a product."""
-    operands = [a for a in call.arguments if isinstance(a, Tensor) and len(a.shape) >= 2][-2:]
-    if len(operands) != 2:
-        return None
-    left, right = operands
-    return _rows(call, left), left.shape[-1], right.shape[-1]
-
-
-def _as_weights(sizes: tuple[int, int, int]) -> Iterator[tuple[int, _Pair]]:
+def _as_weights(product: MatrixProduct) -> Iterator[tuple[int, _Pair]]:
     """Each of the three sizes as the rows, with the other two as those of a weight."""
+    sizes = (product.rows, product.inner, product.columns)
     for index in range(3):
         small, large = sorted(sizes[:index] + sizes[index + 1 :])
         yield sizes[index], (small, large)

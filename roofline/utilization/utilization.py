@@ -1,24 +1,19 @@
 """MFU, HFU and MBU of a step (Chowdhery et al. 2022, appendix B; docs/numbers.md)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from gpuprof.roofline.analysis import StepTimes, Utilization
-from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof
-from gpuprof.roofline.utilization.weight_traffic import READS_WEIGHTS, key_value_bytes, weight_bytes
+from gpuprof.roofline.utilization.weight_traffic import WeightTraffic
 from gpuprof.roofline.work.call_groups import (
     CallGroup,
     call_groups,
     full_matmul_flops,
     full_recomputed_flops,
-    has_backward,
 )
 from gpuprof.roofline.work.work import Work
-
-_BytesOfCall: TypeAlias = Callable[[OpCall], int | None]
 
 _NARROW = ("fp4", "fp8", "int4", "int8")
 
@@ -37,15 +32,17 @@ class _Counts:
     by_precision: Counter[str] = field(default_factory=Counter)
 
 
-def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization | None:
+def utilization(
+    work: Work, times: StepTimes, roof: Roof | None, read: WeightTraffic
+) -> Utilization | None:
     """Shares of the peaks from the work of the profiled steps and the time of the unprofiled ones.
 
-    None without timed steps or matmuls. The peak is that of the precision with most FLOPs.
+    `read` is what a step of `work` reads of its model. None without timed steps or matmuls. The
+    peak is that of the precision with most FLOPs.
     """
     if times.timed == 0 or not times.median_ns:
         return None
-    groups = tuple(call_groups(work))
-    counts = _count(groups)
+    counts = _count(call_groups(work))
     if counts.full == 0:
         return None
     precision = max(counts.by_precision, key=lambda name: counts.by_precision[name])
@@ -59,10 +56,7 @@ def utilization(work: Work, times: StepTimes, roof: Roof | None) -> Utilization 
     hardware, hardware_causal = round(counts.full / work.steps), round(counts.kept / work.steps)
     model = round((counts.full - counts.again_full) / work.steps)
     model_causal = round((counts.kept - counts.again_kept) / work.steps)
-    weights = keys_values = None
-    if not has_backward(work):
-        weights = _per_step(_bytes_to_read(groups, weight_bytes), work.steps)
-        keys_values = _per_step(_bytes_to_read(groups, key_value_bytes), work.steps)
+    weights, keys_values = read.weight_bytes, read.key_value_bytes
     memory_peak = None if roof is None or weights is None else roof.memory_rate()
     mbu = None
     if memory_peak is not None and weights is not None and keys_values is not None:
@@ -116,22 +110,3 @@ def _other_peak(counts: Counter[str], precision: str, roof: Roof | None) -> Ceil
         return None
     second = "bf16" if precision in _NARROW else max(narrow, key=lambda name: counts[name])
     return roof.compute_rate("matmul", second)
-
-
-def _bytes_to_read(groups: Iterable[CallGroup], of_call: _BytesOfCall) -> int | None:
-    """Bytes of all calls of `groups`; None where those of one are not known."""
-    total = 0
-    for group in groups:
-        call = group.signature.call
-        # Without its shapes an operator that multiplies with weights leaves them unknown.
-        if call is None and group.signature.name in READS_WEIGHTS:
-            return None
-        value = 0 if call is None else of_call(call)
-        if value is None:
-            return None
-        total += group.calls * value
-    return total
-
-
-def _per_step(total: int | None, steps: int) -> int | None:
-    return None if total is None else round(total / steps)

@@ -1,70 +1,91 @@
 """What a step has to read of its model: weights, and keys and values of attention.
 
-Weights are the matrices that activations are multiplied with: the second operand of a product of
-two matrices. Of a batched product the second operand counts with the keys and values, which it is
-where attention is written out. Each call reads its operand once.
+The cost of each call says it (`Cost.weight_bytes`, `Cost.key_value_bytes`). Each call reads its
+operands once. A product whose model does not say it leaves the step's traffic unknown, and so does
+one without a model, which its name or its kernels' names tell.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from gpuprof.roofline.cost_models.attention_signatures import COMPOSITE_FORWARD, FORWARD
-from gpuprof.roofline.cost_models.call import OpCall
-from gpuprof.roofline.cost_models.counting import bytes_of
+import polars as pl
 
-# Positions of the weight and of its scales in the operator's schema
-# (pytorch aten/src/ATen/native/native_functions.yaml).
-WEIGHT_POSITIONS: Final[dict[str, tuple[int, ...]]] = {
-    "aten::mm": (1,),
-    "aten::addmm": (2,),
-    "aten::addmm_": (2,),
-    "aten::_addmm_activation": (2,),
-    "aten::addmv": (1,),
-    "aten::addmv_": (1,),
-    "aten::linear": (1,),
-    "aten::mkldnn_linear": (1,),
-    "aten::_scaled_mm": (1, 3),
-    "aten::_int_mm": (1,),
-    "aten::_weight_int8pack_mm": (1, 2),
-    "aten::_weight_int4pack_mm": (1, 3),
-    "aten::_weight_int4pack_mm_for_cpu": (1, 3),
-    "aten::_weight_int4pack_mm_with_scales_and_zeros": (1, 3, 4),
-}
-EXPERT_PRODUCTS: Final = frozenset({"aten::_grouped_mm", "aten::_scaled_grouped_mm"})
-BATCHED_PRODUCTS: Final[dict[str, int]] = {"aten::bmm": 1, "aten::baddbmm": 2, "aten::baddbmm_": 2}
-# Attention of a forward pass: operators that do it in one kernel.
-ATTENTION: Final = {**FORWARD, **COMPOSITE_FORWARD}
+from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.product_names import names_product
+from gpuprof.roofline.work.call_groups import call_groups, has_backward
+from gpuprof.roofline.work.work import Signature, Work
 
-# Operators that read weights, keys or values.
-READS_WEIGHTS: Final = (
-    WEIGHT_POSITIONS.keys() | EXPERT_PRODUCTS | BATCHED_PRODUCTS.keys() | ATTENTION.keys()
-)
+# How many operators a sentence names.
+_NAMED: Final = 3
+_NO_MODEL: Final = Cost(flops=None, bytes_read=None, bytes_written=None)
 
 
-def weight_bytes(call: OpCall) -> int | None:
-    """Bytes of weights that `call` reads, 0 where it has none; None where their dtype is unknown.
+@dataclass(frozen=True)
+class WeightTraffic:
+    """Bytes that one profiled step reads. None in training, or where a part is not known."""
 
-    A grouped product (mixture of experts) reads at most as many experts as it has rows.
-    """
-    if call.name in EXPERT_PRODUCTS:
-        rows, experts = call.tensor(0), call.tensor(1)
-        if rows is None or experts is None or len(experts.shape) != 3 or experts.bytes is None:
-            return None
-        held = max(experts.shape[0], 1)
-        return experts.bytes // held * min(held, rows.shape[0])
-    positions = WEIGHT_POSITIONS.get(call.name, ())
-    return bytes_of(*(call.tensor(position) for position in positions))
+    weight_bytes: int | None
+    key_value_bytes: int | None
+    # Why either is unknown: by the name of an operator, or of a kernel that has none.
+    reasons: Mapping[str, str]
 
 
-def key_value_bytes(call: OpCall) -> int | None:
-    """Bytes of keys and values that `call` reads, 0 where it has none; None where not known.
+def weight_traffic(work: Work) -> WeightTraffic:
+    """What a step of `work` reads of weights, keys and values; a mean of the profiled steps."""
+    if has_backward(work):
+        return WeightTraffic(None, None, {})
+    reasons = dict.fromkeys(_kernels_without_operator(work), "no operator launched it")
+    products = _products_by_name(work)
+    weights: int | None = None if reasons else 0
+    keys_values = weights
+    for group in call_groups(work):
+        signature = group.signature
+        read = (signature.cost or _NO_MODEL).read_of_model(multiplies=signature in products)
+        if None in read:
+            reasons.setdefault(signature.name, signature.reason or _unsaid(*read))
+        weights, keys_values = (
+            None if before is None or of_call is None else before + group.calls * of_call
+            for before, of_call in zip((weights, keys_values), read, strict=True)
+        )
+    return WeightTraffic(
+        None if weights is None else round(weights / work.steps),
+        None if keys_values is None else round(keys_values / work.steps),
+        reasons,
+    )
 
-    Of a paged or partly filled cache the trace does not tell which part is read.
-    """
-    if call.name in BATCHED_PRODUCTS:
-        return bytes_of(call.tensor(BATCHED_PRODUCTS[call.name]))
-    where = ATTENTION.get(call.name)
-    if where is None:
-        return 0
-    if any(call.has(position) for position in where.unknown_if_present):
+
+def why_no_mbu(traffic: WeightTraffic) -> str | None:
+    """A sentence where something leaves `traffic` unknown."""
+    if not traffic.reasons:
         return None
-    return bytes_of(call.tensor(where.query + 1), call.tensor(where.query + 2))
+    named = [f"{name} ({reason})" for name, reason in traffic.reasons.items()]
+    if len(named) > _NAMED:
+        named[_NAMED:] = [f"{len(named) - _NAMED} more"]
+    return f"MBU is unknown: bytes of weights, keys and values are missing for {', '.join(named)}"
+
+
+def _unsaid(weights: int | None, keys_values: int | None) -> str:
+    fields = {"weight_bytes": weights, "key_value_bytes": keys_values}
+    return f"its cost has no {' and no '.join(name for name in fields if fields[name] is None)}"
+
+
+def _products_by_name(work: Work) -> frozenset[Signature]:
+    """Of the signatures without known FLOPs those that do products, as names tell."""
+    uncounted = {
+        index
+        for index, signature in enumerate(work.signatures)
+        if signature.cost is None or signature.cost.flops is None
+    }
+    kernels = work.kernels.filter(pl.col("signature").is_in(uncounted))
+    return frozenset(
+        work.signatures[index]
+        for index, kernel in kernels.select("signature", "name").unique().iter_rows()
+        if names_product(work.signatures[index].name) or names_product(kernel)
+    )
+
+
+def _kernels_without_operator(work: Work) -> tuple[str, ...]:
+    """Names of kernels that do products and that no operator launched."""
+    names = work.kernels.filter(pl.col("signature").is_null())["name"].unique().sort()
+    return tuple(filter(names_product, names))

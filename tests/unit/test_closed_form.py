@@ -63,6 +63,17 @@ def test_a_forward_step_is_2n_a_token(build: Any) -> None:
     assert (form.differences, form.unexplained) == ((), 0)
 
 
+def test_a_product_of_a_library_is_one_with_a_weight_too(build: Any) -> None:
+    build.step("profiled", 0, 1000)
+    dims, types = f"[[{TOKENS}, {INNER}], [{OUTER}, {INNER}]]", '["c10::BFloat16", "c10::BFloat16"]'
+    build.op("aiter::gemm_a16w16", 0, 50, dims=dims, types=types)
+    build.kernel(10, 20, 40)
+    form = form_of(build, shape("matrix", OUTER, INNER))
+    assert form is not None
+    assert (form.tokens, form.flops, form.counted) == (TOKENS, form.counted, 2 * WEIGHT * TOKENS)
+    assert (form.differences, form.unexplained) == ((), 0)
+
+
 def test_a_training_step_is_6n_a_token(build: Any) -> None:
     build.step("profiled", 0, 1000)
     forward(build)

@@ -61,3 +61,5 @@ def test_no_model_raises_and_no_cost_is_negative(
             counts = [part.count for part in cost.flops or ()]
             numbers = [*counts, cost.bytes_read, cost.bytes_written, cost.full_attention_flops]
             assert all(number is None or number >= 0 for number in numbers), (name, cost)
+            said = cost.weight_bytes is not None or cost.key_value_bytes is not None
+            assert said or not cost.matmul_flops(), f"{name} does not say what is a weight"

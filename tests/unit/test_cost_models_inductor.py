@@ -114,6 +114,19 @@ def test_a_template_is_a_matrix_product() -> None:
     assert cost_of(OpCall("triton_tem_fused_flex_attention_7", right)) is None
 
 
+def test_a_template_adds_two_products() -> None:
+    """A @ B + C @ D, as low-rank adapters make it."""
+    operands = half(32, 8), half(8, 64), half(32, 8), half(8, 64)
+    result = cost("triton_tem_fused_add_mm_3", *operands, half(32, 64))
+    assert result.matmul_flops() == 2 * (2 * 32 * 8 * 64)
+    assert result.weight_bytes == 2 * (2 * 8 * 64)
+    assert result.bytes_read == 2 * 2 * (32 * 8 + 8 * 64)
+    # An epilogue that scales by a column and adds a row.
+    epilogue = half(32, 8), half(8, 64), half(32, 1), half(1, 64)
+    result = cost("triton_tem_fused_add_mm_3", *epilogue, half(32, 64))
+    assert result.matmul_flops() == 2 * 32 * 8 * 64
+
+
 def test_a_recorded_gate_moves_what_its_definition_says() -> None:
     path = RECORDINGS / "h100_block_compile.json.gz"
     if not path.exists():

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gpuprof.roofline.cost_models import (
-    attention_signatures,
     convolution,
     cost_model,
     cost_of,
@@ -17,6 +16,7 @@ from gpuprof.roofline.cost_models import (
     is_view,
     registry,
 )
+from gpuprof.roofline.cost_models.attention_signatures import attention_signatures
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.dtypes import named
@@ -139,13 +139,8 @@ def test_positions_of_convolution_arguments_are_those_of_torchs_schemas(op: str)
 
 ATTENTIONS = {
     op: signature
-    for table in (
-        attention_signatures.FORWARD,
-        attention_signatures.COMPOSITE_FORWARD,
-        attention_signatures.BACKWARD,
-        attention_signatures.COMPOSITE_BACKWARD,
-    )
-    for op, signature in table.items()
+    for signature in attention_signatures()
+    for op in signature.names
     if op.startswith("aten::")
 }
 

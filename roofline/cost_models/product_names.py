@@ -1,0 +1,38 @@
+"""Names of operators and kernels that do products: the table product_names.toml."""
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pattern: str
+    source: str
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    product: tuple[_Row, ...]
+    other: tuple[_Row, ...]
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What products are named, and what others are."""
+    text = files("gpuprof.roofline.cost_models").joinpath("product_names.toml").read_bytes()
+    table = msgspec.toml.decode(text, type=_Table)
+    products, others = (
+        re.compile("|".join(row.pattern for row in rows), re.IGNORECASE)
+        for rows in (table.product, table.other)
+    )
+    return products, others
+
+
+def names_product(name: str) -> bool:
+    """Whether an operator or kernel called `name` is one that does products summed along an axis.
+
+    For work that has no cost model, and so nothing but its name to tell.
+    """
+    products, others = _patterns()
+    return others.search(name) is None and products.search(name) is not None
