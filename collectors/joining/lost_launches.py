@@ -48,14 +48,24 @@ def device_launches(calls: pl.DataFrame, process: str = "process") -> pl.DataFra
     )
 
 
-def lost(launches: pl.DataFrame, kernels: pl.DataFrame, process: str = "process") -> pl.DataFrame:
+def unnamed(
+    launches: pl.DataFrame, kernels: pl.DataFrame, process: str = "process"
+) -> pl.DataFrame:
     """Those of `launches`, as `device_launches` gives them, that no row of `kernels` names."""
     return launches.join(kernels, on=[process, "correlation"], how="anti", nulls_equal=True)
 
 
-def lost_sentence(lost_count: int, launches: int) -> str:
-    """A warning for `lost_count` of `launches` without device work; not for 0."""
+def lost_count(missing: pl.DataFrame, kernels: pl.DataFrame) -> int:
+    """How many of the launches `missing`, as `unnamed` gives them, have no device work for certain.
+
+    A row of `kernels` without a correlation id, as ROCm writes for RCCL, may be that of one.
+    """
+    return max(0, missing.height - kernels["correlation"].null_count())
+
+
+def lost_sentence(lost: int, launches: int) -> str:
+    """A warning for `lost` of `launches` without device work."""
     return (
-        f"{lost_count} of {launches} launches ({lost_count / launches:.1%}) have no device work "
+        f"{lost} of {launches} launches ({lost / launches:.1%}) have no device work "
         "recorded: device time is too low, and what depends on it is left out"
     )

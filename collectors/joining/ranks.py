@@ -85,9 +85,7 @@ def without_bystanders(captures: Sequence[Capture]) -> tuple[list[Capture], list
     if not found or not others:
         return list(captures), []
     names = _some([capture.manifest.title for capture in found])
-    return others, [
-        f"left out: {names}: no rank of the job, without a rank and without device work"
-    ]
+    return others, [f"left out: {names}: no device work and no rank, so no rank of the job"]
 
 
 def _is_bystander(capture: Capture) -> bool:

@@ -15,7 +15,12 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.joining.captures import joined
-from gpuprof.collectors.joining.lost_launches import device_launches, lost, lost_sentence
+from gpuprof.collectors.joining.lost_launches import (
+    device_launches,
+    lost_count,
+    lost_sentence,
+    unnamed,
+)
 from gpuprof.collectors.kineto import metadata
 from gpuprof.collectors.kineto.assemble import STEPS_FOUND_BY, assemble, with_rank
 from gpuprof.collectors.kineto.blocks import Blocks
@@ -204,9 +209,9 @@ def _missing(
             "CUDA), they are of another accelerator, or they are in a missing part of the file."
         )
     launches = device_launches(frames["launches"])
-    lost_count = lost(launches, frames["kernels"]).height
-    if lost_count:
-        missing.append(f"{lost_sentence(lost_count, launches.height)}.")
+    lost = lost_count(unnamed(launches, frames["kernels"]), frames["kernels"])
+    if lost:
+        missing.append(f"{lost_sentence(lost, launches.height)}.")
     if frames["ops"].is_empty():
         missing.append(
             "No operators in the trace: record with ProfilerActivity.CPU to see what launched "

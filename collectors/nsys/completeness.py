@@ -2,7 +2,12 @@
 
 import polars as pl
 
-from gpuprof.collectors.joining.lost_launches import device_launches, lost, lost_sentence
+from gpuprof.collectors.joining.lost_launches import (
+    device_launches,
+    lost_count,
+    lost_sentence,
+    unnamed,
+)
 from gpuprof.collectors.nsys.activities import WHOLE_GRAPH
 
 
@@ -56,7 +61,7 @@ def _unlinked(kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
             f"{orphans} of {kernels.height} pieces of device work have no launch recorded"
         )
     made = device_launches(calls, "global_pid")
-    dropped = lost(made, kernels, "global_pid").height
+    dropped = lost_count(unnamed(made, kernels, "global_pid"), kernels)
     if dropped:
         warnings.append(lost_sentence(dropped, made.height))
     return warnings

@@ -116,9 +116,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         for row in unique.iter_rows(named=True)
     )
     kernels = kernels.with_columns(pl.col("phase").fill_null(""))
-    return Work(
-        kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count
-    )
+    return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
 
 
 def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape, DType]:
@@ -165,7 +163,9 @@ def _signature(
         kernels=(row["kernel_names"] or "").split(NAME_SEPARATOR) if row["kernel_names"] else (),
     )
     if row["incomplete"]:
-        return Signature(name, detail, None, "some of its device work was not recorded", call)
+        return Signature(
+            name, detail, None, "some of its launches have no device work recorded", call
+        )
     if row["kernel"] is not None:
         return _kernel_signature(row, call)
     if not is_modelled(name):
