@@ -11,6 +11,8 @@ import msgspec
 CAPTURE_SCHEMA_VERSION = 1
 
 DeviceKind = Literal["cuda", "hip", "cpu"]
+# What tells a process's rank. order: nothing does, it is numbered as the files are given.
+RankSource = Literal["content", "file name", "order"]
 # How the process stopped, as far as the capture knows.
 Ending = Literal["finished", "exception", "sigterm", "interrupted", "exit", "unknown"]
 
@@ -164,6 +166,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the captured program."""
 
     rank: int = 0
+    rank_from: RankSource = "content"
     world_size: int = 1
     process: int | None = None
     command: tuple[str, ...] = ()

@@ -19,6 +19,9 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     if utilization is None:
         timed = analysis.steps.timed
         why = "no matmul was counted" if timed else "no step was timed without the profiler"
+        lost = analysis.coverage.lost_launches
+        if lost:
+            why = f"{lost} of {analysis.coverage.launches} launches have no device work recorded"
         return (Fact("MFU", formatting.UNKNOWN, why), *closed)
     uncounted = analysis.coverage.without_flops
     missing = formatting.percent(uncounted)

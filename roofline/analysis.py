@@ -252,6 +252,10 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     with_bytes: float | None = None
     # Device time outside the profiled steps, which the shares leave out.
     outside_ns: int = 0
+    # Launches in the profiled steps, and those of them whose device work was not recorded. Where
+    # there are any, the device time and the shares are of what was recorded.
+    launches: int = 0
+    lost_launches: int = 0
     unmodelled: tuple[UnmodelledOp, ...] = ()
 
     @property

@@ -32,7 +32,7 @@ from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.math_mode import math_mode
-from gpuprof.roofline.work.work import find_work
+from gpuprof.roofline.work.work import Work, find_work
 
 
 def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
@@ -54,16 +54,22 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     times = step_times(capture)
     ops = op_points(work, machine)
     kernels = kernel_points(work, machine)
-    split = split_step(
-        times,
-        ops,
-        busy_ns_per_step(work),
-        steps=work.steps,
-        on_cpu=device is not None and device.kind == "cpu",
+    # A step's figures are of all its device work, or they are none.
+    complete = work.lost_launches == 0
+    split = (
+        split_step(
+            times,
+            ops,
+            busy_ns_per_step(work),
+            steps=work.steps,
+            on_cpu=device is not None and device.kind == "cpu",
+        )
+        if complete
+        else None
     )
     traffic = weight_traffic(work)
-    use = utilization(work, times, roof, traffic)
-    bottleneck = classify_step(split, _why_no_split(times, ops))
+    use = utilization(work, times, roof, traffic) if complete else None
+    bottleneck = classify_step(split, _why_no_split(times, ops, complete=complete))
     return Analysis(
         tool_version=__version__,
         source=capture.manifest.source,
@@ -81,11 +87,15 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ceilings=ceilings,
         roof_source=roof_source,
         split=split,
-        exposed=exposed(work),
+        exposed=exposed(work) if complete else None,
         utilization=use,
-        closed_form=closed_form(work, process.model, tokens=declared_tokens(capture.steps)),
+        closed_form=(
+            closed_form(work, process.model, tokens=declared_tokens(capture.steps))
+            if complete
+            else None
+        ),
         bottleneck=bottleneck,
-        coverage=_coverage(ops, work.outside_ns),
+        coverage=_coverage(ops, work),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,
         ops=ops,
@@ -149,16 +159,23 @@ def _roof_source(ceilings: tuple[Ceiling, ...]) -> Source | None:
     return "measured" if sources else None
 
 
-def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...]) -> str:
+def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...], *, complete: bool) -> str:
+    if not complete:
+        return "launches of its steps have no device work recorded"
     if not ops:
         return "no device work was recorded"
     return "no complete step was recorded" if times.profiled == 0 else "step times are missing"
 
 
-def _coverage(ops: tuple[RooflinePoint, ...], outside_ns: int) -> Coverage:
+def _coverage(ops: tuple[RooflinePoint, ...], work: Work) -> Coverage:
     device_ns = sum(point.device_ns for point in ops)
     if device_ns == 0:
-        return Coverage(device_ns=0, outside_ns=outside_ns)
+        return Coverage(
+            device_ns=0,
+            outside_ns=work.outside_ns,
+            launches=work.launches,
+            lost_launches=work.lost_launches,
+        )
 
     def share(points: list[RooflinePoint]) -> float:
         return sum(point.device_ns for point in points) / device_ns
@@ -173,7 +190,9 @@ def _coverage(ops: tuple[RooflinePoint, ...], outside_ns: int) -> Coverage:
         with_op=share([point for point in ops if point.name != NO_OP]),
         with_flops=share([point for point in ops if point.flops is not None]),
         with_bytes=share([point for point in ops if point.total_bytes is not None]),
-        outside_ns=outside_ns,
+        outside_ns=work.outside_ns,
+        launches=work.launches,
+        lost_launches=work.lost_launches,
         unmodelled=tuple(
             UnmodelledOp(name, ns, calls)
             for name, (ns, calls) in sorted(unmodelled.items(), key=lambda item: -item[1][0])

@@ -11,6 +11,7 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.joining.launch_matching import match_launches
+from gpuprof.collectors.joining.ranks import with_distinct_ranks, without_bystanders
 from gpuprof.collectors.manifest import ProcessInfo
 
 COUNTER_SOURCE: Final = "ncu"
@@ -28,42 +29,43 @@ def join(captures: Sequence[Capture]) -> Capture:
     traces = [capture for capture in captures if capture.manifest.source != COUNTER_SOURCE]
     if not traces:
         traces, reports = reports[:1], reports[1:]
-    joined = join_ranks(traces)
+    capture = join_ranks(traces)
     for report in reports:
-        joined = _with_counters(joined, report)
-    return joined
+        capture = _with_counters(capture, report)
+    return capture
 
 
 def join_ranks(captures: Sequence[Capture]) -> Capture:
     """The ranks of one job as one capture, in the order of rank.
 
-    Where two captures claim the same rank, as files that do not say theirs do, all are numbered in
-    the order given, with a warning. Raises `ValueError` without captures.
+    Ranks that two captures claim, as files that do not say theirs do, are told apart as
+    `with_distinct_ranks` says, with a warning; processes that are no rank of the job are left out
+    with one. Raises `ValueError` without captures.
     """
     if not captures:
         raise ValueError("no captures to join")
-    if len(captures) == 1:
+    captures, warnings = without_bystanders(captures)
+    if len(captures) > 1:
+        captures, renumbered = with_distinct_ranks(captures)
+        warnings += renumbered
+    return joined(captures, warnings)
+
+
+def joined(captures: Sequence[Capture], warnings: Sequence[str] = ()) -> Capture:
+    """`captures`, whose ranks differ, as one in the order of rank; the first rank is warned."""
+    if len(captures) == 1 and not warnings:
         return captures[0]
-    ranks = [process.rank for capture in captures for process in capture.processes]
-    warnings = []
-    if len(set(ranks)) < len(ranks):
-        captures = _renumbered(captures)
-        warnings.append(
-            "several files claim the same rank or name none: ranks are numbered in the order of "
-            "the files"
-        )
+    notes = list(warnings)
     clocks = sorted({capture.manifest.clock for capture in captures})
     if len(clocks) > 1:
-        warnings.append(
-            f"the files have different clocks ({'; '.join(clocks)}): ranks do not align"
-        )
+        notes.append(f"the files have different clocks ({'; '.join(clocks)}): ranks do not align")
     processes = sorted(
         (process for capture in captures for process in capture.processes),
         key=lambda process: process.rank,
     )
-    world_size = max(len(processes), *(process.world_size for process in processes))
+    world_size = max(len(processes), max(process.world_size for process in processes))
     processes = [msgspec.structs.replace(process, world_size=world_size) for process in processes]
-    processes[0] = _warned(processes[0], warnings)
+    processes[0] = _warned(processes[0], notes)
     tables = {
         name: pl.concat(capture.table(name) for capture in captures) for name in schema.TABLES
     }
@@ -78,26 +80,6 @@ def join_ranks(captures: Sequence[Capture]) -> Capture:
         tuple(processes),
         **tables,
     )
-
-
-def _renumbered(captures: Sequence[Capture]) -> list[Capture]:
-    numbered = []
-    next_rank = 0
-    for capture in captures:
-        old = [process.rank for process in capture.processes]
-        new = list(range(next_rank, next_rank + len(old)))
-        next_rank += len(old)
-        tables = {
-            name: frame.with_columns(pl.col("rank").replace_strict(old, new, return_dtype=pl.Int32))
-            for name, frame in capture.tables().items()
-        }
-        processes = tuple(
-            msgspec.structs.replace(process, rank=rank)
-            for process, rank in zip(capture.processes, new, strict=True)
-        )
-        manifest = msgspec.structs.replace(capture.manifest, ranks=tuple(new))
-        numbered.append(Capture(manifest, processes, **tables))
-    return numbered
 
 
 def _with_counters(trace: Capture, report: Capture) -> Capture:

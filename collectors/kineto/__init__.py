@@ -1,5 +1,5 @@
 """PyTorch profiler (Kineto) JSON traces -> Capture."""
 
-from gpuprof.collectors.kineto.reader import read
+from gpuprof.collectors.kineto.reader import read, recognises
 
-__all__ = ["read"]
+__all__ = ["read", "recognises"]

@@ -4,71 +4,55 @@ A trace without device work is a CPU run, whose leaf operators become the rows o
 ProfilerStep#N annotations are the steps; all other user annotations are ranges.
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from gpuprof.collectors import cpu_leaf_ops, schema
-from gpuprof.collectors.kineto import events, generated_kernels, kernel_names, metadata
+from gpuprof.collectors import schema
+from gpuprof.collectors.call_tree import cpu_leaf_ops
+from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
+from gpuprof.collectors.kineto import device_evidence, events, generated_kernels, kernel_names
 from gpuprof.collectors.kineto.findings import Findings
-from gpuprof.collectors.kineto.tables import Tables
-from gpuprof.collectors.nesting import NONE, Integers, enclosing, parents, thread_codes
 
 STEPS_FOUND_BY: Final = "ProfilerStep annotations"
 _STEP: Final = "ProfilerStep#"
 _STEP_INDEX: Final = r"^ProfilerStep#(\d{1,9})$"
-_CPU_DEVICE_TYPE: Final = 0
-# Categories of devices whose events are not read.
-_ACCELERATOR: Final = re.compile("mtia_|privateuse1_|xpu_|hpu_", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Assembled:
-    """The tables of a capture, still without rank; what else their rows say of the process."""
+def assemble(
+    raw: Mapping[str, pl.DataFrame],
+    fields: Mapping[str, object],
+    findings: Findings,
+    base_ns: int | None,
+) -> tuple[dict[str, pl.DataFrame], bool]:
+    """The capture tables of one process, still without rank, and whether it ran on a CPU.
 
-    tables: dict[str, pl.DataFrame]
-    # The work is leaf operators, for there is no device.
-    on_cpu: bool
-    process: int | None
-
-
-def assemble(tables: Tables, fields: Mapping[str, object], findings: Findings) -> Assembled:
-    """The capture tables of a whole trace; `fields` are its metadata. Uses up `tables`."""
-    ops, op_steps = _without_steps(tables.table("ops"))
-    ranges, range_steps = _without_steps(tables.table("ranges"))
-    launches, kernels = tables.table("launches"), tables.table("kernels")
-    process = _main_process(launches, ops, ranges)
+    `raw` are its rows as `Tables` collects them, `fields` the metadata of the trace. On a CPU run
+    the work is leaf operators, for there is no device.
+    """
+    ops, op_steps = _without_steps(raw["ops"])
+    ranges, range_steps = _without_steps(raw["ranges"])
+    launches = raw["launches"]
     ops = generated_kernels.with_argument_names(_with_parents(ops))
-    on_cpu = _is_cpu_run(kernels, launches, fields, findings)
+    on_cpu = not device_evidence.found({**raw, "ops": ops}, fields, findings)
     if on_cpu:
         kernels = cpu_leaf_ops.kernels(ops)
     else:
-        # Device events do not name the process that launched them.
-        kernels = kernel_names.classify(kernels, findings).with_columns(
-            process=pl.lit(process, pl.Int64)
-        )
-    allocations = _allocations(tables.table("allocations"), ops)
-    with_stack = bool(fields.get("with_stack"))
+        kernels = kernel_names.classify(raw["kernels"], findings)
     found = {
         "kernels": kernels.sort("start_ns", maintain_order=True),
-        "ops": _with_recompute(ops, tables.table("frames"), with_stack=with_stack),
+        "ops": _with_recompute(ops, raw["frames"], with_stack=bool(fields.get("with_stack"))),
         "launches": launches.sort("start_ns", maintain_order=True),
         "ranges": ranges.sort("start_ns", maintain_order=True).with_columns(
             domain=pl.lit("record_function")
         ),
         # In 2020 and 2021 steps were written as operators.
         "steps": _steps(pl.concat([range_steps, op_steps.select(range_steps.columns)])),
-        "allocations": allocations,
+        "allocations": _allocations(raw["allocations"], ops),
     }
-    base = metadata.base_ns(fields)
-    findings.unusable_base_time = base is None and "baseTimeNanoseconds" in fields
-    return Assembled(
-        {name: _on_clock(frame, base or 0) for name, frame in found.items()}, on_cpu, process
-    )
+    return {name: _on_clock(frame, base_ns or 0) for name, frame in found.items()}, on_cpu
 
 
 def with_rank(name: str, frame: pl.DataFrame, rank: int) -> pl.DataFrame:
@@ -93,21 +77,6 @@ def _without_steps(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     if not is_step.any():
         return frame, frame.clear()
     return frame.filter(~is_step), frame.filter(is_step)
-
-
-def _is_cpu_run(
-    kernels: pl.DataFrame,
-    launches: pl.DataFrame,
-    fields: Mapping[str, object],
-    findings: Findings,
-) -> bool:
-    return (
-        kernels.is_empty()
-        and not launches["name"].str.contains("(?i)launch").any()
-        and not any(map(_ACCELERATOR.match, findings.unread_categories))
-        # Device events may have stood in the part that is missing.
-        and (not findings.incomplete or fields.get("deviceProperties") == [])
-    )
 
 
 def _with_parents(ops: pl.DataFrame) -> pl.DataFrame:
@@ -154,21 +123,13 @@ def _with_recompute(ops: pl.DataFrame, frames: pl.DataFrame, *, with_stack: bool
 
 
 def _allocations(raw: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    on_device = pl.col("device_type") != _CPU_DEVICE_TYPE
+    on_device = pl.col("device_type") != events.CPU_DEVICE_TYPE
     parent = ops["parent_id"].fill_null(NONE).to_numpy()
     return raw.with_columns(
         op_id=_links(enclosing(ops, raw, "time_ns", parent)),
         device=pl.when(on_device).then(pl.col("device")),
         category=pl.when(on_device).then(pl.lit("device")).otherwise(pl.lit("cpu")),
     ).sort("time_ns", maintain_order=True)
-
-
-def _main_process(*frames: pl.DataFrame) -> int | None:
-    """The process of most rows of the first of `frames` that has any."""
-    for frame in frames:
-        if frame.height:
-            return int(frame["process"].mode().sort()[0])
-    return None
 
 
 def _on_clock(frame: pl.DataFrame, base_ns: int) -> pl.DataFrame:

@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Final
 
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.kineto import decode
 from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.findings import Findings
-from gpuprof.collectors.kineto.source import Source
 
 BLOCK_BYTES: Final = 2 << 20
 # One event, the text before traceEvents and the text behind it are each held in memory whole.
@@ -49,7 +49,7 @@ class Blocks:
 
     def __init__(
         self,
-        source: Source,
+        source: ByteSource,
         findings: Findings,
         hand_over: Callable[[int, bytes], bool] = lambda _number, _text: False,
     ) -> None:

@@ -31,6 +31,9 @@ Duration: TypeAlias = (
 )
 Dim3: TypeAlias = tuple[Integer, Integer, Integer]
 
+# c10::DeviceType::CPU, in allocator events.
+CPU_DEVICE_TYPE: Final = 0
+
 _ABSENT: Final = Raw(b"")
 
 
@@ -48,7 +51,7 @@ class OpArgs(Struct, gc=False):
     kernel_file: str | None = None
 
 
-class LaunchArgs(Struct, gc=False):
+class CallArgs(Struct, gc=False):
     """`args` of a runtime or driver call."""
 
     correlation: Integer | None = None
@@ -100,13 +103,13 @@ class Op(_Complete, gc=False, tag="cpu_op"):
     args: OpArgs | None = None
 
 
-class Launch(_Complete, gc=False, tag="cuda_runtime"):
+class RuntimeCall(_Complete, gc=False, tag="cuda_runtime"):
     """A runtime call; on ROCm its name starts with hip."""
 
-    args: LaunchArgs | None = None
+    args: CallArgs | None = None
 
 
-class DriverLaunch(Launch, gc=False, tag="cuda_driver"):
+class DriverCall(RuntimeCall, gc=False, tag="cuda_driver"):
     """A driver call, as Triton makes."""
 
 
@@ -167,11 +170,11 @@ def _ignored(category: str) -> type[Struct]:
     )
 
 
-Event: TypeAlias = Op | Launch | Kernel | Annotation | Memory | PythonFunction
+Event: TypeAlias = Op | RuntimeCall | Kernel | Annotation | Memory | PythonFunction
 READ_TYPES: Final[tuple[type[Event], ...]] = (
     Op,
-    Launch,
-    DriverLaunch,
+    RuntimeCall,
+    DriverCall,
     Kernel,
     Memcpy,
     Memset,

@@ -1,7 +1,15 @@
 """What had to be repaired, skipped or guessed while reading one trace, counted for the user."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
+
+# What traces call the processes in which they show devices.
+_DEVICE_NAME: Final = re.compile(
+    r"\b(?:[GNX]PU|TPU|HPU|MTIA|Ascend|CUDA|HIP|device|hardware|stream)\b", re.IGNORECASE
+)
+_TORCH_NPU_ARROWS: Final = "async_npu"
 
 
 @dataclass
@@ -11,6 +19,12 @@ class Findings:
     # Events without the fields of their kind, or array elements that are no events.
     malformed: int = 0
     negative_durations: int = 0
+    # Complete events without a category, by process: nothing tells what they are.
+    uncategorised: Counter[str] = field(default_factory=Counter)
+    # Among the events that are not read are some with a stream or a grid.
+    device_rows: bool = False
+    # What the trace calls its processes, by process.
+    process_names: dict[str, str] = field(default_factory=dict)
     # Stretches of text that no repair makes an event of.
     unreadable: int = 0
     # What was repaired -> how often; the keys are those of `repair`.
@@ -25,6 +39,9 @@ class Findings:
     def add(self, other: "Findings") -> None:
         """Count what another part of the same trace showed."""
         self.malformed += other.malformed
+        self.uncategorised.update(other.uncategorised)
+        self.device_rows |= other.device_rows
+        self.process_names.update(other.process_names)
         self.negative_durations += other.negative_durations
         self.unreadable += other.unreadable
         self.repairs.update(other.repairs)
@@ -33,6 +50,21 @@ class Findings:
         self.cut = self.cut or other.cut
         self.damaged_header |= other.damaged_header
         self.unusable_base_time |= other.unusable_base_time
+
+    @property
+    def unread_device(self) -> bool:
+        """Whether events that are not read are work of a device, by their args or process."""
+        return self.device_rows or any(
+            _DEVICE_NAME.search(self.process_names.get(process, ""))
+            for process in self.uncategorised
+        )
+
+    @property
+    def of_torch_npu(self) -> bool:
+        """Whether torch_npu wrote the trace: Ascend's rows, or its arrows from host to device."""
+        return any("ascend" in name.lower() for name in self.process_names.values()) or any(
+            category.lower() == _TORCH_NPU_ARROWS for category in self.unread_categories
+        )
 
     @property
     def incomplete(self) -> bool:
@@ -59,6 +91,12 @@ class Findings:
             found.append(
                 f"{_count(self.malformed, 'malformed event')} "
                 f"(without name, time or duration) {_was(self.malformed)} left out."
+            )
+        if self.uncategorised:
+            total = sum(self.uncategorised.values())
+            found.append(
+                f"{_count(total, 'event')} without a category (cat) {_was(total)} left out: "
+                "nothing tells what they are."
             )
         if self.negative_durations:
             found.append(

@@ -22,13 +22,12 @@ from gpuprof.collectors.kineto.events import (
     PYTHON_CATEGORY,
     TIME_LIMIT,
     Annotation,
+    CallArgs,
     DeviceArgs,
     Dim3,
-    DriverLaunch,
+    DriverCall,
     Event,
     Kernel,
-    Launch,
-    LaunchArgs,
     Memcpy,
     Memory,
     MemoryArgs,
@@ -36,6 +35,7 @@ from gpuprof.collectors.kineto.events import (
     Op,
     OpArgs,
     PythonFunction,
+    RuntimeCall,
 )
 from gpuprof.collectors.kineto.findings import Findings
 
@@ -45,8 +45,8 @@ _DECODER: Final = msgspec.json.Decoder(float_hook=str)
 # Lower-case category -> struct. The first of each line is today's name.
 _KINDS: Final[dict[str, type[Event]]] = {
     **dict.fromkeys(("cpu_op", "operator"), Op),
-    **dict.fromkeys(("cuda_runtime", "runtime", "hip_runtime", "xpu_runtime"), Launch),
-    **dict.fromkeys(("cuda_driver", "driver", "xpu_driver"), DriverLaunch),
+    **dict.fromkeys(("cuda_runtime", "runtime", "hip_runtime", "xpu_runtime"), RuntimeCall),
+    **dict.fromkeys(("cuda_driver", "driver", "xpu_driver"), DriverCall),
     "kernel": Kernel,
     **dict.fromkeys(("gpu_memcpy", "memcpy"), Memcpy),
     **dict.fromkeys(("gpu_memset", "memset"), Memset),
@@ -57,6 +57,8 @@ _KINDS: Final[dict[str, type[Event]]] = {
 _IGNORED: Final = frozenset(category.lower() for category in IGNORED_CATEGORIES)
 # Metadata, instants, counters and flows, where they have no category that is read.
 _IGNORED_PHASES: Final = frozenset("MiICsft")
+# Keys of args that only work on a device has.
+_DEVICE_KEYS: Final = frozenset(("stream", "stream id", "grid", "block", "task type"))
 _LAST_NUMBER: Final = re.compile(r"(\d+)\s*$")
 
 
@@ -74,7 +76,7 @@ def event(element: object, findings: Findings) -> Event | None:
     phase = element.get("ph")
     kind = _KINDS.get(category.lower()) if isinstance(category, str) else None
     if kind is None:
-        _count_unread(category, phase, findings)
+        _count_unread(element, findings)
         return None
     name = element.get("name")
     start = nanoseconds(element.get("ts"), TIME_LIMIT)
@@ -96,9 +98,9 @@ def event(element: object, findings: Findings) -> Event | None:
         return None
     if issubclass(kind, Op):
         return kind("X", name, process, thread, start, duration, _op_args(args))
-    if issubclass(kind, Launch):
-        launch_args = LaunchArgs(integer(args.get("correlation")))
-        return kind("X", name, process, thread, start, duration, launch_args)
+    if issubclass(kind, RuntimeCall):
+        call_args = CallArgs(integer(args.get("correlation")))
+        return kind("X", name, process, thread, start, duration, call_args)
     if issubclass(kind, Kernel):
         return kind("X", name, process, thread, start, duration, _device_args(args))
     return kind("X", name, process, thread, start, duration)
@@ -148,15 +150,28 @@ def identifier(value: object) -> int:
     return number if number is not None else -2 - zlib.crc32(value.encode(errors="replace"))
 
 
-def _count_unread(category: object, phase: object, findings: Findings) -> None:
+def _count_unread(element: dict[str, Any], findings: Findings) -> None:
+    category, phase, args = element.get("cat"), element.get("ph"), element.get("args")
+    process = str(element.get("pid"))
     if isinstance(category, str) and category:
         if category.lower() not in _IGNORED:
             findings.unread_categories[category] += 1
+            findings.device_rows |= _is_on_device(args)
+    elif phase == "M" and element.get("name") == "process_name":
+        if isinstance(args, dict):
+            findings.process_names[process] = str(args.get("name"))
+    elif phase == "X" and isinstance(element.get("name"), str) and "ts" in element:
+        findings.uncategorised[process] += 1
+        findings.device_rows |= _is_on_device(args)
     elif isinstance(phase, str) and phase and phase != "X":
         if phase not in _IGNORED_PHASES:
             findings.unread_categories[f"phase {phase}"] += 1
     else:
         findings.malformed += 1
+
+
+def _is_on_device(args: object) -> bool:
+    return isinstance(args, dict) and any(key.lower() in _DEVICE_KEYS for key in args)
 
 
 def _op_args(args: dict[str, Any]) -> OpArgs:

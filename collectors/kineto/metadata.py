@@ -14,15 +14,15 @@ _AMD_NAME: Final = re.compile(r"\bAMD\b|Radeon|Instinct", re.IGNORECASE)
 _AMD_WARP: Final = 64
 
 
-def rank(metadata: Mapping[str, Any]) -> tuple[int, int]:
-    """The process's rank and the number of ranks; (0, 1) where the trace does not say."""
+def rank(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The process's rank and the number of ranks; None where the trace does not say its rank."""
     info = metadata.get("distributedInfo")
     if not isinstance(info, dict):
-        return 0, 1
+        return None
     number = integer(info.get("rank"))
     size = integer(info.get("world_size"))
     if number is None or not 0 <= number < 2**31:
-        number = 0
+        return None
     return number, size if size is not None and size > number else number + 1
 
 

@@ -1,5 +1,6 @@
 """Reads a PyTorch profiler trace into a capture."""
 
+import codecs
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,11 +13,19 @@ from msgspec import structs
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.source import ByteSource
+from gpuprof.collectors.joining.captures import joined
+from gpuprof.collectors.joining.lost_launches import (
+    device_launches,
+    lost_count,
+    lost_sentence,
+    unnamed,
+)
 from gpuprof.collectors.kineto import metadata
 from gpuprof.collectors.kineto.assemble import STEPS_FOUND_BY, assemble, with_rank
 from gpuprof.collectors.kineto.blocks import Blocks
 from gpuprof.collectors.kineto.findings import Findings
-from gpuprof.collectors.kineto.source import Source
+from gpuprof.collectors.kineto.processes import by_process
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.kineto.worker import Worker, WorkerFailed, is_worth_it
 from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
@@ -25,20 +34,33 @@ from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
 _EPOCH_AFTER_NS: Final = 100_000_000_000_000_000
 
 
-def read(path: Path, *, advise: bool = True) -> Capture:
-    """Read one trace file, plain or gzip, into a capture of one rank.
+def recognises(start: bytes) -> bool:
+    """Whether a file that begins with `start` can be such a trace: a JSON object or array."""
+    return start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
 
-    The rank is what the trace's distributedInfo says, else 0. Operators have their parents,
+
+def read(path: Path, *, advise: bool = True) -> Capture:
+    """Read one trace file, plain or gzip, into a capture.
+
+    The rank is what the trace's distributedInfo says, else 0. Several processes that were merged
+    into the trace are ranks 0, 1, ... in the order of their ids. Operators have their parents,
     kernels not yet their operators (see `gpuprof.roofline.work.attribution`). What was repaired
     or is missing stands in the warnings of the capture's process.
 
     `advise` adds to the warnings how to record GPU activity and steps that the trace lacks.
-    Raises `CaptureError` where the file cannot be read or holds no events.
+    Raises `CaptureError` where the file cannot be read, holds no events, is a trace of torch_npu,
+    or holds several processes whose kernels nothing tells apart.
     """
     if not path.is_file():
         raise CaptureError(path, "no such file" if not path.exists() else "not a file")
     with _collector_paused():
         metadata_fields, tables, findings = _read_large(path) if is_worth_it(path) else _read(path)
+    if findings.of_torch_npu:
+        raise CaptureError(
+            path,
+            "a trace of torch_npu (Ascend NPU), which is not read",
+            remedy="view it with MindStudio Insight",
+        )
     if tables.is_empty():
         raise CaptureError(
             path,
@@ -51,7 +73,7 @@ def read(path: Path, *, advise: bool = True) -> Capture:
 def _read(path: Path) -> tuple[dict[str, object], Tables, Findings]:
     """The metadata, events and findings of a trace."""
     findings = Findings()
-    blocks = Blocks(Source(path), findings)
+    blocks = Blocks(ByteSource(path), findings)
     tables = Tables(findings)
     for number, batch in blocks:
         add_batch(tables, batch, number)
@@ -63,7 +85,7 @@ def _read_large(path: Path) -> tuple[dict[str, object], Tables, Findings]:
     worker = Worker()
     try:
         findings = Findings()
-        blocks = Blocks(Source(path), findings, worker.take)
+        blocks = Blocks(ByteSource(path), findings, worker.take)
         tables = Tables(findings)
         for number, batch in blocks:
             add_batch(tables, batch, number)
@@ -95,23 +117,51 @@ def _capture(
     *,
     advise: bool,
 ) -> Capture:
-    rank, world_size = metadata.rank(fields)
-    assembled = assemble(tables, fields, findings)
-    frames = {name: with_rank(name, frame, rank) for name, frame in assembled.tables.items()}
+    parts = by_process(path, tables.all())
+    if len(parts) == 1:
+        ((process, raw),) = parts
+        return _rank(path, fields, process, raw, findings, metadata.rank(fields), advise=advise)
+    captures = [
+        _rank(path, fields, process, raw, findings, (rank, len(parts)), advise=advise)
+        for rank, (process, raw) in enumerate(parts)
+    ]
+    ids = ", ".join(str(process) for process, _ in parts)
+    merged = f"processes {ids} are merged in this trace: they are ranks in this order"
+    return joined(captures, [merged])
+
+
+def _rank(
+    path: Path,
+    fields: Mapping[str, object],
+    process: int | None,
+    raw: Mapping[str, pl.DataFrame],
+    findings: Findings,
+    stated: tuple[int, int] | None,
+    *,
+    advise: bool,
+) -> Capture:
+    """One process of the trace; `stated` are its rank and the number of ranks, where known."""
+    rank, world_size = stated or (0, 1)
+    base_ns = metadata.base_ns(fields)
+    findings.unusable_base_time = base_ns is None and "baseTimeNanoseconds" in fields
+    tables, on_cpu = assemble(raw, fields, findings, base_ns)
+    frames = {name: with_rank(name, frame, rank) for name, frame in tables.items()}
     start_ns = _earliest(frames)
     epoch = start_ns > _EPOCH_AFTER_NS
     fingerprint = metadata.fingerprint(fields)
-    if assembled.on_cpu:
+    if on_cpu:
         # The trace lists the GPUs of the machine, none of which did this work.
         fingerprint = structs.replace(
             fingerprint, devices=(Device(index=0, kind="cpu", name="CPU"),)
         )
-    shapes = bool(frames["ops"]["input_dims"].str.contains(r"\[\d").any())
-    missing = _missing(frames, on_cpu=assembled.on_cpu, shapes=shapes, advise=advise)
+    # An operator's list of shapes holds a list for each input, empty where that is a scalar.
+    shapes = bool(frames["ops"]["input_dims"].str.contains(r"\[\s*\[").any())
+    missing = _missing(frames, on_cpu=on_cpu, shapes=shapes, advise=advise)
     info = ProcessInfo(
         rank=rank,
+        rank_from="order" if stated is None else "content",
         world_size=world_size,
-        process=assembled.process,
+        process=process,
         fingerprint=fingerprint,
         device=_device_position(fingerprint.devices, frames["kernels"]),
         steps_found_by=STEPS_FOUND_BY if frames["steps"].height else None,
@@ -158,6 +208,10 @@ def _missing(
             "No device event in the trace that is read: CUPTI recorded none (ProfilerActivity."
             "CUDA), they are of another accelerator, or they are in a missing part of the file."
         )
+    launches = device_launches(frames["launches"])
+    lost = lost_count(unnamed(launches, frames["kernels"]), frames["kernels"])
+    if lost:
+        missing.append(f"{lost_sentence(lost, launches.height)}.")
     if frames["ops"].is_empty():
         missing.append(
             "No operators in the trace: record with ProfilerActivity.CPU to see what launched "
@@ -165,8 +219,8 @@ def _missing(
         )
     elif not shapes:
         missing.append(
-            "No operator shapes in the trace: FLOPs and bytes are unknown. Record with "
-            "record_shapes=True."
+            "No operator shapes in the trace: what operators compute and move is unknown. Record "
+            "with record_shapes=True."
         )
     if frames["steps"].is_empty() and advise:
         missing.append("No steps in the trace: call prof.step() after each step while recording.")

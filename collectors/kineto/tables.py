@@ -10,15 +10,15 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
+from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.kineto import decode
 from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.events import (
     Annotation,
+    CallArgs,
     DeviceArgs,
-    DriverLaunch,
+    DriverCall,
     Kernel,
-    Launch,
-    LaunchArgs,
     Memcpy,
     Memory,
     MemoryArgs,
@@ -26,11 +26,10 @@ from gpuprof.collectors.kineto.events import (
     Op,
     OpArgs,
     PythonFunction,
+    RuntimeCall,
 )
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.lenient import identifier
-
-Integers = npt.NDArray[np.int64]
 
 # A float64 of microseconds below this is within half a nanosecond of the decimal that was written,
 # if its whole part and its fraction are converted apart.
@@ -41,8 +40,8 @@ _MEMORY: Final = "[memory]"
 _KINDS: Final[dict[type[Struct], str]] = {Kernel: "kernel", Memcpy: "memcpy", Memset: "memset"}
 _TABLE_OF: Final[dict[type[Struct], str]] = {
     Op: "ops",
-    Launch: "launches",
-    DriverLaunch: "launches",
+    RuntimeCall: "launches",
+    DriverCall: "launches",
     **dict.fromkeys(_KINDS, "kernels"),
     Annotation: "ranges",
     PythonFunction: "frames",
@@ -51,7 +50,7 @@ _TABLE_OF: Final[dict[type[Struct], str]] = {
 # Stand for the args of events that have none; kinds whose args are not read are absent here.
 _NO_ARGS: Final[dict[type[Struct], Struct]] = {
     Op: OpArgs(),
-    **dict.fromkeys((Launch, DriverLaunch), LaunchArgs()),
+    **dict.fromkeys((RuntimeCall, DriverCall), CallArgs()),
     **dict.fromkeys(_KINDS, DeviceArgs()),
     Memory: MemoryArgs(),
 }
@@ -155,8 +154,11 @@ class Tables:
         """Nothing was added that a capture has rows of."""
         return not any(self._frames[name] for name in ("ops", "kernels", "launches", "ranges"))
 
-    def table(self, name: str) -> pl.DataFrame:
-        """All rows of one table, in the order of the file. The rows are given up."""
+    def all(self) -> dict[str, pl.DataFrame]:
+        """All rows by table, in the order of the file. The rows are given up."""
+        return {name: self._table(name) for name in _SCHEMAS}
+
+    def _table(self, name: str) -> pl.DataFrame:
         parts = [frame for _, frame in sorted(self._frames.pop(name), key=itemgetter(0))]
         # Diagonal: a part lacks the columns of which it has no value.
         frame = pl.concat([pl.DataFrame(schema=_SCHEMAS[name]), *parts], how="diagonal")

@@ -1,5 +1,5 @@
 """Nsight Compute: a CSV page or a report becomes a Capture with counters."""
 
-from gpuprof.collectors.ncu.reader import read
+from gpuprof.collectors.ncu.reader import read, recognises
 
-__all__ = ["read"]
+__all__ = ["read", "recognises"]

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple, TextIO
 
 import msgspec
 
-from gpuprof.collectors.decompression import first_bytes
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.decompression import first_bytes
 from gpuprof.collectors.ncu.number_format import NumberFormat, infer
-from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Launch, Profile
+from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
 
 _LAUNCH_COLUMNS: Final = frozenset(
     (
@@ -217,8 +217,8 @@ def _store(profile: Profile, launch: int, cell: _Value, number_format: NumberFor
         profile.add(launch, cell.metric, cell.unit, value)
 
 
-def _launch(row: dict[str, str]) -> Launch:
-    return Launch(
+def _launch(row: dict[str, str]) -> ProfiledLaunch:
+    return ProfiledLaunch(
         name=row.get("Kernel Name", "") or "(unnamed kernel)",
         process=_whole(row.get("Process ID")),
         device=_whole(row.get("Device"), 2**31),

@@ -39,7 +39,7 @@ Dimensions = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProfiledLaunch:
     """One profiled kernel launch. Unknown is None."""
 
     name: str
@@ -55,7 +55,7 @@ class Launch:
 class Profile:
     """Launches in the order they were profiled, and their counters in base units."""
 
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[ProfiledLaunch] = field(default_factory=list)
     # Per device index, what `device__attribute_*` said.
     attributes: dict[int, dict[str, str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -183,6 +183,7 @@ class Profile:
     def _process(self, rank: int, process: int | None) -> ProcessInfo:
         return ProcessInfo(
             rank=rank,
+            rank_from="order",
             world_size=1 if process is None else len({launch.process for launch in self.launches}),
             process=process,
             fingerprint=Fingerprint(devices=self._devices()),

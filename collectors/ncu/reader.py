@@ -1,12 +1,26 @@
 """Nsight Compute's output as a Capture, whichever form it has."""
 
+import codecs
+import re
 from pathlib import Path
+from typing import Final
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.decompression import first_bytes, plain_file
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.decompression import first_bytes, plain_file
 from gpuprof.collectors.ncu.csv_page import read_csv
 from gpuprof.collectors.ncu.report import MAGIC, read_report
+
+# PowerShell redirects as UTF-16.
+_UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# What `ncu --csv` prints around its table and as its first line, after the program's own output.
+_TEXT: Final = re.compile(r'^(?:==(?:PROF|WARNING|ERROR)== |"?ID"?,.*Kernel Name)', re.MULTILINE)
+
+
+def recognises(start: bytes) -> bool:
+    """Whether a file that begins with `start` is a report or a log with a CSV page."""
+    encoding = "utf-16" if start.startswith(_UTF16_MARKS) else "utf-8"
+    return start.startswith(MAGIC) or bool(_TEXT.search(start.decode(encoding, "replace")))
 
 
 def read(path: Path) -> Capture:

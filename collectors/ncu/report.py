@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuprof.collectors.errors import CaptureError, MissingDependencyError
-from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Launch, Profile
+from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
 
 MAGIC: Final = b"NVR\x00"
 
@@ -48,7 +48,7 @@ def _add(profile: Profile, action: Any) -> None:
     for metric in metrics:
         values[metric.name()] = metric.value()
     profile.launches.append(
-        Launch(
+        ProfiledLaunch(
             name=action.name(action.NameBase_DEMANGLED),
             device=_whole(values, "launch__device_id", 2**31),
             context=_whole(values, "launch__context_id"),

@@ -1,13 +1,14 @@
 """What a recording could not see, in plain sentences."""
 
-from typing import Final
-
 import polars as pl
 
+from gpuprof.collectors.joining.lost_launches import (
+    device_launches,
+    lost_count,
+    lost_sentence,
+    unnamed,
+)
 from gpuprof.collectors.nsys.activities import WHOLE_GRAPH
-
-_LAUNCHING: Final = r"^(cuda|cu)(Launch(Cooperative)?Kernel|GraphLaunch)"
-_CAPTURING: Final = r"^(cuda|cu)StreamBeginCapture"
 
 
 def missing(kernels: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> list[str]:
@@ -59,12 +60,8 @@ def _unlinked(kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
         warnings.append(
             f"{orphans} of {kernels.height} pieces of device work have no launch recorded"
         )
-    # A launch into a stream that is being captured makes a graph node and no work.
-    capturing = calls.filter(pl.col("name").str.contains(_CAPTURING))["global_pid"].unique()
-    made = calls.filter(
-        pl.col("name").str.contains(_LAUNCHING) & ~pl.col("global_pid").is_in(capturing.implode())
-    )
-    dropped = made.join(kernels, on=key, how="anti").height
+    made = device_launches(calls, "global_pid")
+    dropped = lost_count(unnamed(made, kernels, "global_pid"), kernels)
     if dropped:
-        warnings.append(f"{dropped} of {made.height} launches have no device work recorded")
+        warnings.append(lost_sentence(dropped, made.height))
     return warnings

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuprof.collectors.decompression import first_bytes, plain_file
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.decompression import first_bytes, plain_file
 from gpuprof.collectors.nsys.database import MAGIC
 
+# First bytes of a .nsys-rep, as nsys 2025.3 writes it.
+REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 _EXPORT_COMMAND = "nsys export --type sqlite REPORT.nsys-rep"
 

@@ -14,16 +14,21 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.collectors.nsys import session
+from gpuprof.collectors.nsys import metadata
 from gpuprof.collectors.nsys.activities import device_work, launches
 from gpuprof.collectors.nsys.completeness import missing
-from gpuprof.collectors.nsys.database import Database, opened
-from gpuprof.collectors.nsys.export import sqlite_file
+from gpuprof.collectors.nsys.database import MAGIC, Database, opened
+from gpuprof.collectors.nsys.export import REPORT_MAGIC, sqlite_file
 from gpuprof.collectors.nsys.ranges import nvtx_ranges
 
 # 2^61 ns is 73 years from the session's start: further away is damage, and below it no sum of a
 # time and the Unix epoch overflows.
 _LATEST_NS: Final = 2**61
+
+
+def recognises(start: bytes) -> bool:
+    """Whether a file that begins with `start` is an SQLite database or a `.nsys-rep`."""
+    return start.startswith((MAGIC, REPORT_MAGIC))
 
 
 def read(path: Path) -> Capture:
@@ -39,7 +44,7 @@ def read(path: Path) -> Capture:
 def _capture(path: Path, database: Database) -> Capture:
     _refuse_foreign(path, database)
     strings = database.strings()
-    clock = session.clock(database)
+    clock = metadata.clock(database)
     warnings: list[str] = []
     kernels = _timed(device_work(database, strings), "pieces of device work", clock, warnings)
     calls = _timed(launches(database, strings), "API calls", clock, warnings)
@@ -47,7 +52,7 @@ def _capture(path: Path, database: Database) -> Capture:
 
     ranks = _ranks(kernels)
     warnings += missing(kernels, calls, ranges)
-    warnings += session.diagnostics(database)
+    warnings += metadata.diagnostics(database)
     processes = tuple(
         _process(database, kernels, rank, len(ranks) or 1, global_pid, tuple(warnings))
         for rank, global_pid in enumerate(ranks or [None])
@@ -82,7 +87,7 @@ def _refuse_foreign(path: Path, database: Database) -> None:
 def _timed(
     frame: pl.DataFrame,
     what: str,
-    clock: session.Clock,
+    clock: metadata.SessionClock,
     warnings: list[str],
     *,
     open_ends: bool = False,
@@ -139,15 +144,16 @@ def _process(
     mine = kernels.filter(pl.col("global_pid").eq_missing(global_pid))
     process = mine["process"].first() if mine.height else None
     assert process is None or isinstance(process, int)
-    machine = session.fingerprint(database, process)
+    machine = metadata.fingerprint(database, process)
     busiest = mine["device"].drop_nulls().mode().min() if mine.height else None
     assert busiest is None or isinstance(busiest, int)
     indices = [device.index for device in machine.devices]
     return ProcessInfo(
         rank=rank,
+        rank_from="order",
         world_size=world_size,
         process=process,
-        command=session.command(database),
+        command=metadata.command(database),
         fingerprint=machine,
         device=indices.index(busiest) if busiest is not None and busiest in indices else 0,
         warnings=warnings if rank == 0 else (),

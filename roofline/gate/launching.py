@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.nesting import Integers
 from gpuprof.roofline.gate.call_text import call_text, tensors_of
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.work.attribution import rows_of

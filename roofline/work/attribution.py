@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 from msgspec import structs
 
+from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ProcessInfo
-from gpuprof.collectors.nesting import NONE, Integers, enclosing
 
 _LAUNCH_KEY: Final = ("rank", "process", "correlation")
 

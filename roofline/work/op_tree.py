@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing, thread_codes
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.nesting import NEVER, NONE, Integers, enclosing, thread_codes
 from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_at
 
 # pytorch torch/csrc/autograd/engine.cpp names the node it evaluates; the node's own record_function

@@ -37,7 +37,7 @@ def with_owners(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
     Reads their columns op_id, name, kind and kernel_row.
     """
-    owners = _owners(kernels["op_id"], ops).alias("owner_id")
+    owners = owners_of(kernels["op_id"], ops).alias("owner_id")
     return _owning_themselves(kernels.with_columns(owners), ops)
 
 
@@ -125,8 +125,8 @@ def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _owners(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
-    """For each launching op its owner; null stays null."""
+def owners_of(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
+    """For each launching operator of `op_ids` the op_id of its owner; null stays null."""
     if ops.is_empty():
         return pl.Series("owner_id", [None] * len(op_ids), dtype=pl.Int64)
     names = ops["name"].unique()

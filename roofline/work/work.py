@@ -18,6 +18,7 @@ from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
+from gpuprof.roofline.work.lost_work import launches_of_steps
 from gpuprof.roofline.work.owners import (
     NAME_SEPARATOR,
     SIGNATURE,
@@ -61,6 +62,9 @@ class Work:
     steps: int
     # Device time of what belongs to no profiled step.
     outside_ns: int = 0
+    # Launches in the profiled steps, and those of them whose device work was not recorded.
+    launches: int = 0
+    lost_launches: int = 0
 
 
 def find_work(capture: Capture, math_mode: MathMode) -> Work:
@@ -81,13 +85,19 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         ),
     )
     kernels = with_owners(kernels, capture.ops)
+    launched = launches_of_steps(capture)
     grouped = (
         owner_table(kernels, capture)
         .group_by(*SIGNATURE, maintain_order=True)
-        .agg("owner_id", "phase", "recompute")
+        .agg(
+            "owner_id",
+            "phase",
+            "recompute",
+            incomplete=pl.col("owner_id").is_in(launched.incomplete_owners.implode()).any(),
+        )
         .with_row_index("signature")
     )
-    unique = grouped.select("signature", *SIGNATURE)
+    unique = grouped.select("signature", "incomplete", *SIGNATURE)
     owners = grouped.select("signature", "owner_id", "phase", "recompute").explode(
         "owner_id", "phase", "recompute"
     )
@@ -106,7 +116,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         for row in unique.iter_rows(named=True)
     )
     kernels = kernels.with_columns(pl.col("phase").fill_null(""))
-    return Work(kernels, signatures, max(steps, 1), outside_ns)
+    return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
 
 
 def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape, DType]:
@@ -152,6 +162,10 @@ def _signature(
         math_mode,
         kernels=(row["kernel_names"] or "").split(NAME_SEPARATOR) if row["kernel_names"] else (),
     )
+    if row["incomplete"]:
+        return Signature(
+            name, detail, None, "some of its launches have no device work recorded", call
+        )
     if row["kernel"] is not None:
         return _kernel_signature(row, call)
     if not is_modelled(name):

@@ -9,9 +9,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from gpuprof.collectors import kineto, schema
+from gpuprof.collectors.call_tree.nesting import innermost, parents
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.collectors.nesting import innermost, parents
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.op_tree import op_phases, range_members
 

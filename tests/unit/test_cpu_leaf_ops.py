@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from gpuprof.collectors import kineto
+from gpuprof.collectors.call_tree.cpu_leaf_ops import leaves
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.cpu_leaf_ops import leaves
 
 
 def tree(*rows: tuple[str, int | None]) -> pl.DataFrame:

@@ -241,11 +241,12 @@ def test_ranks_that_files_name_are_kept() -> None:
     assert warnings(joined) == ""
 
 
-def test_ranks_that_collide_are_numbered_by_file_with_a_warning() -> None:
+def test_of_files_that_state_one_rank_the_first_keeps_it_and_the_others_are_named() -> None:
     joined = join_ranks([trace(("a", 1)), trace(("b", 1)), trace(("c", 1), rank=9)])
-    assert joined.manifest.ranks == (0, 1, 2)
-    assert joined.kernels.select("rank", "name").rows() == [(0, "a"), (1, "b"), (2, "c")]
+    assert joined.manifest.ranks == (0, 9, 10)
+    assert dict(joined.kernels.select("rank", "name").iter_rows()) == {0: "a", 10: "b", 9: "c"}
     assert "numbered in the order of the files" in warnings(joined)
+    assert "is rank 10" in warnings(joined)
 
 
 def test_different_clocks_are_pointed_out() -> None:

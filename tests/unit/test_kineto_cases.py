@@ -306,3 +306,75 @@ def test_the_device_is_the_one_that_ran_the_kernels(tmp_path: Path) -> None:
     capture = trace_of(tmp_path / "t.json", [kernel], deviceProperties=devices)
     (info,) = capture.processes
     assert info.fingerprint.devices[info.device].name == "B"
+
+
+MEMORY = {"cat": "cpu_instant_event", "name": "[memory]", "ph": "i", "ts": 1}
+
+
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        (OP, {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2}}),
+        (OP, {"distributedInfo": {"backend": "hccl", "rank": 0, "world_size": 2}}),
+        ({**OP, "name": "aten::cudnn_convolution"}, {}),
+        ({**OP, "name": "npu::npu_format_cast"}, {}),
+        ({**MEMORY, "args": {"Bytes": 8, "Device Type": 1, "Device Id": 0}}, {}),
+        ({"cat": None, "name": "matmul", "ts": 2, "args": {"Stream Id": 2}}, {}),
+        ({"cat": "npu_kernel", "name": "matmul", "ts": 2}, {}),
+        ({"cat": "gpu_op", "name": "matmul", "ts": 2, "args": {"stream": 2}}, {}),
+    ],
+    ids=lambda value: json.dumps(value),
+)
+def test_what_speaks_for_a_device_makes_it_no_run_on_a_cpu(
+    event: dict[str, object], fields: dict[str, object], tmp_path: Path
+) -> None:
+    capture = trace_of(tmp_path / "t.json", [OP, event], **fields)
+    assert capture.kernels.is_empty()
+    assert capture.processes[0].fingerprint.devices == ()
+    assert "No device event in the trace that is read" in warnings(capture)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi", "cpu:gloo,cuda:nccl", None])
+def test_backends_that_run_on_a_cpu_leave_it_a_run_on_the_cpu(
+    backend: str | None, tmp_path: Path
+) -> None:
+    info = {"backend": backend, "rank": 0, "world_size": 2}
+    capture = trace_of(tmp_path / "t.json", [OP], distributedInfo=info)
+    assert capture.kernels["kind"].to_list() == ["op"]
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        {"ph": "M", "name": "process_name", "pid": 832, "args": {"name": "Ascend Hardware"}},
+        {"ph": "s", "cat": "async_npu", "name": "async_npu", "id": "1", "pid": 1, "ts": "1.5"},
+    ],
+    ids=["process", "arrow"],
+)
+def test_a_trace_of_torch_npu_is_refused_saying_so(mark: dict[str, object], tmp_path: Path) -> None:
+    op = {**OP, "ph": "X", "pid": 1, "tid": 1, "dur": 1}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([op, mark]))
+    with pytest.raises(CaptureError, match="a trace of torch_npu"):
+        kineto.read(path)
+
+
+def test_an_event_that_lacks_only_its_category_is_not_called_malformed(tmp_path: Path) -> None:
+    complete = {"name": "mine", "ts": 2, "dur": 5}
+    capture = trace_of(tmp_path / "t.json", [OP, complete, complete])
+    assert "2 events without a category (cat) were left out" in warnings(capture)
+    assert "malformed" not in warnings(capture)
+    assert capture.kernels["kind"].to_list() == ["op"]
+
+
+@pytest.mark.parametrize("dims", [[[]], [[], []], [[4, 4], []], [[[2, 3], [4]]]])
+def test_shapes_of_scalars_are_shapes(dims: list[object], tmp_path: Path) -> None:
+    capture = trace_of(tmp_path / "t.json", [{**OP, "args": {"Input Dims": dims}}])
+    assert capture.processes[0].shapes_recorded
+    assert "No operator shapes" not in warnings(capture)
+
+
+@pytest.mark.parametrize("args", [{}, {"Input Dims": []}, {"Input Dims": None}])
+def test_operators_without_shapes_are_said(args: dict[str, object], tmp_path: Path) -> None:
+    capture = trace_of(tmp_path / "t.json", [{**OP, "args": args}])
+    assert "No operator shapes in the trace" in warnings(capture)

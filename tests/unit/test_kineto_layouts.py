@@ -14,7 +14,8 @@ from polars.testing import assert_frame_equal
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.kineto import blocks, source
+from gpuprof.collectors.files import source
+from gpuprof.collectors.kineto import blocks
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 HEADER = {

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.kineto import blocks, source
+from gpuprof.collectors.files import source
+from gpuprof.collectors.kineto import blocks
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.op_tree import op_phases, range_members
 

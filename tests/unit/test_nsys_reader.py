@@ -454,7 +454,8 @@ def test_lost_launches_and_lost_work_are_counted(tmp_path: Path) -> None:
     )
     assert nsys.read(path).processes[0].warnings == (
         "1 of 2 pieces of device work have no launch recorded",
-        "1 of 2 launches have no device work recorded",
+        "1 of 2 launches (50.0%) have no device work recorded: device time is too low, and what "
+        "depends on it is left out",
     )
 
 

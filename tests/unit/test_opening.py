@@ -1,4 +1,7 @@
 import gzip
+import json
+import os
+import pickle
 import shutil
 from pathlib import Path
 
@@ -8,6 +11,7 @@ from gpuprof.collectors import kineto, ncu, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.opening import open_trace, open_traces, run_name
+from gpuprof.collectors.opening.formats import FORMATS
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 KINETO = DATA / "kineto" / "h100_block_infer_fp16.json.gz"
@@ -61,7 +65,6 @@ def test_a_bare_array_of_events_is_a_trace(tmp_path: Path) -> None:
     [
         (b"", "an empty file"),
         (b"# Out of place Average bus bandwidth", "not a trace that is known here"),
-        (b"\x80\x04\x95pickle", "not a trace that is known here"),
     ],
 )
 def test_unknown_content_is_refused_with_what_was_expected(
@@ -126,11 +129,14 @@ def test_a_folder_is_a_set_of_ranks(tmp_path: Path) -> None:
 
 def test_ranks_of_files_that_do_not_say_theirs_follow_their_numbers(tmp_path: Path) -> None:
     for number in (2, 10, 1):
-        shutil.copy(DATA / "kineto" / "no-shapes.json", tmp_path / f"rank{number}.json")
+        shutil.copy(DATA / "kineto" / "no-shapes.json", tmp_path / f"part{number}.json")
     seen: list[str] = []
     capture = open_trace(tmp_path, lambda path: seen.append(path.name))
-    assert seen == ["rank1.json", "rank2.json", "rank10.json"]
+    assert seen == ["part1.json", "part2.json", "part10.json"]
     assert capture.manifest.ranks == (0, 1, 2)
+    assert "no file names its rank: ranks are numbered in the order of the files" in warnings_of(
+        capture
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,3 +184,88 @@ def test_a_problem_names_the_file_among_several(tmp_path: Path) -> None:
 )
 def test_a_run_is_named_after_its_file_without_endings(path: str, name: str) -> None:
     assert run_name(Path(path)) == name
+
+
+def test_an_error_names_every_format_and_its_endings(tmp_path: Path) -> None:
+    file = tmp_path / "file.log"
+    file.write_text("nothing")
+    with pytest.raises(CaptureError) as raised:
+        open_trace(file)
+    for one in FORMATS:
+        assert one.name in raised.value.expected
+        assert all(suffix in raised.value.expected for suffix in one.suffixes)
+
+
+def pickled(value: object) -> bytes:
+    return pickle.dumps(value, protocol=4)
+
+
+NODE = {"id": 2, "name": "aten::mm", "ctrl_deps": 1}
+EXECUTION_TRACE = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [NODE]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickled({"segments": [{"total_size": 2}], "device_traces": []}), "a CUDA memory snapshot"),
+        (
+            pickled({"version": "2.10", "nccl_version": "2.27", "pg_config": {}, "entries": []}),
+            "a dump of PyTorch's NCCL flight recorder",
+        ),
+        (
+            json.dumps({"version": "2.10", "pg_config": {}, "entries": [{}]}).encode(),
+            "a dump of PyTorch's NCCL flight recorder",
+        ),
+        (pickled([1, 2]), "a pickle"),
+        (pickle.dumps({"a": 1}, protocol=0), "a pickle"),
+        (EXECUTION_TRACE, "an execution trace"),
+        (b"[[0, 1], [[1, 2], [3, 4]]]", "a memory timeline"),
+        (b"PK\x03\x04" + bytes(26) + b"model/data.pkl", "a file of torch.save"),
+        (b"PK\x03\x04" + bytes(26) + b"trace.json", "an archive"),
+        (b"\n\x90\x01\x12\x0d/device:GPU:0", "an XPlane profile"),
+        (b"<!DOCTYPE html><html></html>", "an HTML page"),
+    ],
+)
+@pytest.mark.parametrize("name", ["file", "file.json", "file.csv"])
+@pytest.mark.parametrize("compressed", [True, False])
+def test_files_that_are_no_traces_are_named_for_what_they_are(
+    content: bytes, message: str, name: str, compressed: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(content) if compressed else content)
+    with pytest.raises(CaptureError, match=message) as raised:
+        open_trace(file)
+    assert raised.value.remedy
+    assert "\n" not in str(raised.value)
+
+
+class RunsCode:
+    """A pickle of it makes a folder when it is loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    (tmp_path / "file.pickle").write_bytes(pickle.dumps(RunsCode(tmp_path / "made")))
+    with pytest.raises(CaptureError, match="a pickle"):
+        open_trace(tmp_path / "file.pickle")
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_execution_trace_beside_a_trace_is_no_rank(tmp_path: Path) -> None:
+    (tmp_path / "rank0_et.json").write_bytes(EXECUTION_TRACE)
+    shutil.copy(KINETO, tmp_path / "rank0.pt.trace.json.gz")
+    capture = open_trace(tmp_path)
+    assert capture.manifest.ranks == (0,)
+    assert "left out: rank0_et.json: an execution trace" in warnings_of(capture)
+
+
+def test_a_trace_whose_metadata_has_nodes_is_a_trace(tmp_path: Path) -> None:
+    op = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"nodes": ["a"], "ctrl_deps": 1, "traceEvents": [op]}))
+    assert open_trace(file).ops.height == 1

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gpuprof.collectors.nesting import NONE, Integers, thread_codes
+from gpuprof.collectors.call_tree.nesting import NONE, Integers, thread_codes
 
 Booleans = npt.NDArray[np.bool_]
 
@@ -100,5 +100,5 @@ def _matches(name: str, groups: tuple[_Group, ...]) -> bool:
 
 @cache
 def _table() -> _Table:
-    text = files("gpuprof.collectors").joinpath("cpu_leaf_ops.toml").read_bytes()
+    text = files("gpuprof.collectors.call_tree").joinpath("cpu_leaf_ops.toml").read_bytes()
     return msgspec.toml.decode(text, type=_Table)

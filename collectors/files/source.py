@@ -19,7 +19,7 @@ _BOMB_RATIO = 300
 _BOMB_BYTES = 256 << 20
 
 
-class Source:
+class ByteSource:
     """Iterates over the decompressed bytes of `path`.
 
     gzip is recognised by its first bytes, not by the file's name. `problem` is "" until the

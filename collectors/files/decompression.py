@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.kineto.source import Source
+from gpuprof.collectors.files.source import ByteSource
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -42,7 +42,7 @@ def plain_file(path: Path) -> Iterator[Path]:
 
 def _decompress(path: Path, target: Path) -> None:
     free = shutil.disk_usage(target.parent).free
-    source = Source(path)
+    source = ByteSource(path)
     with target.open("wb") as sink:
         for piece in source:
             if source.bytes_out > free:

@@ -19,7 +19,7 @@ _SYSTEM_NAMES: Final = ("NvDriverVersion", "OsDescription", "CpuDescription", "C
 
 
 @dataclass(frozen=True)
-class Clock:
+class SessionClock:
     """How an export's times become the capture's: add `offset_ns`."""
 
     offset_ns: int
@@ -29,19 +29,19 @@ class Clock:
     started_ns: int | None
 
 
-def clock(database: Database) -> Clock:
+def clock(database: Database) -> SessionClock:
     """The session's clock. Without a start time the export's own times are kept."""
     starts = database.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": int})["utcEpochNs"]
     started = starts.drop_nulls().first()
     if not isinstance(started, int) or not 0 < started < 2**62:
-        return Clock(0, "session start", None)
+        return SessionClock(0, "session start", None)
     options = _settings(database, "META_DATA_EXPORT")
     if options.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         # The export already moved its times to UTC.
-        return Clock(0, "unix epoch", started)
+        return SessionClock(0, "unix epoch", started)
     shift = options.get("EXPORT_PARAM_TIME_SHIFT", "0")
     moved = int(shift) if re.fullmatch(r"-?\d{1,18}", shift) else 0
-    return Clock(started - moved, "unix epoch", started)
+    return SessionClock(started - moved, "unix epoch", started)
 
 
 def command(database: Database) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""The bytes of files that may be compressed."""

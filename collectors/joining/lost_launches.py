@@ -1,0 +1,71 @@
+"""Launches whose device work is missing: a profiler that runs out of buffers drops records."""
+
+from typing import Final
+
+import polars as pl
+
+# Calls that put kernels on a device: cudaLaunchKernelExC, cuLaunchKernel, hipExtModuleLaunchKernel.
+# Copies are left out: one within the host's memory makes no device work.
+_LAUNCHING: Final = (
+    r"^(?:cuda|cu|hip)(?:(?:Ext|Hcc)?(?:Module)?Launch(?:Cooperative)?(?:Kernel|Grid)|GraphLaunch)"
+)
+_BEGIN_CAPTURE: Final = r"^(?:cuda|cu|hip)StreamBeginCapture"
+_END_CAPTURE: Final = r"^(?:cuda|cu|hip)StreamEndCapture"
+
+
+def device_launches(calls: pl.DataFrame, process: str = "process") -> pl.DataFrame:
+    """The rows of `calls` that put kernels on a device and have a correlation id.
+
+    `process` is the column that tells processes apart. Launches into a stream that is being
+    captured make nodes of a graph and no work: they are not among the rows.
+    """
+    launches = calls.filter(
+        pl.col("name").str.contains(_LAUNCHING) & pl.col("correlation").is_not_null()
+    )
+    captures = (
+        calls.select(
+            process,
+            "start_ns",
+            change=pl.when(pl.col("name").str.contains(_BEGIN_CAPTURE))
+            .then(1)
+            .when(pl.col("name").str.contains(_END_CAPTURE))
+            .then(-1),
+        )
+        .drop_nulls("change")
+        .sort("start_ns", maintain_order=True)
+    )
+    if captures.is_empty() or launches.is_empty():
+        return launches
+    captures = captures.with_columns(depth=pl.col("change").cum_sum().over(process))
+    # A capture that ends without a beginning began before the recording.
+    before = captures.group_by(process).agg(before=-pl.col("depth").min().clip(upper_bound=0))
+    return (
+        launches.sort("start_ns", maintain_order=True)
+        .join_asof(captures.drop("change"), on="start_ns", by=process, check_sortedness=False)
+        .join(before, on=process, how="left", nulls_equal=True, maintain_order="left")
+        .filter(pl.col("depth").fill_null(0) + pl.col("before").fill_null(0) <= 0)
+        .drop("depth", "before")
+    )
+
+
+def unnamed(
+    launches: pl.DataFrame, kernels: pl.DataFrame, process: str = "process"
+) -> pl.DataFrame:
+    """Those of `launches`, as `device_launches` gives them, that no row of `kernels` names."""
+    return launches.join(kernels, on=[process, "correlation"], how="anti", nulls_equal=True)
+
+
+def lost_count(missing: pl.DataFrame, kernels: pl.DataFrame) -> int:
+    """How many of the launches `missing`, as `unnamed` gives them, have no device work for certain.
+
+    A row of `kernels` without a correlation id, as ROCm writes for RCCL, may be that of one.
+    """
+    return max(0, missing.height - kernels["correlation"].null_count())
+
+
+def lost_sentence(lost: int, launches: int) -> str:
+    """A warning for `lost` of `launches` without device work."""
+    return (
+        f"{lost} of {launches} launches ({lost / launches:.1%}) have no device work "
+        "recorded: device time is too low, and what depends on it is left out"
+    )

@@ -1,0 +1,35 @@
+"""Launches of the profiled steps whose device work was not recorded, and the operators they hit."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from gpuprof.collectors.call_tree.nesting import NONE, enclosing
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.lost_launches import device_launches, lost_count, unnamed
+from gpuprof.roofline.work.attribution import rows_of, steps_at
+from gpuprof.roofline.work.owners import owners_of
+
+
+@dataclass(frozen=True)
+class StepLaunches:
+    """The launches in the profiled steps of one rank, all launches where there are no steps."""
+
+    count: int
+    lost_count: int
+    # op_id of each operator that owns a launch which no device work names: its device time says
+    # too little.
+    incomplete_owners: pl.Series
+
+
+def launches_of_steps(capture: Capture) -> StepLaunches:
+    """The launches of a one-rank capture, and what was lost of their device work."""
+    launches = device_launches(capture.launches)
+    if (capture.steps["phase"] == "profiled").any():
+        launches = launches.filter(steps_at(capture, launches["start_ns"]).is_not_null())
+    missing = unnamed(launches, capture.kernels)
+    lost = lost_count(missing, capture.kernels)
+    ops = capture.ops
+    rows = enclosing(ops, missing, "start_ns", rows_of(ops, ops["parent_id"]))
+    op_ids = ops["op_id"].gather(rows[rows != NONE])
+    return StepLaunches(launches.height, lost, owners_of(op_ids, ops).drop_nulls())
