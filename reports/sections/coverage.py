@@ -9,6 +9,8 @@ from gpuprof.roofline.analysis import Analysis
 
 # Operators without a model that a terminal names.
 _NAMED = 5
+# Device time below this share of the step is set beside it.
+_LITTLE = 0.5
 
 
 def coverage_sentence(analysis: Analysis) -> str:
@@ -23,7 +25,22 @@ def coverage_sentence(analysis: Analysis) -> str:
     return (
         f"{formatting.percent(coverage.with_op)} of {formatting.duration(coverage.device_ns)} "
         f"device time has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
-        f"{formatting.percent(coverage.with_bytes)} a byte model.{outside}"
+        f"{formatting.percent(coverage.with_bytes)} a byte model.{_of_a_step(analysis)}{outside}"
+    )
+
+
+def _of_a_step(analysis: Analysis) -> str:
+    """How little of a step that device time is, where coverage of it says little of the step."""
+    step_ns, steps = analysis.steps.median_ns, analysis.steps.profiled
+    if not step_ns or not steps:
+        return ""
+    device_ns = analysis.coverage.device_ns / steps
+    share = device_ns / step_ns
+    if share > _LITTLE:
+        return ""
+    return (
+        f" That is {formatting.duration(device_ns)} a step, {formatting.percent(share)} of its "
+        f"{formatting.step_duration(step_ns)}."
     )
 
 

@@ -15,7 +15,9 @@ from gpuprof.roofline.cost_models import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+)
 
 
 def name_of(page: Path) -> str:
@@ -87,3 +89,12 @@ def test_the_index_names_every_page() -> None:
     index = (DOCS / "README.md").read_text()
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
     assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def test_every_path_that_contributing_names_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"(?<![\w./])((?:\w+/)+[\w.]*)", text)
+    assert len(named) > 15
+    assert [
+        path for path in named if not path.startswith(".venv") and not (ROOT / path).exists()
+    ] == []

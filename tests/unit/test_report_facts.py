@@ -5,6 +5,7 @@ import pytest
 
 from gpuprof.reports import formatting
 from gpuprof.reports.figures import flops_text, roof_percent
+from gpuprof.reports.sections.coverage import coverage_sentence
 from gpuprof.reports.sections.machine import environment_facts
 from gpuprof.reports.sections.overview import ending_sentence
 from gpuprof.reports.sections.step import step_shares, step_time_fact
@@ -118,3 +119,11 @@ def test_only_recorded_facts_are_listed(
     labels = [fact.label for fact in environment_facts(training_analysis)]
     assert "OMP_NUM_THREADS" in labels
     assert "HIP" not in labels
+
+
+def test_coverage_of_little_device_time_says_how_little(training_analysis: Analysis) -> None:
+    assert "That is" not in coverage_sentence(training_analysis)
+    coverage = msgspec.structs.replace(training_analysis.coverage, device_ns=18_900)
+    steps = msgspec.structs.replace(training_analysis.steps, median_ns=17_000_000, profiled=1)
+    little = msgspec.structs.replace(training_analysis, coverage=coverage, steps=steps)
+    assert "That is 18.9 µs a step, 0.1% of its 17.00 ms." in coverage_sentence(little)
