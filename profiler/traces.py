@@ -10,7 +10,7 @@ from isal import igzip
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.live.fingerprint import accelerators
-from gpuprof.collectors.live.nvml import open_library, text
+from gpuprof.collectors.live.nvml.sampler import open_library, text
 from gpuprof.collectors.manifest import Calibration, ProcessInfo
 from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.machine import calibration_cache

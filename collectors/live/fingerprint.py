@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gpuprof.collectors.live.nvml import find_handle, open_library, text
+from gpuprof.collectors.live.nvml.sampler import find_handle, open_library, text
 from gpuprof.collectors.manifest import Device, Fingerprint
 
 # The only variables that a capture ever stores: each changes speed, none holds a secret.

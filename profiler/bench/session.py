@@ -17,7 +17,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.live.fingerprint import collect_fingerprint, cpu_device
-from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store

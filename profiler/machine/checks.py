@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gpuprof.collectors.live.fingerprint import accelerators, cpu_device
-from gpuprof.collectors.live.nvml import NvmlSampler, open_library, text
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler, open_library, text
 from gpuprof.collectors.manifest import Device
 from gpuprof.collectors.schema import SAMPLES
 from gpuprof.profiler.machine.calibration_cache import load_cached

@@ -13,7 +13,7 @@ from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.graph_breaks import graph_breaks
 from gpuprof.collectors.live.model_parameters import live_model
-from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
 from gpuprof.collectors.manifest import (
     Calibration,

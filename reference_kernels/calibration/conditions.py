@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import torch
 
-from gpuprof.collectors.live.nvml import NvmlSampler, slowdown_reasons
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler, slowdown_reasons
 from gpuprof.collectors.manifest import Device
 
 NVML_INTERVAL_NS = 20_000_000

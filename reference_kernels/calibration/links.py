@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from gpuprof.collectors.live.nvml import find_handle, open_library, visible_uuids
+from gpuprof.collectors.live.nvml.sampler import find_handle, open_library, visible_uuids
 from gpuprof.reference_kernels.calibration.probe import Call, Probe
 
 _COPY_BYTES = 256 * 2**20

@@ -14,7 +14,7 @@ from itertools import product
 import torch
 
 from gpuprof.collectors.errors import MissingDependencyError
-from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.reference_kernels.calibration import gemm
 from gpuprof.reference_kernels.calibration.conditions import (

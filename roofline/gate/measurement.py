@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.live.nvml import SLOWDOWN_REASONS, slowdown_reasons
+from gpuprof.collectors.live.nvml.sampler import SLOWDOWN_REASONS, slowdown_reasons
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, Utilization
 from gpuprof.roofline.gate.series import TIME, Metric
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from gpuprof.collectors.live.nvml import slowdown_reasons
+from gpuprof.collectors.live.nvml.sampler import slowdown_reasons
 from gpuprof.roofline.analysis import DeviceState
 
 

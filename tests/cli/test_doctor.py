@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.manifest import Device
 from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine import checks as machine_checks

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from gpuprof.collectors import schema  # noqa: E402
 from gpuprof.collectors.errors import MissingDependencyError  # noqa: E402
-from gpuprof.collectors.live.nvml import SLOWDOWN_REASONS  # noqa: E402
+from gpuprof.collectors.live.nvml.sampler import SLOWDOWN_REASONS  # noqa: E402
 from gpuprof.collectors.manifest import Device  # noqa: E402
 from gpuprof.reference_kernels.calibration import (  # noqa: E402
     conditions,

@@ -3,7 +3,7 @@
 import polars as pl
 
 from gpuprof.collectors import schema
-from gpuprof.collectors.live.nvml import SLOWDOWN_REASONS
+from gpuprof.collectors.live.nvml.sampler import SLOWDOWN_REASONS
 from gpuprof.roofline.steps.device_state import device_state
 
 BITS = list(SLOWDOWN_REASONS)

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from gpuprof.collectors import schema
-from gpuprof.collectors.live import nvml
-from gpuprof.collectors.live.nvml import NvmlSampler, slowdown_reasons, visible_uuids
+from gpuprof.collectors.live.nvml import sampler as nvml
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler, slowdown_reasons, visible_uuids
 
 
 class FakeNvml:
@@ -158,7 +158,7 @@ def test_a_field_that_fails_is_disabled_alone_and_noted_once() -> None:
 
 def test_activity_comes_from_gpm_where_the_device_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**12, 200_000_000))
-    monkeypatch.setattr("gpuprof.collectors.live.gpm.time.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("gpuprof.collectors.live.nvml.gpm.time.monotonic_ns", lambda: next(clock))
     library = FakeNvml(gpm=True)
     sampler, frame = sample_once(library)
     row = frame.row(-1, named=True)
@@ -176,7 +176,7 @@ def test_gpm_is_not_asked_again_before_its_averages_mean_something(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = iter(range(0, 10**12, 1_000_000))
-    monkeypatch.setattr("gpuprof.collectors.live.gpm.time.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("gpuprof.collectors.live.nvml.gpm.time.monotonic_ns", lambda: next(clock))
     _, frame = sample_once(FakeNvml(gpm=True))
     assert frame["tensor_active_percent"].to_list() == [None, None]
 

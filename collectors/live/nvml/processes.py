@@ -1,6 +1,6 @@
 """Who else computes on the GPUs that a program may use."""
 
-from gpuprof.collectors.live.nvml import find_handle, open_library, visible_uuids
+from gpuprof.collectors.live.nvml.sampler import find_handle, open_library, visible_uuids
 
 
 def compute_processes() -> int | None:

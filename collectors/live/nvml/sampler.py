@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from gpuprof.collectors import schema
-from gpuprof.collectors.live.gpm import open_gpm
+from gpuprof.collectors.live.nvml.gpm import open_gpm
 
 DEFAULT_INTERVAL_NS: Final = 100_000_000
 SLOW_INTERVAL_NS: Final = 1_000_000_000
