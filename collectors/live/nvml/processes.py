@@ -1,6 +1,8 @@
 """Who else computes on the GPUs that a program may use."""
 
-from gpuprof.collectors.live.nvml.sampler import find_handle, open_library, visible_uuids
+from typing import Any
+
+from gpuprof.collectors.live.nvml.library import ask, visible_handles
 
 
 def compute_processes() -> int | None:
@@ -8,13 +10,9 @@ def compute_processes() -> int | None:
 
     Only their number: in a container NVML gives the host's process numbers.
     """
-    library, _ = open_library()
-    if library is None:
-        return None
-    try:
-        handles = [find_handle(library, uuid) for uuid in visible_uuids(library).values()]
-        return sum(len(library.nvmlDeviceGetComputeRunningProcesses(handle)) for handle in handles)
-    except (library.NVMLError, ValueError):
-        return None
-    finally:
-        library.nvmlShutdown()
+    return ask(_count)
+
+
+def _count(library: Any) -> int:
+    handles = visible_handles(library).values()
+    return sum(len(library.nvmlDeviceGetComputeRunningProcesses(handle)) for handle in handles)

@@ -1,109 +1,74 @@
 """GPU state while the program runs: clocks, power, temperature and traffic, sampled from NVML.
 
-A call that a device or driver does not support disables that one field of that device, and is
-noted once. Where there is no NVML at all, the sampler does nothing and says so.
+A call that a device or driver does not support disables that one column of that device, and is
+noted once; a value that the column cannot hold is left out. Where there is no NVML at all, the
+sampler does nothing and says so.
 """
 
-import os
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
 
 from gpuprof.collectors import schema
+from gpuprof.collectors.errors import reason
+from gpuprof.collectors.live.collector import DEFAULT_INTERVAL_NS, Availability, Note, Scope
 from gpuprof.collectors.live.nvml.gpm import open_gpm
+from gpuprof.collectors.live.nvml.library import (
+    close_library,
+    means_lost,
+    open_library,
+    text,
+    visible_handles,
+)
+from gpuprof.collectors.live.nvml.readings import (
+    RANGES,
+    Reading,
+    in_mig_mode,
+    pcie_readings,
+    plain_readings,
+    plausible,
+)
+from gpuprof.collectors.live.periodic import PeriodicThread
 
-DEFAULT_INTERVAL_NS: Final = 100_000_000
-SLOW_INTERVAL_NS: Final = 1_000_000_000
+# What this collector fills of the table `samples`.
+COLUMNS: Final = tuple(RANGES)
 # Rows of one device before every second one is dropped and the interval doubled.
 _MAXIMUM_ROWS: Final = 20_000
-_JOIN_SECONDS: Final = 5.0
-
-# Bits of the clocks-event reasons that mean a slow-down, with NVML's names in words.
-SLOWDOWN_REASONS: Final[Mapping[int, str]] = {
-    0x4: "software power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-
-
-def slowdown_reasons(bits: int) -> tuple[str, ...]:
-    """The names of the slow-downs in one value of `samples.throttle_reasons`."""
-    return tuple(name for bit, name in SLOWDOWN_REASONS.items() if bits & bit)
+_ROW: Final = ("time_ns", "device", *COLUMNS)
+_INTEGER_COLUMNS: Final = frozenset(
+    name for name, dtype in schema.SAMPLES.items() if dtype.is_integer()
+)
+# Columns that nothing but GPM fills.
+_ACTIVITY: Final = (
+    *("tensor_active_percent", "dram_active_percent"),
+    *("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+)
 
 
-def open_library() -> tuple[Any, str]:
-    """Import and initialise pynvml. Returns it, or None with the reason.
-
-    Each successful call must be followed by one `nvmlShutdown`.
-    """
+def find_nvml() -> Availability:
+    """Whether NVML answers on this machine, and which driver is behind it."""
+    library, why_not = open_library()
+    if library is None:
+        remedy = "needs an NVIDIA driver on this machine (in a container: --gpus all)"
+        return Availability(available=False, finding=why_not, remedy=remedy)
     try:
-        import pynvml
-    except (ImportError, SyntaxError) as error:  # nvidia-ml-py3, also `pynvml`, is Python 2
-        return None, f"pynvml cannot be imported ({error}): pip install nvidia-ml-py"
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return None, f"NVML does not start: {error}"
-    return pynvml, ""
+        finding = f"driver {text(library.nvmlSystemGetDriverVersion())}"
+    except Exception as error:
+        finding = f"a driver of unknown version ({reason(error)})"
+    finally:
+        close_library(library)
+    return Availability(available=True, finding=finding)
 
 
-def find_handle(library: Any, uuid: str) -> Any:
-    """The NVML handle of a device by UUID, with or without its "GPU-" or "MIG-" prefix."""
-    bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
-    try:
-        return library.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
-    except library.NVMLError:
-        return library.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
-
-
-def visible_uuids(library: Any, environment: Mapping[str, str] = os.environ) -> dict[int, str]:
-    """CUDA device index -> NVML UUID, following CUDA_VISIBLE_DEVICES, without starting CUDA.
-
-    Raises `ValueError` where the order cannot be known: CUDA numbers unlike GPUs by speed
-    unless CUDA_DEVICE_ORDER=PCI_BUS_ID.
-    """
-    handles = [
-        library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())
-    ]
-    all_uuids = [text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    entries = None if visible is None else [entry.strip() for entry in visible.split(",")]
-    by_number = entries is None or any(entry.isdigit() for entry in entries)
-    names = {text(library.nvmlDeviceGetName(handle)) for handle in handles}
-    if by_number and len(names) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        raise ValueError("GPUs of several kinds: set CUDA_DEVICE_ORDER=PCI_BUS_ID")
-    if entries is None:
-        return dict(enumerate(all_uuids))
-    chosen: dict[int, str] = {}
-    for entry in entries:
-        if entry.isdigit() and int(entry) < len(all_uuids):
-            uuid = all_uuids[int(entry)]
-        elif entry.startswith("MIG-"):
-            uuid = entry
-        elif entry and not entry.isdigit():
-            uuid = next((u for u in all_uuids if u.startswith(entry)), "")
-        else:
-            uuid = ""
-        # CUDA ignores everything from the first invalid entry on.
-        if not uuid:
-            break
-        chosen[len(chosen)] = uuid
-    return chosen
-
-
-def text(value: str | bytes) -> str:
-    """A name from NVML, which older packages give as bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+def make_sampler(scope: Scope) -> "NvmlSampler":
+    """The sampler of a recording."""
+    return NvmlSampler(scope.device_indices, rank=scope.rank, interval_ns=scope.interval_ns)
 
 
 class NvmlSampler:
-    """Samples NVML from a daemon thread between `start` and `stop`.
+    """Samples NVML from a daemon thread between `start` and `stop`: a `LiveCollector`.
 
     `device_indices` are CUDA device numbers; None means all that are visible. Times are Unix
     epoch nanoseconds. Memory is bounded: a long run is sampled ever more rarely. A process
@@ -118,181 +83,174 @@ class NvmlSampler:
         interval_ns: int = DEFAULT_INTERVAL_NS,
         library: Any = None,
     ) -> None:
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self._device_indices = device_indices
         self._rank = rank
-        self._interval_ns = interval_ns
         self._library = library
         self._devices: list[_SampledDevice] = []
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
-        self._process: int | None = None
+        self._thread = PeriodicThread(
+            self._sample_all, name="gpuprof-nvml", interval_ns=interval_ns
+        )
 
     def start(self) -> None:
         """Take the first sample now and go on in the background."""
-        self._process = os.getpid()
-        self._devices = self._open_devices()
+        self._library, why_not = open_library(self._library)
+        if self._library is None:
+            self.notes.append(Note(f"NVML not available, so no GPU state was sampled: {why_not}"))
+            return
+        try:
+            self._devices = self._open_devices()
+        except Exception as error:
+            self.notes.append(Note(f"no GPU state was sampled: {reason(error)}"))
+        else:
+            if not self._devices and not self.notes:
+                self.notes.append(Note("no GPU state was sampled: NVML sees no GPU for CUDA"))
         if not self._devices:
-            if self._library is not None:
-                self._library.nvmlShutdown()
+            close_library(self._library)
             return
         self._sample_all()
-        self._thread = threading.Thread(target=self._run, name="gpuprof-nvml", daemon=True)
         self._thread.start()
 
     def slow_down(self) -> None:
         """From now on sample once a second: the part of the run that matters is over."""
-        self._interval_ns = max(self._interval_ns, SLOW_INTERVAL_NS)
+        self._thread.slow_down()
 
-    def stop(self) -> pl.DataFrame:
+    def stop(self) -> Mapping[str, pl.DataFrame]:
         """End the thread and return all rows, as the table `samples`."""
-        # The child of a fork has no thread, and the event's lock may have been held then.
-        if self._process != os.getpid() or self._thread is None:
-            return schema.empty("samples")
-        self._stopping.set()
-        self._thread.join(_JOIN_SECONDS)
-        if self._thread.is_alive():
-            self.notes.append(f"NVML did not answer within {_JOIN_SECONDS:.0f} s at the end")
-        else:
+        if not self._thread.running:
+            return {"samples": schema.empty("samples")}
+        if self._thread.stop():
             self._sample_all()
             for device in self._devices:
                 device.close()
-            self._library.nvmlShutdown()
-        self._thread = None
+            close_library(self._library)
+        if self._thread.problem:
+            self.notes.append(Note(f"NVML {self._thread.problem}"))
         rows = [row for device in self._devices for row in list(device.rows)]
-        frame = pl.DataFrame(rows, schema={n: schema.SAMPLES[n] for n in _COLUMNS}, orient="row")
+        frame = pl.DataFrame(rows, schema={n: schema.SAMPLES[n] for n in _ROW}, orient="row")
         frame = frame.with_columns(pl.lit(self._rank, pl.Int32).alias("rank"))
-        return schema.conform("samples", frame).sort("time_ns", "device")
+        return {"samples": schema.conform("samples", frame).sort("time_ns", "device")}
 
     def _open_devices(self) -> "list[_SampledDevice]":
-        if self._library is None:
-            self._library, reason = open_library()
-            if self._library is None:
-                self.notes.append(f"no GPU state was sampled: {reason}")
-                return []
-        else:
-            self._library.nvmlInit()
-        try:
-            uuids = visible_uuids(self._library)
-            wanted = uuids if self._device_indices is None else self._device_indices
-            return [
-                _SampledDevice(
-                    self._library, index, find_handle(self._library, uuids[index]), self.notes
-                )
-                for index in wanted
-                if index in uuids
-            ]
-        except (self._library.NVMLError, ValueError) as error:
-            self.notes.append(f"no GPU state was sampled: {error}")
-            return []
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._interval_ns / 1e9):
-            self._sample_all()
+        handles = visible_handles(self._library)
+        wanted = handles if self._device_indices is None else self._device_indices
+        devices = []
+        for index in wanted:
+            if index not in handles:
+                continue
+            if handles[index] is None:
+                self.notes.append(Note(f"device {index}: NVML does not open it", device=index))
+                continue
+            devices.append(_SampledDevice(self._library, index, handles[index], self.notes))
+        return devices
 
     def _sample_all(self) -> None:
         for device in self._devices:
             device.sample()
             if len(device.rows) > _MAXIMUM_ROWS:
                 del device.rows[1::2]
-                self._interval_ns *= 2
+                self._thread.interval_ns *= 2
 
 
-# Columns that a sample fills, in the order of its tuple.
-_COLUMNS: Final = tuple(name for name in schema.SAMPLES if name != "rank")
-_INTEGER_COLUMNS: Final = frozenset(
-    name for name, dtype in schema.SAMPLES.items() if dtype.is_integer()
-)
-
-
-@dataclass(frozen=True)
-class _Field:
-    """One NVML reading of one device."""
-
-    column: str
-    read: Callable[[], float]
+class _DeviceLostError(Exception):
+    """The device is gone: no call about it will succeed again."""
 
 
 class _SampledDevice:
     """The readings of one device; `notes` are shared with the sampler."""
 
-    def __init__(self, library: Any, index: int, handle: Any, notes: list[str]) -> None:
+    def __init__(self, library: Any, index: int, handle: Any, notes: list[Note]) -> None:
         self.rows: list[tuple[float | None, ...]] = []
         self._library = library
         self._index = index
+        self._handle = handle
         self._notes = notes
+        self._lost = False
+        self._implausible: set[str] = set()
+        self._readings = plain_readings(library, handle)
+        if in_mig_mode(library, handle):
+            # Some drivers answer 0 instead of refusing.
+            self._drop("utilisation_percent", "MIG is on, and NVML has none of its slices")
         self._gpm = open_gpm(library, handle)
         if self._gpm is None:
-            notes.append(
-                f"device {index}: no tensor and DRAM activity (GPM needs Hopper or later, not MIG)"
+            self._note(
+                "no tensor and DRAM activity (GPM needs Hopper or later, not MIG)", *_ACTIVITY
             )
-        self._fields = _fields(library, handle, with_pcie=self._gpm is None)
+            self._readings += pcie_readings(library, handle)
 
     def sample(self) -> None:
-        """Append one row."""
-        values: dict[str, float | None] = {"time_ns": time.time_ns(), "device": self._index}
-        for field in list(self._fields):
-            values[field.column] = self._read(field)
-        if self._gpm is not None:
-            try:
-                values |= self._gpm.read()
-            except self._library.NVMLError as error:
-                self._notes.append(f"device {self._index}: GPM stopped ({error})")
-                self._gpm = None
-        self.rows.append(tuple(_typed(column, values.get(column)) for column in _COLUMNS))
+        """Append one row, unless the device is lost."""
+        if self._lost:
+            return
+        values: dict[str, Any] = {"time_ns": time.time_ns(), "device": self._index}
+        try:
+            for reading in list(self._readings):
+                values[reading.column] = self._read(reading)
+            values |= self._read_gpm()
+        except _DeviceLostError as error:
+            self._lost = True
+            self._note(f"sampling stopped ({error})")
+            return
+        self.rows.append(tuple(values.get(column) for column in _ROW))
 
     def close(self) -> None:
         """Free what the driver holds for this device."""
         if self._gpm is not None:
             self._gpm.close()
+            self._gpm = None
 
-    def _read(self, field: _Field) -> float | None:
+    def _read(self, reading: Reading) -> float | None:
         try:
-            return field.read()
-        except (self._library.NVMLError, AttributeError) as error:
-            self._notes.append(f"device {self._index}: no {field.column} from NVML ({error})")
-            self._fields.remove(field)
+            value = reading.read()
+        except Exception as error:
+            self._stop_if_lost(error)
+            self._drop(reading.column, reason(error))
             return None
+        return self._checked(reading.column, value)
+
+    def _read_gpm(self) -> dict[str, float | None]:
+        if self._gpm is None:
+            return {}
+        try:
+            rates = self._gpm.read()
+        except Exception as error:
+            self._stop_if_lost(error)
+            self._note(f"GPM stopped ({reason(error)})", *_ACTIVITY)
+            self.close()
+            self._readings += pcie_readings(self._library, self._handle)
+            return {}
+        # What the driver itself calls unknown needs no note.
+        return {
+            column: None if rate is None else self._checked(column, rate)
+            for column, rate in rates.items()
+        }
+
+    def _checked(self, column: str, value: Any) -> float | None:
+        """`value` as its column holds it; None, noted once, for what the column cannot hold."""
+        if plausible(value, column):
+            number: float = round(value) if column in _INTEGER_COLUMNS else value
+            return number
+        if column not in self._implausible:
+            self._implausible.add(column)
+            self._note(f"{column} from NVML is out of range ({_shown(value)})", column)
+        return None
+
+    def _drop(self, column: str, why: str) -> None:
+        self._readings = [reading for reading in self._readings if reading.column != column]
+        self._note(f"no {column} from NVML ({why})", column)
+
+    def _note(self, sentence: str, *columns: str) -> None:
+        self._notes.append(Note(f"device {self._index}: {sentence}", columns, self._index))
+
+    @staticmethod
+    def _stop_if_lost(error: Exception) -> None:
+        if means_lost(error):
+            raise _DeviceLostError(reason(error)) from error
 
 
-def _typed(column: str, value: float | None) -> float | None:
-    return round(value) if value is not None and column in _INTEGER_COLUMNS else value
-
-
-def _fields(library: Any, handle: Any, *, with_pcie: bool) -> list[_Field]:
-    """The plain readings. Names that an old pynvml lacks fail at the first read, like the rest."""
-    lib = library
-
-    def event_reasons() -> int:
-        # Renamed in driver 535; the old name remains for older packages.
-        name = "nvmlDeviceGetCurrentClocksEventReasons"
-        read = getattr(lib, name, None) or lib.nvmlDeviceGetCurrentClocksThrottleReasons
-        return int(read(handle))
-
-    fields = [
-        _Field("sm_clock_mhz", lambda: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM)),
-        _Field("memory_clock_mhz", lambda: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_MEM)),
-        _Field("power_milliwatts", lambda: lib.nvmlDeviceGetPowerUsage(handle)),
-        _Field(
-            "temperature_celsius",
-            lambda: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU),
-        ),
-        _Field("throttle_reasons", event_reasons),
-        _Field("utilisation_percent", lambda: lib.nvmlDeviceGetUtilizationRates(handle).gpu),
-        _Field("memory_used_bytes", lambda: lib.nvmlDeviceGetMemoryInfo(handle).used),
-    ]
-    if with_pcie:
-        # These two block for about 20 ms each; GPM has the same figures for free.
-        fields += [
-            _Field(column, _pcie_reader(lib, handle, counter))
-            for column, counter in (
-                ("pcie_tx_bytes_per_s", "NVML_PCIE_UTIL_TX_BYTES"),
-                ("pcie_rx_bytes_per_s", "NVML_PCIE_UTIL_RX_BYTES"),
-            )
-        ]
-    return fields
-
-
-def _pcie_reader(library: Any, handle: Any, counter: str) -> Callable[[], float]:
-    # NVML gives KB/s.
-    return lambda: library.nvmlDeviceGetPcieThroughput(handle, getattr(library, counter)) * 1000
+def _shown(value: object) -> str:
+    """`value` for a note. Its own text may be endless, or fail."""
+    try:
+        return f"{value!r:.40}"
+    except Exception:
+        return type(value).__name__
