@@ -65,3 +65,15 @@ class CaptureError(GpuprofError):
 
 class CollectorError(GpuprofError):
     """A live process could not be watched as asked."""
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what `error` says, or its type where it says nothing.
+
+    For errors of code that is not ours, whose own text may fail to come.
+    """
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        lines = []
+    return lines[0] if lines else type(error).__name__

@@ -113,6 +113,8 @@ STEPS: Final = pl.Schema(
         "phase": pl.String,
         # Between the CUDA events at the step's two ends; null without a GPU.
         "device_ns": pl.Int64,
+        # When the device reached the first of these events; null in captures of older versions.
+        "device_start_ns": pl.Int64,
         # Between the host's clock readings at the step's two ends.
         "host_ns": pl.Int64,
         # Of host_ns: the stepping thread was ready to run and another had its core.

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from isal import igzip
@@ -10,7 +11,7 @@ from isal import igzip
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.live.fingerprint import accelerators
-from gpuprof.collectors.live.nvml import open_library, text
+from gpuprof.collectors.live.nvml.library import ask, device_count, text
 from gpuprof.collectors.manifest import Calibration, ProcessInfo
 from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.machine import calibration_cache
@@ -89,18 +90,14 @@ def _with_calibration(process: ProcessInfo, names: frozenset[str]) -> ProcessInf
 
 def local_gpus() -> frozenset[str]:
     """Names of the GPUs of this machine, asked of NVML: that takes milliseconds, torch seconds."""
-    library, _ = open_library()
-    if library is None:
-        return frozenset()
-    try:
-        return frozenset(
-            text(library.nvmlDeviceGetName(library.nvmlDeviceGetHandleByIndex(index)))
-            for index in range(library.nvmlDeviceGetCount())
-        )
-    except library.NVMLError:
-        return frozenset()
-    finally:
-        library.nvmlShutdown()
+    return ask(_device_names) or frozenset()
+
+
+def _device_names(library: Any) -> frozenset[str]:
+    return frozenset(
+        text(library.nvmlDeviceGetName(library.nvmlDeviceGetHandleByIndex(index)))
+        for index in range(device_count(library))
+    )
 
 
 def calibration_of(name: str) -> Calibration | None:

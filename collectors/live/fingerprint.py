@@ -14,7 +14,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gpuprof.collectors.live.nvml import find_handle, open_library, text
+from gpuprof.collectors.live.nvml.library import (
+    ask,
+    close_library,
+    find_handle,
+    open_library,
+    text,
+    visible_handles,
+)
+from gpuprof.collectors.live.nvml.readings import plausible
 from gpuprof.collectors.manifest import Device, Fingerprint
 
 # The only variables that a capture ever stores: each changes speed, none holds a secret.
@@ -124,7 +132,7 @@ def accelerators(torch: Any) -> tuple[Device, ...]:
         return tuple(_gpu(torch, index, library) for index in range(torch.cuda.device_count()))
     finally:
         if library is not None:
-            library.nvmlShutdown()
+            close_library(library)
 
 
 def cpu_device() -> Device:
@@ -185,12 +193,9 @@ def _import_torch() -> Any:
 
 
 def _driver_version() -> str | None:
-    library, _ = open_library()
-    if library is not None:
-        try:
-            return text(library.nvmlSystemGetDriverVersion())
-        finally:
-            library.nvmlShutdown()
+    version = ask(lambda library: text(library.nvmlSystemGetDriverVersion()))
+    if version is not None:
+        return version
     found = re.search(r"\d+\.\d+(\.\d+)?", Path("/proc/driver/nvidia/version").read_text())
     return found[0] if found else None
 
@@ -245,19 +250,31 @@ def _gpu(torch: Any, index: int, library: Any) -> Device:
     )
     handle = _probe(lambda: find_handle(library, device.uuid or ""))
     if handle is None:
+        handle = _probe(lambda: visible_handles(library)[index])
+    if handle is None:
         return device
     return msgspec.structs.replace(
         device,
         uuid=_probe(lambda: text(library.nvmlDeviceGetUUID(handle))) or device.uuid,
-        power_limit_milliwatts=_probe(lambda: library.nvmlDeviceGetEnforcedPowerLimit(handle)),
-        maximum_sm_clock_mhz=_probe(
-            lambda: library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_SM)
+        power_limit_milliwatts=_figure(
+            "power_milliwatts", lambda: library.nvmlDeviceGetEnforcedPowerLimit(handle)
         ),
-        maximum_memory_clock_mhz=_probe(
-            lambda: library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_MEM)
+        maximum_sm_clock_mhz=_figure(
+            "sm_clock_mhz",
+            lambda: library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_SM),
         ),
-        mig=_probe(lambda: bool(library.nvmlDeviceIsMigDeviceHandle(handle))),
+        maximum_memory_clock_mhz=_figure(
+            "memory_clock_mhz",
+            lambda: library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_MEM),
+        ),
+        mig=_probe(lambda: {0: False, 1: True}[library.nvmlDeviceIsMigDeviceHandle(handle)]),
     )
+
+
+def _figure(column: str, read: Callable[[], Any]) -> int | None:
+    """What NVML answers, where it is a number that `column` of the samples could hold."""
+    value = _probe(read)
+    return round(value) if plausible(value, column) else None
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Times steps without a profiler: CUDA events where there is a GPU, the host's clock beside them.
 
-Events are read only after the last step, so that no step waits for the device.
+Events are read only after the last step, so that no step waits for the device. Where the host
+runs ahead, the device does a step long after the host has marked it: both times are kept.
 """
 
 import time
@@ -21,6 +22,8 @@ class StepTime:
     host_ns: int
     device_ns: int | None
     tokens: int | None
+    # When the device began the step, which a host that runs ahead has marked long before.
+    device_start_ns: int | None = None
     # While the stepping thread was ready and another had its core; None where nobody counts.
     run_delay_ns: int | None = None
 
@@ -30,6 +33,11 @@ class _Boundary(NamedTuple):
     unix_ns: int
     tokens: int | None
     run_delay_ns: int | None
+
+
+class _DeviceStep(NamedTuple):
+    start_ns: int
+    duration_ns: int
 
 
 class StepClock:
@@ -61,16 +69,16 @@ class StepClock:
         )
 
     def read(self) -> list[StepTime]:
-        """The complete steps. Waits for the device to reach the last boundary."""
-        if self._events:
-            self._events[-1].wait()
+        """The complete steps. Waits for the device to do what is queued."""
+        device = self._device_steps()
         return [
             StepTime(
                 phase=self._phase,
                 start_ns=start.unix_ns,
                 end_ns=end.unix_ns,
                 host_ns=end.monotonic_ns - start.monotonic_ns,
-                device_ns=self._device_ns(index),
+                device_ns=device[index].duration_ns if device else None,
+                device_start_ns=device[index].start_ns if device else None,
                 tokens=end.tokens,
                 run_delay_ns=(
                     None
@@ -83,7 +91,22 @@ class StepClock:
             )
         ]
 
-    def _device_ns(self, index: int) -> int | None:
-        if not self._events:
-            return None
-        return self._events[index].ns_until(self._events[index + 1])
+    def _device_steps(self) -> list[_DeviceStep]:
+        """The steps as the device did them; none where it was not asked, or has failed.
+
+        An event says how far it is from another, not when it was. So one more is put on the
+        stream and waited for: that one is now, and the others lie so long before it.
+        """
+        if len(self._events) < 2:
+            return []
+        try:
+            now = DeviceTime()
+            now.wait()
+            now_ns = time.time_ns()
+            return [
+                _DeviceStep(now_ns - start.ns_until(now), start.ns_until(end))
+                for start, end in zip(self._events, self._events[1:], strict=False)
+            ]
+        except RuntimeError:
+            # A program that ends by an error of its device still has the host's times.
+            return []

@@ -10,7 +10,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def profile_case(
 def make_capture(
     report: BenchReport,
     profiled: Sequence[ProfiledCase],
-    samples: pl.DataFrame,
+    collected: Mapping[str, pl.DataFrame],
     *,
     ranks: Ranks,
     device_position: int,
@@ -97,6 +97,8 @@ def make_capture(
         name: schema.conform(name, pl.concat(frames)).with_columns(rank)
         for name, frames in parts.items()
     }
+    for name, frame in collected.items():
+        tables[name] = pl.concat([tables.get(name, schema.empty(name)), frame])
     rows = [
         {"rank": ranks.rank, "index": i, "found_by": found_by, **s} for i, s in enumerate(steps)
     ]
@@ -129,7 +131,6 @@ def make_capture(
         manifest,
         (process,),
         steps=pl.DataFrame(_complete("steps", rows), schema=schema.STEPS),
-        samples=samples,
         **tables,
     )
     return attribute(capture)

@@ -1,7 +1,7 @@
 """One `gpuprof bench`: runs the plans, watches the device meanwhile, and stores what it found."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +14,11 @@ import torch
 import torch.distributed as dist
 
 from gpuprof._version import __version__
-from gpuprof.collectors import storage
+from gpuprof.collectors import schema, storage
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.live.collection import LiveCollection
+from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.fingerprint import collect_fingerprint, cpu_device
-from gpuprof.collectors.live.nvml import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store
@@ -39,7 +40,7 @@ from gpuprof.roofline.bench.results import (
     Method,
     Skipped,
 )
-from gpuprof.roofline.steps.device_state import device_state
+from gpuprof.roofline.steps.device_state import summarize_samples
 
 _SAMPLE_INTERVAL_NS = 20_000_000
 _NEEDS_GROUP = "needs several processes: torchrun --nproc-per-node N -m gpuprof bench {}"
@@ -109,12 +110,13 @@ class _Bench:
         """See `run_bench`."""
         created_ns = time.time_ns()
         calibration = self._calibration()
-        sampler = NvmlSampler(
-            [self._device.index], rank=self._place.rank, interval_ns=_SAMPLE_INTERVAL_NS
+        collection = LiveCollection(
+            Scope([self._device.index], rank=self._place.rank, interval_ns=_SAMPLE_INTERVAL_NS)
         )
-        sampler.start()
+        collection.start()
         results = list(self._run_all(plans))
-        samples = sampler.stop()
+        collected = collection.stop()
+        samples = collected.get("samples", schema.empty("samples"))
         cases = [one for one in results if isinstance(one, CaseResult)]
         report = BenchReport(
             tool_version=__version__,
@@ -134,11 +136,12 @@ class _Bench:
             ),
             cases=tuple(_with_state(case, samples, self._device.index) for case in cases),
             skipped=(*skipped, *(one for one in results if isinstance(one, Skipped))),
-            # Without a GPU there is nothing that a sampler could miss.
-            warnings=tuple(sampler.notes) if self._device.kind != "cpu" else (),
+            warnings=tuple(
+                note.sentence for note in collection.notes(gpu_in_use=self._device.kind != "cpu")
+            ),
         )
         if self._request.output is not None and self._profiled:
-            self._store(report, samples, self._request.output)
+            self._store(report, collected, self._request.output)
         return report if self._place.rank == 0 else None
 
     def _run_all(self, plans: Sequence[Plan]) -> Iterator[CaseResult | Skipped]:
@@ -167,13 +170,15 @@ class _Bench:
             self._device, str(torch.__version__), torch.get_num_threads()
         )
 
-    def _store(self, report: BenchReport, samples: pl.DataFrame, output: Path) -> None:
+    def _store(
+        self, report: BenchReport, collected: Mapping[str, pl.DataFrame], output: Path
+    ) -> None:
         place = self._place
         ranks.remove_stale_part(output, place)
         capture = make_capture(
             report,
             self._profiled,
-            samples,
+            collected,
             ranks=place,
             device_position=self._position,
             title=output.name.removesuffix(".gpuprof"),
@@ -199,8 +204,10 @@ def _with_state(case: CaseResult, samples: pl.DataFrame, device: int) -> CaseRes
     """`case` with the clock and the slow-downs that NVML saw while it was timed."""
     if case.started_ns is None or case.ended_ns is None:
         return case
-    during = samples.filter(pl.col("time_ns").is_between(case.started_ns, case.ended_ns))
-    state = device_state(during, pl.DataFrame(schema={"phase": pl.String}), device)
+    during = samples.filter(
+        pl.col("time_ns").is_between(case.started_ns, case.ended_ns), pl.col("device") == device
+    )
+    state = summarize_samples(during)
     if state is None:
         return case
     return msgspec.structs.replace(

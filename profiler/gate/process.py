@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.live.gpu_processes import compute_processes
+from gpuprof.collectors.live.nvml.processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import run_child
 from gpuprof.profiler.configuration.targets import Target

@@ -9,17 +9,22 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
+import polars as pl
 
+from gpuprof.collectors import schema
+from gpuprof.collectors.errors import reason
+from gpuprof.collectors.live.collection import LiveCollection
+from gpuprof.collectors.live.collector import CollectorRow, Note, Scope
 from gpuprof.collectors.live.fingerprint import accelerators, cpu_device
-from gpuprof.collectors.live.nvml import NvmlSampler, open_library, text
+from gpuprof.collectors.live.nvml.library import ask, device_count
+from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
-from gpuprof.collectors.schema import SAMPLES
 from gpuprof.profiler.machine.calibration_cache import load_cached
 from gpuprof.roofline.machine.devices import find_spec
 
@@ -60,8 +65,8 @@ TOOL_PLACES: Final = {
 }
 _TOOL_NAMES: Final = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
 _CAP_SYS_ADMIN: Final = 21
-# Two samples this far apart, so that the averages of GPM have a time to cover.
-_NVML_PAUSE_S: Final = 0.15
+# Long enough that the averages of GPM have a time to cover.
+_RECORDING_S: Final = 0.15
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -83,7 +88,7 @@ def all_checks() -> list[Check]:
         *device_checks(devices, torch),
         torch_check,
         *torch_checks(torch),
-        *nvml_checks(),
+        *(check for row in ROSTER for check in collector_checks(row)),
         *(tool_check(name) for name in TOOL_PLACES),
         counter_permission(),
         *package_checks(),
@@ -129,12 +134,10 @@ def torch_checks(torch: Any) -> Iterator[Check]:
 def device_checks(devices: tuple[Device, ...], torch: Any) -> Iterator[Check]:
     """Each GPU and the CPU, with the ceilings that are known for it."""
     if not devices:
-        library, _ = open_library()
+        count = ask(device_count)
         finding = "no GPU that CUDA can use"
         remedy = "profiling on the CPU works; for a GPU see its driver's installation guide"
-        if library is not None:
-            count = library.nvmlDeviceGetCount()
-            library.nvmlShutdown()
+        if count:
             finding = f"NVML sees {count} GPUs, but torch cannot use one"
             remedy = "check CUDA_VISIBLE_DEVICES, the driver's age and the build of torch"
         yield Check("Devices", "GPU", "no", finding, remedy)
@@ -153,37 +156,56 @@ def device_checks(devices: tuple[Device, ...], torch: Any) -> Iterator[Check]:
     yield _calibration_check(cpu, torch)
 
 
-def nvml_checks() -> Iterator[Check]:
-    """The driver, and which readings NVML gives for each GPU."""
-    library, reason = open_library()
-    if library is None:
-        remedy = "needs an NVIDIA driver on this machine (in a container: --gpus all)"
-        yield Check("GPU state", "NVML", "no", reason, remedy)
+def collector_checks(row: CollectorRow) -> Iterator[Check]:
+    """Whether a live collector can record here, and which of its columns it fills."""
+    try:
+        found = row.find()
+    except Exception as error:
+        yield Check(row.subject, row.name, "no", reason(error))
         return
-    driver = text(library.nvmlSystemGetDriverVersion())
-    library.nvmlShutdown()
-    yield Check("GPU state", "NVML", "yes", f"driver {driver}")
-    yield from reading_checks(NvmlSampler())
+    state: State = "yes" if found.available else "no"
+    yield Check(row.subject, row.name, state, found.finding, found.remedy)
+    if found.available:
+        yield from column_checks(row)
 
 
-def reading_checks(sampler: NvmlSampler) -> Iterator[Check]:
-    """Which columns of the samples a sampler fills, device by device."""
-    sampler.start()
-    time.sleep(_NVML_PAUSE_S)
-    frame = sampler.stop()
-    readings = [name for name in SAMPLES if name not in ("rank", "time_ns", "device")]
+def column_checks(row: CollectorRow) -> Iterator[Check]:
+    """Which of its columns a live collector fills in a short recording, device by device."""
+    collection = LiveCollection(Scope(), (row,))
+    collection.start()
+    time.sleep(_RECORDING_S)
+    tables = collection.stop()
+    notes = collection.notes(gpu_in_use=True)
+    for name, columns in row.fills.items():
+        for device, rows in _by_device(tables.get(name, schema.empty(name))):
+            about = [note for note in notes if note.device == device]
+            yield from _filled(row.subject, device, rows.select(columns), about)
+    for note in notes:
+        if not note.columns:
+            yield Check(row.subject, row.name, "partly", note.sentence)
+
+
+def _by_device(frame: pl.DataFrame) -> Iterator[tuple[int | None, pl.DataFrame]]:
+    """The rows of each device; None for those of no device, and for tables that know none."""
+    if "device" not in frame.columns:
+        if frame.height:
+            yield None, frame
+        return
     for device in frame["device"].unique().sort():
-        rows = frame.filter(frame["device"] == device)
-        silent = [name for name in readings if rows[name].null_count() == rows.height]
-        answered = [name for name in readings if name not in silent]
-        state: State = "partly" if silent else "yes"
-        yield Check("GPU state", f"GPU {device} readings", state, ", ".join(answered))
-        for name in silent:
-            notes = (note for note in sampler.notes if name in note)
-            remedy = next(notes, "GPM has it on Hopper and later, outside MIG")
-            yield Check("GPU state", f"GPU {device} {name}", "no", "does not answer", remedy)
-    if frame.is_empty():
-        yield Check("GPU state", "readings", "no", "; ".join(sampler.notes) or "no GPU is visible")
+        yield device, frame.filter(pl.col("device").eq_missing(device))
+
+
+def _filled(
+    subject: str, device: int | None, rows: pl.DataFrame, notes: Sequence[Note]
+) -> Iterator[Check]:
+    silent = [name for name in rows.columns if rows[name].null_count() == rows.height]
+    answered = [name for name in rows.columns if name not in silent]
+    of = "" if device is None else f"GPU {device} "
+    state: State = "partly" if silent else "yes"
+    yield Check(subject, f"{of}readings", state, ", ".join(answered) or "none")
+    for name in silent:
+        remedy = next((note.sentence for note in notes if name in note.columns), "")
+        yield Check(subject, f"{of}{name}", "no", "does not answer", remedy)
 
 
 def tool_check(name: str) -> Check:
@@ -260,8 +282,8 @@ def package_version(name: str) -> str | None:
 def _devices(torch: Any) -> tuple[Device, ...]:
     try:
         return accelerators(torch) if torch is not None and torch.cuda.is_available() else ()
-    # A driver too old for this torch raises RuntimeError, a broken one AssertionError or OSError.
-    except (RuntimeError, AssertionError, OSError):
+    # A driver too old for this torch raises RuntimeError, a broken one whatever it likes.
+    except Exception:
         return ()
 
 

@@ -1,6 +1,6 @@
 """Makes a Capture of what a session saw."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from gpuprof.roofline.work.attribution import attribute
 WHOLE_SCRIPT = "the whole script, which marked no steps"
 _STEP_COLUMNS = (
     *("phase", "start_ns", "end_ns"),
-    *("device_ns", "host_ns", "run_delay_ns", "tokens"),
+    *("device_ns", "device_start_ns", "host_ns", "run_delay_ns", "tokens"),
 )
 
 
@@ -28,9 +28,9 @@ def assemble(
     *,
     source: str,
     title: str,
-    samples: pl.DataFrame | None,
+    collected: Mapping[str, pl.DataFrame],
 ) -> Capture:
-    """The attributed capture of one process."""
+    """The attributed capture of one process; `collected` are live collectors' rows by table."""
     traced, problem = _read_trace(seen.trace)
     found_by = seen.found_by or WHOLE_SCRIPT
     steps = _steps(seen, found_by, process.rank)
@@ -52,15 +52,10 @@ def assemble(
         ranks=(process.rank,),
     )
     base = Capture(manifest, (process,)) if traced is None else _rebased(traced, manifest, process)
-    ranges = pl.concat([base.ranges, _ranges(seen, process)])
-    return attribute(
-        replace(
-            base,
-            steps=steps,
-            ranges=ranges,
-            samples=schema.empty("samples") if samples is None else samples,
-        )
-    )
+    tables = {**base.tables(), "steps": steps}
+    for name, frame in {**collected, "ranges": _ranges(seen, process)}.items():
+        tables[name] = pl.concat([tables[name], frame])
+    return attribute(Capture(base.manifest, base.processes, **tables))
 
 
 def _read_trace(path: Path | None) -> tuple[Capture | None, tuple[str, ...]]:
@@ -108,6 +103,7 @@ def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
             "start_ns": step.start_ns,
             "end_ns": step.end_ns,
             "device_ns": step.device_ns,
+            "device_start_ns": step.device_start_ns,
             "host_ns": step.host_ns,
             "run_delay_ns": step.run_delay_ns,
             "tokens": step.tokens,

@@ -5,20 +5,24 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda
+from gpuprof.collectors.live.collection import FAILURES, LiveCollection
+from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.graph_breaks import graph_breaks
 from gpuprof.collectors.live.model_parameters import live_model
-from gpuprof.collectors.live.nvml import NvmlSampler
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
 from gpuprof.collectors.manifest import (
     Calibration,
     Device,
     Ending,
+    Fingerprint,
     ModelParameters,
     ParameterGroup,
     ProcessInfo,
@@ -34,6 +38,8 @@ from gpuprof.roofline.analyze import analyze
 
 _SAMPLE_INTERVAL_NS = 20_000_000
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -47,7 +53,7 @@ class Subject:
 
 
 class Recording:
-    """A session with its device samples, stored as soon as the profiled steps are done."""
+    """A session with its live collectors, stored as soon as the profiled steps are done."""
 
     def __init__(self, subject: Subject, options: Options, *, early: bool = True) -> None:
         """`early`: also store when the profiled steps are done, long before `finish`."""
@@ -57,17 +63,20 @@ class Recording:
         self.session = Session(options, on_profiled=on_profiled)
         self._parameter_groups: tuple[ParameterGroup, ...] = ()
         self._model: ModelParameters | None = None
+        self._unread: list[str] = []
         self.ranks = Ranks.from_environment()
-        self._sampler = NvmlSampler(
-            None if self.ranks.alone else [self.ranks.local_rank],
-            rank=self.ranks.rank,
-            interval_ns=_SAMPLE_INTERVAL_NS,
+        self._collection = LiveCollection(
+            Scope(
+                None if self.ranks.alone else [self.ranks.local_rank],
+                rank=self.ranks.rank,
+                interval_ns=_SAMPLE_INTERVAL_NS,
+            )
         )
 
     def start(self) -> None:
         """Begin to watch this process."""
         ranks.remove_stale_part(self.subject.output, self.ranks)
-        self._sampler.start()
+        self._collection.start()
         self.session.start()
 
     def finish(
@@ -84,14 +93,14 @@ class Recording:
         """
         try:
             seen = self.session.finish()
-            samples = self._sampler.stop()
+            collected = self._collection.stop()
             process = self._process(ending, exit_code)
             capture = assemble(
                 seen,
                 process,
                 source=self.subject.source,
                 title=self.subject.title,
-                samples=samples,
+                collected=collected,
             )
             # Ranks that measured at the same time would measure each other.
             capture = _with_ceilings(capture, calibrate if self.ranks.alone else None)
@@ -104,18 +113,18 @@ class Recording:
 
     def _store_early(self, session: Session) -> None:
         """Keep what is known once the profiled steps are done, whatever happens to the script."""
-        self._sampler.slow_down()
+        self._collection.slow_down()
         capture = assemble(
             session.seen,
             self._process("unknown", None),
             source=self.subject.source,
             title=self.subject.title,
-            samples=None,
+            collected={},
         )
         self._store(_with_ceilings(capture, None))
 
     def _keep_nothing(self, session: Session) -> None:
-        self._sampler.slow_down()
+        self._collection.slow_down()
 
     def _store(self, capture: Capture) -> Analysis:
         analysis = analyze(capture)
@@ -134,8 +143,14 @@ class Recording:
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         # At the end of the script its optimizers and its model may be gone.
-        self._parameter_groups = live_parameter_groups() or self._parameter_groups
-        self._model = live_model() or self._model
+        self._parameter_groups = (
+            self._fact("the optimizers", live_parameter_groups) or self._parameter_groups
+        )
+        self._model = self._fact("the model", live_model) or self._model
+        fingerprint = self._fact("the environment", collect_fingerprint) or Fingerprint()
+        breaks = self._fact("graph breaks", graph_breaks)
+        peak_memory_bytes = self._fact("peak memory", _peak_memory_bytes)
+        notes = self._collection.notes(gpu_in_use=cuda.in_use())
         return ProcessInfo(
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
@@ -143,15 +158,27 @@ class Recording:
             command=self.subject.command,
             exit_code=exit_code,
             ending=ending,
-            fingerprint=collect_fingerprint(),
+            fingerprint=fingerprint,
             schedule=self.options.schedule,
             parameter_groups=self._parameter_groups,
             model=self._model,
-            peak_memory_bytes=_peak_memory_bytes(),
-            graph_breaks=graph_breaks(),
-            # Without a GPU there is nothing that a sampler could miss.
-            warnings=tuple(self._sampler.notes) if cuda.in_use() else (),
+            peak_memory_bytes=peak_memory_bytes,
+            graph_breaks=breaks,
+            warnings=(*self._unread, *(note.sentence for note in notes)),
         )
+
+    def _fact(self, name: str, read: Callable[[], T]) -> T | None:
+        """What `read` finds in this process, or None with one warning.
+
+        The objects that it looks at are the program's own, and may do anything when looked at.
+        """
+        try:
+            return read()
+        except FAILURES as error:
+            sentence = f"{name} could not be read: {reason(error)}"
+            if sentence not in self._unread:
+                self._unread.append(sentence)
+            return None
 
 
 def _with_ceilings(capture: Capture, calibrate: Callable[[Device], Calibration] | None) -> Capture:

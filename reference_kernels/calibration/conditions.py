@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 import torch
 
-from gpuprof.collectors.live.nvml import NvmlSampler, slowdown_reasons
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
+from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
 from gpuprof.collectors.manifest import Device
 
 NVML_INTERVAL_NS = 20_000_000
@@ -53,7 +54,7 @@ def warm_up(device: Device) -> tuple[str, ...]:
             torch.mm(factors, factors, out=product)
         torch.cuda.synchronize()
         count += _WARMING_BATCH
-    return warm_conditions(sampler.stop(), 2 * _WARMING_SIZE**3 * count / passed)
+    return warm_conditions(sampler.stop()["samples"], 2 * _WARMING_SIZE**3 * count / passed)
 
 
 def warm_conditions(samples: pl.DataFrame, flops_per_s: float) -> tuple[str, ...]:
@@ -128,5 +129,6 @@ def _gpu_busy_percent(device: Device) -> float | None:
     sampler = NvmlSampler([device.index])
     sampler.start()
     time.sleep(_GPU_WATCH_S)
-    readings: list[float] = sampler.stop()["utilisation_percent"].drop_nulls().to_list()
+    samples = sampler.stop()["samples"]
+    readings: list[float] = samples["utilisation_percent"].drop_nulls().to_list()
     return readings[-1] if readings else None

@@ -1,10 +1,11 @@
 """Copies over the links of a GPU: PCIe from and to page-locked memory, and to each peer."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from gpuprof.collectors.live.nvml import find_handle, open_library, visible_uuids
+from gpuprof.collectors.live.nvml.library import ask, visible_handles
 from gpuprof.reference_kernels.calibration.probe import Call, Probe
 
 _COPY_BYTES = 256 * 2**20
@@ -44,15 +45,12 @@ def _copier(to: torch.Tensor, origin: torch.Tensor) -> Call:
 
 def _joined_by_nvlink(index: int, peer: int) -> bool:
     """Whether NVML says that the two are joined by NVLink; False where it cannot tell."""
-    library, _ = open_library()
-    if library is None:
-        return False
-    try:
-        uuids = visible_uuids(library)
-        handles = [find_handle(library, uuids[each]) for each in (index, peer)]
-        status = library.nvmlDeviceGetP2PStatus(*handles, library.NVML_P2P_CAPS_INDEX_NVLINK)
+
+    def status_is_ok(library: Any) -> bool:
+        handles = visible_handles(library)
+        status = library.nvmlDeviceGetP2PStatus(
+            handles[index], handles[peer], library.NVML_P2P_CAPS_INDEX_NVLINK
+        )
         return bool(status == library.NVML_P2P_STATUS_OK)
-    except (library.NVMLError, ValueError, KeyError):
-        return False
-    finally:
-        library.nvmlShutdown()
+
+    return ask(status_is_ok) or False

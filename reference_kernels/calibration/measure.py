@@ -14,7 +14,7 @@ from itertools import product
 import torch
 
 from gpuprof.collectors.errors import MissingDependencyError
-from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.reference_kernels.calibration import gemm
 from gpuprof.reference_kernels.calibration.conditions import (
@@ -121,7 +121,9 @@ def _measured(device: Device, probe: Probe, progress: Progress) -> MeasuredCeili
             repeat_s=_REPEAT_S,
             warmup_s=_WARMUP_S["cuda" if cuda else "cpu"],
         )
-    clock, slowed_by = (None, ()) if sampler is None else clock_and_slowdowns(sampler.stop())
+    clock, slowed_by = (
+        (None, ()) if sampler is None else clock_and_slowdowns(sampler.stop()["samples"])
+    )
     # The host's own memory traffic only ever slows a link down.
     typical = min(seconds) if probe.kind == "link" else statistics.median(seconds)
     return MeasuredCeiling(

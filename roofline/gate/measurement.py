@@ -9,9 +9,10 @@ import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.live.nvml import SLOWDOWN_REASONS, slowdown_reasons
+from gpuprof.collectors.live.nvml.slowdowns import SLOWDOWN_REASONS, slowdown_reasons
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, Utilization
 from gpuprof.roofline.gate.series import TIME, Metric
+from gpuprof.roofline.steps.device_state import working_times
 
 # A power cap is how a power-limited GPU always runs under load, not an episode that passes.
 _EPISODES = sum(bit for bit, name in SLOWDOWN_REASONS.items() if name != "software power cap")
@@ -161,7 +162,7 @@ def _slowed(capture: Capture) -> tuple[tuple[int, ...], tuple[str, ...]]:
         return (), ()
     slowed, seen = [], 0
     times, bits = samples["time_ns"].to_numpy(), samples["throttle_reasons"].to_numpy()
-    for index, (start_ns, end_ns) in enumerate(timed.select("start_ns", "end_ns").iter_rows()):
+    for index, (start_ns, end_ns) in enumerate(working_times(timed)):
         # A step between two samples has the state of the one before it.
         first = max(int(times.searchsorted(start_ns, side="right")) - 1, 0)
         last = int(times.searchsorted(end_ns, side="right"))

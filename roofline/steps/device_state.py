@@ -2,39 +2,78 @@
 
 import polars as pl
 
-from gpuprof.collectors.live.nvml import slowdown_reasons
+from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
 from gpuprof.roofline.analysis import DeviceState
 
 
 def device_state(samples: pl.DataFrame, steps: pl.DataFrame, device: int) -> DeviceState | None:
-    """Summary of the samples of `device` between the first and the last timed step.
+    """Summary of the samples of `device` that were taken while it did the timed steps.
 
-    All samples count where no step was timed. None where there are no samples.
+    None where there are none: what a device did before or after says nothing about the steps.
     """
-    chosen = samples.filter(pl.col("device") == device)
-    timed = steps.filter(pl.col("phase") == "timed")
-    if timed.height:
-        during = chosen.filter(
-            pl.col("time_ns").is_between(timed["start_ns"].min(), timed["end_ns"].max())
+    windows = pl.DataFrame(
+        working_times(steps.filter(pl.col("phase") == "timed")),
+        schema={"begun_ns": pl.Int64, "done_ns": pl.Int64},
+        orient="row",
+    ).sort("begun_ns")
+    # Windows may overlap: a sample lies in one where any that began before it is not yet done.
+    during = (
+        samples.filter(pl.col("device") == device)
+        .sort("time_ns")
+        .join_asof(
+            windows.with_columns(pl.col("done_ns").cum_max()),
+            left_on="time_ns",
+            right_on="begun_ns",
         )
-        # Steps shorter than the sampling interval fall between two samples.
-        chosen = during if during.height else chosen
-    if chosen.is_empty():
+        .filter(pl.col("time_ns") <= pl.col("done_ns"))
+    )
+    return summarize_samples(during)
+
+
+def summarize_samples(samples: pl.DataFrame) -> DeviceState | None:
+    """Summary of all rows of `samples`, which are of one device; None where there are none."""
+    if samples.is_empty():
         return None
     reasons = 0
-    for bits in chosen["throttle_reasons"].drop_nulls().to_list():
+    for bits in samples["throttle_reasons"].drop_nulls().to_list():
         reasons |= bits
-    power = _median(chosen["power_milliwatts"])
+    power = _median(samples["power_milliwatts"])
     return DeviceState(
-        samples=chosen.height,
-        sm_clock_mhz_median=_rounded(_median(chosen["sm_clock_mhz"])),
-        sm_clock_mhz_minimum=_extreme(chosen["sm_clock_mhz"].min()),
-        sm_clock_mhz_maximum=_extreme(chosen["sm_clock_mhz"].max()),
+        samples=samples.height,
+        sm_clock_mhz_median=_rounded(_median(samples["sm_clock_mhz"])),
+        sm_clock_mhz_minimum=_extreme(samples["sm_clock_mhz"].min()),
+        sm_clock_mhz_maximum=_extreme(samples["sm_clock_mhz"].max()),
         power_watts_median=None if power is None else power / 1e3,
-        temperature_celsius_maximum=_extreme(chosen["temperature_celsius"].max()),
-        memory_used_bytes_maximum=_extreme(chosen["memory_used_bytes"].max()),
+        temperature_celsius_maximum=_extreme(samples["temperature_celsius"].max()),
+        memory_used_bytes_maximum=_extreme(samples["memory_used_bytes"].max()),
         throttle_reasons=slowdown_reasons(reasons),
     )
+
+
+def working_times(steps: pl.DataFrame) -> list[tuple[int, int]]:
+    """When the device worked on each of `steps`, as (start, end) in Unix ns, in order of start.
+
+    The host marks steps when it queues their work and may be far ahead, so its own times are
+    used only where no events were recorded, and for a bench, whose steps lie anywhere between
+    its start and its end. Captures of older versions hold how long the device took and not when:
+    it cannot have begun before the host did, and it then worked without a pause, so that the
+    times are added up from there.
+    """
+    windows: list[tuple[int, int]] = []
+    reached_ns = 0
+    columns = ("start_ns", "end_ns", "device_ns", "device_start_ns")
+    for start_ns, end_ns, device_ns, device_start_ns in (
+        steps.sort("start_ns").select(columns).iter_rows()
+    ):
+        if device_ns is None:
+            windows.append((start_ns, end_ns))
+        elif device_start_ns is not None:
+            windows.append((device_start_ns, device_start_ns + device_ns))
+        else:
+            begun_ns = max(start_ns, reached_ns)
+            reached_ns = begun_ns + device_ns
+            windows.append((begun_ns, max(end_ns, reached_ns)))
+    return windows
 
 
 def _median(column: pl.Series) -> float | None:

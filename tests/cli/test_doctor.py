@@ -3,14 +3,18 @@
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
+from fake_nvml import FAULTS, FakeNvml, Faulty
 from rich.console import Console
 
-from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.collector import Availability
+from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
 from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine import checks as machine_checks
@@ -149,36 +153,54 @@ def test_a_gpu_has_its_datasheet_row_or_the_reason_why_not(
     assert [c.remedy for c in checks if c.name == "measured ceilings"] == ["gpuprof calibrate"] * 3
 
 
-def test_readings_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks, "_NVML_PAUSE_S", 0)
+NVML = ROSTER[0]
 
-    class NVMLError(Exception):
-        pass
 
-    def unsupported(*_: object) -> None:
-        raise NVMLError("Not Supported")
-
-    library = SimpleNamespace(
-        NVMLError=NVMLError,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetHandleByUUID=lambda uuid: 0,
-        nvmlDeviceGetUUID=lambda handle: "GPU-a",
-        nvmlDeviceGetName=lambda handle: "NVIDIA T4",
-        nvmlDeviceGetClockInfo=lambda handle, clock: 1590,
-        nvmlDeviceGetPowerUsage=unsupported,
-    )
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_checks, "_RECORDING_S", 0)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    checks = list(machine_checks.reading_checks(NvmlSampler(library=library)))
-    assert checks[0].state == "partly"
-    assert checks[0].finding == "sm_clock_mhz, memory_clock_mhz"
-    silent = {check.name: check.remedy for check in checks[1:]}
-    assert "Not Supported" in silent["GPU 0 power_milliwatts"]
-    assert "GPM" in silent["GPU 0 tensor_active_percent"]
+
+
+def test_readings_that_do_not_answer_are_named(
+    monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    library = FakeNvml(broken="power")
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    nvml, readings, *silent = machine_checks.collector_checks(NVML)
+    assert (nvml.state, nvml.finding) == ("yes", "driver 570.86.10")
+    assert readings.state == "partly"
+    assert readings.finding.startswith("sm_clock_mhz, memory_clock_mhz, temperature_celsius")
+    remedies = {check.name: check.remedy for check in silent}
+    assert "Not Supported" in remedies["GPU 0 power_milliwatts"]
+    assert "GPM" in remedies["GPU 0 tensor_active_percent"]
+    assert library.sessions == 0
+
+
+@pytest.mark.parametrize("function", [name for name in dir(FakeNvml) if name.startswith("nvml")])
+def test_no_fault_of_nvml_stops_the_list(
+    function: str, monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    for fault, answer in FAULTS.items():
+        monkeypatch.setitem(sys.modules, "pynvml", Faulty(FakeNvml(gpm=True), function, answer))
+        checks = [
+            *machine_checks.device_checks((), None),
+            *machine_checks.collector_checks(NVML),
+        ]
+        assert checks, fault
+        said = Counter((check.name, check.finding) for check in checks)
+        assert max(said.values()) == 1, fault
+        assert not [c for c in checks if "\n" in c.finding or "\n" in c.remedy], fault
+
+
+def test_a_collector_that_cannot_even_be_looked_for_is_one_line() -> None:
+    def fail() -> Availability:
+        raise OSError("no such bus")
+
+    row = replace(NVML, find=fail)
+    assert list(machine_checks.collector_checks(row)) == [
+        Check("GPU state", "NVML", "no", "no such bus")
+    ]
 
 
 def test_remedies_stand_below_what_is_missing_and_names_are_escaped() -> None:

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
-from gpuprof.collectors.live.nvml import NvmlSampler
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 from gpuprof.profiler.commands.doctor import checks_table

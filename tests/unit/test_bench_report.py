@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from gpuprof.collectors import schema, storage
+from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint, MeasuredCeiling
@@ -248,7 +248,7 @@ def capture() -> Capture:
     return make_capture(
         report(*(one.result for one in profiled), device=device),
         profiled,
-        schema.empty("samples"),
+        {},
         ranks=ALONE,
         device_position=0,
         title="bench",

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from gpuprof.collectors import schema  # noqa: E402
 from gpuprof.collectors.errors import MissingDependencyError  # noqa: E402
-from gpuprof.collectors.live.nvml import SLOWDOWN_REASONS  # noqa: E402
+from gpuprof.collectors.live.nvml.slowdowns import SLOWDOWN_REASONS  # noqa: E402
 from gpuprof.collectors.manifest import Device  # noqa: E402
 from gpuprof.reference_kernels.calibration import (  # noqa: E402
     conditions,
@@ -256,9 +256,8 @@ def test_links_lead_to_the_host_and_to_each_peer_that_can_be_reached(
         ),
     )
     monkeypatch.setattr(links, "torch", fake)
-    monkeypatch.setattr(links, "open_library", lambda: (FakeNvml(), ""))
-    monkeypatch.setattr(links, "visible_uuids", lambda library: dict(enumerate("abcd")))
-    monkeypatch.setattr(links, "find_handle", lambda library, uuid: uuid)
+    monkeypatch.setattr(links, "ask", lambda question: question(FakeNvml()))
+    monkeypatch.setattr(links, "visible_handles", lambda library: dict(enumerate("abcd")))
     probes = list(links.make_link_probes(0))
     assert [(probe.name, probe.level) for probe in probes] == [
         ("PCIe h2d", "PCIe h2d"),

@@ -13,6 +13,7 @@ from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.live.run_delay import RunDelay
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.gate.measurement import Measurement, measurement
+from gpuprof.roofline.steps.device_state import working_times
 
 RECORDED = Path(__file__).parents[1] / "data" / "captures" / "h200_llama_block"
 
@@ -86,10 +87,13 @@ def test_a_utilization_that_leaves_work_out_is_not_measured() -> None:
 def test_steps_in_which_the_gpu_slowed_itself_down_do_not_count(recorded: Capture) -> None:
     timed = recorded.steps.filter(pl.col("phase") == "timed").sort("start_ns")
     thermal, power_cap = 0x40, 0x4
+    # The host ran ahead in this capture: the device did the steps later than the host marked them.
+    worked = working_times(timed)
+    assert worked[3][0] > timed["end_ns"][3]
     rows = [
-        {"time_ns": timed["start_ns"][0] - 1, "throttle_reasons": power_cap},
-        {"time_ns": timed["start_ns"][2] + 1, "throttle_reasons": thermal},
-        {"time_ns": timed["end_ns"][3] - 1, "throttle_reasons": 0},
+        {"time_ns": worked[0][0] - 1, "throttle_reasons": power_cap},
+        {"time_ns": worked[2][0] + 1, "throttle_reasons": thermal},
+        {"time_ns": worked[3][1] - 1, "throttle_reasons": 0},
     ]
     samples = recorded.samples.head(1).drop("time_ns", "throttle_reasons")
     made = pl.concat([samples] * 3).with_columns(pl.DataFrame(rows))

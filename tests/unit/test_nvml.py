@@ -2,119 +2,17 @@
 
 import os
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
+from fake_nvml import FakeNvml, Faulty
 
 from gpuprof.collectors import schema
-from gpuprof.collectors.live import nvml
-from gpuprof.collectors.live.nvml import NvmlSampler, slowdown_reasons, visible_uuids
-
-
-class FakeNvml:
-    """The calls of pynvml that the sampler uses, on GPUs with the UUIDs GPU-a, GPU-b, ..."""
-
-    class NVMLError(Exception):
-        pass
-
-    NVML_CLOCK_SM = 1
-    NVML_CLOCK_MEM = 2
-    NVML_TEMPERATURE_GPU = 0
-    NVML_PCIE_UTIL_TX_BYTES = 0
-    NVML_PCIE_UTIL_RX_BYTES = 1
-    NVML_SUCCESS = 0
-    NVML_GPM_METRICS_GET_VERSION = 1
-    NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
-    NVML_GPM_METRIC_DRAM_BW_UTIL = 10
-    NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
-    NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21
-    NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61
-    NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60
-
-    def __init__(
-        self, devices: int = 1, *, names: tuple[str, ...] = (), gpm: bool = False, broken: str = ""
-    ) -> None:
-        self.names = names or ("NVIDIA H100 80GB HBM3",) * devices
-        self.gpm = gpm
-        self.broken = broken
-        self.sessions = 0
-        self.gpm_samples = 0
-        self.power_reads = 0
-
-    def nvmlInit(self) -> None:
-        self.sessions += 1
-
-    def nvmlShutdown(self) -> None:
-        self.sessions -= 1
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.names)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
-        if uuid not in self._uuids():
-            raise self.NVMLError(f"no device {uuid}")
-        return self._uuids().index(uuid)
-
-    def nvmlDeviceGetUUID(self, handle: int) -> bytes:
-        return self._uuids()[handle].encode()
-
-    def nvmlDeviceGetName(self, handle: int) -> bytes:
-        return self.names[handle].encode()
-
-    def nvmlDeviceGetClockInfo(self, handle: int, clock: int) -> int:
-        return {self.NVML_CLOCK_SM: 1755, self.NVML_CLOCK_MEM: 2619}[clock]
-
-    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
-        self.power_reads += 1
-        if self.broken == "power":
-            raise self.NVMLError("Not Supported")
-        return 612_000 + handle
-
-    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
-        return 54
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
-        return 0x4
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(gpu=97, memory=40)
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(used=9_400_000_000)
-
-    def nvmlDeviceGetPcieThroughput(self, handle: int, counter: int) -> int:
-        return 1500 + counter
-
-    def nvmlGpmQueryDeviceSupport(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(isSupportedDevice=int(self.gpm))
-
-    def nvmlGpmSampleAlloc(self) -> object:
-        self.gpm_samples += 1
-        return object()
-
-    def nvmlGpmSampleFree(self, sample: object) -> None:
-        self.gpm_samples -= 1
-
-    def nvmlGpmSampleGet(self, handle: int, sample: object) -> None:
-        pass
-
-    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:
-        metrics = [SimpleNamespace(metricId=0, value=0.0, nvmlReturn=0) for _ in range(8)]
-        return SimpleNamespace(metrics=metrics)
-
-    def nvmlGpmMetricsGet(self, request: SimpleNamespace) -> None:
-        assert request.sample1 is not request.sample2
-        answers = {5: 61.5, 10: 33.25, 20: 2.0, 21: 3.0, 61: 0.0}
-        for metric in request.metrics[: request.numMetrics]:
-            metric.value = answers.get(metric.metricId, float("nan"))
-
-    def _uuids(self) -> list[str]:
-        return [f"GPU-{letter}" for letter in "abcdefgh"[: len(self.names)]]
+from gpuprof.collectors.live.nvml import sampler as nvml
+from gpuprof.collectors.live.nvml.library import visible_handles
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler
+from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
 
 
 @pytest.fixture(autouse=True)
@@ -123,11 +21,15 @@ def _no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
 
 
-def sample_once(library: FakeNvml, **arguments: Any) -> tuple[NvmlSampler, pl.DataFrame]:
+def sample_once(library: Any, **arguments: Any) -> tuple[NvmlSampler, pl.DataFrame]:
     """Start and stop: one sample at each end."""
     sampler = NvmlSampler(library=library, interval_ns=10**12, **arguments)
     sampler.start()
-    return sampler, sampler.stop()
+    return sampler, sampler.stop()["samples"]
+
+
+def sentences(sampler: NvmlSampler) -> list[str]:
+    return [note.sentence for note in sampler.notes]
 
 
 def test_samples_have_the_table_schema_and_the_units_of_its_columns() -> None:
@@ -151,14 +53,14 @@ def test_a_field_that_fails_is_disabled_alone_and_noted_once() -> None:
     assert frame["power_milliwatts"].to_list() == [None, None]
     assert frame["sm_clock_mhz"].to_list() == [1755, 1755]
     assert library.power_reads == 1
-    assert [note for note in sampler.notes if "power_milliwatts" in note] == [
+    assert [note for note in sentences(sampler) if "power_milliwatts" in note] == [
         "device 0: no power_milliwatts from NVML (Not Supported)"
     ]
 
 
 def test_activity_comes_from_gpm_where_the_device_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**12, 200_000_000))
-    monkeypatch.setattr("gpuprof.collectors.live.gpm.time.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("gpuprof.collectors.live.nvml.gpm.time.monotonic_ns", lambda: next(clock))
     library = FakeNvml(gpm=True)
     sampler, frame = sample_once(library)
     row = frame.row(-1, named=True)
@@ -176,7 +78,7 @@ def test_gpm_is_not_asked_again_before_its_averages_mean_something(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = iter(range(0, 10**12, 1_000_000))
-    monkeypatch.setattr("gpuprof.collectors.live.gpm.time.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("gpuprof.collectors.live.nvml.gpm.time.monotonic_ns", lambda: next(clock))
     _, frame = sample_once(FakeNvml(gpm=True))
     assert frame["tensor_active_percent"].to_list() == [None, None]
 
@@ -184,14 +86,17 @@ def test_gpm_is_not_asked_again_before_its_averages_mean_something(
 def test_without_nvml_nothing_is_sampled_and_the_reason_is_noted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nvml, "open_library", lambda: (None, "NVML does not start: no driver"))
+    why_not = "NVML does not start: no driver"
+    monkeypatch.setattr(nvml, "open_library", lambda module: (None, why_not))
     sampler = NvmlSampler()
     sampler.start()
     sampler.slow_down()
-    frame = sampler.stop()
+    frame = sampler.stop()["samples"]
     assert frame.height == 0
     assert frame.schema == schema.SAMPLES
-    assert sampler.notes == ["no GPU state was sampled: NVML does not start: no driver"]
+    assert sentences(sampler) == [
+        "NVML not available, so no GPU state was sampled: NVML does not start: no driver"
+    ]
 
 
 def test_the_thread_samples_in_the_background_and_ends_with_stop() -> None:
@@ -212,11 +117,11 @@ def test_the_thread_samples_in_the_background_and_ends_with_stop() -> None:
     threads = [thread for thread in threading.enumerate() if thread.name == "gpuprof-nvml"]
     assert [thread.daemon for thread in threads] == [True]
     assert library.five_reads.wait(60)
-    frame = sampler.stop()
+    frame = sampler.stop()["samples"]
     assert frame.height >= 6
     assert frame["time_ns"].is_sorted()
     assert not threads[0].is_alive()
-    assert sampler.stop().height == 0
+    assert sampler.stop()["samples"].height == 0
 
 
 def test_memory_is_bounded_by_sampling_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,14 +131,14 @@ def test_memory_is_bounded_by_sampling_more_rarely(monkeypatch: pytest.MonkeyPat
     sampler.start()
     for _ in range(100):
         sampler._sample_all()
-    assert sampler._interval_ns > 10**12
-    assert sampler.stop().height <= 9
+    assert sampler._thread.interval_ns > 10**12
+    assert sampler.stop()["samples"].height <= 9
 
 
 def test_slowing_down_never_speeds_up() -> None:
     sampler = NvmlSampler(library=FakeNvml(), interval_ns=5 * 10**9)
     sampler.slow_down()
-    assert sampler._interval_ns == 5 * 10**9
+    assert sampler._thread.interval_ns == 5 * 10**9
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -243,38 +148,56 @@ def test_a_forked_child_returns_no_rows_and_does_not_hang() -> None:
     sampler.start()
     child = os.fork()
     if child == 0:
-        os._exit(sampler.stop().height)
+        os._exit(sampler.stop()["samples"].height)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert sampler.stop().height > 0
+    assert sampler.stop()["samples"].height > 0
 
 
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
-        (None, {0: "GPU-a", 1: "GPU-b", 2: "GPU-c"}),
-        ("2,0", {0: "GPU-c", 1: "GPU-a"}),
-        ("GPU-b", {0: "GPU-b"}),
-        ("MIG-1234", {0: "MIG-1234"}),
+        (None, {0: 0, 1: 1, 2: 2}),
+        ("2,0", {0: 2, 1: 0}),
+        ("GPU-b", {0: 1}),
+        ("GPU-b,GPU-a", {0: 1, 1: 0}),
+        # A slice that NVML does not open is a device without a handle.
+        ("MIG-1234", {0: None}),
         ("", {}),
         ("-1", {}),
-        ("1,7,0", {0: "GPU-b"}),
+        ("1,7,0", {0: 1}),
+        ("GPU-z,0", {}),
     ],
 )
 def test_cuda_numbers_follow_the_visible_devices(
-    visible: str | None, expected: dict[int, str]
+    visible: str | None, expected: dict[int, int | None]
 ) -> None:
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert visible_uuids(FakeNvml(devices=3), environment) == expected
+    assert visible_handles(FakeNvml(devices=3), environment) == expected
 
 
 def test_gpus_of_several_kinds_need_a_fixed_order() -> None:
     library = FakeNvml(names=("NVIDIA T4", "NVIDIA A10"))
     with pytest.raises(ValueError, match="PCI_BUS_ID"):
-        visible_uuids(library, {})
-    ordered = visible_uuids(library, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    assert ordered == {0: "GPU-a", 1: "GPU-b"}
-    assert visible_uuids(library, {"CUDA_VISIBLE_DEVICES": "GPU-b"}) == {0: "GPU-b"}
+        visible_handles(library, {})
+    ordered = visible_handles(library, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    assert ordered == {0: 0, 1: 1}
+    assert visible_handles(library, {"CUDA_VISIBLE_DEVICES": "GPU-b"}) == {0: 1}
+
+
+def test_gpus_whose_kind_is_unknown_need_a_fixed_order_too() -> None:
+    nameless = Faulty(FakeNvml(devices=2), "nvmlDeviceGetName", None)
+    with pytest.raises(ValueError, match="PCI_BUS_ID"):
+        visible_handles(nameless, {})
+    # One alone has no order.
+    assert visible_handles(Faulty(FakeNvml(), "nvmlDeviceGetName", None), {}) == {0: 0}
+
+
+def test_devices_chosen_by_number_need_no_uuids() -> None:
+    library = Faulty(FakeNvml(devices=2), "nvmlDeviceGetUUID", None)
+    assert visible_handles(library, {"CUDA_VISIBLE_DEVICES": "1"}) == {0: 1}
+    with pytest.raises(ValueError, match="by UUID, and NVML gives none"):
+        visible_handles(library, {"CUDA_VISIBLE_DEVICES": "GPU-a"})
 
 
 def test_only_the_asked_devices_are_sampled() -> None:

@@ -126,7 +126,7 @@ def test_a_script_that_ends_early_has_its_first_step(start: Start) -> None:
     assert seen.trace_is_first_look
     assert seen.first_look_end_ns is not None
     assert "aten::addmm" in operators(seen)
-    capture = assemble(seen, ProcessInfo(), source="test", title="t", samples=None)
+    capture = assemble(seen, ProcessInfo(), source="test", title="t", collected={})
     assert capture.steps["phase"].to_list().count("profiled") == 1
     assert capture.kernels["step"].drop_nulls().n_unique() == 1
 
@@ -298,6 +298,6 @@ def test_a_trace_that_cannot_be_read_leaves_the_step_times(start: Start, tmp_pat
     seen = session.finish()
     assert seen.trace is not None
     seen.trace.write_text("{")
-    capture = assemble(seen, ProcessInfo(), source="test", title="t", samples=None)
+    capture = assemble(seen, ProcessInfo(), source="test", title="t", collected={})
     assert capture.steps["phase"].to_list().count("timed") == 2
     assert any(line.startswith("nothing was profiled: ") for line in capture.processes[0].warnings)

@@ -20,7 +20,9 @@ class FakeTime:
 
 
 class FakeDeviceTime:
-    """A device that reaches each boundary 7 ns after the host, plus 10 a boundary."""
+    """A device that takes 100 ns from the first point to the second, and 1 ns more each time."""
+
+    clock: "FakeTime"
 
     waited: list["FakeDeviceTime"]
     made: list["FakeDeviceTime"]
@@ -31,17 +33,19 @@ class FakeDeviceTime:
 
     def wait(self) -> None:
         self.waited.append(self)
+        # The host was far ahead.
+        self.clock.wall += 1000
 
     def ns_until(self, later: "FakeDeviceTime") -> int:
-        assert later.number == self.number + 1
-        return 100 + self.number
+        assert later in self.waited or self.made[-1] in self.waited
+        return sum(100 + number for number in range(self.number, later.number))
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
     monkeypatch.setattr(step_clock, "time", fake)
-    FakeDeviceTime.waited, FakeDeviceTime.made = [], []
+    FakeDeviceTime.clock, FakeDeviceTime.waited, FakeDeviceTime.made = fake, [], []
     monkeypatch.setattr(step_clock, "DeviceTime", FakeDeviceTime)
     return fake
 
@@ -89,3 +93,32 @@ def test_device_times_are_read_after_the_last_step_only(clock: FakeTime) -> None
     assert FakeDeviceTime.waited == []
     assert [step.device_ns for step in steps.read()] == [100, 101]
     assert FakeDeviceTime.waited == [FakeDeviceTime.made[-1]]
+
+
+def test_the_device_began_a_step_so_long_before_all_was_done(clock: FakeTime) -> None:
+    steps = StepClock("timed", device_events=True)
+    for _ in range(3):
+        steps.boundary()
+        clock.wall += 5
+    first, second = steps.read()
+    done_ns = 5_000_015 + 1000
+    # The last boundary is 102 ns before the point that was waited for.
+    assert second.device_start_ns == done_ns - 102 - 101
+    assert first.device_start_ns == done_ns - 102 - 101 - 100
+    assert first.start_ns == 5_000_000
+
+
+def test_a_device_that_failed_leaves_the_hosts_times(
+    clock: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = StepClock("timed", device_events=True)
+    for _ in range(2):
+        steps.boundary()
+        clock.monotonic += 30
+
+    def fail(self: FakeDeviceTime) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(FakeDeviceTime, "wait", fail)
+    (step,) = steps.read()
+    assert (step.host_ns, step.device_ns, step.device_start_ns) == (30, None, None)

@@ -6,13 +6,14 @@ NVML keeps the counters in two samples; the rates are averages over the time bet
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 # NVIDIA documents the rates for samples at least this far apart.
 _MINIMUM_NS: Final = 100_000_000
 _MEBIBYTE: Final = 2**20
 
-_COLUMNS: Final[Mapping[str, tuple[str, float]]] = {
+_METRICS: Final[Mapping[str, tuple[str, float]]] = {
     # column: (name of the GPM metric, factor to the column's unit)
     "tensor_active_percent": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 1.0),
     "dram_active_percent": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 1.0),
@@ -27,32 +28,53 @@ class Gpm:
     """The rates of one device, from each read to the next."""
 
     def __init__(self, library: Any, handle: Any) -> None:
+        """Raises what NVML raises where the device has no GPM, and keeps nothing allocated."""
         self._library = library
         self._handle = handle
-        self._earlier = library.nvmlGpmSampleAlloc()
-        self._later = library.nvmlGpmSampleAlloc()
-        self._earlier_ns = time.monotonic_ns()
-        library.nvmlGpmSampleGet(handle, self._earlier)
+        self._samples: list[Any] = []
+        # A pynvml older than a metric has no name for it.
+        self._metrics = {
+            column: (getattr(library, name), factor)
+            for column, (name, factor) in _METRICS.items()
+            if hasattr(library, name)
+        }
+        try:
+            self._samples.append(library.nvmlGpmSampleAlloc())
+            self._samples.append(library.nvmlGpmSampleAlloc())
+            self._earlier_ns = time.monotonic_ns()
+            library.nvmlGpmSampleGet(handle, self._samples[0])
+        except Exception:
+            self.close()
+            raise
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it fills."""
+        return tuple(self._metrics)
 
     def read(self) -> dict[str, float | None]:
-        """Rates since the last read by column; empty where that was too short a while ago."""
+        """Rates since the last read by column; empty where that was too short a while ago.
+
+        Raises what NVML raises.
+        """
         now = time.monotonic_ns()
         if now - self._earlier_ns < _MINIMUM_NS:
             return {}
         lib = self._library
-        lib.nvmlGpmSampleGet(self._handle, self._later)
+        earlier, later = self._samples
+        lib.nvmlGpmSampleGet(self._handle, later)
         request = lib.c_nvmlGpmMetricsGet_t()
         request.version = lib.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(_COLUMNS)
-        request.sample1 = self._earlier
-        request.sample2 = self._later
-        for position, (metric, _) in enumerate(_COLUMNS.values()):
-            request.metrics[position].metricId = getattr(lib, metric)
+        request.numMetrics = len(self._metrics)
+        request.sample1 = earlier
+        request.sample2 = later
+        for position, (metric, _) in enumerate(self._metrics.values()):
+            request.metrics[position].metricId = metric
         lib.nvmlGpmMetricsGet(request)
-        self._earlier, self._later = self._later, self._earlier
+        self._samples.reverse()
         self._earlier_ns = now
         rates: dict[str, float | None] = {}
-        for position, (column, (_, factor)) in enumerate(_COLUMNS.items()):
+        for position, (column, (_, factor)) in enumerate(self._metrics.items()):
             answer = request.metrics[position]
             known = answer.nvmlReturn == lib.NVML_SUCCESS and math.isfinite(answer.value)
             rates[column] = answer.value * factor if known else None
@@ -60,8 +82,10 @@ class Gpm:
 
     def close(self) -> None:
         """Free both samples."""
-        self._library.nvmlGpmSampleFree(self._earlier)
-        self._library.nvmlGpmSampleFree(self._later)
+        for sample in self._samples:
+            with suppress(Exception):
+                self._library.nvmlGpmSampleFree(sample)
+        self._samples = []
 
 
 def open_gpm(library: Any, handle: Any) -> Gpm | None:
@@ -70,5 +94,5 @@ def open_gpm(library: Any, handle: Any) -> Gpm | None:
         if not library.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             return None
         return Gpm(library, handle)
-    except (library.NVMLError, AttributeError):
+    except Exception:
         return None
