@@ -37,16 +37,20 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
         rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
     if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
         rows.append(_memory_utilization_fact(utilization, utilization.memory_peak))
+    reasons = []
     if uncounted > NEGLIGIBLE:
-        rows = [_lower_bound(fact, missing) for fact in rows]
+        reasons.append(f"without the {missing} of device time that has no FLOP model")
+    if utilization.basis == "profiled":
+        reasons.append("time and work of the profiled steps, since steps differ in work")
+    if reasons:
+        rows = [_lower_bound(fact, "; ".join(reasons)) for fact in rows]
     return (*rows, *closed)
 
 
-def _lower_bound(fact: Fact, missing: str) -> Fact:
-    """`fact` as what it is where some device time has no model."""
+def _lower_bound(fact: Fact, why: str) -> Fact:
+    """`fact` as what it is where work is missing, or its time has the profiler's in it."""
     value = fact.value if fact.value == formatting.UNKNOWN else f"at least {fact.value}"
-    note = f"{fact.note}; without the {missing} of device time that has no FLOP model"
-    return Fact(fact.label, value, note)
+    return Fact(fact.label, value, f"{fact.note}; {why}")
 
 
 def headline_fact(analysis: Analysis) -> Fact:

@@ -81,6 +81,9 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.bytes_read + self.bytes_written
 
 
+DEVICE_CLOCK: Final = "CUDA events"
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long steps took. The timed ones ran with no profiler attached."""
 
@@ -89,7 +92,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     warmup: int
     timed: int
     profiled: int
-    # "CUDA events" or "host clock"; "host clock under the profiler" where no step was timed.
+    # `DEVICE_CLOCK` or "host clock"; "host clock under the profiler" where no step was timed.
     clock: str
     # None where there was no complete step.
     median_ns: int | None = None
@@ -100,6 +103,9 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     host_median_ns: int | None = None
     samples_ns: tuple[int, ...] = ()
     profiled_median_ns: int | None = None
+    profiled_mean_ns: int | None = None
+    # Why the profiled steps did other work than the timed ones; "" where nothing says so.
+    unequal: str = ""
     # Profiled over unprofiled step time, minus 1: what the profiler added.
     profiler_stretch: float | None = None
     launches_per_step: float | None = None
@@ -212,7 +218,10 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     hardware_flops_causal: int | None = None
     # Of hardware_flops: what activation checkpointing computed again.
     checkpointed_flops: int = 0
+    # The median of the timed steps; where those did other work, the mean of the profiled steps
+    # themselves, which the profiler stretches: every share is a lower bound then.
     step_ns: int
+    basis: Literal["timed", "profiled"] = "timed"
     flops_per_s: float
     peak: Ceiling | None = None
     mfu: float | None = None
@@ -275,7 +284,9 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     temperature_celsius_maximum: int | None = None
     memory_used_bytes_maximum: int | None = None
     # NVML's names, without those that are no slow-down (idle, applications clock).
-    throttle_reasons: tuple[str, ...] = ()
+    throttle_reasons: tuple[str, ...] | None = None
+    # During the profiled steps.
+    profiled_sm_clock_mhz_median: int | None = None
 
 
 class Measured(msgspec.Struct, frozen=True):

@@ -1,11 +1,14 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
+import msgspec
+
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device, ProcessInfo
 from gpuprof.roofline.analysis import (
     Analysis,
     Coverage,
+    DeviceState,
     RooflinePoint,
     StepTimes,
     UnmodelledOp,
@@ -21,9 +24,11 @@ from gpuprof.roofline.machine.ceilings import (
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
+from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
 from gpuprof.roofline.points.points import NO_OP, Machine, kernel_points, op_points, step_point
 from gpuprof.roofline.points.range_points import range_points
-from gpuprof.roofline.steps.device_state import device_state
+from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
+from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import exposed
 from gpuprof.roofline.steps.settling import unsettled
 from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
@@ -51,25 +56,30 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     machine = Machine(device, roof)
 
     work = find_work(capture, math_mode(device, process))
+    on_cpu = device is not None and device.kind == "cpu"
+    state = _device_state(capture, device)
+    busy_ns = busy_ns_per_step(work)
     times = step_times(capture)
-    ops = op_points(work, machine)
-    kernels = kernel_points(work, machine)
+    unequal = unequal_work(
+        work, times, capture.steps, busy_ns=busy_ns, clock_ratio=_clock_ratio(state)
+    )
+    times = msgspec.structs.replace(times, unequal=unequal or "")
+    ops, kernels, ranges = (
+        with_gains_of_a_step(points, times, on_cpu=on_cpu)
+        for points in (
+            op_points(work, machine),
+            kernel_points(work, machine),
+            range_points(capture, work, machine),
+        )
+    )
     # A step's figures are of all its device work, or they are none.
     complete = work.lost_launches == 0
-    split = (
-        split_step(
-            times,
-            ops,
-            busy_ns_per_step(work),
-            steps=work.steps,
-            on_cpu=device is not None and device.kind == "cpu",
-        )
-        if complete
-        else None
-    )
+    split = split_step(times, ops, busy_ns, steps=work.steps, on_cpu=on_cpu) if complete else None
     traffic = weight_traffic(work)
     use = utilization(work, times, roof, traffic) if complete else None
-    bottleneck = classify_step(split, _why_no_split(times, ops, complete=complete))
+    bottleneck = in_an_unprofiled_step(
+        classify_step(split, _why_no_split(times, ops, complete=complete)), times, on_cpu=on_cpu
+    )
     return Analysis(
         tool_version=__version__,
         source=capture.manifest.source,
@@ -99,10 +109,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,
         ops=ops,
-        ranges=range_points(capture, work, machine),
-        device_state=(
-            None if device is None else device_state(capture.samples, capture.steps, device.index)
-        ),
+        ranges=ranges,
+        device_state=state,
         peak_memory_bytes=process.peak_memory_bytes,
         measured=measured_work(capture, work, device),
         warnings=(
@@ -110,6 +118,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *notes,
             *_over_roof(ops, roof_source),
             *_unsettled(times),
+            *_unequal(times),
             *_without_mbu(use, roof, traffic),
         ),
     )
@@ -122,6 +131,32 @@ def _without_mbu(
         return ()
     sentence = why_no_mbu(traffic)
     return () if sentence is None else (sentence,)
+
+
+def _device_state(capture: Capture, device: Device | None) -> DeviceState | None:
+    if device is None:
+        return None
+    timed = device_state(capture.samples, capture.steps, device.index)
+    if timed is None:
+        return None
+    clock = profiled_clock_mhz(capture.samples, capture.kernels, device.index)
+    return msgspec.structs.replace(timed, profiled_sm_clock_mhz_median=clock)
+
+
+def _clock_ratio(state: DeviceState | None) -> float | None:
+    """The clock in the profiled steps over that in the timed ones."""
+    if state is None or not state.sm_clock_mhz_median or not state.profiled_sm_clock_mhz_median:
+        return None
+    return state.profiled_sm_clock_mhz_median / state.sm_clock_mhz_median
+
+
+def _unequal(times: StepTimes) -> tuple[str, ...]:
+    if not times.unequal:
+        return ()
+    return (
+        f"steps differ in work: {times.unequal}; shares of peaks are of the profiled steps "
+        "themselves, whose time has the profiler's in it",
+    )
 
 
 def _unsettled(times: StepTimes) -> tuple[str, ...]:

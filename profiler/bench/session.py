@@ -211,7 +211,7 @@ def _with_state(case: CaseResult, samples: pl.DataFrame, device: int) -> CaseRes
     if state is None:
         return case
     return msgspec.structs.replace(
-        case, sm_clock_mhz=state.sm_clock_mhz_median, throttle_reasons=state.throttle_reasons
+        case, sm_clock_mhz=state.sm_clock_mhz_median, throttle_reasons=state.throttle_reasons or ()
     )
 
 

@@ -84,14 +84,15 @@ def _nvml_facts(state: DeviceState) -> tuple[Fact, ...]:
         clock = f"{clock}, {low} to {high} MHz"
     power = state.power_watts_median
     temperature = state.temperature_celsius_maximum
-    throttled = ", ".join(state.throttle_reasons) if state.throttle_reasons else "no reason seen"
+    reasons = state.throttle_reasons
+    throttled = None if reasons is None else ", ".join(reasons) or "no reason seen"
     return _known(
         ("Samples", state.samples),
         ("SM clock", clock),
         ("Power", None if power is None else f"{power:.0f} W"),
         ("Temperature, maximum", None if temperature is None else f"{temperature} °C"),
         ("Memory used, maximum", _bytes(state.memory_used_bytes_maximum)),
-        ("Slowed down by", throttled if state.samples else None),
+        ("Slowed down by", throttled),
     )
 
 

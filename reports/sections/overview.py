@@ -70,7 +70,10 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 
 def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
     """Step time, MFU or MBU, share of the roof, waiting, the profiler's stretch, coverage."""
-    time, stretch = step_time_fact(analysis.steps), stretch_fact(analysis.steps)
+    time, stretch = (
+        step_time_fact(analysis.steps),
+        stretch_fact(analysis.steps, analysis.device_state),
+    )
     utilization = headline_fact(analysis)
     covered = analysis.coverage.with_flops
     return (

@@ -18,8 +18,11 @@ from gpuprof.reports.figures import gain_sentence
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.utilization import utilization_facts
-from gpuprof.roofline.analysis import Analysis, StepSplit, StepTimes
+from gpuprof.roofline.analysis import Analysis, DeviceState, StepSplit, StepTimes
 from gpuprof.roofline.classes import bottleneck_class
+
+# Clocks closer than this are the same for a step's length.
+_SAME_CLOCK = 0.01
 
 
 def step_shares(split: StepSplit) -> tuple[StepShare, ...]:
@@ -41,7 +44,7 @@ def split_basis(split: StepSplit) -> str:
     return "from profiled steps only, which the profiler stretches"
 
 
-def step_facts(steps: StepTimes) -> tuple[Fact, ...]:
+def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
     """How steps were found, how long they took and on what clock, what the profiler added."""
     facts = [
         Fact("Steps", steps.found_by or formatting.UNKNOWN, schedule_text(steps)),
@@ -56,7 +59,7 @@ def step_facts(steps: StepTimes) -> tuple[Fact, ...]:
         )
     if steps.launches_per_step is not None:
         facts.append(Fact("Launches", f"{formatting.count(steps.launches_per_step)} a step"))
-    facts.append(stretch_fact(steps))
+    facts.append(stretch_fact(steps, state))
     return tuple(facts)
 
 
@@ -80,8 +83,8 @@ def step_time_fact(steps: StepTimes) -> Fact:
     return Fact("Step time", formatting.step_duration(steps.median_ns), ", ".join(notes))
 
 
-def stretch_fact(steps: StepTimes) -> Fact:
-    """What the profiler added to a step."""
+def stretch_fact(steps: StepTimes, state: DeviceState | None) -> Fact:
+    """What the profiler added to a step; with both clocks where they differed."""
     if steps.profiler_stretch is None:
         why = "no step was timed without it" if not steps.timed else "no step was profiled"
         return Fact("Profiler", formatting.UNKNOWN, f"its cost is unknown: {why}")
@@ -89,7 +92,16 @@ def stretch_fact(steps: StepTimes) -> Fact:
     if stretch < 0:
         return Fact("Profiler", "no cost seen", "profiled steps were not slower than timed ones")
     profiled = formatting.step_duration(steps.profiled_median_ns)
-    return Fact("Profiler", f"+{formatting.percent(stretch)}", f"a profiled step takes {profiled}")
+    note = f"a profiled step takes {profiled}{_other_clock(state)}"
+    return Fact("Profiler", f"+{formatting.percent(stretch)}", note)
+
+
+def _other_clock(state: DeviceState | None) -> str:
+    timed = None if state is None else state.sm_clock_mhz_median
+    profiled = None if state is None else state.profiled_sm_clock_mhz_median
+    if not timed or not profiled or abs(profiled / timed - 1) <= _SAME_CLOCK:
+        return ""
+    return f", at {profiled} MHz where the timed ones ran at {timed} MHz"
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
@@ -99,7 +111,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         evidence = f"{evidence} {gain_sentence(verdict.gain_ns)}"
     facts = (
         ceiling_fact(analysis),
-        *step_facts(analysis.steps),
+        *step_facts(analysis.steps, analysis.device_state),
         *utilization_facts(analysis),
         Fact("Bottleneck", verdict.kind, evidence, kind=verdict.kind),
     )
@@ -116,7 +128,7 @@ def _split(analysis: Analysis) -> tuple[Block, ...]:
 
 def _body(analysis: Analysis) -> Sequence[Block]:
     steps = analysis.steps
-    facts = Facts((*step_facts(steps), *utilization_facts(analysis)))
+    facts = Facts((*step_facts(steps, analysis.device_state), *utilization_facts(analysis)))
     plotted = "timed" if steps.timed else "profiled"
     plot = StepPlot(
         steps,

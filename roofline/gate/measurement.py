@@ -56,9 +56,10 @@ class Figure:
 
 def _certain(analysis: Analysis, of: Callable[[Utilization], float | None]) -> float | None:
     """A figure that counts everything: a lower bound falls where work moves out of sight."""
-    if analysis.utilization is None or analysis.coverage.without_flops > NEGLIGIBLE:
+    use = analysis.utilization
+    if use is None or use.basis != "timed" or analysis.coverage.without_flops > NEGLIGIBLE:
         return None
-    return of(analysis.utilization)
+    return of(use)
 
 
 def _certain_bandwidth(analysis: Analysis) -> float | None:

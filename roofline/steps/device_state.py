@@ -1,5 +1,8 @@
 """What the device was doing to itself while steps were timed: clocks, power, throttling."""
 
+from functools import reduce
+from operator import or_
+
 import polars as pl
 
 from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
@@ -11,13 +14,31 @@ def device_state(samples: pl.DataFrame, steps: pl.DataFrame, device: int) -> Dev
 
     None where there are none: what a device did before or after says nothing about the steps.
     """
+    return summarize_samples(
+        _samples_during(samples, device, working_times(steps.filter(pl.col("phase") == "timed")))
+    )
+
+
+def profiled_clock_mhz(samples: pl.DataFrame, kernels: pl.DataFrame, device: int) -> int | None:
+    """Median SM clock of `device` from the first to the last work of the profiled steps."""
+    profiled = kernels.drop_nulls("step")
+    if profiled.is_empty():
+        return None
+    span = int(profiled["start_ns"].min()), int(profiled["end_ns"].max())  # type: ignore[arg-type]
+    during = _samples_during(samples, device, [span])
+    return None if during.is_empty() else _rounded(_median(during["sm_clock_mhz"]))
+
+
+def _samples_during(
+    samples: pl.DataFrame, device: int, times: list[tuple[int, int]]
+) -> pl.DataFrame:
     windows = pl.DataFrame(
-        working_times(steps.filter(pl.col("phase") == "timed")),
+        times,
         schema={"begun_ns": pl.Int64, "done_ns": pl.Int64},
         orient="row",
     ).sort("begun_ns")
     # Windows may overlap: a sample lies in one where any that began before it is not yet done.
-    during = (
+    return (
         samples.filter(pl.col("device") == device)
         .sort("time_ns")
         .join_asof(
@@ -27,16 +48,14 @@ def device_state(samples: pl.DataFrame, steps: pl.DataFrame, device: int) -> Dev
         )
         .filter(pl.col("time_ns") <= pl.col("done_ns"))
     )
-    return summarize_samples(during)
 
 
 def summarize_samples(samples: pl.DataFrame) -> DeviceState | None:
     """Summary of all rows of `samples`, which are of one device; None where there are none."""
     if samples.is_empty():
         return None
-    reasons = 0
-    for bits in samples["throttle_reasons"].drop_nulls().to_list():
-        reasons |= bits
+    answered = samples["throttle_reasons"].drop_nulls().to_list()
+    reasons = reduce(or_, answered, 0)
     power = _median(samples["power_milliwatts"])
     return DeviceState(
         samples=samples.height,
@@ -46,7 +65,7 @@ def summarize_samples(samples: pl.DataFrame) -> DeviceState | None:
         power_watts_median=None if power is None else power / 1e3,
         temperature_celsius_maximum=_extreme(samples["temperature_celsius"].max()),
         memory_used_bytes_maximum=_extreme(samples["memory_used_bytes"].max()),
-        throttle_reasons=slowdown_reasons(reasons),
+        throttle_reasons=slowdown_reasons(reasons) if answered else None,
     )
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import (
+    DEVICE_CLOCK,
     RooflinePoint,
     SplitPart,
     StepSplit,
@@ -42,15 +43,14 @@ def step_times(capture: Capture) -> StepTimes:
     timed, profiled = phases["timed"], phases["profiled"]
     on_device = timed.height > 0 and timed["device_ns"].is_not_null().all()
     samples = timed["device_ns" if on_device else "host_ns"].drop_nulls()
-    clock = "CUDA events" if on_device else "host clock"
+    clock = DEVICE_CLOCK if on_device else "host clock"
     if timed.is_empty():
         samples, clock = profiled["host_ns"].drop_nulls(), "host clock under the profiler"
     median_ns = _median(samples)
     host_median_ns = _median(timed["host_ns"])
     # Device against device, or host against host: a host that runs ahead shows nothing.
-    profiled_median_ns = _median(
-        _device_step_ns(capture, profiled) if on_device else profiled["host_ns"]
-    )
+    profiled_lengths = _device_step_ns(capture, profiled) if on_device else profiled["host_ns"]
+    profiled_median_ns = _median(profiled_lengths)
     return StepTimes(
         found_by=capture.processes[0].steps_found_by or "nothing in the trace marks steps",
         warmup=phases["warmup"].height,
@@ -64,13 +64,14 @@ def step_times(capture: Capture) -> StepTimes:
         host_median_ns=host_median_ns,
         samples_ns=tuple(samples.to_list()),
         profiled_median_ns=profiled_median_ns,
+        profiled_mean_ns=_mean(profiled_lengths),
         profiler_stretch=(
             profiled_median_ns / median_ns - 1
             if profiled_median_ns is not None and median_ns and timed.height
             else None
         ),
         launches_per_step=_launches_per_step(capture, profiled),
-        tokens_per_s=_tokens_per_s(timed, median_ns),
+        tokens_per_s=_tokens_per_s(timed, "device_ns" if on_device else "host_ns"),
     )
 
 
@@ -92,8 +93,10 @@ def split_step(
     Where work overlaps on several streams, each part shrinks by the overlap in proportion.
     """
     timed_ns = times.median_ns if times.timed and not on_cpu else None
-    basis_is_timed = timed_ns is not None and busy_ns <= timed_ns * _BUSY_TOLERANCE
-    step_ns = timed_ns if basis_is_timed else times.profiled_median_ns
+    fits = timed_ns is not None and busy_ns <= timed_ns * _BUSY_TOLERANCE
+    basis_is_timed = fits and not times.unequal
+    # The device work is a mean over the profiled steps, and so is what it is set against.
+    step_ns = timed_ns if basis_is_timed else times.profiled_mean_ns
     if step_ns is None or not points:
         return None
     busy_ns = min(busy_ns, step_ns)
@@ -151,11 +154,20 @@ def _launches_per_step(capture: Capture, profiled: pl.DataFrame) -> float | None
     return launched / profiled.height
 
 
-def _tokens_per_s(timed: pl.DataFrame, median_ns: int | None) -> float | None:
-    tokens = timed["tokens"].drop_nulls()
-    if tokens.is_empty() or not median_ns:
+def _tokens_per_s(timed: pl.DataFrame, lengths: str) -> float | None:
+    """Tokens over time of the same steps: of a median step where all have as many, else of all."""
+    declared = timed.select("tokens", lengths).drop_nulls()
+    total_ns = int(declared[lengths].sum())
+    if not total_ns:
         return None
-    return float(np.median(tokens.to_numpy())) / median_ns * 1e9
+    if declared["tokens"].n_unique() == 1:
+        median_ns = _median(declared[lengths])
+        return float(declared["tokens"][0]) / median_ns * 1e9 if median_ns else None
+    return float(declared["tokens"].sum()) / total_ns * 1e9
+
+
+def _mean(values: pl.Series) -> int | None:
+    return None if values.is_empty() else round(float(np.mean(values.to_numpy())))
 
 
 def _median(values: pl.Series) -> int | None:

@@ -37,10 +37,13 @@ def utilization(
 ) -> Utilization | None:
     """Shares of the peaks from the work of the profiled steps and the time of the unprofiled ones.
 
+    Where those did other work, the time of the profiled ones themselves.
+
     `read` is what a step of `work` reads of its model. None without timed steps or matmuls. The
     peak is that of the precision with most FLOPs.
     """
-    if times.timed == 0 or not times.median_ns:
+    step_ns = times.profiled_mean_ns if times.unequal else times.median_ns
+    if times.timed == 0 or not step_ns:
         return None
     counts = _count(call_groups(work))
     if counts.full == 0:
@@ -48,7 +51,7 @@ def utilization(
     precision = max(counts.by_precision, key=lambda name: counts.by_precision[name])
     peak = roof.compute_rate("matmul", precision) if roof is not None else None
     other = _other_peak(counts.by_precision, precision, roof)
-    step_s = times.median_ns / 1e9
+    step_s = step_ns / 1e9
 
     def share(flops: int, of: Ceiling | None) -> float | None:
         return None if of is None else flops / step_s / of.rate
@@ -68,7 +71,8 @@ def utilization(
         hardware_flops=hardware,
         hardware_flops_causal=hardware_causal,
         checkpointed_flops=round(counts.checkpointed / work.steps),
-        step_ns=times.median_ns,
+        step_ns=step_ns,
+        basis="profiled" if times.unequal else "timed",
         flops_per_s=model / step_s,
         peak=peak,
         mfu=share(model, peak),

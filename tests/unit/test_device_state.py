@@ -47,7 +47,7 @@ def test_a_field_that_never_answered_is_unknown() -> None:
     assert found.sm_clock_mhz_median is None
     assert found.power_watts_median is None
     assert found.temperature_celsius_maximum is None
-    assert found.throttle_reasons == ()
+    assert found.throttle_reasons is None
 
 
 def test_samples_before_and_after_the_steps_do_not_stand_for_them() -> None:

@@ -128,6 +128,7 @@ def make_times(timed: int | None, profiled: int | None) -> StepTimes:
         clock="",
         median_ns=timed,
         profiled_median_ns=profiled,
+        profiled_mean_ns=profiled,
     )
 
 

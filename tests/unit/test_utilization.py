@@ -86,7 +86,7 @@ def test_the_peak_is_that_of_the_precision_with_most_flops(build: Any) -> None:
 def test_more_than_the_peak_is_not_clipped(build: Any) -> None:
     steps(build, 10)
     build.mm(0, 50, 4096, 4096, 4096)
-    build.kernel(10, 1000, 1040)
+    build.kernel(10, 1000, 1008)
     use = use_of(build)
     assert use is not None
     assert use.mfu == pytest.approx(2 * 4096**3 / 10e-9 / 989.4e12)

@@ -1,0 +1,35 @@
+"""What removing a loss would gain in a step as it runs without the profiler."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, StepTimes
+
+
+def in_an_unprofiled_step(verdict: Bottleneck, times: StepTimes, *, on_cpu: bool) -> Bottleneck:
+    """`verdict` with a gain that such a step can have: never more than the step is long.
+
+    Losses are of profiled steps. A GPU's work keeps its length under the profiler; a CPU's is
+    stretched with the step, and so is the loss.
+    """
+    gain_ns, length_ns, profiled_ns = verdict.gain_ns, times.median_ns, times.profiled_mean_ns
+    if times.unequal or not times.timed:
+        length_ns = profiled_ns
+    if gain_ns is None or not length_ns:
+        return verdict
+    if on_cpu and profiled_ns and profiled_ns > length_ns:
+        gain_ns = round(gain_ns * length_ns / profiled_ns)
+    return msgspec.structs.replace(verdict, gain_ns=min(gain_ns, length_ns))
+
+
+def with_gains_of_a_step(
+    points: Iterable[RooflinePoint], times: StepTimes, *, on_cpu: bool
+) -> tuple[RooflinePoint, ...]:
+    """`points` with the gains of `in_an_unprofiled_step`."""
+    return tuple(
+        msgspec.structs.replace(
+            point, bottleneck=in_an_unprofiled_step(point.bottleneck, times, on_cpu=on_cpu)
+        )
+        for point in points
+    )
