@@ -162,6 +162,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     profiled: int = 3
 
 
+class LaterSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps after the profiled ones, by the host's clock, in blocks of equally many."""
+
+    block_steps: int
+    blocks_ns: tuple[int, ...]
+
+
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the captured program."""
 
@@ -179,6 +186,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: int = 0
     schedule: Schedule | None = None
     steps_found_by: str | None = None
+    later_steps: LaterSteps | None = None
     shapes_recorded: bool = False
     peak_memory_bytes: int | None = None
     # Times that torch.compile had to leave a graph; None where nothing was compiled.

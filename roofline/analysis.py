@@ -106,6 +106,9 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     profiled_mean_ns: int | None = None
     # Why the profiled steps did other work than the timed ones; "" where nothing says so.
     unequal: str = ""
+    # Steps after the profiled ones, unwatched but for a mark each: how many, and their median.
+    later: int = 0
+    later_median_ns: int | None = None
     # Profiled over unprofiled step time, minus 1: what the profiler added.
     profiler_stretch: float | None = None
     launches_per_step: float | None = None

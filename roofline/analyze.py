@@ -30,7 +30,7 @@ from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import exposed
-from gpuprof.roofline.steps.settling import unsettled
+from gpuprof.roofline.steps.settling import unlike_later_steps, unsettled
 from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
@@ -117,7 +117,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *process.warnings,
             *notes,
             *_over_roof(ops, roof_source),
-            *_unsettled(times),
+            *_sentences(unsettled(times.samples_ns) if times.timed else None),
+            *_sentences(unlike_later_steps(times)),
             *_unequal(times),
             *_without_mbu(use, roof, traffic),
         ),
@@ -159,9 +160,8 @@ def _unequal(times: StepTimes) -> tuple[str, ...]:
     )
 
 
-def _unsettled(times: StepTimes) -> tuple[str, ...]:
-    sentence = unsettled(times.samples_ns) if times.timed else None
-    return () if sentence is None else (sentence,)
+def _sentences(*found: str | None) -> tuple[str, ...]:
+    return tuple(sentence for sentence in found if sentence is not None)
 
 
 def _device(process: ProcessInfo) -> Device | None:

@@ -59,8 +59,20 @@ def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
         )
     if steps.launches_per_step is not None:
         facts.append(Fact("Launches", f"{formatting.count(steps.launches_per_step)} a step"))
+    if steps.later_median_ns is not None:
+        facts.append(later_fact(steps, steps.later_median_ns))
     facts.append(stretch_fact(steps, state))
     return tuple(facts)
+
+
+def later_fact(steps: StepTimes, later_median_ns: int) -> Fact:
+    """How long steps took after the profiled ones, beside the timed ones."""
+    number = formatting.counted(steps.later, "step")
+    note = f"median of {number} after the profiled ones, host clock"
+    if steps.timed and steps.median_ns:
+        change = later_median_ns / steps.median_ns - 1
+        note = f"{change:+.1%}; {note}"
+    return Fact("Later steps", formatting.step_duration(later_median_ns), note)
 
 
 def schedule_text(steps: StepTimes) -> str:

@@ -1,7 +1,10 @@
-"""Whether timed steps were still changing: clocks that fall to a power limit, caches that fill."""
+"""Whether timed steps stand for the program: clocks fall to a power limit, caches fill."""
 
 from collections.abc import Sequence
 from statistics import median
+
+from gpuprof.collectors.manifest import LaterSteps
+from gpuprof.roofline.analysis import StepTimes
 
 # Steps before which half are compared with the other half; with more, the first quarter with the
 # rest, since what settles does so early.
@@ -10,6 +13,11 @@ _FEWEST = 10
 # Smaller changes matter to nobody who reads one median.
 _SHARE = 0.03
 _SURE = 0.01
+# Later steps: blocks that a median is of, the fewest steps that say something of the program, and
+# the change that is worth a warning.
+_BLOCKS = 16
+_ENOUGH_LATER = 10
+_LATER_SHARE = 0.05
 
 
 def unsettled(samples_ns: Sequence[int]) -> str | None:
@@ -35,4 +43,36 @@ def unsettled(samples_ns: Sequence[int]) -> str | None:
         f"the first {split} of {count} timed steps took {median(first) / 1e6:.4g} ms, the others "
         f"{median(rest) / 1e6:.4g} ms ({change:+.1%}): the device's clock, a cache or the program "
         "was still settling; more warm-up steps keep that out of the step time"
+    )
+
+
+def later_median_ns(later: LaterSteps) -> int:
+    """The median step of `later`, over blocks of a sixteenth of all of them or more.
+
+    In a block the device must have kept up with the host, but for what can be queued.
+    """
+    together = max(1, len(later.blocks_ns) // _BLOCKS)
+    blocks = [
+        sum(later.blocks_ns[start : start + together])
+        for start in range(0, len(later.blocks_ns) - together + 1, together)
+    ]
+    return round(median(blocks) / (later.block_steps * together))
+
+
+def unlike_later_steps(times: StepTimes) -> str | None:
+    """A sentence where the steps after the profiled ones took clearly another time, else None."""
+    timed_ns = times.median_ns
+    if not times.timed or not timed_ns or not times.later_median_ns:
+        return None
+    if times.later < _ENOUGH_LATER:
+        return None
+    change = times.later_median_ns / timed_ns - 1
+    spread = times.relative_spread or 0.0
+    if abs(change) <= max(_LATER_SHARE, spread):
+        return None
+    return (
+        f"{times.later} steps after the profiled ones took {times.later_median_ns / 1e6:.4g} ms "
+        f"each, the {times.timed} timed ones {timed_ns / 1e6:.4g} ms ({change:+.1%} later): the "
+        "timed ones came too early to stand for the program; --warmup and --timed move and widen "
+        "them"
     )

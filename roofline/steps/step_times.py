@@ -24,6 +24,7 @@ from gpuprof.roofline.classes import (
     classes,
 )
 from gpuprof.roofline.intervals import union_ns
+from gpuprof.roofline.steps.settling import later_median_ns
 from gpuprof.roofline.work.work import Work
 
 # Device work in profiled steps may exceed the timed step by so much before it counts as other
@@ -51,6 +52,7 @@ def step_times(capture: Capture) -> StepTimes:
     # Device against device, or host against host: a host that runs ahead shows nothing.
     profiled_lengths = _device_step_ns(capture, profiled) if on_device else profiled["host_ns"]
     profiled_median_ns = _median(profiled_lengths)
+    later = capture.processes[0].later_steps
     return StepTimes(
         found_by=capture.processes[0].steps_found_by or "nothing in the trace marks steps",
         warmup=phases["warmup"].height,
@@ -70,6 +72,8 @@ def step_times(capture: Capture) -> StepTimes:
             if profiled_median_ns is not None and median_ns and timed.height
             else None
         ),
+        later=0 if later is None else later.block_steps * len(later.blocks_ns),
+        later_median_ns=None if later is None else later_median_ns(later),
         launches_per_step=_launches_per_step(capture, profiled),
         tokens_per_s=_tokens_per_s(timed, "device_ns" if on_device else "host_ns"),
     )
