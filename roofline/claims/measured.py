@@ -34,7 +34,7 @@ def measured_of(claim: Claim, report: BenchReport | None) -> Measured | None:
     matching = (
         case
         for case in report.cases
-        if case.error is None and case.median_ns is not None and _is_of(case, claim, report.ranks)
+        if case.error is None and case.median_ns is not None and _solves(case, claim, report.ranks)
     )
     best = min(matching, key=lambda case: case.median_ns or 0, default=None)
     if best is None or best.median_ns is None:
@@ -42,8 +42,15 @@ def measured_of(claim: Claim, report: BenchReport | None) -> Measured | None:
     return Measured(f"{best.family}/{best.version} {best.dtype}", best.median_ns)
 
 
+def _solves(case: CaseResult, claim: Claim, ranks: int) -> bool:
+    """Whether `case` solves the problem of `claim`; a size of no known form solves none."""
+    try:
+        return _is_of(case, claim, ranks)
+    except ValueError:
+        return False
+
+
 def _is_of(case: CaseResult, claim: Claim, ranks: int) -> bool:
-    """Whether `case` solves the problem of `claim`."""
     if claim.kind == "all-reduce":
         return claim.ranks == ranks and _is_of_message(case, message_bytes(claim))
     if (case.family, case.dtype) != (claim.kind, claim.dtype):

@@ -405,6 +405,7 @@ def test_a_measured_convolution_is_found_however_its_size_is_written() -> None:
     wanted = claim(kind="convolution", size="2x8x9x9-8x3x3-p1-s2", time_us=40)
     bench = report(
         case("convolution", "2x8x9x9-8x3x3-s2-p1+bn-relu", 10_000),
+        case("convolution", "written by a later version", 10_000),
         case("convolution", "2x8x9x9-8x3x3-s2-p1", 20_000),
     )
     found = only(wanted, measured=bench).measured
