@@ -1,7 +1,7 @@
 """Bus bandwidth of collectives, by the definitions of nccl-tests (doc/PERFORMANCE.md).
 
 Bandwidth is message bytes over time; times this factor it is what each rank's link carried, which
-can be held against the link's rate in one direction whatever the number of ranks. The message is
+can be compared with the link's rate in one direction whatever the number of ranks. The message is
 the whole buffer: all that a rank gathers, or that it has before it scatters.
 """
 

@@ -16,7 +16,7 @@ _BUDGET_S = 1.0
 
 
 class BenchCommand:
-    """Run kernels whose work is known, and hold them against this machine's roof.
+    """Run kernels whose work is known, and compare them with this machine's roof.
 
     Each version of a family (gemm/cublas, gemm/triton-tiled, ...) solves the same
     problem on random data. It is checked against float64, then timed. The results
@@ -183,7 +183,7 @@ def _check_claims(arguments: argparse.Namespace) -> int:
     measured = None if arguments.measured is None else _load_bench(arguments.measured)
     table = load_table(arguments.claims)
     judgements = judge(table, measured)
-    print_claims(table.source, judgements, Console())
+    print_claims(table.source, judgements, Console(), measured=measured)
     if arguments.json is not None:
         write_file(arguments.json, msgspec.json.format(msgspec.json.encode(judgements), indent=1))
     return 0

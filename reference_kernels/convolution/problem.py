@@ -1,19 +1,16 @@
 """The convolution family's problem: 2-D, with stride, padding, dilation, groups, batch norm."""
 
 import math
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from gpuprof.reference_kernels.suite import TORCH_DTYPES, DeviceType, KnownWork, Problem
+from gpuprof.roofline.claims.convolution_shape import SIZE_FORM, parse_convolution
 from gpuprof.roofline.cost_models.cost import Flops
 
-_SIZE = re.compile(
-    r"(\d+)x(\d+)x(\d+)x(\d+)-(\d+)x(\d+)x(\d+)((?:-[spdg]\d+)*)(\+bn-relu)?", re.ASCII
-)
-_OPTIONS = {"s": 1, "p": 0, "d": 1, "g": 1}
+_BATCH_NORM = "+bn-relu"
 # Winograd's transforms add and subtract before and after the products, which costs digits
 # (Lavin and Gray, 2016): these leave room for F(4x4).
 _TOLERANCES = {"fp32": 1e-5, "tf32": 6e-3, "fp16": 6e-3, "bf16": 1e-2}
@@ -64,27 +61,18 @@ class ConvolutionProblem(Problem):
         "cuda": ("fp16", "fp32"),
         "cpu": ("fp32",),
     }
-    size_form = "NxCxHxW-KxRxS[-sSTRIDE][-pPADDING][-dDILATION][-gGROUPS][+bn-relu]"
+    size_form = f"{SIZE_FORM}[{_BATCH_NORM}]"
 
     def __init__(self, size: str, dtype: str, device: torch.device, *, seed: int = 0) -> None:
         super().__init__(size, dtype, device, seed=seed)
-        match = _SIZE.fullmatch(size)
-        if match is None:
-            raise ValueError(f"{size!r} is no convolution: expected {self.size_form}")
         if dtype not in _TOLERANCES:
             raise ValueError(f"convolution has no {dtype}: {', '.join(_TOLERANCES)}")
-        self.n, self.c, self.h, self.w, self.k, self.r, self.s = map(int, match.groups()[:7])
-        given = {part[0]: int(part[1:]) for part in match[8].split("-") if part}
-        options = _OPTIONS | given
-        self.stride, self.padding, self.dilation, self.groups = (options[o] for o in "spdg")
-        if min(self.n, self.c, self.k, self.r, self.s, self.stride, self.dilation, self.groups) < 1:
-            raise ValueError(f"{size!r}: every number but the padding must be at least 1")
-        if self.c % self.groups or self.k % self.groups:
-            raise ValueError(f"{size!r}: C and K must be multiples of the groups")
-        self.p = self._output_size(self.h, self.r)
-        self.q = self._output_size(self.w, self.s)
-        if self.p < 1 or self.q < 1:
-            raise ValueError(f"{size!r}: the filter is larger than the padded input")
+        self.shape = shape = parse_convolution(size.removesuffix(_BATCH_NORM))
+        self.n, self.c, self.h, self.w = shape.n, shape.c, shape.h, shape.w
+        self.k, self.r, self.s = shape.k, shape.r, shape.s
+        self.p, self.q = shape.p, shape.q
+        self.stride, self.padding = shape.stride, shape.padding
+        self.dilation, self.groups = shape.dilation, shape.groups
 
         element = TORCH_DTYPES[dtype]
         taps = self.c // self.groups * self.r * self.s
@@ -92,7 +80,7 @@ class ConvolutionProblem(Problem):
         weight = self.random(self.k, self.c // self.groups, self.r, self.s, dtype=torch.float32)
         # Scaled so that the outputs, too, are near 1.
         self.weight = (weight / math.sqrt(taps)).to(element)
-        self.batch_norm = self._draw_batch_norm(element) if match[9] else None
+        self.batch_norm = self._draw_batch_norm(element) if size.endswith(_BATCH_NORM) else None
 
     def new_output(self, memory_format: torch.memory_format) -> torch.Tensor:
         """Room for y, laid out as NCHW (contiguous_format) or NHWC (channels_last)."""
@@ -108,16 +96,14 @@ class ConvolutionProblem(Problem):
 
         Compulsory bytes: what of x any window covers, the weights and vectors; y.
         """
-        outputs = self.n * self.k * self.p * self.q
-        taps = self.c // self.groups * self.r * self.s
-        flops = [Flops("matmul", self.dtype, 2 * outputs * taps)]
+        outputs = self.shape.output_elements
+        flops = [Flops("matmul", self.dtype, self.shape.flops)]
         vectors: tuple[torch.Tensor, ...] = ()
         if self.batch_norm is not None:
             flops.append(Flops("vector", "fp32", _EPILOGUE_FLOPS * outputs))
             vectors = self.batch_norm.tensors
         element_bytes = self.x.element_size()
-        touched = self._touched(self.h, self.p, self.r) * self._touched(self.w, self.q, self.s)
-        inputs = self.n * self.c * touched + self.weight.numel()
+        inputs = self.shape.touched_elements + self.shape.weight_elements
         return KnownWork(
             flops=tuple(flops),
             bytes_read=inputs * element_bytes + sum(v.numel() * v.element_size() for v in vectors),
@@ -154,20 +140,6 @@ class ConvolutionProblem(Problem):
         scale, shift = self._scale_and_shift(self.batch_norm)
         weight = self.weight.double() * scale[:, None, None, None]
         return weight.to(self.weight.dtype), shift.to(self.weight.dtype)
-
-    def _output_size(self, size: int, kernel: int) -> int:
-        covered = self.dilation * (kernel - 1) + 1
-        steps: int = (size + 2 * self.padding - covered) // self.stride
-        return steps + 1
-
-    def _touched(self, size: int, outputs: int, kernel: int) -> int:
-        """Rows (or columns) of x that some window covers."""
-        covered = {
-            output * self.stride - self.padding + tap * self.dilation
-            for output in range(outputs)
-            for tap in range(kernel)
-        }
-        return sum(0 <= row < size for row in covered)
 
     def _draw_batch_norm(self, element: torch.dtype) -> BatchNorm:
         bias, mean, gamma, beta = (self.random(self.k, dtype=element) for _ in range(4))

@@ -7,8 +7,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gpuprof.reports import formatting
-from gpuprof.roofline.claims.judge import Conflict, Judgement
-from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.bench.results import BenchReport
+from gpuprof.roofline.claims.floor import Floor
+from gpuprof.roofline.claims.judge import DISAGREEMENT, Conflict, Judgement
+from gpuprof.roofline.claims.measured import is_of_claimed_gpu
+from gpuprof.roofline.claims.work import ClaimedWork
 from gpuprof.roofline.machine.devices import rows_with_words
 
 _STYLES = {
@@ -21,12 +24,22 @@ _STYLES = {
 _SHORT_NS = 10_000
 
 
-def print_claims(source: str, judgements: Sequence[Judgement], console: Console) -> None:
-    """Print each claim with its verdict and arithmetic, then how many there are of each."""
+def print_claims(
+    source: str,
+    judgements: Sequence[Judgement],
+    console: Console,
+    *,
+    measured: BenchReport | None = None,
+) -> None:
+    """Print each claim with its verdict and arithmetic, then how many there are of each.
+
+    `measured` is the bench that the claims were compared with; that it has none of them is said.
+    """
     console.print(Text(f"Claims of {formatting.printable(source)}", style="bold"))
     for one in judgements:
         head = Text.assemble(
-            f"{formatting.printable(one.claim.name)} ({formatting.printable(one.claim.gpu)}): ",
+            formatting.printable(one.claim.name),
+            f" ({formatting.printable(one.claim.gpu) or 'GPU not stated'}): ",
             (one.verdict, _STYLES[one.verdict]),
         )
         console.print(head)
@@ -35,10 +48,23 @@ def print_claims(source: str, judgements: Sequence[Judgement], console: Console)
     counts = (
         f"{sum(one.verdict == verdict for one in judgements)} {verdict}" for verdict in _STYLES
     )
-    console.print(Text(f"{len(judgements)} claims: {', '.join(counts)}.", style="bold"))
+    number = formatting.counted(len(judgements), "claim")
+    console.print(Text(f"{number}: {', '.join(counts)}.", style="bold"))
     console.print(
         Text("Possible only says that arithmetic does not rule it out. Roofs are the datasheet's.")
     )
+    if measured is not None and not any(one.measured for one in judgements):
+        console.print(Text(_nothing_measured(judgements, measured), style="yellow"))
+
+
+def _nothing_measured(judgements: Sequence[Judgement], measured: BenchReport) -> str:
+    """Why no claim has a measured time beside it."""
+    if measured.device is None:
+        return "Nothing measured matches a claim: the bench does not name its device."
+    device = formatting.printable(measured.device.name)
+    if any(is_of_claimed_gpu(measured, one.claim) for one in judgements):
+        return f"Nothing measured matches a claim: no claim is of a size that ran on {device}."
+    return f"Nothing measured matches a claim: it was measured on {device}, which none is about."
 
 
 def explain(one: Judgement) -> Iterator[str]:
@@ -46,7 +72,7 @@ def explain(one: Judgement) -> Iterator[str]:
     if one.reason:
         yield formatting.printable(one.reason)
     if one.floor is not None and one.work is not None and one.claimed_ns:
-        yield _floor_line(one)
+        yield _floor_line(one, one.floor, one.work, one.claimed_ns)
         if one.claimed_ns < _SHORT_NS:
             yield "so short that calls must be queued ahead: a launch alone takes the host a few µs"
     if one.verdict == "only with in-network reduction" and one.floor is not None:
@@ -56,52 +82,59 @@ def explain(one: Judgement) -> Iterator[str]:
             "sends its message only once"
         )
     for conflict in one.conflicts:
-        yield _conflict_line(conflict)
-    if one.ratio is not None:
-        yield f"{formatting.significant(one.ratio)} times {one.claim.of}'s time"
+        yield _conflict_line(one, conflict)
+    if one.floor is None and one.claim.stated_time:
+        line = f"claimed {one.claim.stated_time}"
+        if one.ratio is not None:
+            other = formatting.printable(one.claim.of)
+            line += f", {formatting.significant(one.ratio)} times {other}'s time"
+        yield line
     if one.measured is not None:
         yield _measured_line(one)
 
 
-def _floor_line(one: Judgement) -> str:
+def _floor_line(one: Judgement, floor: Floor, work: ClaimedWork, claimed_ns: float) -> str:
     """ "2 x 2048 x 11008 x 4096 = 185 GFLOP; at 989 TFLOP/s, ...: at least 187 µs; claimed ..."."""
-    floor, work = one.floor, one.work
-    assert floor is not None
-    assert work is not None
-    assert one.claimed_ns
-    if work.bus_bytes:
-        amount, rate = formatting.byte_count(work.bus_bytes), formatting.byte_rate(floor.rate)
-        reached = formatting.byte_rate(work.bus_bytes / one.claimed_ns * 1e9)
-    elif floor.ceiling.startswith("DRAM"):
-        amount, rate = formatting.byte_count(work.bytes_moved), formatting.byte_rate(floor.rate)
-        reached = formatting.byte_rate(work.bytes_moved / one.claimed_ns * 1e9)
-    else:
-        amount, rate = _flops(work.flops), formatting.flops_rate(floor.rate)
-        reached = formatting.flops_rate(work.flop_count / one.claimed_ns * 1e9)
-    share = formatting.percent(floor.ns / one.claimed_ns)
-    which = ", fastest variant" if len(rows_with_words(one.claim.gpu)) > 1 else ""
+    amounts = {"compute": work.flop_count, "memory": work.bytes_moved, "link": work.bus_bytes}
+    amount = amounts[floor.resource]
+    unit = "FLOP" if floor.resource == "compute" else "B"
+    total = formatting.quantity(amount, unit)
+    roof = formatting.quantity(floor.rate, f"{unit}/s")
+    reached = formatting.quantity(amount / claimed_ns * 1e9, f"{unit}/s")
+    which = ""
+    if not one.claim.gpu:
+        which = ", fastest GPU of the device table"
+    elif len(rows_with_words(one.claim.gpu)) > 1:
+        which = ", fastest variant"
+    share = formatting.percent(floor.ns / claimed_ns)
     return (
-        f"{work.sum} = {amount}; at {rate}, {floor.ceiling}{which}: "
-        f"at least {formatting.duration(floor.ns)}; claimed {formatting.duration(one.claimed_ns)}, "
-        f"which is {reached}, {share} of the roof"
+        f"{formatting.printable(work.sum)} = {total}; at {roof}, "
+        f"{floor.ceiling}{which}: at least {formatting.duration(floor.ns)}; claimed "
+        f"{_claimed_time(one, claimed_ns)}, which is {reached}, "
+        f"{share} of the roof"
     )
 
 
-def _flops(parts: tuple[Flops, ...]) -> str:
-    return formatting.flops(sum(part.count for part in parts))
+def _claimed_time(one: Judgement, claimed_ns: float) -> str:
+    """The time as the claim states it, or as its rate makes it."""
+    return one.claim.stated_time or formatting.duration(claimed_ns)
 
 
-def _conflict_line(conflict: Conflict) -> str:
-    words = {
-        "time": formatting.duration,
-        "tokens/s": lambda value: formatting.quantity(value, "tokens/s"),
-        "MFU": formatting.percent,
-    }
-    figure = words[conflict.quantity]
+def _conflict_line(one: Judgement, conflict: Conflict) -> str:
+    if conflict.quantity == "time":
+        claimed = _claimed_time(one, conflict.claimed)
+        implied = formatting.duration(conflict.implied)
+    elif conflict.quantity == "tokens/s":
+        claimed = f"{one.claim.tokens_per_s:.15g} tokens/s"
+        implied = formatting.quantity(conflict.implied, "tokens/s")
+    else:
+        claimed = f"{one.claim.mfu_percent:.15g}% MFU"
+        implied = formatting.percent(conflict.implied)
     low, high = sorted((conflict.claimed, conflict.implied))
     apart = high / low
-    how = f"a factor of {formatting.significant(apart)}" if apart > 1.05 else "they agree"
-    claimed, implied = figure(conflict.claimed), figure(conflict.implied)
+    how = "they agree"
+    if apart > 1 + DISAGREEMENT:
+        how = f"a factor of {formatting.significant(apart)}"
     return f"claimed {claimed}; by {formatting.printable(conflict.other)} it is {implied}: {how}"
 
 

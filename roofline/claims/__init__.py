@@ -1,1 +1,1 @@
-"""Claimed times and rates, against what the GPU they name can do at most."""
+"""Claimed times and rates, compared with what the GPU they name can do at most."""

@@ -1,5 +1,6 @@
 """Sizes in bytes as people write them: 64KiB, 256MiB, 4.7MB, 1000000."""
 
+import math
 import re
 
 _FACTORS = {
@@ -19,4 +20,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].lower() not in _FACTORS:
         raise ValueError(f"{text!r} is no number of bytes: write 64KiB, 256MiB or 1GB")
-    return round(float(match[1]) * _FACTORS[match[2].lower()])
+    number = float(match[1]) * _FACTORS[match[2].lower()]
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]!r}... is more bytes than any memory has")
+    return round(number)

@@ -1,25 +1,33 @@
 """Which claims no such GPU can meet, which contradict each other, and which say too little.
 
-A claim names a GPU without its variant, so it is held against the fastest variant of the device
-table: what that cannot do, none can. Claims are printed with two or three digits; one within
-`ROUNDING` of the floor is let pass.
+Claims are printed with two or three digits; one within `ROUNDING` of the floor is let pass.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuprof.roofline.bench.results import BenchReport, CaseResult
-from gpuprof.roofline.claims.byte_sizes import parse_bytes
-from gpuprof.roofline.claims.table import Claim, ClaimTable
-from gpuprof.roofline.claims.work import ClaimedWork, ClaimError, work_of
-from gpuprof.roofline.machine.ceilings import Ceiling, Roof, datasheet_ceilings
-from gpuprof.roofline.machine.devices import DeviceSpec, find_spec, rows_with_words
-from gpuprof.roofline.machine.roof_time import roof_time
+import msgspec
+
+from gpuprof.roofline.bench.results import BenchReport
+from gpuprof.roofline.claims.claim import Claim, ClaimTable, not_stated
+from gpuprof.roofline.claims.floor import Floor, compute_ns, floor_of
+from gpuprof.roofline.claims.measured import Measured, measured_of
+from gpuprof.roofline.claims.work import (
+    ITEM_BYTES,
+    ClaimedWork,
+    ClaimError,
+    message_bytes,
+    work_of,
+)
+from gpuprof.roofline.machine.devices import DeviceSpec, rows_with_words
 
 ROUNDING = 0.03
 # Two claims of the same thing further apart than this contradict each other.
-_DISAGREEMENT = 0.05
+DISAGREEMENT = 0.05
+# Without these, bounds over all GPUs and dtypes can still be told.
+_BOUNDED = {"GPU", "dtype"}
 
 Verdict = Literal[
     "possible",
@@ -28,17 +36,7 @@ Verdict = Literal[
     "contradicts another claim",
     "not checkable",
 ]
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The least time for some work, and what sets it."""
-
-    ns: float
-    # "fp16 tensor (datasheet, dense)", "DRAM (datasheet)", "link, one direction (datasheet)"
-    ceiling: str
-    # FLOP/s, or bytes/s.
-    rate: float
+_Works = Mapping[str, ClaimedWork | None]
 
 
 @dataclass(frozen=True)
@@ -50,14 +48,6 @@ class Conflict:
     claimed: float
     # What it must be for the other to hold: ns, tokens/s, share of 1.
     implied: float
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The fastest version that a bench measured for the claim's problem."""
-
-    version: str
-    time_ns: int
 
 
 @dataclass(frozen=True)
@@ -84,43 +74,68 @@ def judge(table: ClaimTable, measured: BenchReport | None = None) -> tuple[Judge
     for claim in table.claim:
         judgement = _by_hardware(claim, works, judged)
         works[claim.name] = judgement.work
-        judged[claim.name] = replace(judgement, measured=_measured(claim, measured))
+        judged[claim.name] = replace(judgement, measured=measured_of(claim, measured))
     for claim in table.claim:
         for conflict in _conflicts(claim, judged):
             _note(judged, claim.name, conflict)
-            if conflict.other in judged and conflict.quantity == "time":
+            if conflict.other == claim.same_as:
                 mirrored = Conflict(claim.name, "time", conflict.implied, conflict.claimed)
                 _note(judged, conflict.other, mirrored)
     return tuple(judged.values())
 
 
-def _by_hardware(
-    claim: Claim, works: dict[str, ClaimedWork | None], judged: dict[str, Judgement]
-) -> Judgement:
-    """Hold a claim against its floor alone."""
+def _by_hardware(claim: Claim, works: _Works, judged: Mapping[str, Judgement]) -> Judgement:
+    """Compare a claim with its floor alone."""
+    if claim.kind == "unsized":
+        return _unsized(claim, judged)
+    unstated = not_stated(claim)
+    if claim.kind == "throughput":
+        return _throughput(claim, unstated, judged)
     rows = rows_with_words(claim.gpu)
     if not rows:
         return Judgement(claim, "not checkable", f"{claim.gpu} is not in the device table")
     try:
-        work = work_of(claim, works)
+        if set(unstated) - _BOUNDED:
+            known = not set(unstated) - {"GPU", "time or rate"}
+            work = work_of(claim, works) if known else None
+            return Judgement(claim, "not checkable", _unstated(unstated), work, claim.time_ns)
+        if unstated:
+            return _bounded(claim, unstated, works, rows)
+        return _on(rows, claim, works)
     except ClaimError as error:
-        return Judgement(claim, "not checkable", str(error))
-    claimed_ns = _claimed_ns(claim, work)
-    if claim.kind == "unsized":
-        other = judged.get(claim.of)
-        ratio = None
-        if other is not None and other.claimed_ns and claimed_ns:
-            ratio = claimed_ns / other.claimed_ns
-        reason = "its size is not stated, so nothing can be counted"
-        return Judgement(claim, "not checkable", reason, None, claimed_ns, ratio=ratio)
-    if claim.kind == "throughput":
-        return Judgement(claim, "possible")
-    if work is None or claimed_ns is None:
-        reason = "it claims no time or rate" if work else "the work of its parts is not known"
-        return Judgement(claim, "not checkable", reason, work)
-    floor = _floor(work, rows)
+        return Judgement(claim, "not checkable", f"{error.key}: {error}")
+
+
+def _unsized(claim: Claim, judged: Mapping[str, Judgement]) -> Judgement:
+    reason = "its size is not stated, so nothing can be counted"
+    other = judged[claim.of].claimed_ns if claim.of else None
+    ratio = claim.time_ns / other if claim.time_ns and other else None
+    return Judgement(claim, "not checkable", reason, None, claim.time_ns, ratio=ratio)
+
+
+def _throughput(
+    claim: Claim, unstated: tuple[str, ...], judged: Mapping[str, Judgement]
+) -> Judgement:
+    if unstated:
+        return Judgement(claim, "not checkable", _unstated(unstated))
+    if judged[claim.of].claimed_ns is None:
+        return Judgement(claim, "not checkable", f"the time of {claim.of} is not known")
+    return Judgement(claim, "possible")
+
+
+def _on(rows: Sequence[DeviceSpec], claim: Claim, works: _Works) -> Judgement:
+    """Compare a claim that states its work and its dtype with the fastest of `rows`."""
+    work = work_of(claim, works)
+    if work is None:
+        reason = "the work of its parts is not known"
+        return Judgement(claim, "not checkable", reason, None, claim.time_ns)
+    claimed_ns = next(iter(_claimed_times(claim, work)), None)
+    if claimed_ns is None:
+        return Judgement(claim, "not checkable", "it claims a rate of work that it lacks", work)
+    floor = floor_of(work, rows)
     if floor is None:
-        reason = f"no {claim.dtype} peak of {claim.gpu} is in the device table"
+        rate = "link rate" if work.bus_bytes else f"{claim.dtype} peak".strip()
+        reason = f"no {rate} of {claim.gpu} is in the device table"
         return Judgement(claim, "not checkable", reason, work, claimed_ns)
     verdict: Verdict = "possible"
     if floor.ns > claimed_ns * (1 + ROUNDING):
@@ -130,64 +145,85 @@ def _by_hardware(
     return Judgement(claim, verdict, "", work, claimed_ns, floor)
 
 
-def _claimed_ns(claim: Claim, work: ClaimedWork | None) -> float | None:
-    if claim.time_us is not None:
-        return claim.time_us * 1e3
-    if work is None:
-        return None
-    if claim.tflops:
-        return work.flop_count / claim.tflops / 1e3
-    if claim.bus_gb_per_s:
-        return work.bus_bytes / claim.bus_gb_per_s
-    return None
+def _bounded(
+    claim: Claim, unstated: tuple[str, ...], works: _Works, rows: Sequence[DeviceSpec]
+) -> Judgement:
+    """Judge a claim without its GPU or dtype: what all of them rule out is ruled out."""
+    dtypes = tuple(ITEM_BYTES) if "dtype" in unstated else (claim.dtype,)
+    stated = [msgspec.structs.replace(claim, dtype=dtype) for dtype in dtypes]
+    fastest = [_on(rows, one, works) for one in stated]
+    floors = [one for one in fastest if one.floor is not None]
+    if not floors:
+        return replace(fastest[0], claim=claim, reason=_unstated(unstated))
+    if all(one.verdict == "beyond the hardware" for one in floors):
+        nearest = min(floors, key=lambda one: one.floor.ns if one.floor else math.inf)
+        return replace(nearest, claim=claim)
+    dtypes_of: dict[int, list[str]] = {}
+    for one in stated:
+        verdicts = [_on([row], one, works).verdict for row in rows]
+        able = sum(v in ("possible", "only with in-network reduction") for v in verdicts)
+        if able:
+            dtypes_of.setdefault(able, []).append(one.dtype)
+    could = (
+        f"{able} could in {' and '.join(names)}" if "dtype" in unstated else f"{able} could"
+        for able, names in dtypes_of.items()
+    )
+    reason = (
+        f"{_unstated(unstated)}; the device table has {len(rows)} {claim.gpu or 'GPUs'}, "
+        f"of which {', '.join(could)}"
+    )
+    work = None if "dtype" in unstated else fastest[0].work
+    return Judgement(claim, "not checkable", reason, work, fastest[0].claimed_ns)
 
 
-def _floor(work: ClaimedWork, rows: Sequence[DeviceSpec]) -> Floor | None:
-    """The least time on the fastest of `rows`."""
-    if work.bus_bytes:
-        rates = [row.link_gb_per_s / 2 * 1e9 for row in rows if row.link_gb_per_s]
-        if not rates:
-            return None
-        return Floor(work.bus_bytes / max(rates) * 1e9, "link, one way (datasheet)", max(rates))
-    binding = roof_time(work.flops, work.bytes_moved, _best_roof(rows)).binding
-    if binding is None:
-        return None
-    return Floor(binding.ns, binding.ceiling.label, binding.ceiling.rate)
+def _unstated(words: tuple[str, ...]) -> str:
+    """ "its GPU, size and dtype are not stated"."""
+    *others, last = words
+    if not others:
+        return f"its {last} {'are' if last.endswith('s') else 'is'} not stated"
+    return f"its {', '.join(others)} and {last} are not stated"
 
 
-def _best_roof(rows: Sequence[DeviceSpec]) -> Roof:
-    best: dict[tuple[object, ...], Ceiling] = {}
-    for row in rows:
-        for ceiling in datasheet_ceilings(row):
-            key = (ceiling.kind, ceiling.unit, ceiling.precision, ceiling.level)
-            if key not in best or best[key].rate < ceiling.rate:
-                best[key] = ceiling
-    return Roof(tuple(best.values()), "datasheet")
+def _claimed_times(claim: Claim, work: ClaimedWork) -> list[float]:
+    """The time in ns by each figure of `claim`; the first counts."""
+    times = [] if claim.time_ns is None else [claim.time_ns]
+    if claim.tflops and work.flop_count:
+        times.append(work.flop_count / claim.tflops / 1e3)
+    if claim.bus_gb_per_s and work.bus_bytes:
+        times.append(work.bus_bytes / claim.bus_gb_per_s)
+    return times
 
 
 def _with_reduction_ns(claim: Claim, floor: Floor) -> float:
     """The floor where the switch adds: each rank sends its message once and receives the sum."""
-    return parse_bytes(claim.size) / floor.rate * 1e9
+    return message_bytes(claim) / floor.rate * 1e9
 
 
-def _conflicts(claim: Claim, judged: dict[str, Judgement]) -> list[Conflict]:
+def _conflicts(claim: Claim, judged: Mapping[str, Judgement]) -> list[Conflict]:
     found = []
     mine = judged[claim.name]
     if claim.same_as and (other := judged[claim.same_as].claimed_ns) and mine.claimed_ns:
         found.append(Conflict(claim.same_as, "time", mine.claimed_ns, other))
     if claim.kind == "sum" and mine.claimed_ns:
         parts = [judged[name].claimed_ns for name in claim.parts]
-        if None not in parts:
-            together = claim.times * sum(ns for ns in parts if ns is not None)
+        together = claim.times * sum(ns for ns in parts if ns is not None)
+        if None not in parts and 0 < together < math.inf:
             found.append(Conflict("its parts", "time", mine.claimed_ns, together))
-    if claim.kind == "throughput" and claim.tokens and claim.tokens_per_s:
-        other = judged[claim.of].claimed_ns if claim.of else None
+    if claim.kind == "throughput" and claim.tokens and claim.tokens_per_s and claim.of:
+        other = judged[claim.of].claimed_ns
         if other:
             implied = claim.tokens / other * 1e9
             found.append(Conflict(claim.of, "tokens/s", claim.tokens_per_s, implied))
-    if claim.mfu_percent and mine.work and mine.claimed_ns and mine.floor:
-        reached = mine.work.flop_count / mine.claimed_ns * 1e9 / mine.floor.rate
-        found.append(Conflict("its own time", "MFU", claim.mfu_percent / 100, reached))
+    if mine.work and mine.claimed_ns:
+        found += (
+            Conflict("its own rate", "time", mine.claimed_ns, ns)
+            for ns in _claimed_times(claim, mine.work)[1:]
+        )
+        if claim.mfu_percent and mine.floor and claim.gpu:
+            at_peak = compute_ns(mine.work, rows_with_words(claim.gpu))
+            if at_peak is not None:
+                reached = at_peak / mine.claimed_ns
+                found.append(Conflict("its own time", "MFU", claim.mfu_percent / 100, reached))
     return found
 
 
@@ -196,39 +232,6 @@ def _note(judged: dict[str, Judgement], name: str, conflict: Conflict) -> None:
     judgement = judged[name]
     low, high = sorted((conflict.claimed, conflict.implied))
     verdict = judgement.verdict
-    if high > low * (1 + _DISAGREEMENT) and verdict != "beyond the hardware":
+    if high > low * (1 + DISAGREEMENT) and verdict != "beyond the hardware":
         verdict = "contradicts another claim"
     judged[name] = replace(judgement, verdict=verdict, conflicts=(*judgement.conflicts, conflict))
-
-
-def _measured(claim: Claim, report: BenchReport | None) -> Measured | None:
-    """What a bench of the claimed GPU has for the claimed problem."""
-    if report is None or report.device is None:
-        return None
-    if find_spec(report.device).spec not in rows_with_words(claim.gpu):
-        return None
-    matching = (
-        case
-        for case in report.cases
-        if case.error is None and case.median_ns is not None and _is_of(case, claim, report.ranks)
-    )
-    best = min(matching, key=lambda case: case.median_ns or 0, default=None)
-    if best is None or best.median_ns is None:
-        return None
-    return Measured(f"{best.family}/{best.version} {best.dtype}", best.median_ns)
-
-
-def _is_of(case: CaseResult, claim: Claim, ranks: int) -> bool:
-    """Whether `case` solves the problem of `claim`."""
-    if claim.kind == "gemm":
-        return (case.family, case.size, case.dtype) == ("gemm", claim.size, claim.dtype)
-    if claim.kind == "attention":
-        batch, heads, length, head_size = claim.size.split("x")
-        mode = "causal-forward" if claim.causal else "forward"
-        size = f"{mode}:{batch}x{heads}x{heads}x{length}x{head_size}"
-        return (case.family, case.size, case.dtype) == ("attention", size, claim.dtype)
-    if claim.kind == "all-reduce" and claim.ranks == ranks:
-        collective, _, message = case.size.partition(":")
-        same = case.family == "collectives" and collective == "all-reduce"
-        return same and parse_bytes(message) == parse_bytes(claim.size)
-    return False
