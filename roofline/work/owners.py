@@ -4,6 +4,9 @@ The owner of a kernel is the innermost operator above its launch that has a cost
 A composite operator (aten::linear) costs what the operators inside it cost, so it owns only
 kernels that it launches itself. Without any model the launching operator owns the kernel, at an
 unknown cost; a kernel that is registered by its own name then is its own owner.
+
+On a CPU an operator above others may work itself too. That work owns itself, at an unknown cost:
+the operator's model counts what the operators below it do.
 """
 
 import numpy as np
@@ -38,7 +41,7 @@ def with_owners(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     Reads their columns op_id, name, kind and kernel_row.
     """
     owners = owners_of(kernels["op_id"], ops).alias("owner_id")
-    return _owning_themselves(kernels.with_columns(owners), ops)
+    return _own_work(_owning_themselves(kernels.with_columns(owners), ops), ops)
 
 
 def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
@@ -122,6 +125,28 @@ def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame
     )
     return kernels.with_columns(
         owner_id=pl.when(own).then(-1 - pl.col("kernel_row")).otherwise("owner_id")
+    )
+
+
+def _own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """`kernels`, what an operator does beside those below it the owner of itself.
+
+    All of one call has the owner_id of its first piece.
+    """
+    leaves = kernels.filter(pl.col("kind") == "op")["op_id"].unique()
+    parents = rows_of(ops, ops["parent_id"])
+    above = np.zeros(ops.height, np.bool_)
+    current = parents[rows_of(ops, leaves)] if ops.height else parents
+    while (current := np.unique(current[current >= 0])).size:
+        above[current] = True
+        current = parents[current]
+    own = (pl.col("kind") == "op") & pl.col("op_id").is_in(
+        ops.filter(pl.Series(above))["op_id"].implode()
+    )
+    return kernels.with_columns(
+        owner_id=pl.when(own)
+        .then(-1 - pl.col("kernel_row").min().over("op_id"))
+        .otherwise("owner_id")
     )
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline import dtypes
-from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled
+from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled, is_modelled_kernel
 from gpuprof.roofline.cost_models.call import MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
@@ -185,6 +185,9 @@ def _signature(
 
 def _kernel_signature(row: dict[str, Any], call: OpCall | None) -> Signature:
     name = row["kernel"]
+    if not is_modelled_kernel(name):
+        # On a CPU: what an operator does beside those that it calls.
+        return Signature(name, "", None, f"no cost model for what {name} does itself", call)
     launch = KernelLaunch(
         name,
         _dimensions(row, "grid"),
