@@ -78,9 +78,7 @@ def _outside_of_children(parents: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFra
 
 def _within(stretches: pl.DataFrame, graphs: pl.DataFrame) -> pl.DataFrame:
     """The parts of `stretches` that lie in `graphs`, of their own thread."""
-    here = graphs.select(
-        "process", "thread", graph_start="start_ns", graph_end="end_ns"
-    )
+    here = graphs.select("process", "thread", graph_start="start_ns", graph_end="end_ns")
     return (
         stretches.join(here, on=["process", "thread"], how="inner")
         .with_columns(
