@@ -10,7 +10,7 @@ import polars as pl
 
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 
-# Operators of torch itself mostly pass work on, at a few microseconds a call. One works itself where
+# Operators of torch itself mostly pass work on, at a few microseconds a call. One works itself if
 # most of its time is its own, in stretches longer than any dispatch.
 _TORCH: Final = "aten::"
 _DISPATCH_NS: Final = 100_000

@@ -31,6 +31,7 @@ _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
 SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
 TENSOR_LIST = "TensorList"
+_TORCH = "aten::"
 # Between the names of kernels, which hold commas and spaces.
 NAME_SEPARATOR = "\n"
 
@@ -41,7 +42,7 @@ def with_owners(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     Reads their columns op_id, name, kind and kernel_row.
     """
     owners = owners_of(kernels["op_id"], ops).alias("owner_id")
-    return _own_work(_owning_themselves(kernels.with_columns(owners), ops), ops)
+    return _with_own_work(_owning_themselves(kernels.with_columns(owners), ops), ops)
 
 
 def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
@@ -128,10 +129,12 @@ def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def _with_own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """`kernels`, what an operator does beside those below it the owner of itself.
 
-    All of one call has the owner_id of its first piece.
+    All of one call has the owner_id of its first piece. What a program's own model counts stays its
+    operator's. Operators of torch that are modelled, or known to leave all to those below them,
+    only took their time: that is left out.
     """
     leaves = kernels.filter(pl.col("kind") == "op")["op_id"].unique()
     parents = rows_of(ops, ops["parent_id"])
@@ -143,8 +146,15 @@ def _own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     own = (pl.col("kind") == "op") & pl.col("op_id").is_in(
         ops.filter(pl.Series(above))["op_id"].implode()
     )
-    return kernels.with_columns(
-        owner_id=pl.when(own)
+    names = kernels["name"].unique()
+    modelled = [name for name in names if is_modelled(name)]
+    passing_on = [
+        name
+        for name in names
+        if is_composite(name) or (name in modelled and name.startswith(_TORCH))
+    ]
+    return kernels.filter(~own | ~pl.col("name").is_in(passing_on)).with_columns(
+        owner_id=pl.when(own & ~pl.col("name").is_in(modelled))
         .then(-1 - pl.col("kernel_row").min().over("op_id"))
         .otherwise("owner_id")
     )
