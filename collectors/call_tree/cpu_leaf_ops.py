@@ -46,8 +46,8 @@ def kernels(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     """The leaves among `ops` as rows of the table kernels, and what their parents do themselves.
 
     `ops` are all operators of one process, sorted as the table ops is, with ids and parents;
-    `ranges` its annotations. Device and context are 0, the stream is the thread. An operator above leaves that works itself
-    has a row for each stretch of time outside of all that it calls.
+    `ranges` its annotations. Device and context are 0, the stream is the thread. An operator above
+    leaves that works itself has a row for each stretch of time outside of all that it calls.
     """
     trees = subtrees(ops)
     leaf = _leaves(ops, trees)
@@ -84,7 +84,8 @@ def _leaves(ops: pl.DataFrame, trees: Subtrees) -> Booleans:
     whole = (kinds != NONE) & ~trees.with_equal_below(kinds) & ~barred
     candidate = ~barred & ~trees.below_any(whole)
     # A candidate above another one is none: either that one is a leaf or one below it is.
-    return candidate & (whole | ~trees.with_any_below(candidate))
+    leaf: Booleans = candidate & (whole | ~trees.with_any_below(candidate))
+    return leaf
 
 
 def _never_leaves(ops: pl.DataFrame) -> Booleans:

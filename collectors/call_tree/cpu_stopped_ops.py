@@ -31,10 +31,10 @@ class _Table(msgspec.Struct, frozen=True):
 
 def stopped(ops: pl.DataFrame, trees: Subtrees) -> Booleans:
     """Which rows of `ops` are a stopped operator, or hold nothing but one."""
-    node = ops["name"].str.contains(_NODE).to_numpy()
-    saving = ops["name"].is_in(_SAVING).to_numpy()
+    node: Booleans = ops["name"].str.contains(_NODE).to_numpy()
+    saving: Booleans = ops["name"].is_in(_SAVING).to_numpy()
     only_saves = trees.with_any_below(saving) & ~trees.with_any_below(~saving)
-    found = only_saves & ~node & ~saving & trees.below_any(node)
+    found: Booleans = only_saves & ~node & ~saving & trees.below_any(node)
     if not found.any():
         return found
     # An operator that records a graph carries a sequence number: inside a backward node that is
@@ -49,12 +49,13 @@ def stopped(ops: pl.DataFrame, trees: Subtrees) -> Booleans:
     last[of_node[of_node != NONE]] = True
     found &= last & ~ops["name"].is_in(_saves_its_result()).to_numpy()
     # What called it ends with it; what else ran inside that is work of its own.
-    return found | (trees.with_any_below(found) & ~node)
+    found |= trees.with_any_below(found) & ~node
+    return found
 
 
 def _nearest(rows: Booleans, parent: Integers) -> Integers:
     """For each operator the nearest of `rows` above it, or NONE."""
-    above = parent.copy()
+    above: Integers = parent.copy()
     while (climbing := (above != NONE) & ~rows[above]).any():
         above[climbing] = parent[above[climbing]]
     return above

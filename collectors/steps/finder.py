@@ -136,8 +136,9 @@ class StepFinder:
         self._replays[mark.key] += 1
         found = isinstance(leader.source, OptimizerSteps | ForwardCalls)
         if found and self._replays[mark.key] > max(_REPLAYS_ALONE, 2 * self._most_replays):
-            self._outnumbered.add(leader.source)
-            leader.source.remove()
+            for source in self._sources[self._trust(leader) : self._trust(mark)]:
+                self._outnumbered.add(source)
+                source.remove()
             self._lead(mark)
 
     def _note_replays(self) -> None:

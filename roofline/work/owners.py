@@ -148,11 +148,8 @@ def _with_own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     )
     names = kernels["name"].unique()
     modelled = [name for name in names if is_modelled(name)]
-    passing_on = [
-        name
-        for name in names
-        if is_composite(name) or (name in modelled and name.startswith(_TORCH))
-    ]
+    passing_on = [name for name in names if is_composite(name)]
+    passing_on += [name for name in modelled if name.startswith(_TORCH)]
     return kernels.filter(~own | ~pl.col("name").is_in(passing_on)).with_columns(
         owner_id=pl.when(own & ~pl.col("name").is_in(modelled))
         .then(-1 - pl.col("kernel_row").min().over("op_id"))
