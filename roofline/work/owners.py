@@ -12,6 +12,8 @@ the operator's model counts what the operators below it do.
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import Integers
+from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
@@ -32,6 +34,8 @@ _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
 TENSOR_LIST = "TensorList"
 _TORCH = "aten::"
+# pytorch aten/src/ATen/core/PythonFallbackKernel.cpp
+_TAKEN_OVER_BY = ("PythonDispatchMode", "PythonSubclass")
 # Between the names of kernels, which hold commas and spaces.
 NAME_SEPARATOR = "\n"
 
@@ -137,12 +141,9 @@ def _with_own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     only took their time: that is left out.
     """
     leaves = kernels.filter(pl.col("kind") == "op")["op_id"].unique()
-    parents = rows_of(ops, ops["parent_id"])
-    above = np.zeros(ops.height, np.bool_)
-    current = parents[rows_of(ops, leaves)] if ops.height else parents
-    while (current := np.unique(current[current >= 0])).size:
-        above[current] = True
-        current = parents[current]
+    if leaves.is_empty() or ops.is_empty():
+        return kernels
+    above = _above(rows_of(ops, leaves), rows_of(ops, ops["parent_id"]))
     own = (pl.col("kind") == "op") & pl.col("op_id").is_in(
         ops.filter(pl.Series(above))["op_id"].implode()
     )
@@ -157,6 +158,18 @@ def _with_own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _above(rows: Integers, parents: Integers) -> Booleans:
+    """Which operators stand above any of `rows`."""
+    above = np.zeros(len(parents), np.bool_)
+    current = parents[rows]
+    while (current := np.unique(current[(current >= 0)])).size:
+        # Higher up all is marked where this is.
+        current = current[~above[current]]
+        above[current] = True
+        current = parents[current]
+    return above
+
+
 def owners_of(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
     """For each launching operator of `op_ids` the op_id of its owner; null stays null."""
     if ops.is_empty():
@@ -169,6 +182,8 @@ def owners_of(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
     owns = ops["name"].replace_strict(terminal, return_dtype=pl.Boolean).to_numpy()
     owns_own = ops["name"].replace_strict(composite, return_dtype=pl.Boolean).to_numpy()
     parents = rows_of(ops, ops["parent_id"])
+    # What a mode or a tensor subclass took over did not run itself, with the shapes that it shows.
+    owns = owns & ~_above(np.flatnonzero(ops["name"].is_in(_TAKEN_OVER_BY).to_numpy()), parents)
     launching = rows_of(ops, op_ids)
     current = np.where((launching >= 0) & owns_own[launching], -1, launching)
     while (climbing := (current >= 0) & ~owns[current]).any():
