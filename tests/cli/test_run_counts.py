@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from gpuprof.collectors import storage
 from gpuprof.roofline.analysis import Analysis, Utilization
@@ -92,6 +93,7 @@ def test_a_mixture_of_experts_has_no_closed_form_without_its_tokens(run: Run) ->
     assert analysis.closed_form is None
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_what_an_optimizer_multiplies_is_not_the_models(run: Run) -> None:
     analysis = run(
         f"""
