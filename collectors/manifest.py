@@ -194,6 +194,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     parameter_groups: tuple[ParameterGroup, ...] = ()
     # None where there was no model, more than one, or one whose parameters lie on several ranks.
     model: ModelParameters | None = None
+    # All parameters were on torch's meta device, where operators only work out shapes.
+    only_meta_tensors: bool = False
     calibration: Calibration | None = None
     # True once kernels.op_id and kernels.step have been filled.
     attributed: bool = False

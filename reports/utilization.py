@@ -66,6 +66,8 @@ def _flop_utilization_facts(
     utilization: Utilization, mfu: float, peak: Ceiling, reached: str
 ) -> list[Fact]:
     note = f"{reached} of {formatting.flops_rate(peak.rate)} {peak.label}"
+    if utilization.optimizer_flops:
+        note += f"; without {formatting.flops(utilization.optimizer_flops)} of the optimizer"
     if utilization.model_flops_causal != utilization.model_flops:
         note += "; causal attention in full"
     rows = [Fact("MFU", formatting.percent(mfu), _flagged(note, mfu))]

@@ -221,6 +221,8 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     hardware_flops_causal: int | None = None
     # Of hardware_flops: what activation checkpointing computed again.
     checkpointed_flops: int = 0
+    # Matmul FLOPs of one step that the optimizer does itself. In none of the other counts.
+    optimizer_flops: int = 0
     # The median of the timed steps; where those did other work, the mean of the profiled steps
     # themselves, which the profiler stretches: every share is a lower bound then.
     step_ns: int

@@ -37,6 +37,7 @@ from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.math_mode import math_mode
+from gpuprof.roofline.work.meta_device import computes_nothing
 from gpuprof.roofline.work.work import Work, find_work
 
 
@@ -116,6 +117,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         warnings=(
             *process.warnings,
             *notes,
+            *_on_meta(capture),
             *_over_roof(ops, roof_source),
             *_sentences(unsettled(times.samples_ns) if times.timed else None),
             *_sentences(unlike_later_steps(times)),
@@ -158,6 +160,12 @@ def _unequal(times: StepTimes) -> tuple[str, ...]:
         f"steps differ in work: {times.unequal}; shares of peaks are of the profiled steps "
         "themselves, whose time has the profiler's in it",
     )
+
+
+def _on_meta(capture: Capture) -> tuple[str, ...]:
+    if not computes_nothing(capture):
+        return ()
+    return ("the tensors are on torch's meta device: their shapes were worked out, nothing else",)
 
 
 def _sentences(*found: str | None) -> tuple[str, ...]:

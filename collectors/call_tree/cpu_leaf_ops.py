@@ -4,6 +4,12 @@ Walking down from the outermost operators of a thread, an operator is a leaf if 
 table of those whose inner calls only prepare their own single piece of work, or if no leaf is
 below it. Operators that only allocate, reshape or wrap are never leaves. So the leaves of a thread
 never overlap, and each heavy operator is exactly one of them.
+
+Some operators hand their call on: vmap calls the same operator on the whole batch, DTensor and
+other tensor subclasses call it on what they hold, a sparse matrix product calls another product.
+Their own shapes are what the caller sees; the work, with its shapes, is what runs below them.
+Where nothing runs below (fake and meta tensors, results kept by selective checkpointing, an
+operator that checkpointing stopped), nothing was computed, and there is no leaf.
 """
 
 import re
@@ -11,35 +17,49 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from gpuprof.collectors.call_tree.nesting import NONE, Integers, thread_codes
-
-Booleans = npt.NDArray[np.bool_]
+from gpuprof.collectors.call_tree import cpu_own_work, cpu_stopped_ops
+from gpuprof.collectors.call_tree.nesting import NONE, Integers
+from gpuprof.collectors.call_tree.op_subtrees import Booleans, Subtrees, subtrees
 
 
 class _Group(msgspec.Struct, frozen=True):
     source: str
     names: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    # One of them below another is the same work, handed on.
+    one_kind: bool = False
+
+    def holds(self, name: str) -> bool:
+        return name in self.names or any(re.search(pattern, name) for pattern in self.patterns)
 
 
 class _Table(msgspec.Struct, frozen=True):
     whole: tuple[_Group, ...]
     no_work: tuple[_Group, ...]
     wrappers: tuple[_Group, ...]
+    interceptors: tuple[_Group, ...]
 
 
-def kernels(ops: pl.DataFrame) -> pl.DataFrame:
-    """The leaves among `ops` as rows of the table kernels.
+def kernels(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The leaves among `ops` as rows of the table kernels, and what their parents do themselves.
 
-    `ops` are all operators of one process, sorted as the table ops is, with ids and parents.
-    Device and context are 0, the stream is the thread.
+    `ops` are all operators of one process, sorted as the table ops is, with ids and parents;
+    `ranges` its annotations. Device and context are 0, the stream is the thread. An operator above
+    leaves that works itself has a row for each stretch of time outside of all that it calls.
     """
-    leaf = leaves(ops)
-    return ops.filter(pl.Series(leaf)).select(
+    trees = subtrees(ops)
+    leaf = _leaves(ops, trees)
+    may_work = trees.with_any_below(leaf) & ~trees.below_any(leaf) & ~leaf & ~_never_leaves(ops)
+    columns = ("start_ns", "end_ns", "name", "process", "op_id", "thread")
+    rows = pl.concat(
+        [
+            ops.filter(pl.Series(leaf)).select(columns),
+            cpu_own_work.stretches(ops, ranges, may_work).select(columns),
+        ]
+    )
+    return rows.select(
         "start_ns",
         "end_ns",
         "name",
@@ -54,48 +74,46 @@ def kernels(ops: pl.DataFrame) -> pl.DataFrame:
 
 def leaves(ops: pl.DataFrame) -> Booleans:
     """For each row of `ops` whether it is a leaf. Its op_id must count the rows from 0."""
-    whole, barred = _named(ops["name"])
-    parent = ops["parent_id"].fill_null(NONE).to_numpy()
-    size = _subtree_sizes(parent)
-    # On each thread the operators below one follow it directly: a walk down the tree.
-    order = np.argsort(thread_codes(ops)[0], kind="stable")
-    first, end = np.arange(len(order)) + 1, np.arange(len(order)) + size[order]
-    inside = np.zeros(len(order) + 1, np.int64)
-    outer = whole[order]
-    np.add.at(inside, first[outer], 1)
-    np.add.at(inside, end[outer], -1)
-    candidate = (np.cumsum(inside)[:-1] == 0) & ~barred[order]
+    return _leaves(ops, subtrees(ops))
+
+
+def _leaves(ops: pl.DataFrame, trees: Subtrees) -> Booleans:
+    intercepted = trees.with_any_below(_matching(ops["name"], _table().interceptors))
+    barred = _never_leaves(ops) | intercepted | cpu_stopped_ops.stopped(ops, trees)
+    kinds = _kinds(ops["name"])
+    whole = (kinds != NONE) & ~trees.with_equal_below(kinds) & ~barred
+    candidate = ~barred & ~trees.below_any(whole)
     # A candidate above another one is none: either that one is a leaf or one below it is.
-    before = np.concatenate(([0], np.cumsum(candidate)))
-    alone = before[end] == before[first]
-    result = np.empty(len(order), np.bool_)
-    result[order] = candidate & (outer | alone)
+    leaf: Booleans = candidate & (whole | ~trees.with_any_below(candidate))
+    return leaf
+
+
+def _never_leaves(ops: pl.DataFrame) -> Booleans:
+    table = _table()
+    return _matching(ops["name"], (*table.no_work, *table.wrappers, *table.interceptors))
+
+
+def _kinds(names: pl.Series) -> Integers:
+    """A number for each name that is of a whole piece of work; equal for one kind of work."""
+    kinds = {name: _kind(name) for name in names.unique()}
+    numbers = {kind: number for number, kind in enumerate(sorted(set(kinds.values()) - {""}))}
+    known = {name: numbers.get(kind, NONE) for name, kind in kinds.items()}
+    result: Integers = names.replace_strict(known, return_dtype=pl.Int64).to_numpy()
     return result
 
 
-def _subtree_sizes(parent: Integers) -> Integers:
-    """How many operators each one holds, itself included. Parents stand before children."""
-    sizes = [1] * len(parent)
-    for position, above in zip(range(len(parent) - 1, -1, -1), parent[::-1].tolist(), strict=True):
-        if above != NONE:
-            sizes[above] += sizes[position]
-    return np.array(sizes, np.int64)
+def _kind(name: str) -> str:
+    group = next((group for group in _table().whole if group.holds(name)), None)
+    if group is None:
+        return ""
+    # An operator and its in-place form are one.
+    return group.source if group.one_kind else name.removesuffix("_")
 
 
-def _named(names: pl.Series) -> tuple[Booleans, Booleans]:
-    """Which names are of whole pieces of work, and which are never leaves."""
-    table = _table()
-    distinct = names.unique()
-    whole = {name for name in distinct if _matches(name, table.whole)}
-    barred = {name for name in distinct if _matches(name, (*table.no_work, *table.wrappers))}
-    return names.is_in(list(whole)).to_numpy(), names.is_in(list(barred)).to_numpy()
-
-
-def _matches(name: str, groups: tuple[_Group, ...]) -> bool:
-    return any(
-        name in group.names or any(re.search(pattern, name) for pattern in group.patterns)
-        for group in groups
-    )
+def _matching(names: pl.Series, groups: tuple[_Group, ...]) -> Booleans:
+    matching = [name for name in names.unique() if any(group.holds(name) for group in groups)]
+    result: Booleans = names.is_in(matching).to_numpy()
+    return result
 
 
 @cache

@@ -38,7 +38,7 @@ def assemble(
     ops = generated_kernels.with_argument_names(_with_parents(ops))
     on_cpu = not device_evidence.found({**raw, "ops": ops}, fields, findings)
     if on_cpu:
-        kernels = cpu_leaf_ops.kernels(ops)
+        kernels = cpu_leaf_ops.kernels(ops, ranges)
     else:
         kernels = kernel_names.classify(raw["kernels"], findings)
     found = {

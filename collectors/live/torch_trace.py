@@ -20,7 +20,9 @@ own_profilers: set[int] = set()
 
 def script_is_profiling() -> bool:
     """Whether a profiler that is not ours records in this process."""
-    return torch._C._autograd._profiler_enabled() and not own_profilers
+    # Not torch's flag of a thread: where a profiler is stopped inside of what autograd runs (a
+    # hook, a checkpointed module), autograd brings back the state in which that began.
+    return torch.autograd.profiler._is_profiler_enabled and not own_profilers
 
 
 class TorchTrace:

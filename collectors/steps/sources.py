@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import ref
 
 import torch
@@ -21,6 +21,8 @@ from gpuprof.collectors.live import nvtx_ranges
 from gpuprof.collectors.live.parameter_groups import live_optimizers
 
 T = TypeVar("T")
+# torch._C._current_graph_task_id() outside of all backward passes.
+_NO_BACKWARD: Final = -1
 
 
 class _Numbered(Generic[T]):
@@ -39,6 +41,11 @@ class _Numbered(Generic[T]):
         if known is None or known[0]() is not item:
             known = self._known[id(item)] = (ref(item), next(self._numbers))
         return known[1]
+
+    def knows(self, item: T) -> bool:
+        """Whether `item` has a number."""
+        known = self._known.get(id(item))
+        return known is not None and known[0]() is item
 
     def find(self, key: int) -> T:
         """The living object with the number `key`."""
@@ -184,6 +191,21 @@ class OptimizerSteps:
             label = f"optimizer steps ({type(optimizer).__name__})"
             self._callback(Mark(self, self._optimizers.key(optimizer), label))
 
+    def others_may_step(self) -> bool:
+        """Whether an optimizer of parameters that none has stepped is alive."""
+        stepped: set[int] = set()
+        waiting = []
+        for optimizer in live_optimizers():
+            # One whose constructor raised has none.
+            groups = getattr(optimizer, "param_groups", ())
+            parameters = {id(found) for group in groups for found in group["params"]}
+            if self._optimizers.knows(optimizer):
+                stepped |= parameters
+            elif parameters:
+                waiting.append(parameters)
+        # A wrapper of an optimizer is one too, and has the parameters of the one that it steps.
+        return any(stepped.isdisjoint(parameters) for parameters in waiting)
+
     def narrow(self, key: int) -> None:
         self._unhook()
         optimizer = self._optimizers.find(key)
@@ -197,6 +219,37 @@ class OptimizerSteps:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+
+
+class GraphReplays:
+    """Calls of `torch.cuda.CUDAGraph.replay`: all that a program does which captured its step."""
+
+    name = "graph"
+    marks_end = False
+
+    def __init__(self) -> None:
+        self._original: Callable[[Any], None] | None = None
+        self._graphs: _Numbered[Any] = _Numbered()
+
+    def install(self, callback: MarkCallback) -> None:
+        graphs: Any = torch.cuda.CUDAGraph
+        original = graphs.replay
+
+        def replay(graph: Any) -> None:
+            callback(Mark(self, self._graphs.key(graph), "replays of a CUDA graph"))
+            original(graph)
+
+        self._original = original
+        graphs.replay = replay
+
+    def narrow(self, key: int) -> None:
+        pass
+
+    def remove(self) -> None:
+        if self._original is not None:
+            graphs: Any = torch.cuda.CUDAGraph
+            graphs.replay = self._original
+            self._original = None
 
 
 class ForwardCalls:
@@ -238,7 +291,8 @@ class ForwardCalls:
         self._undo = _divert_calls(torch.nn.Module, call)
 
     def _mark(self, module: torch.nn.Module) -> None:
-        if self._callback is not None:
+        # Inside a backward pass checkpointing calls a module again: that begins no step.
+        if self._callback is not None and torch._C._current_graph_task_id() == _NO_BACKWARD:
             label = f"forward calls of {type(module).__name__}"
             self._callback(Mark(self, self._modules.key(module), label))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuprof.profiler.run.script import Target
 
 # The names of gpuprof.collectors.steps.sources, which imports torch; "script" is none of them.
-STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "script")
+STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "graph", "script")
 _PHASES: Final = ("warmup", "timed", "profiled")
 
 

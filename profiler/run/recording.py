@@ -16,6 +16,7 @@ from gpuprof.collectors.live.collection import FAILURES, LiveCollection
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.graph_breaks import graph_breaks
+from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
 from gpuprof.collectors.manifest import (
@@ -64,6 +65,7 @@ class Recording:
         self._parameter_groups: tuple[ParameterGroup, ...] = ()
         self._model: ModelParameters | None = None
         self._unread: list[str] = []
+        self._only_meta_tensors = False
         self.ranks = Ranks.from_environment()
         self._collection = LiveCollection(
             Scope(
@@ -147,6 +149,8 @@ class Recording:
             self._fact("the optimizers", live_parameter_groups) or self._parameter_groups
         )
         self._model = self._fact("the model", live_model) or self._model
+        on_meta = self._fact("the devices of tensors", only_meta_tensors)
+        self._only_meta_tensors = on_meta or self._only_meta_tensors
         fingerprint = self._fact("the environment", collect_fingerprint) or Fingerprint()
         breaks = self._fact("graph breaks", graph_breaks)
         peak_memory_bytes = self._fact("peak memory", _peak_memory_bytes)
@@ -162,6 +166,7 @@ class Recording:
             schedule=self.options.schedule,
             parameter_groups=self._parameter_groups,
             model=self._model,
+            only_meta_tensors=self._only_meta_tensors,
             peak_memory_bytes=peak_memory_bytes,
             graph_breaks=breaks,
             warnings=(*self._unread, *(note.sentence for note in notes)),

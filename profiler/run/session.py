@@ -27,6 +27,7 @@ from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
     ForwardCalls,
+    GraphReplays,
     Mark,
     OptimizerSteps,
     ProfilerSteps,
@@ -105,7 +106,7 @@ class Session:
         sources: list[StepSource] = [self.explicit, ProfilerSteps(torch_trace.own_profilers)]
         if self.options.step_range is not None:
             sources.append(RangeSteps(self.options.step_range))
-        sources += [OptimizerSteps(), ForwardCalls()]
+        sources += [OptimizerSteps(), ForwardCalls(), GraphReplays()]
         if self.options.steps is not None:
             sources = [source for source in sources if source.name == self.options.steps]
         return sources

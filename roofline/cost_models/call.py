@@ -10,6 +10,9 @@ import msgspec
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.dtypes import DType
 
+# In the names of operators on mkldnn's own layout: dense, but without strides.
+MKLDNN = "mkldnn"
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -19,6 +22,9 @@ class Tensor:
     dtype: DType | None
     # None where the trace did not record strides; the tensor then counts as contiguous.
     strides: tuple[int, ...] | None = None
+    # False where it recorded that there are none: only strided tensors have them, not those with a
+    # sparse layout, whose shape does not tell how many elements they hold, nor mkldnn's.
+    strided: bool = True
 
     @property
     def elements(self) -> int:
@@ -97,6 +103,8 @@ class OpCall:
     # "BFloat16"); "" where it does not.
     collective: str = ""
     collective_dtype: str = ""
+    # An operand is sparse: its shape does not tell what the call did.
+    sparse: bool = False
 
     def _argument(self, position: int) -> Argument:
         return self.arguments[position] if position < len(self.arguments) else None
@@ -205,7 +213,14 @@ def parse_call(
         arguments = tuple(map(_parse_argument, dims, types, strides, concrete))
     except ValueError:
         return None
-    return OpCall(name, arguments, math_mode, tuple(kernels))
+    sparse = MKLDNN not in name and not all(map(_is_strided, arguments))
+    return OpCall(name, arguments, math_mode, tuple(kernels), sparse=sparse)
+
+
+def _is_strided(argument: Argument) -> bool:
+    if isinstance(argument, TensorList):
+        return all(tensor.strided for tensor in argument.tensors)
+    return not isinstance(argument, Tensor) or argument.strided
 
 
 def _list(text: str | None) -> list[Any]:
@@ -238,4 +253,5 @@ def _tensor(shape: Any, dtype: DType | None, strides: Any) -> Tensor:
         raise ValueError(f"no shape: {shape!r}")
     known = isinstance(strides, list) and len(strides) == len(shape)
     usable = known and all(type(stride) is int for stride in strides)
-    return Tensor(tuple(shape), dtype, tuple(strides) if usable else None)
+    strided = not (shape and strides == [])
+    return Tensor(tuple(shape), dtype, tuple(strides) if usable else None, strided)

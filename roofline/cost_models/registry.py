@@ -111,10 +111,13 @@ def _entry(name: str, exact: Container[str], patterns: Sequence[str]) -> str | N
 def cost_of(call: OpCall) -> Cost | None:
     """What `call` costs, or None where its operator has no model or the model has no answer.
 
-    A negative figure means that the model misread the arguments: that is no answer either.
+    A negative figure means that the model misread the arguments: that is no answer either. The
+    models of torch's operators count dense tensors.
     """
     entry = _entry(call.name, _models, _patterns)
-    return None if entry is None else _checked(_models[entry](call))
+    if entry is None or (call.sparse and call.name.startswith("aten::") and entry not in _views):
+        return None
+    return _checked(_models[entry](call))
 
 
 def cost_of_kernel(launch: KernelLaunch) -> Cost | None:

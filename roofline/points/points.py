@@ -186,7 +186,7 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
             return UNKNOWN, "the trace does not say how many bytes it moved"
         read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
         return Total((), read, row["copied_bytes"]), ""
-    if row["compute_kernels"] is None:
+    if row["compute_kernels"] is None or cost is None:
         return UNKNOWN, ""
     if row["calls"] != row["owners"] * row["compute_kernels"]:
         return UNKNOWN, f"one of {row['compute_kernels']} kernels of its operator: see the operator"

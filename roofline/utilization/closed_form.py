@@ -26,6 +26,8 @@ from gpuprof.roofline.work.call_groups import (
 )
 from gpuprof.roofline.work.work import Work
 
+# Numbers of tokens that differ by less are one: a mean over steps of different lengths.
+_SAME = 1.001
 # (experts, inputs, outputs)
 _EXPERT_AXES = 3
 # The two last sizes of a weight, smaller one first.
@@ -42,8 +44,8 @@ class _Products:
     attention_forward: int = 0
     attention_backward: int = 0
     convolution: int = 0
-    # FLOPs by how many rows, tokens, a product going forward takes.
-    rows: Counter[int] = field(default_factory=Counter)
+    # How many rows the products going forward with each weight take.
+    rows: dict[_Pair, set[int]] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -61,17 +63,17 @@ def closed_form(
 ) -> ClosedForm | None:
     """Model FLOPs of one step by formula, and the differences to what the operators did.
 
-    `tokens` of one step; without them the rows of most products going forward. Attention is that
-    which ran, at twice the forward going back. None without parameters, and where products of the
-    model's matrices, and attention, are not most of the step: the formula is not meant for
-    convolutions, say.
+    `tokens` of one step; without them those that most products going forward met, in all passes of
+    the step. Attention is that which ran, at twice the forward going back. None without parameters,
+    where the products do not tell the tokens, and where products of the model's matrices, and
+    attention, are not most of the step: the formula is not meant for convolutions, say.
     """
     if parameters is None:
         return None
     training = has_backward(work)
     products = _products(work, parameters.shapes)
     if tokens is None:
-        tokens = max(products.rows, key=lambda rows: products.rows[rows], default=None)
+        tokens = _tokens_met(products, parameters.shapes, work.steps)
     if not tokens or 2 * products.convolution > products.total:
         return None
     steps = work.steps
@@ -102,6 +104,33 @@ def closed_form(
         differences=found,
         unexplained=counted - flops - sum(d.flops for d in found),
     )
+
+
+def _tokens_met(products: _Products, shapes: Iterable[ParameterShape], steps: int) -> int | None:
+    """Tokens of one step, which the products with most matrices met; None where that is open.
+
+    It is open where others met more, or met another number in calls of the same size: one of the
+    two then is a matrix that a token meets several times (shared layers) or not always (experts).
+    """
+    elements: Counter[_Pair] = Counter()
+    for shape in shapes:
+        pair = _pair_of(shape)
+        if pair is not None:
+            elements[pair] += _elements(shape)
+    met = {
+        pair: flops / (2 * elements[pair] * steps)
+        for pair, flops in products.forward.items()
+        if pair is not None
+    }
+    if not met:
+        return None
+    most = max(met, key=lambda pair: products.forward[pair])
+    tokens = round(met[most])
+    for pair, here in met.items():
+        same_calls = not products.rows[pair].isdisjoint(products.rows[most])
+        if here > tokens * _SAME or (same_calls and here * _SAME < tokens):
+            return None
+    return tokens
 
 
 def declared_tokens(steps: pl.DataFrame) -> int | None:
@@ -213,12 +242,11 @@ def _products(work: Work, shapes: Sequence[ParameterShape]) -> _Products:
         (shape.shape[0], _pair_of(shape)) for shape in shapes if len(shape.shape) == _EXPERT_AXES
     }
     products = _Products()
-    rows_of_pair: dict[_Pair, set[int]] = {}
     going_back: list[tuple[MatrixProduct | None, int]] = []
     for group in call_groups(work):
         flops = _model_flops(group)
         cost = group.signature.cost
-        if not flops or cost is None:
+        if not flops or cost is None or group.phase == "optimizer":
             continue
         product = cost.product
         if "conv" in group.signature.name:
@@ -236,11 +264,10 @@ def _products(work: Work, shapes: Sequence[ParameterShape]) -> _Products:
             pair = _pair((product.inner, product.columns))
             known = pair if pair in pairs else None
             products.forward[known] += flops
-            products.rows[product.rows] += flops
             if known is not None:
-                rows_of_pair.setdefault(known, set()).add(product.rows)
+                products.rows.setdefault(known, set()).add(product.rows)
     for product, flops in going_back:
-        products.backward[_backward_pair(product, rows_of_pair)] += flops
+        products.backward[_backward_pair(product, products.rows)] += flops
     return products
 
 

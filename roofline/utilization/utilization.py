@@ -20,8 +20,13 @@ _NARROW = ("fp4", "fp8", "int4", "int8")
 
 @dataclass
 class _Counts:
-    """Matmul FLOPs of all profiled steps, causal attention in full and as the pairs it keeps."""
+    """Matmul FLOPs of all profiled steps, causal attention in full and as the pairs it keeps.
 
+    Those of the model alone: an optimizer's own products (Muon's Newton-Schulz iteration, the dot
+    products of L-BFGS) stand apart.
+    """
+
+    optimizer: int = 0
     full: int = 0
     kept: int = 0
     # Of these, what is computed a second time.
@@ -71,6 +76,7 @@ def utilization(
         hardware_flops=hardware,
         hardware_flops_causal=hardware_causal,
         checkpointed_flops=round(counts.checkpointed / work.steps),
+        optimizer_flops=round(counts.optimizer / work.steps),
         step_ns=step_ns,
         basis="profiled" if times.unequal else "timed",
         flops_per_s=model / step_s,
@@ -93,6 +99,9 @@ def _count(groups: Iterable[CallGroup]) -> _Counts:
     for group in groups:
         cost, calls = group.signature.cost, group.calls
         if cost is None or cost.flops is None:
+            continue
+        if group.phase == "optimizer":
+            counts.optimizer += calls * (cost.matmul_flops() or 0)
             continue
         full, kept = calls * full_matmul_flops(cost), calls * (cost.matmul_flops() or 0)
         counts.full += full

@@ -17,6 +17,7 @@ from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_
 _BACKWARD: Final = r"^autograd::engine::evaluate_function|Backward\d*$"
 # torch/optim/optimizer.py
 _OPTIMIZER: Final = r"^Optimizer\.(?:step|zero_grad)#"
+_STEP: Final = "Optimizer.step#"
 # torch/utils/checkpoint.py; DeepSpeed, Megatron and fairscale call theirs the same.
 _CHECKPOINT: Final = r"Checkpoint\w*Backward\d*$"
 Booleans = npt.NDArray[np.bool_]
@@ -31,7 +32,8 @@ def op_phases(capture: Capture) -> pl.DataFrame:
     """What each operator is part of: a row (rank, op_id, phase, recompute) for each of `ops`.
 
     backward: the nearest ancestor that says so (or the operator itself) is a node of autograd.
-    optimizer: it is an optimizer's step, as an operator or as a range around it on its thread.
+    optimizer: it is an optimizer's step, as an operator or as a range around it on its thread, and
+    not a forward pass that the step evaluates (a closure).
     forward: neither, in a step that holds a backward pass (work outside all steps counts as one
     step). Else "": a run without backward has no phases.
 
@@ -110,11 +112,16 @@ def _union(first: Integers, end: Integers) -> Integers:
 
 def _rank_phases(capture: Capture) -> pl.DataFrame:
     ops = capture.ops
+    parents = rows_of(ops, ops["parent_id"])
+    node = _named(ops["name"], _BACKWARD)
     codes = np.zeros(ops.height, np.int8)
-    codes[_in_optimizer_range(capture)] = _OPTIMIZER_CODE
+    # Only what stands in no other operator of the range: the rest inherits it, or is backward.
+    in_range = _in_optimizer_range(capture)
+    codes[in_range & ~((parents != NONE) & in_range[parents])] = _OPTIMIZER_CODE
     codes[_named(ops["name"], _OPTIMIZER)] = _OPTIMIZER_CODE
-    codes[_named(ops["name"], _BACKWARD)] = _BACKWARD_CODE
-    codes = inherit(codes, rows_of(ops, ops["parent_id"]))
+    codes[_evaluated_by_a_closure(capture, node, parents)] = _FORWARD_CODE
+    codes[node] = _BACKWARD_CODE
+    codes = inherit(codes, parents)
     steps = steps_at(capture, ops["start_ns"]).fill_null(NONE).to_numpy()
     with_backward = np.isin(steps, np.unique(steps[codes == _BACKWARD_CODE]))
     codes[with_backward & (codes == _UNKNOWN)] = _FORWARD_CODE
@@ -188,6 +195,39 @@ def _in_optimizer_range(capture: Capture) -> Booleans:
     ranges = ranges.sort("start_ns", "end_ns", descending=[False, True])
     inside: Booleans = enclosing(ranges, capture.ops, "start_ns") != NONE
     return inside
+
+
+def _evaluated_by_a_closure(capture: Capture, node: Booleans, parents: Integers) -> Booleans:
+    """Which operators run the model inside an optimizer's step.
+
+    torch's optimizers step without gradients and evaluate their closure with them, so what records
+    a graph is the model's. Others step with gradients enabled, after the last backward pass.
+    """
+    ops = capture.ops
+    columns = ["name", "process", "thread", "start_ns", "end_ns"]
+    calls = pl.concat(
+        [
+            capture.ranges.filter(pl.col("name").str.contains(_OPTIMIZER)).select(columns),
+            ops.filter(pl.Series(_named(ops["name"], _OPTIMIZER))).select(columns),
+        ]
+    ).sort("start_ns", "end_ns", descending=[False, True])
+    within = enclosing(calls, ops, "start_ns")
+    # Autograd may run on threads of its own: a pass belongs to the step at whose time it begins.
+    backward = np.sort(ops["start_ns"].to_numpy()[node])
+    if calls.is_empty() or not len(backward):
+        return np.zeros(ops.height, np.bool_)
+    last = np.searchsorted(backward, calls["end_ns"].fill_null(NEVER).to_numpy()) - 1
+    last_ns = np.where(last >= 0, backward[last], -NEVER)
+    is_step = calls["name"].str.starts_with(_STEP).to_numpy()
+    below_node = inherit(np.where(node, _BACKWARD_CODE, _UNKNOWN), parents) == _BACKWARD_CODE
+    evaluated: Booleans = (
+        (within != NONE)
+        & is_step[within]
+        & (ops["start_ns"].to_numpy() < last_ns[within])
+        & ops["sequence"].is_not_null().to_numpy()
+        & ~below_node
+    )
+    return evaluated
 
 
 def inherit(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:

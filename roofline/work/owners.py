@@ -4,11 +4,16 @@ The owner of a kernel is the innermost operator above its launch that has a cost
 A composite operator (aten::linear) costs what the operators inside it cost, so it owns only
 kernels that it launches itself. Without any model the launching operator owns the kernel, at an
 unknown cost; a kernel that is registered by its own name then is its own owner.
+
+On a CPU an operator above others may work itself too. That work owns itself, at an unknown cost:
+the operator's model counts what the operators below it do.
 """
 
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import Integers
+from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
@@ -28,6 +33,9 @@ _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
 SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
 TENSOR_LIST = "TensorList"
+_TORCH = "aten::"
+# pytorch aten/src/ATen/core/PythonFallbackKernel.cpp
+_TAKEN_OVER_BY = ("PythonDispatchMode", "PythonSubclass")
 # Between the names of kernels, which hold commas and spaces.
 NAME_SEPARATOR = "\n"
 
@@ -38,7 +46,7 @@ def with_owners(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     Reads their columns op_id, name, kind and kernel_row.
     """
     owners = owners_of(kernels["op_id"], ops).alias("owner_id")
-    return _owning_themselves(kernels.with_columns(owners), ops)
+    return _with_own_work(_owning_themselves(kernels.with_columns(owners), ops), ops)
 
 
 def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
@@ -125,6 +133,43 @@ def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame
     )
 
 
+def _with_own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """`kernels`, what an operator does beside those below it the owner of itself.
+
+    All of one call has the owner_id of its first piece. What a program's own model counts stays its
+    operator's. Operators of torch that are modelled, or known to leave all to those below them,
+    only took their time: that is left out.
+    """
+    leaves = kernels.filter(pl.col("kind") == "op")["op_id"].unique()
+    if leaves.is_empty() or ops.is_empty():
+        return kernels
+    above = _above(rows_of(ops, leaves), rows_of(ops, ops["parent_id"]))
+    own = (pl.col("kind") == "op") & pl.col("op_id").is_in(
+        ops.filter(pl.Series(above))["op_id"].implode()
+    )
+    names = kernels["name"].unique()
+    modelled = [name for name in names if is_modelled(name)]
+    passing_on = [name for name in names if is_composite(name)]
+    passing_on += [name for name in modelled if name.startswith(_TORCH)]
+    return kernels.filter(~own | ~pl.col("name").is_in(passing_on)).with_columns(
+        owner_id=pl.when(own & ~pl.col("name").is_in(modelled))
+        .then(-1 - pl.col("kernel_row").min().over("op_id"))
+        .otherwise("owner_id")
+    )
+
+
+def _above(rows: Integers, parents: Integers) -> Booleans:
+    """Which operators stand above any of `rows`."""
+    above = np.zeros(len(parents), np.bool_)
+    current = parents[rows]
+    while (current := np.unique(current[(current >= 0)])).size:
+        # Higher up all is marked where this is.
+        current = current[~above[current]]
+        above[current] = True
+        current = parents[current]
+    return above
+
+
 def owners_of(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
     """For each launching operator of `op_ids` the op_id of its owner; null stays null."""
     if ops.is_empty():
@@ -137,6 +182,8 @@ def owners_of(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
     owns = ops["name"].replace_strict(terminal, return_dtype=pl.Boolean).to_numpy()
     owns_own = ops["name"].replace_strict(composite, return_dtype=pl.Boolean).to_numpy()
     parents = rows_of(ops, ops["parent_id"])
+    # What a mode or a tensor subclass took over did not run itself, with the shapes that it shows.
+    owns = owns & ~_above(np.flatnonzero(ops["name"].is_in(_TAKEN_OVER_BY).to_numpy()), parents)
     launching = rows_of(ops, op_ids)
     current = np.where((launching >= 0) & owns_own[launching], -1, launching)
     while (climbing := (current >= 0) & ~owns[current]).any():

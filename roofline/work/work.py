@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -11,20 +11,28 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline import dtypes
-from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled
-from gpuprof.roofline.cost_models.call import MathMode, OpCall, parse_call
+from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled, is_modelled_kernel
+from gpuprof.roofline.cost_models.call import MKLDNN, MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.work.lost_work import launches_of_steps
+from gpuprof.roofline.work.meta_device import computes_nothing
 from gpuprof.roofline.work.owners import (
     NAME_SEPARATOR,
     SIGNATURE,
     TENSOR_LIST,
     owner_table,
     with_owners,
+)
+
+# Operators that make a sparse tensor or ask one for its parts
+# (pytorch aten/src/ATen/native/native_functions.yaml).
+_OF_SPARSE_LAYOUTS: Final = (
+    r"^aten::(?:_?(?:nnz|values|indices)|_?(?:crow|ccol|col|row)_indices|sparse_dim|dense_dim|"
+    r"_?sparse_\w+|_?to_sparse\w*)$"
 )
 
 
@@ -73,6 +81,8 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     Work outside the profiled steps is left out where there are such steps.
     """
     kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
+    if computes_nothing(capture):
+        kernels = kernels.clear()
     kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     steps = capture.steps.filter(pl.col("phase") == "profiled").height
     outside_ns = 0
@@ -110,13 +120,28 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         owners.select("owner_id", "signature", "phase", "recompute"), on="owner_id", how="left"
     ).join(compute, on="owner_id", how="left")
     calls = dict(owners.group_by("signature").len().iter_rows())
+    opaque_is_dense = _opaque_is_dense(capture.ops)
     lists = _Lists(_dtypes_by_shape(capture.ops, unique), capture.processes[0].parameter_groups)
     signatures = tuple(
-        _signature(row, math_mode, lists, calls_per_step=calls[row["signature"]] / max(steps, 1))
+        _signature(
+            row,
+            math_mode,
+            lists,
+            calls_per_step=calls[row["signature"]] / max(steps, 1),
+            opaque_is_dense=opaque_is_dense,
+        )
         for row in unique.iter_rows(named=True)
     )
     kernels = kernels.with_columns(pl.col("phase").fill_null(""))
     return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
+
+
+def _opaque_is_dense(ops: pl.DataFrame) -> bool:
+    """Whether tensors without strides are mkldnn's: it is in use, and nothing of sparse layouts."""
+    names = ops["name"].unique()
+    return bool(
+        names.str.contains(MKLDNN).any() and not names.str.contains(_OF_SPARSE_LAYOUTS).any()
+    )
 
 
 def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape, DType]:
@@ -149,7 +174,12 @@ class _Lists:
 
 
 def _signature(
-    row: dict[str, Any], math_mode: MathMode, lists: _Lists, *, calls_per_step: float
+    row: dict[str, Any],
+    math_mode: MathMode,
+    lists: _Lists,
+    *,
+    calls_per_step: float,
+    opaque_is_dense: bool,
 ) -> Signature:
     name = row["name"] or ""
     detail = _detail(row["input_dims"], row["input_types"])
@@ -172,6 +202,9 @@ def _signature(
         return Signature(name, detail, None, f"no cost model for {name}", call)
     if call is None:
         return Signature(name, detail, None, "shapes were not recorded (record_shapes=True)")
+    if call.sparse and not opaque_is_dense:
+        reason = "an operand is sparse: the trace does not hold how many of its elements there are"
+        return Signature(name, detail, None, reason, call)
     call = replace(
         lists.complete(call, calls_per_step),
         collective=row["collective"] or "",
@@ -179,12 +212,16 @@ def _signature(
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
         grid=_dimensions(row, "grid"),
         block=_dimensions(row, "block"),
+        sparse=False,
     )
     return Signature(name, detail, *_cost(partial(cost_of, call), name), call)
 
 
 def _kernel_signature(row: dict[str, Any], call: OpCall | None) -> Signature:
     name = row["kernel"]
+    if not is_modelled_kernel(name):
+        # On a CPU: what an operator does beside those that it calls.
+        return Signature(name, "", None, f"no cost model for what {name} does itself", call)
     launch = KernelLaunch(
         name,
         _dimensions(row, "grid"),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.utils.checkpoint import checkpoint
 
 from gpuprof.collectors.live import nvtx_ranges, torch_trace
 from gpuprof.collectors.steps import finder as step_finder
@@ -19,6 +20,7 @@ from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
     ForwardCalls,
+    GraphReplays,
     Mark,
     OptimizerSteps,
     ProfilerSteps,
@@ -239,6 +241,161 @@ def test_an_optimizer_that_steps_once_does_not_keep_the_lead(install: Install) -
         ("restarted", SGD),
         ("boundary", SGD),
     ]
+
+
+@pytest.mark.parametrize("faster_steps", [2, 5, 20])
+def test_of_several_optimizers_the_one_with_the_longest_period_marks_the_steps(
+    install: Install, faster_steps: int
+) -> None:
+    finder, listener = install(OptimizerSteps(), ForwardCalls())
+    critic, generator = Block(), Block()
+    of_critic, of_generator = (
+        make_optimizer(critic),
+        make_optimizer(generator, torch.optim.Adam),
+    )
+    for model in (critic, generator):
+        model(X).sum().backward()
+    for _ in range(5):
+        for _ in range(faster_steps):
+            of_critic.step()
+            if finder.leader is not None and finder.leader.label == SGD:
+                assert not finder.may_settle()
+        of_generator.step()
+    longest = "optimizer steps (Adam), the longest period of 2 optimizers"
+    assert ("restarted", longest) in listener.told
+    assert finder.leader is not None
+    assert finder.leader.label == longest
+    assert listener.told[-1] == ("boundary", "optimizer steps (Adam)")
+    assert finder.may_settle()
+
+
+def test_an_optimizer_that_skips_a_step_has_no_longer_period(install: Install) -> None:
+    finder, listener = install(OptimizerSteps())
+    model, other = Block(), Block()
+    optimizer, skipping = make_optimizer(model), make_optimizer(other, torch.optim.Adam)
+    for each in (model, other):
+        each(X).sum().backward()
+    for iteration in range(6):
+        optimizer.step()
+        if iteration != 2:
+            skipping.step()
+    assert listener.told == [("restarted", SGD)] + [("boundary", SGD)] * 5
+    assert finder.may_settle()
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for_long(install: Install) -> None:
+    finder, _ = install(OptimizerSteps())
+    model, other = Block(), Block()
+    optimizer, unused = make_optimizer(model), make_optimizer(other)
+    settled = []
+    for _ in range(30):
+        optimizer.step()
+        settled.append(finder.may_settle())
+    allowed = step_finder._STEPS_BEFORE_ANOTHER_OPTIMIZER
+    assert settled == [False] * allowed + [True] * (30 - allowed)
+    del unused
+
+
+def test_a_wrapper_of_an_optimizer_is_not_waited_for(install: Install) -> None:
+    finder, _ = install(OptimizerSteps())
+    optimizer = make_optimizer(Block())
+
+    class Wrapper(torch.optim.Optimizer):
+        """As accelerate's: it has the parameters of the optimizer inside and no hooks."""
+
+        def __init__(self) -> None:
+            self.inner = optimizer
+            self.param_groups = optimizer.param_groups
+
+        def step(self, closure: Any = None) -> None:
+            self.inner.step()
+
+    wrapper = Wrapper()
+    wrapper.step()
+    assert finder.may_settle()
+
+
+@pytest.fixture
+def replay(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """Replays a graph, without a GPU."""
+    replayed: list[object] = []
+
+    def remember(graph: object) -> None:
+        replayed.append(graph)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", remember)
+
+    def one(graph: Any) -> None:
+        before = len(replayed)
+        torch.cuda.CUDAGraph.replay(graph)
+        assert replayed[before:] == [graph]
+
+    return one
+
+
+class Graph:
+    """Stands for a captured CUDA graph."""
+
+
+REPLAYS = "replays of a CUDA graph"
+
+
+def test_replays_are_steps_where_nothing_else_marks_any(
+    replay: Callable[[object], None], install: Install
+) -> None:
+    _, listener = install(OptimizerSteps(), ForwardCalls(), GraphReplays())
+    graph = Graph()
+    for _ in range(3):
+        replay(graph)
+    assert listener.told == [("restarted", REPLAYS)] + [("boundary", REPLAYS)] * 2
+
+
+@pytest.mark.parametrize("settle_after", [None, 3])
+def test_replays_take_over_from_the_steps_before_the_capture(
+    replay: Callable[[object], None], install: Install, settle_after: int | None
+) -> None:
+    finder, listener = install(
+        OptimizerSteps(), ForwardCalls(), GraphReplays(), settle_after=settle_after
+    )
+    model, graph = Block(), Graph()
+    optimizer = make_optimizer(model)
+    for _ in range(3):
+        model(X).sum().backward()
+        optimizer.step()
+    for _ in range(40):
+        replay(graph)
+    assert listener.told.count(("restarted", REPLAYS)) == 1
+    assert listener.labels[-20:] == [REPLAYS] * 20
+    # A look at the model beside the replays is no step any more.
+    model(X).sum().backward()
+    optimizer.step()
+    replay(graph)
+    assert listener.labels[-1] == REPLAYS
+    assert finder.leader is not None
+    assert finder.leader.label == REPLAYS
+
+
+def test_replays_of_micro_batches_do_not_take_over(
+    replay: Callable[[object], None], install: Install
+) -> None:
+    _, listener = install(OptimizerSteps(), GraphReplays())
+    model, graph = Block(), Graph()
+    optimizer = make_optimizer(model)
+    model(X).sum().backward()
+    for _ in range(4):
+        for _ in range(32):
+            replay(graph)
+        optimizer.step()
+    assert listener.told[-4:] == [("restarted", SGD)] + [("boundary", SGD)] * 3
+
+
+def test_a_forward_call_inside_a_backward_pass_is_no_step(install: Install) -> None:
+    _, listener = install(ForwardCalls())
+    model = Block()
+    for _ in range(3):
+        x = X.clone().requires_grad_()
+        checkpoint(model, x, use_reentrant=False).sum().backward()
+    assert listener.told == [("restarted", FORWARD)] + [("boundary", FORWARD)] * 2
 
 
 def test_the_profilers_steps_are_seen_and_our_own_profilers_are_not(install: Install) -> None:
