@@ -172,7 +172,7 @@ def history_table(series: "Sequence[HistorySeries]", changes: "ChangePoints | No
     from rich.text import Text
 
     from gpuprof.reports.formatting import UNKNOWN, printable
-    from gpuprof.reports.gate.words import value
+    from gpuprof.reports.gate.sentences import value
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for column in ("Benchmark", "Device", "Gates", "First", "Last", "Change", "Points"):
