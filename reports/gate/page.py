@@ -8,7 +8,7 @@ from plotly.offline import get_plotlyjs
 
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import page as comparison_page
-from gpuprof.reports.comparison import words as comparison_words
+from gpuprof.reports.comparison import sentences as comparison_words
 from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
