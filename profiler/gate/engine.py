@@ -12,10 +12,10 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import sigterm_raises
 from gpuprof.profiler.configuration.targets import CAPTURES, Target
 from gpuprof.profiler.gate.benchmarks import benchmarks
-from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.source_lines import launching_places
+from gpuprof.profiler.gate.target_locations import places_of
 from gpuprof.profiler.progress import Progress
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison

@@ -12,10 +12,10 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.gate_settings import GateSettings
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import process
-from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.sides import Program, checked_out, commit_of
+from gpuprof.profiler.gate.target_locations import places_of
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
