@@ -28,10 +28,10 @@ from gpuprof.collectors.ncu.reader import read
 from gpuprof.profiler.captures import load_analysis, store
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
 from gpuprof.profiler.machine.checks import TOOL_PLACES, find_tool
-from gpuprof.profiler.run.counters_plan import CountersPlan, plan_counters
 from gpuprof.reports.formatting import counted
 from gpuprof.reports.terminal import print_summary
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.measured.counters_plan import CountersPlan, plan_counters
 
 # What a roofline needs and no more: each further group is one more replay of every launch.
 METRICS: Final = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuprof.profiler.run.counters_pass import ncu_options
-from gpuprof.profiler.run.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
+from gpuprof.roofline.measured.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
 from gpuprof.roofline.work.attribution import attribute
 
 
