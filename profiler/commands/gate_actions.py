@@ -124,8 +124,8 @@ class PlanAction:
 
         from gpuprof.profiler.commands.gate_tables import plan_remarks, plan_table, print_tables
         from gpuprof.profiler.gate.calibration_store import CalibrationStore
-        from gpuprof.profiler.gate.planning import plan
         from gpuprof.profiler.gate.rules import rule_settings
+        from gpuprof.roofline.gate.planning import plan
 
         configuration, place, targets = selection(arguments)
         effect = _share(arguments.effect, "--effect")

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuprof.profiler.gate.calibration_store import Key, Session
-from gpuprof.profiler.gate.planning import BenchmarkPlan, total_seconds
 from gpuprof.reports.formatting import UNKNOWN, counted, date, duration, percent, printable
+from gpuprof.roofline.gate.planning import BenchmarkPlan, total_seconds
 from gpuprof.roofline.gate.rule import RuleSettings, smallest_failing_by_all_looks
 from gpuprof.roofline.gate.selftest import Rate, SelfTest
 from gpuprof.roofline.gate.series import Calibration

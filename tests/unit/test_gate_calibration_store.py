@@ -16,9 +16,9 @@ from gpuprof.profiler.gate.calibration_store import (
     sessions_of,
 )
 from gpuprof.profiler.gate.engine import Calibrations, Plan, run_gate
-from gpuprof.profiler.gate.planning import plan, total_seconds
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.roofline.gate.measurement import Measurement
+from gpuprof.roofline.gate.planning import plan, total_seconds
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import Calibration
