@@ -74,8 +74,8 @@ class CalibrateAction:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Action`."""
-        from gpuprof.profiler.commands.gate_tables import calibration_table, print_tables
         from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
+        from gpuprof.reports.gate.noise import calibration_table, print_tables
 
         _at_least(arguments.pairs, _FEWEST_PAIRS, "--pairs")
         result = _measure_same_code(arguments, arguments.pairs, rebuild=arguments.rebuild)
@@ -122,9 +122,9 @@ class PlanAction:
         """See `Action`."""
         import msgspec
 
-        from gpuprof.profiler.commands.gate_tables import plan_remarks, plan_table, print_tables
         from gpuprof.profiler.gate.calibration_store import CalibrationStore
         from gpuprof.profiler.gate.rules import rule_settings
+        from gpuprof.reports.gate.noise import plan_remarks, plan_table, print_tables
         from gpuprof.roofline.gate.planning import plan
 
         configuration, place, targets = selection(arguments)
@@ -193,13 +193,13 @@ class SelftestAction:
         import msgspec
 
         from gpuprof.collectors.storage import refuse_existing, write_file
-        from gpuprof.profiler.commands.gate_tables import (
+        from gpuprof.profiler.gate.rules import suite_rules
+        from gpuprof.profiler.gate.selection import configured
+        from gpuprof.reports.gate.noise import (
             print_tables,
             selftest_remarks,
             selftest_table,
         )
-        from gpuprof.profiler.gate.rules import suite_rules
-        from gpuprof.profiler.gate.selection import configured
         from gpuprof.roofline.gate.selftest import selftest
 
         _at_least(arguments.gates, 1, "--gates")
