@@ -100,10 +100,14 @@ class MfuCommand:
         import msgspec
         from rich.console import Console
 
-        from gpuprof.profiler.closed_forms import answer, answer_facts, beside_capture
         from gpuprof.reports.closed_form import closed_form_table
         from gpuprof.reports.terminal import facts_table
         from gpuprof.reports.utilization import utilization_facts
+        from gpuprof.roofline.utilization.closed_form_answer import (
+            answer,
+            answer_facts,
+            beside_capture,
+        )
 
         if arguments.capture is None:
             found = answer(arguments)
