@@ -23,7 +23,6 @@ from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
-from gpuprof.profiler.progress import Progress, showing_progress
 from gpuprof.profiler.run import ranks
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
@@ -32,6 +31,7 @@ from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
 from gpuprof.reference_kernels.benching.timing import PRECISION, Clock, EventClock, HostClock
 from gpuprof.reference_kernels.families import Family, UnknownNameError, select
 from gpuprof.reference_kernels.suite import DeviceType, Prepared, Version
+from gpuprof.reports.console.progress import Progress, showing_progress
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.bench.results import (
     BENCH_FILE,

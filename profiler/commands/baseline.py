@@ -120,7 +120,7 @@ def _measured(arguments: argparse.Namespace) -> "Baseline":
     from gpuprof.profiler.gate.baseline import baseline_of
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_alone
-    from gpuprof.profiler.progress import showing_progress
+    from gpuprof.reports.console.progress import showing_progress
 
     if arguments.processes < 2:
         raise CommandError(f"--processes is {arguments.processes}; it is at least 2", exit_code=2)

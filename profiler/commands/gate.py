@@ -115,7 +115,7 @@ def _gate(
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.rules import suite_rules
     from gpuprof.profiler.gate.sides import Program
-    from gpuprof.profiler.progress import showing_progress
+    from gpuprof.reports.console.progress import showing_progress
     from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)

@@ -269,7 +269,7 @@ def _recorded(
 def _measure_same_code(arguments: argparse.Namespace, pairs: int, *, rebuild: bool) -> "GateResult":
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_same_code, same_code
-    from gpuprof.profiler.progress import showing_progress
+    from gpuprof.reports.console.progress import showing_progress
 
     configuration, _, targets = selection(arguments)
     preparation = Preparation(Path.cwd(), configuration.gate)

@@ -16,7 +16,7 @@ from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.sides import Program
 from gpuprof.profiler.gate.source_lines import launching_places
 from gpuprof.profiler.gate.target_locations import places_of
-from gpuprof.profiler.progress import Progress
+from gpuprof.reports.console.progress import Progress
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.budget import OnInconclusive

@@ -12,7 +12,7 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import Plan, StoredSide, run_gate
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.sides import Program, commit_of
-from gpuprof.profiler.progress import Progress
+from gpuprof.reports.console.progress import Progress
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.measurement import FIGURES
 from gpuprof.roofline.gate.result import CRASHED, GateResult, SideInfo
