@@ -120,13 +120,13 @@ def _measured(arguments: argparse.Namespace) -> "Baseline":
     from gpuprof.profiler.gate.baseline import baseline_of
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_alone
-    from gpuprof.reports.console.progress import showing_progress
+    from gpuprof.reports.console.progress import showing_parts
 
     if arguments.processes < 2:
         raise CommandError(f"--processes is {arguments.processes}; it is at least 2", exit_code=2)
     configuration, _, targets = selection(arguments)
     head = Preparation(Path.cwd(), configuration.gate).head(targets)
-    with kept_on_failure() as output, showing_progress("gpuprof baseline") as show:
+    with kept_on_failure() as output, showing_parts("gpuprof baseline") as show:
         result = measure_alone(head, arguments.processes, output, show)
     return baseline_of(result, arguments.name, targets)
 

@@ -18,7 +18,7 @@ from gpuprof.profiler.gate.selection import add_selection, configured, select
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline
     from gpuprof.profiler.gate.engine import StoredSide
-    from gpuprof.profiler.gate.sides import Program
+    from gpuprof.profiler.gate.sides import SideProgram
     from gpuprof.roofline.gate.judgement import Judgement
     from gpuprof.roofline.gate.result import GateResult
     from gpuprof.roofline.gate.rule import RuleSettings
@@ -111,11 +111,11 @@ def _gate(
     import msgspec
 
     from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
-    from gpuprof.profiler.gate.engine import Plan, run_gate
+    from gpuprof.profiler.gate.engine import GatePlan, run_gate
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.rules import suite_rules
-    from gpuprof.profiler.gate.sides import Program
-    from gpuprof.reports.console.progress import showing_progress
+    from gpuprof.profiler.gate.sides import SideProgram
+    from gpuprof.reports.console.progress import showing_parts
     from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)
@@ -126,7 +126,7 @@ def _gate(
     store = CalibrationStore(Path.cwd())
     pinned = _Pinned.find(configuration, place)
     with _programs(arguments, configuration, rules.settings, targets) as (base, head):
-        plan = Plan(
+        plan = GatePlan(
             base=base,
             head=head,
             rules=rules,
@@ -140,9 +140,9 @@ def _gate(
                 _print_commands(program, output)
             return 0
         outputs.prepare()
-        with showing_progress("gpuprof gate") as progress:
+        with showing_parts("gpuprof gate") as progress:
             result = run_gate(plan, progress)
-        if isinstance(base, Program) and base.commit is not None and base.commit == head.commit:
+        if isinstance(base, SideProgram) and base.commit is not None and base.commit == head.commit:
             # The same code twice: what it shows of the noise is worth keeping.
             rebuilt = bool(configuration.gate.setup)
             for session in sessions_of(result, targets, store.project, rebuilt=rebuilt):
@@ -192,7 +192,7 @@ def _programs(
     configuration: Configuration,
     settings: "RuleSettings",
     targets: tuple[Target, ...],
-) -> Iterator[tuple["Program | StoredSide", "Program"]]:
+) -> Iterator[tuple["SideProgram | StoredSide", "SideProgram"]]:
     from gpuprof.profiler.gate.baseline import BaselineFolder, stored_side
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.roofline.gate.result import INCOMPARABLE
@@ -218,7 +218,7 @@ def _programs(
     )
 
 
-def _print_commands(program: "Program | StoredSide", output: Path) -> None:
+def _print_commands(program: "SideProgram | StoredSide", output: Path) -> None:
     from gpuprof.profiler.gate.engine import StoredSide
     from gpuprof.reports.formatting import counted
 

@@ -11,9 +11,9 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate.selection import add_selection, selection
 
 if TYPE_CHECKING:
-    from gpuprof.profiler.gate.calibration_store import Key
+    from gpuprof.profiler.gate.calibration_store import MetricKey
     from gpuprof.roofline.gate.result import GateResult
-    from gpuprof.roofline.gate.series import Calibration
+    from gpuprof.roofline.gate.series import NoiseCalibration
     from gpuprof.roofline.gate.suite import MeasuredProcess
 
 _FEWEST_PAIRS = 2
@@ -226,7 +226,7 @@ ACTIONS: tuple[Action, ...] = (CalibrateAction(), PlanAction(), SelftestAction()
 
 def _recorded(
     arguments: argparse.Namespace, first_look: int
-) -> "tuple[tuple[MeasuredProcess, ...], dict[Key, Calibration]]":
+) -> "tuple[tuple[MeasuredProcess, ...], dict[MetricKey, NoiseCalibration]]":
     """The processes of a self-test and what was known of their noise before them."""
     import msgspec
 
@@ -258,7 +258,7 @@ def _recorded(
         write_file(file, gzip.compress(content) if file.suffix == ".gz" else content)
     targets = selection(arguments)[2]
     store = CalibrationStore(Path.cwd())
-    known: dict[Key, Calibration] = {}
+    known: dict[MetricKey, NoiseCalibration] = {}
     for target in targets:
         known.update(store.calibrations(target, result.head.fingerprint))
     for session in sessions_of(result, targets, store.project, rebuilt=False):
@@ -269,14 +269,14 @@ def _recorded(
 def _measure_same_code(arguments: argparse.Namespace, pairs: int, *, rebuild: bool) -> "GateResult":
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_same_code, same_code
-    from gpuprof.reports.console.progress import showing_progress
+    from gpuprof.reports.console.progress import showing_parts
 
     configuration, _, targets = selection(arguments)
     preparation = Preparation(Path.cwd(), configuration.gate)
     with (
         kept_on_failure() as output,
         same_code(preparation, targets, rebuild=rebuild) as programs,
-        showing_progress("gpuprof gate") as progress,
+        showing_parts("gpuprof gate") as progress,
     ):
         return measure_same_code(programs, pairs, output, progress)
 

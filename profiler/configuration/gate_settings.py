@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gpuprof.roofline.gate.budget import Level, OnInconclusive
+from gpuprof.roofline.gate.budget import BudgetLevel, OnInconclusive
 
 # Where baselines are kept, below the folder that programs run in.
 BASELINE_FOLDER = "gpuprof-baselines"
@@ -22,7 +22,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     regress: Figure | None = None
     max: Figure | None = None
     min: Figure | None = None
-    level: Level = "error"
+    level: BudgetLevel = "error"
 
 
 class KernelLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -30,7 +30,7 @@ class KernelLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     max_new: int | None = None
     max_count_regress: Figure | None = None
-    level: Level = "error"
+    level: BudgetLevel = "error"
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,7 +52,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     copied_bytes: Limits | None = None
     graph_breaks: Limits | None = None
     kernels: KernelLimits | None = None
-    class_change: Level | None = None
+    class_change: BudgetLevel | None = None
 
 
 class WaiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

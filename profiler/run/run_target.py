@@ -18,8 +18,8 @@ from gpuprof.collectors.errors import GpuprofError
 from gpuprof.collectors.manifest import Calibration, Device, Ending
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run.recording import Recording, Subject
-from gpuprof.profiler.run.script import Program, Target, execute, prepare
-from gpuprof.profiler.run.session import Options
+from gpuprof.profiler.run.script import PreparedProgram, RunTarget, execute, prepare
+from gpuprof.profiler.run.session import SessionOptions
 from gpuprof.reports.terminal import print_summary
 
 _SIGTERM_STATUS = 128 + signal.SIGTERM
@@ -31,7 +31,7 @@ class _Terminated(SystemExit):
     """SIGTERM arrived."""
 
 
-def run_target(target: Target, options: Options, output: Path, *, quiet: bool) -> int:
+def run_target(target: RunTarget, options: SessionOptions, output: Path, *, quiet: bool) -> int:
     """Run `target`, store its capture at `output`, and return the exit code it ends with."""
     try:
         program = prepare(target)
@@ -58,7 +58,9 @@ def run_target(target: Target, options: Options, output: Path, *, quiet: bool) -
     return status
 
 
-def _execute(recording: Recording, program: Program, target: Target) -> tuple[Ending, int]:
+def _execute(
+    recording: Recording, program: PreparedProgram, target: RunTarget
+) -> tuple[Ending, int]:
     try:
         recording.start()
         execute(program, target.arguments)
@@ -120,7 +122,7 @@ def _exit_status(error: SystemExit) -> int:
     return 1
 
 
-def _print_traceback(error: BaseException, program: Program) -> None:
+def _print_traceback(error: BaseException, program: PreparedProgram) -> None:
     """Print the script's traceback without our frames: those that lead to it and those in it."""
     tail: TracebackType | None = error.__traceback__
     while tail is not None and tail.tb_frame.f_code is not program.code:

@@ -29,7 +29,7 @@ def render_html(comparison: Comparison) -> str:
     changes = comparison.kernels
     return environment.get_template("comparison.html").render(
         comparison=comparison,
-        words=words,
+        sentences=sentences,
         title=formatting.printable(f"{comparison.base.title} → {comparison.head.title}"),
         bars=waterfall(comparison),
         rows=sentences.change_rows(changes[:MOST_ROWS]),

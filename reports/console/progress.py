@@ -1,29 +1,35 @@
-"""How far a long command is: a bar on stderr where that is a terminal, else perhaps lines."""
+"""How far a long command is: on stderr, moving where that is a terminal, else perhaps in lines."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gpuprof.reports.console.streams import NoteStream, write_note
+
 # Told before each part: what runs now, how many parts are done and how many are planned.
-Progress = Callable[[str, int, int], None]
+PartProgress = Callable[[str, int, int], None]
+# Told what is being done now.
+StageProgress = Callable[[str], None]
 
 
 @contextmanager
-def showing_progress(command: str = "", *, hidden: bool = False) -> Iterator[Progress]:
+def showing_parts(command: str = "", *, hidden: bool = False) -> Iterator[PartProgress]:
     """A progress that shows on stderr while the context is open.
 
     Where that is no terminal it prints a line a part, which begins with `command`; without one
     nothing. `hidden`: nothing anywhere, as on ranks other than the first.
     """
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if hidden or not console.is_terminal:
-        yield _line_printer("" if hidden else command)
+    if hidden or not _moves():
+        yield _line_writer("" if hidden else command)
         return
+    from rich import progress
+
+    from gpuprof.reports.console.terminal import stderr
+
+    console = stderr()
     with progress.Progress(
-        progress.SpinnerColumn(),
+        progress.SpinnerColumn(_spinner(console.encoding)),
         progress.MofNCompleteColumn(),
         progress.BarColumn(bar_width=20),
         progress.TimeElapsedColumn(),
@@ -40,9 +46,37 @@ def showing_progress(command: str = "", *, hidden: bool = False) -> Iterator[Pro
         yield show
 
 
-def _line_printer(command: str) -> Progress:
+@contextmanager
+def showing_stages(label: str = "", *, hidden: bool = False) -> Iterator[StageProgress]:
+    """Says on a terminal what is being done, after `label`, and leaves no trace of it.
+
+    Elsewhere, and where `hidden`, nothing.
+    """
+    if hidden or not _moves():
+        yield lambda _: None
+        return
+    from rich.text import Text
+
+    from gpuprof.reports.console.terminal import stderr
+
+    console = stderr()
+    with console.status(Text(label), spinner=_spinner(console.encoding)) as status:
+        yield lambda what: status.update(Text(f"{label}: {what}" if label else what))
+
+
+def _moves() -> bool:
+    """Whether stderr is a terminal on which a line can be written again."""
+    return NoteStream(sys.stderr).isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def _spinner(encoding: str) -> str:
+    """The name that rich has for one whose characters `encoding` has."""
+    return "dots" if encoding.startswith("utf") else "line"
+
+
+def _line_writer(command: str) -> PartProgress:
     def show(what: str, done: int, planned: int) -> None:
         if command:
-            print(f"{command}: {done}/{planned} {what}", file=sys.stderr, flush=True)
+            write_note(f"{command}: {done}/{planned} {what}")
 
     return show

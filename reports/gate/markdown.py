@@ -23,9 +23,8 @@ def render_markdown(result: GateResult, *, most_bytes: int = MOST_SUMMARY_BYTES)
     says how much.
     """
     document = _Document(most_bytes - _RESERVE)
-    document.add(
-        f"## gpuprof gate: {escaped(sentences.headline(result))}\n\n{escaped(sentences.sides(result))}\n"
-    )
+    head, sides = escaped(sentences.headline(result)), escaped(sentences.sides(result))
+    document.add(f"## gpuprof gate: {head}\n\n{sides}\n")
     rows = sentences.rows(result.judgements)
     attention = [row for row in rows if not sentences.plain(row.judgement)]
     document.add_table("", [_row(row) for row in attention])
@@ -103,7 +102,7 @@ def _size(line: str) -> int:
     return len(line.encode()) + 1
 
 
-def _row(row: sentences.Row) -> tuple[str, ...]:
+def _row(row: sentences.VerdictRow) -> tuple[str, ...]:
     judgement = row.judgement
     strong = "**" if judgement.fails else ""
     return (

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuprof.profiler.gate.calibration_store import Key, Session
+from gpuprof.profiler.gate.calibration_store import MetricKey, NoiseSession
 from gpuprof.reports.formatting import UNKNOWN, counted, date, duration, percent, printable
 from gpuprof.roofline.gate.planning import BenchmarkPlan, total_seconds
 from gpuprof.roofline.gate.rule import RuleSettings, smallest_failing_by_all_looks
 from gpuprof.roofline.gate.selftest import Rate, SelfTest
-from gpuprof.roofline.gate.series import Calibration
+from gpuprof.roofline.gate.series import NoiseCalibration
 
 
 def print_tables(tables: Iterable[Table]) -> None:
@@ -28,7 +28,7 @@ def print_tables(tables: Iterable[Table]) -> None:
         console.print(table)
 
 
-def calibration_table(calibrations: Mapping[Key, Calibration]) -> Table:
+def calibration_table(calibrations: Mapping[MetricKey, NoiseCalibration]) -> Table:
     """What is known of the noise of one target's benchmarks."""
     table = _table("Benchmark", "Metric", "Pair sd", "Degrees", "Rebuild sd")
     for (benchmark, metric), known in calibrations.items():
@@ -66,7 +66,9 @@ def plan_table(plans: Sequence[BenchmarkPlan], settings: RuleSettings) -> Table:
 
 
 def plan_remarks(
-    plans: Sequence[BenchmarkPlan], sessions: Sequence[Sequence[Session]], settings: RuleSettings
+    plans: Sequence[BenchmarkPlan],
+    sessions: Sequence[Sequence[NoiseSession]],
+    settings: RuleSettings,
 ) -> Iterator[str]:
     """What the plan costs and rests on, and which benchmarks have none."""
     none = [row for row in plans if row.pairs is None]

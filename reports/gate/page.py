@@ -8,7 +8,7 @@ from plotly.offline import get_plotlyjs
 
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import page as comparison_page
-from gpuprof.reports.comparison import sentences as comparison_words
+from gpuprof.reports.comparison import sentences as comparison_sentences
 from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
@@ -50,7 +50,7 @@ class Why:
     culprits: tuple[str, ...]
     warnings: tuple[str, ...]
     bars: tuple[comparison_page.Bar, ...]
-    rows: tuple[comparison_words.ChangeRow, ...]
+    rows: tuple[comparison_sentences.ChangeRow, ...]
     more: int
 
 
@@ -61,8 +61,8 @@ def render_html(result: GateResult) -> str:
     plot = make_plot(result)
     return environment.get_template("gate.html").render(
         result=result,
-        words=words,
-        comparing=comparison_words,
+        sentences=sentences,
+        comparing=comparison_sentences,
         rows=rows,
         remarks=[row for row in rows if not sentences.plain(row.judgement)],
         whys=[_why(explanation) for explanation in result.explanations],
@@ -113,11 +113,11 @@ def _why(explanation: Explanation) -> Why:
     changes = comparison.kernels
     return Why(
         explanation,
-        headline=comparison_words.headline(comparison),
+        headline=comparison_sentences.headline(comparison),
         culprits=sentences.culprit_lines(explanation),
         # Not its word on noise: that is what the pairs are for.
         warnings=tuple(sentence(formatting.printable(note)) for note in comparison.notes),
         bars=comparison_page.waterfall(comparison),
-        rows=comparison_words.change_rows(changes[:_KERNELS]),
+        rows=comparison_sentences.change_rows(changes[:_KERNELS]),
         more=max(0, len(changes) - _KERNELS),
     )

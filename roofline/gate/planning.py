@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuprof.profiler.gate.calibration_store import Session, pooled
+from gpuprof.profiler.gate.calibration_store import NoiseSession, pooled
 from gpuprof.roofline.gate.rule import RuleSettings, plan_pairs
 from gpuprof.roofline.gate.series import TIME
 
@@ -25,7 +25,7 @@ class BenchmarkPlan:
 
 
 def plan(
-    sessions: Sequence[Sequence[Session]], settings: RuleSettings, effect: float
+    sessions: Sequence[Sequence[NoiseSession]], settings: RuleSettings, effect: float
 ) -> tuple[BenchmarkPlan, ...]:
     """A plan for each benchmark; `sessions` are those of each target, none of them empty.
 

@@ -11,17 +11,17 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.calibration_store import (
     CalibrationStore,
-    Session,
+    NoiseSession,
     pooled,
     sessions_of,
 )
-from gpuprof.profiler.gate.engine import Calibrations, Plan, run_gate
-from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.engine import Calibrations, GatePlan, run_gate
+from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.planning import plan, total_seconds
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import Calibration
+from gpuprof.roofline.gate.series import NoiseCalibration
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules
 
 H100 = Device(index=0, kind="cuda", name="H100", total_memory_bytes=85, multiprocessors=132)
@@ -36,8 +36,8 @@ def session(
     fingerprint: Fingerprint = HERE,
     created_ns: int = 1,
     rebuilt: bool = False,
-) -> Session:
-    return Session(
+) -> NoiseSession:
+    return NoiseSession(
         tool_version="1",
         created_ns=created_ns,
         project=str(project),
@@ -132,7 +132,7 @@ def gate(
     """Five pairs of which the second process of the head takes 1 % more than of the base."""
 
     def measured(
-        program: Program, target: Target, *, pair: int, first: bool, output: Path, only: object
+        program: SideProgram, target: Target, *, pair: int, first: bool, output: Path, only: object
     ) -> tuple[MeasuredProcess, Fingerprint]:
         time = 1_000_000 * (1 + 0.01 * (program.side == "B" and pair == 1))
         process = MeasuredProcess(
@@ -147,11 +147,11 @@ def gate(
 
     monkeypatch.setattr(engine, "measure_process", measured)
     sides = [
-        Program(side=side, label=side, folder=tmp_path, targets=(TRAIN,), python="python")
+        SideProgram(side=side, label=side, folder=tmp_path, targets=(TRAIN,), python="python")
         for side in ("A", "B")
     ]
     return run_gate(
-        Plan(
+        GatePlan(
             base=sides[0],
             head=sides[1],
             rules=Rules(RuleSettings(looks=(5,))),
@@ -177,9 +177,9 @@ def test_a_gate_starts_with_what_is_known_of_its_own_environment(
 ) -> None:
     asked = []
 
-    def known(target: Target, fingerprint: Fingerprint) -> dict[tuple[str, str], Calibration]:
+    def known(target: Target, fingerprint: Fingerprint) -> dict[tuple[str, str], NoiseCalibration]:
         asked.append((target, fingerprint))
-        return {("train", "time"): Calibration(variance=0.04, degrees=1000)}
+        return {("train", "time"): NoiseCalibration(variance=0.04, degrees=1000)}
 
     result = gate(tmp_path, monkeypatch, known)
 
