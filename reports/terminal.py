@@ -42,11 +42,6 @@ _FIGURES = 53
 _WIDE_FIGURES = 80
 
 
-def print_summary(analysis: Analysis, capture: Path) -> None:
-    """Print the summary on stderr, where `gpuprof run` says what it has to say."""
-    render_summary(analysis, Console(stderr=True), capture)
-
-
 def render_summary(analysis: Analysis, console: Console, capture: Path | None = None) -> None:
     """Print the summary of `analysis`; with `capture`, its last line is the command to go on with.
 

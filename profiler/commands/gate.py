@@ -49,16 +49,16 @@ class GateCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
         base = parser.add_mutually_exclusive_group()
-        base.add_argument("--base", metavar="REF", help="commit to hold the working tree against")
+        base.add_argument("--base", metavar="REF", help="commit to compare the working tree with")
         base.add_argument(
             "--baseline", metavar="NAME", help="a stored baseline, by name or file, instead"
         )
-        base.add_argument("-a", metavar="COMMAND", help="a script to hold -b against")
-        parser.add_argument("-b", metavar="COMMAND", help="the script that may have changed")
+        base.add_argument("-a", metavar="COMMAND", help="base command")
+        parser.add_argument("-b", metavar="COMMAND", help="head command, which may be slower")
         parser.add_argument(
             "--allow-stored",
             action="store_true",
-            help="fail also by figures of another session (--baseline)",
+            help="let a stored baseline fail the job (--baseline)",
         )
         add_selection(parser)
         parser.add_argument(
@@ -159,7 +159,7 @@ def _gate(
 
 @dataclass(frozen=True)
 class _Pinned:
-    """The pinned baseline, where a cumulative budget is to be held against it."""
+    """The pinned baseline, where a cumulative budget is compared with it."""
 
     baseline: "Baseline"
     limit: float
@@ -220,12 +220,13 @@ def _programs(
 
 def _print_commands(program: "SideProgram | StoredSide", output: Path) -> None:
     from gpuprof.profiler.gate.engine import StoredSide
+    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.formatting import counted
 
     if isinstance(program, StoredSide):
         stored = counted(len(program.processes), "process", "processes")
-        print(f"{program.info.label}: stored, {stored}")
+        write_line(f"{program.info.label}: stored, {stored}")
         return
     for target in program.targets:
         command = target.command(program.python, output / "CAPTURES")
-        print(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")
+        write_line(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")

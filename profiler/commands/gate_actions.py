@@ -11,9 +11,8 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate.selection import add_selection, selection
 
 if TYPE_CHECKING:
-    from gpuprof.profiler.gate.calibration_store import MetricKey
     from gpuprof.roofline.gate.result import GateResult
-    from gpuprof.roofline.gate.series import NoiseCalibration
+    from gpuprof.roofline.gate.series import MetricKey, NoiseCalibration
     from gpuprof.roofline.gate.suite import MeasuredProcess
 
 _FEWEST_PAIRS = 2
@@ -75,7 +74,9 @@ class CalibrateAction:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Action`."""
         from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
-        from gpuprof.reports.gate.noise import calibration_table, print_tables
+        from gpuprof.reports.console.streams import write_line
+        from gpuprof.reports.console.terminal import stdout
+        from gpuprof.reports.gate.noise import calibration_table
 
         _at_least(arguments.pairs, _FEWEST_PAIRS, "--pairs")
         result = _measure_same_code(arguments, arguments.pairs, rebuild=arguments.rebuild)
@@ -85,16 +86,16 @@ class CalibrateAction:
         if not added:
             raise CommandError("no target has two usable pairs, so nothing is known", exit_code=4)
         kept = [store.add(session) for session in added]
-        print_tables(
-            calibration_table(store.calibrations(session.target, session.fingerprint))
-            for session in added
-        )
+        console = stdout()
+        for session in added:
+            known = store.calibrations(session.target, session.fingerprint)
+            console.print(calibration_table(known))
         for warning in result.warnings:
-            print(f"! {warning}")
+            write_line(f"! {warning}")
         if None in kept:
-            print(f"! not kept, because {store.folder} cannot be written")
+            write_line(f"! not kept, because {store.folder} cannot be written")
         else:
-            print(f"Kept in {store.folder}")
+            write_line(f"Kept in {store.folder}")
         return 0
 
 
@@ -122,9 +123,11 @@ class PlanAction:
         """See `Action`."""
         import msgspec
 
-        from gpuprof.profiler.gate.calibration_store import CalibrationStore
+        from gpuprof.profiler.gate.calibration_store import CalibrationStore, noise_of
         from gpuprof.profiler.gate.rules import rule_settings
-        from gpuprof.reports.gate.noise import plan_remarks, plan_table, print_tables
+        from gpuprof.reports.console.streams import write_line
+        from gpuprof.reports.console.terminal import stdout
+        from gpuprof.reports.gate.noise import plan_remarks, plan_table
         from gpuprof.roofline.gate.planning import plan
 
         configuration, place, targets = selection(arguments)
@@ -132,7 +135,7 @@ class PlanAction:
         power = _share(arguments.power, "--power")
         settings = msgspec.structs.replace(rule_settings(configuration.gate, place), power=power)
         store = CalibrationStore(Path.cwd())
-        sessions = []
+        known = []
         for target in targets:
             latest = store.latest(target)
             if latest is None:
@@ -141,11 +144,11 @@ class PlanAction:
                     "run `gpuprof gate calibrate` first",
                     exit_code=2,
                 )
-            sessions.append(store.sessions(target, latest.fingerprint))
-        plans = plan(sessions, settings, effect)
-        print_tables([plan_table(plans, settings)])
-        for sentence in plan_remarks(plans, sessions, settings):
-            print(sentence)
+            known.append(noise_of(store.sessions(target, latest.fingerprint)))
+        plans = plan(known, settings, effect)
+        stdout().print(plan_table(plans, settings))
+        for sentence in plan_remarks(plans, known, settings):
+            write_line(sentence)
         return 0
 
 
@@ -195,11 +198,9 @@ class SelftestAction:
         from gpuprof.collectors.storage import refuse_existing, write_file
         from gpuprof.profiler.gate.rules import suite_rules
         from gpuprof.profiler.gate.selection import configured
-        from gpuprof.reports.gate.noise import (
-            print_tables,
-            selftest_remarks,
-            selftest_table,
-        )
+        from gpuprof.reports.console.streams import write_line
+        from gpuprof.reports.console.terminal import stdout
+        from gpuprof.reports.gate.noise import selftest_remarks, selftest_table
         from gpuprof.roofline.gate.selftest import selftest
 
         _at_least(arguments.gates, 1, "--gates")
@@ -213,9 +214,9 @@ class SelftestAction:
             found = selftest(processes, rules, gates=arguments.gates, effect=effect)
         except ValueError as error:
             raise CommandError(str(error), exit_code=2) from error
-        print_tables([selftest_table(found)])
+        stdout().print(selftest_table(found))
         for sentence in selftest_remarks(found):
-            print(sentence)
+            write_line(sentence)
         if arguments.json is not None:
             write_file(arguments.json, msgspec.json.format(msgspec.json.encode(found), indent=1))
         return 0

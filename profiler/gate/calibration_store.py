@@ -20,16 +20,15 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.storage import write_file
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.planning import TargetNoise
 from gpuprof.roofline.gate.result import GateResult
-from gpuprof.roofline.gate.series import NoiseCalibration, calibrate
+from gpuprof.roofline.gate.series import MetricKey, NoiseCalibration, calibrate
 from gpuprof.roofline.gate.suite import MeasuredProcess
 from gpuprof.roofline.machine.environment import differences
 
 SESSION_SCHEMA_VERSION = 1
 # Fewer shifts of rebuilding say too little of its spread, of which three times hide a change.
 _FEWEST_REBUILDS = 3
-# A benchmark and one of its metrics.
-MetricKey = tuple[str, str]
 
 
 class NoiseSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +97,19 @@ def pooled(sessions: Sequence[NoiseSession]) -> dict[MetricKey, NoiseCalibration
                     rebuilds.setdefault((benchmark, metric), []).append(shift)
     enough = {key: shifts for key, shifts in rebuilds.items() if len(shifts) >= _FEWEST_REBUILDS}
     return {key: calibrate(values, enough.get(key, ())) for key, values in series.items()}
+
+
+def noise_of(sessions: Sequence[NoiseSession]) -> TargetNoise:
+    """What `sessions` of one target, at least one and the oldest first, show of its noise."""
+    last = sessions[-1]
+    return TargetNoise(
+        target=last.target.name,
+        calibrations=pooled(sessions),
+        process_seconds=last.seconds,
+        sessions=len(sessions),
+        devices=tuple(device.name for device in last.fingerprint.devices),
+        latest_ns=last.created_ns,
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.script import PreparedProgram, RunTarget, execute, prepare
 from gpuprof.profiler.run.session import SessionOptions
-from gpuprof.reports.terminal import print_summary
+from gpuprof.reports.console.streams import write_note
+from gpuprof.reports.console.terminal import stderr
+from gpuprof.reports.terminal import render_summary
 
 _SIGTERM_STATUS = 128 + signal.SIGTERM
 _INTERRUPTED_STATUS = 128 + signal.SIGINT
@@ -100,15 +102,15 @@ def _finish(recording: Recording, ending: Ending, status: int, *, quiet: bool) -
     try:
         analysis = recording.finish(ending, status, calibrate=calibrate)
     except (GpuprofError, OSError) as error:
-        print(f"gpuprof: the capture could not be stored: {error}", file=sys.stderr)
+        write_note(f"gpuprof: the capture could not be stored: {error}")
         return
     if not quiet and recording.ranks.rank == 0:
-        print_summary(analysis, recording.subject.output)
+        render_summary(analysis, stderr(), recording.subject.output)
 
 
 def _calibrate(quiet: bool, device: Device) -> Calibration:
     if not quiet:
-        print("gpuprof: measuring once what this CPU can do (gpuprof calibrate)", file=sys.stderr)
+        write_note("gpuprof: measuring once what this CPU can do (gpuprof calibrate)")
     return calibration_cache.calibrate_cached(device)
 
 
@@ -118,7 +120,8 @@ def _exit_status(error: SystemExit) -> int:
         return 0
     if isinstance(error.code, int):
         return error.code
-    print(error.code, file=sys.stderr)
+    # As python does it.
+    sys.stderr.write(f"{error.code}\n")
     return 1
 
 

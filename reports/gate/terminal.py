@@ -1,7 +1,5 @@
 """The verdicts of a gate in a terminal."""
 
-import io
-import sys
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -26,14 +24,6 @@ _STYLES: dict[Verdict, str] = {
 }
 # Columns from which whole intervals fit beside names.
 _WIDE = 110
-
-
-def print_gate(result: GateResult, output: Path) -> None:
-    """Print `result`, whose files are in `output`, on stdout."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # An ASCII-only stdout gets a question mark for "µ", not a traceback.
-        sys.stdout.reconfigure(errors="replace")
-    render_gate(result, Console(), output)
 
 
 def render_gate(result: GateResult, console: Console, output: Path) -> None:

@@ -61,6 +61,10 @@ class ProcessRun(msgspec.Struct, frozen=True, kw_only=True):
         return float(np.median(np.log(self.kept)))
 
 
+# A benchmark and one of its metrics.
+MetricKey = tuple[str, str]
+
+
 class NoiseCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """How much a pair of processes of the same code differs on this machine, from A/A pairs."""
 
