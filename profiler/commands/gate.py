@@ -181,9 +181,12 @@ class _Pinned:
         self, result: "GateResult", settings: "RuleSettings", *, trusted: bool
     ) -> "tuple[Judgement, ...]":
         """What has added up since the baseline."""
-        from gpuprof.profiler.gate.baseline import creep
+        from gpuprof.roofline.gate.cumulative import changes_since
 
-        return creep(self.baseline, result, settings, self.limit, trusted=trusted)
+        known = self.baseline
+        return changes_since(
+            known.name, known.info, known.processes, result, settings, self.limit, trusted=trusted
+        )
 
 
 @contextmanager

@@ -84,10 +84,11 @@ class HistoryCommand:
 
 
 def _add(arguments: argparse.Namespace) -> None:
-    from gpuprof.profiler.gate.history import History, values_of
+    from gpuprof.profiler.gate.history import History
     from gpuprof.profiler.gate.results import read_result
     from gpuprof.profiler.gate.sides import branch_of, commit_as_it_stands
     from gpuprof.reports.console.streams import write_line
+    from gpuprof.roofline.gate.history import values_of
 
     # All are read before any is added.
     results = [read_result(path) for path in arguments.paths]

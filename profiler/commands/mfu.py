@@ -200,8 +200,6 @@ def transformer_run(arguments: argparse.Namespace, *, timed: bool = True) -> "Tr
 
     if arguments.params is None:
         raise _misfit("give --params, the number of parameters of the model")
-    if timed and arguments.recompute and arguments.mode != "training":
-        raise _misfit("--recompute is of training; inference keeps no activations")
     _refuse_misfits(arguments)
     run = TransformerRun(
         mode=arguments.mode,
@@ -233,6 +231,8 @@ def transformer_run(arguments: argparse.Namespace, *, timed: bool = True) -> "Tr
         raise _misfit("the embedding has more parameters than the model: check --params")
     if not timed:
         return run
+    if run.recompute and run.mode != "training":
+        raise _misfit("--recompute is of training; inference keeps no activations")
     if run.tokens_per_s is not None and run.step_s is not None:
         raise _misfit("give --tokens-per-second or --step-time, not both")
     if run.step_s is not None and run.step_tokens is None:

@@ -14,14 +14,13 @@ from gpuprof.profiler.configuration.targets import CAPTURES, Target
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.sides import SideProgram
-from gpuprof.profiler.gate.source_lines import launching_places
 from gpuprof.profiler.gate.target_locations import places_of
 from gpuprof.reports.console.progress import PartProgress
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.launching import recorded_places
+from gpuprof.roofline.gate.launching import launching_places, recorded_places
 from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
 from gpuprof.roofline.gate.series import NoiseCalibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs

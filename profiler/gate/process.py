@@ -16,7 +16,8 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import source_lines
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.sides import SideProgram
-from gpuprof.profiler.gate.source_lines import OpLine, read_lines
+from gpuprof.profiler.gate.source_lines import read_lines
+from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
 

@@ -16,7 +16,7 @@ from gpuprof.profiler.gate.baseline import (
     BaselineFolder,
     baseline_of,
     blessed,
-    creep,
+
     read_baseline,
     stored_side,
 )

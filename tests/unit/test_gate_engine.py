@@ -17,10 +17,10 @@ from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.benchmarks import Benchmark
 from gpuprof.profiler.gate.engine import GatePlan, middle, run_gate
 from gpuprof.profiler.gate.sides import SideProgram
-from gpuprof.profiler.gate.source_lines import OpLine
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GateResult, Place
 from gpuprof.roofline.gate.rule import RuleSettings
