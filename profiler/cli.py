@@ -66,7 +66,13 @@ def make_parser() -> argparse.ArgumentParser:
         prog="gpuprof", description=_DESCRIPTION, formatter_class=formatter
     )
     parser.add_argument("-V", "--version", action="version", version=f"gpuprof {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands",
+        metavar="COMMAND",
+        required=True,
+        # Else argparse would format the help to find it.
+        prog=parser.prog,
+    )
     for command in COMMANDS:
         subparser = commands.add_parser(
             command.name,

@@ -38,7 +38,7 @@ class Action(Protocol):
 
 def add_actions(parser: argparse.ArgumentParser) -> None:
     """Add the actions to the parser of `gpuprof gate`, which stays usable without one."""
-    actions = parser.add_subparsers(title="instead of a gate", metavar="[ACTION]")
+    actions = parser.add_subparsers(title="instead of a gate", metavar="[ACTION]", prog=parser.prog)
     parser.set_defaults(action=None)
     for action in ACTIONS:
         own = actions.add_parser(

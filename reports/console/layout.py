@@ -14,7 +14,7 @@ from rich.text import Span, Text
 from gpuprof.reports.console.characters import drawable, is_drawable
 
 # A column of names is made no narrower than this; then a table runs over the right edge.
-_NARROWEST_NAME: Final = 12
+_NARROWEST_NAME: Final = 10
 # SIMPLE_HEAD without its rule of box-drawing characters. Rich would draw a full grid.
 _ASCII_HEAD: Final = Box("    \n" * 2 + " -- \n" + "    \n" * 5, ascii=True)
 
@@ -58,36 +58,58 @@ def fitted_text(text: Text, encoding: str) -> Text:
 
 
 def fitted_table(table: Table, page: Page) -> Table:
-    """`table` with columns that do not wrap as wide as their longest cell.
+    """`table` with columns of `no_wrap` as wide as their longest cell, such as figures.
 
-    Columns that wrap or shorten their text share the rest. Where too little of that is left the
-    table is wider than the page: a line that runs over tells more than a figure without its end.
+    One that has a `max_width` too is shortened instead; columns that wrap share the rest. Where
+    too little of that is left, columns move together, and if need be the table is wider than the
+    page: a line that runs over tells more than a figure without its end.
     """
     same = copy(table)
     same.columns, same.rows = [], []
-    if table.title is not None:
-        same.title = fitted(table.title, page)  # type: ignore[assignment]
-    if table.caption is not None:
-        same.caption = fitted(table.caption, page)  # type: ignore[assignment]
+    if isinstance(table.title, (str, Text)):
+        same.title = _line(table.title, page)
+    if isinstance(table.caption, (str, Text)):
+        same.caption = _line(table.caption, page)
     if table.box is SIMPLE_HEAD and not page.encoding.lower().startswith("utf"):
         same.box = _ASCII_HEAD
     cells = [[fitted(cell, page) for cell in column.cells] for column in table.columns]
+    widest = []
     for column, own in zip(table.columns, cells, strict=True):
         fresh = column.copy()
         fresh.header = fitted(column.header, page)
-        widest = _widest([fresh.header, *own])
-        least = widest if _is_whole(column) else min(widest, _NARROWEST_NAME)
+        widest.append(_widest([fresh.header, *own]))
+        least = widest[-1] if _is_whole(column) else min(widest[-1], _NARROWEST_NAME)
         fresh.min_width = max(least, column.min_width or 0)
+        if not column.no_wrap:
+            # Rich's default cuts a long word.
+            fresh.overflow = "fold"
         same.columns.append(fresh)
-    _shorten(same, cells, page.width)
+    if _least_width(same) > page.width and table.box is not None:
+        # The box has a blank between columns.
+        same.padding = 0
+    room = page.width - _least_width(same)
+    for column, natural in zip(same.columns, widest, strict=True):
+        if column.no_wrap and not _is_whole(column) and column.min_width is not None:
+            limit = min(natural, column.max_width or natural)
+            column.max_width = column.min_width = max(
+                column.min_width, min(limit, column.min_width + room)
+            )
     for row, line in zip(table.rows, zip(*cells, strict=True), strict=True):
         same.add_row(*line, style=row.style, end_section=row.end_section)
     return same
 
 
+def _line(text: str | Text, page: Page) -> str | Text:
+    return (
+        fitted_text(text, page.encoding)
+        if isinstance(text, Text)
+        else drawable(text, page.encoding)
+    )
+
+
 def _is_whole(column: Column) -> bool:
     """Whether the text of `column` is neither wrapped nor shortened, as figures must not be."""
-    return column.no_wrap and column.overflow != "ellipsis"
+    return column.no_wrap and column.max_width is None
 
 
 def _widest(cells: list[RenderableType]) -> int:
@@ -95,13 +117,12 @@ def _widest(cells: list[RenderableType]) -> int:
     return max((cell_len(line) for text in texts for line in text.split("\n")), default=0)
 
 
-def _shorten(table: Table, cells: list[list[RenderableType]], width: int) -> None:
-    """Give columns that shorten their text what the others leave: rich cuts all of them alike."""
-    between = sum(table.padding[1::2]) * len(table.columns) + len(table.columns)
-    for column, own in zip(table.columns, cells, strict=True):
-        if not column.no_wrap or _is_whole(column):
-            continue
-        others = sum(one.min_width or 0 for one in table.columns if one is not column)
-        room = max(_NARROWEST_NAME, width - between - others)
-        column.max_width = min(room, column.max_width or room, _widest([column.header, *own]))
-        column.min_width = column.max_width
+def _least_width(table: Table) -> int:
+    """Columns of a page that `table` takes with each of its columns at its narrowest."""
+    count = len(table.columns)
+    if count == 0:
+        return 0
+    _, right, _, left = table.padding
+    beside = count * (left + right) if table.pad_edge else (count - 1) * (left + right)
+    lines = 0 if table.box is None else count - 1 + (2 if table.show_edge else 0)
+    return sum(column.min_width or 0 for column in table.columns) + beside + lines

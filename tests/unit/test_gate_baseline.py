@@ -16,11 +16,11 @@ from gpuprof.profiler.gate.baseline import (
     BaselineFolder,
     baseline_of,
     blessed,
-
     read_baseline,
     stored_side,
 )
 from gpuprof.profiler.gate.results import read_result
+from gpuprof.roofline.gate.cumulative import changes_since
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
@@ -187,8 +187,10 @@ def test_what_has_added_up_since_the_pinned_baseline_is_a_verdict_of_its_own(
     head = [process(side, pair, 1.15e6) for side in ("A", "B") for pair in range(5)]  # type: ignore[arg-type]
     settings = RuleSettings()
 
-    (slower,) = creep(baseline(), result_of(*head), settings, 0.1, trusted=trusted)
-    (within,) = creep(baseline(), result_of(*head), settings, 0.3, trusted=trusted)
+    known = baseline()
+    old = (known.name, known.info, known.processes)
+    (slower,) = changes_since(*old, result_of(*head), settings, 0.1, trusted=trusted)
+    (within,) = changes_since(*old, result_of(*head), settings, 0.3, trusted=trusted)
 
     assert (slower.metric.name, slower.verdict) == ("time since v1", "REGRESSED")
     assert slower.change == pytest.approx(0.15, abs=0.001)
@@ -200,8 +202,15 @@ def test_creep_in_another_environment_is_incomparable() -> None:
     other = msgspec.structs.replace(HERE, driver="570.1")
     head = [process("B", pair) for pair in range(5)]
 
-    (found,) = creep(
-        baseline(), result_of(*head, fingerprint=other), RuleSettings(), 0.1, trusted=False
+    known = baseline()
+    (found,) = changes_since(
+        known.name,
+        known.info,
+        known.processes,
+        result_of(*head, fingerprint=other),
+        RuleSettings(),
+        0.1,
+        trusted=False,
     )
 
     assert (found.verdict, found.message) == ("INCOMPARABLE", "driver: 550.54 against 570.1")
