@@ -10,6 +10,7 @@ from gpuprof.profiler.gate.selection import add_selection, selection
 
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline, BaselineFolder, Blessing
+    from gpuprof.reports.gate.baselines import BaselineRow
 
 _PROCESSES = 10
 
@@ -135,7 +136,18 @@ def _measured(arguments: argparse.Namespace) -> "Baseline":
 def _list(folder: "BaselineFolder") -> None:
     from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.console.terminal import stdout
-    from gpuprof.reports.gate.baselines import BaselineRow, baseline_table
+    from gpuprof.reports.gate.baselines import baseline_table
+
+    rows = baseline_rows(folder)
+    if rows:
+        stdout().print(baseline_table(rows))
+    else:
+        write_line(f"There are no baselines in {folder.folder}.")
+
+
+def baseline_rows(folder: "BaselineFolder") -> "list[BaselineRow]":
+    """Every baseline as a row of the table, the oldest first."""
+    from gpuprof.reports.gate.baselines import BaselineRow
 
     pinned = folder.pinned()
     rows = []
@@ -147,13 +159,10 @@ def _list(folder: "BaselineFolder") -> None:
                 pinned=baseline.name == pinned,
                 created_ns=baseline.created_ns,
                 commit=baseline.info.commit,
-                devices=tuple({device.name: None for device in baseline.fingerprint.devices}),
+                devices=tuple(dict.fromkeys(one.name for one in baseline.fingerprint.devices)),
                 processes=len(baseline.processes),
                 blessed_by=None if last is None else last.user,
                 reason="" if last is None else last.reason,
             )
         )
-    if rows:
-        stdout().print(baseline_table(rows))
-    else:
-        write_line(f"There are no baselines in {folder.folder}.")
+    return rows

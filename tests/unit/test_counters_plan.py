@@ -1,4 +1,4 @@
-"""profiler.counters_plan: which kernels a second run is counted for."""
+"""roofline.measured.counters_plan: which kernels a second run is counted for."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Device, Fingerprint
-from gpuprof.profiler.commands.baseline import baseline_table
+from gpuprof.profiler.commands.baseline import baseline_rows
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.baseline import (
     Baseline,
@@ -20,6 +20,7 @@ from gpuprof.profiler.gate.baseline import (
     stored_side,
 )
 from gpuprof.profiler.gate.results import read_result
+from gpuprof.reports.gate.baselines import baseline_table
 from gpuprof.roofline.gate.cumulative import changes_since
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult, SideInfo
@@ -147,7 +148,7 @@ def test_a_pin_and_blessings_show_in_the_list(tmp_path: Path) -> None:
     (blessing,) = folder.load("v1").blessings
     assert blessing.reason == "a slower, safer kernel"
     assert blessing.user
-    table = baseline_table(folder.all(), folder.pinned())
+    table = baseline_table(baseline_rows(folder))
     names, blessings = (list(table.columns[i].cells) for i in (0, 5))
     assert [str(name) for name in names] == ["v0", "v1 (pinned)"]
     assert str(blessings[1]).endswith(": a slower, safer kernel")

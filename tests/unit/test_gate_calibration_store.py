@@ -12,6 +12,7 @@ from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.calibration_store import (
     CalibrationStore,
     NoiseSession,
+    noise_of,
     pooled,
     sessions_of,
 )
@@ -193,7 +194,7 @@ def test_a_plan_has_the_pairs_and_the_time_of_each_target() -> None:
         *(0.05 * (-1) ** i for i in range(20)), target=Target(name="infer", script="infer.py")
     )
 
-    plans = plan([[quiet], [noisy]], RuleSettings(), 0.05)
+    plans = plan([noise_of([quiet]), noise_of([noisy])], RuleSettings(), 0.05)
 
     assert [row.benchmark for row in plans] == ["train", "infer"]
     few, many = (row.pairs for row in plans)
@@ -203,13 +204,13 @@ def test_a_plan_has_the_pairs_and_the_time_of_each_target() -> None:
     assert plans[0].seconds == 2 * few * 4.0
     assert total_seconds(plans) == 2 * (few + many) * 4.0
     # Twice the effect above the 1 % that never counts needs about a quarter of the pairs.
-    larger = plan([[noisy]], RuleSettings(), 0.09)[0].pairs
+    larger = plan([noise_of([noisy])], RuleSettings(), 0.09)[0].pairs
     assert larger is not None
     assert many / 6 < larger < many / 2.5
 
 
 def test_an_effect_that_building_again_also_has_needs_more_than_any_number_of_pairs() -> None:
-    plans = plan([[session(0.01, -0.01, 0.01)]], RuleSettings(), 0.01)
+    plans = plan([noise_of([session(0.01, -0.01, 0.01)])], RuleSettings(), 0.01)
 
     assert [(row.pairs, row.seconds) for row in plans] == [(None, None)]
     assert total_seconds(plans) is None
