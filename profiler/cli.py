@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import signal
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
@@ -107,5 +108,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read our output has enough of it.
-        streams.discard()
+        streams.discard(sys.stdout)
         return 1

@@ -61,8 +61,9 @@ def fitted_table(table: Table, page: Page) -> Table:
     """`table` with columns of `no_wrap` as wide as their longest cell, such as figures.
 
     One that has a `max_width` too is shortened instead; columns that wrap share the rest. Where
-    too little of that is left, columns move together, and if need be the table is wider than the
-    page: a line that runs over tells more than a figure without its end.
+    too little of that is left, columns move together, and names and dates wrap between their
+    words. If need be the table is wider than the page: a line that runs over tells more than a
+    figure without its end.
     """
     same = copy(table)
     same.columns, same.rows = [], []
@@ -87,6 +88,8 @@ def fitted_table(table: Table, page: Page) -> Table:
     if _least_width(same) > page.width and table.box is not None:
         # The box has a blank between columns.
         same.padding = 0
+    if _least_width(same) > page.width:
+        _let_words_wrap(same, cells)
     room = page.width - _least_width(same)
     for column, natural in zip(same.columns, widest, strict=True):
         if column.no_wrap and not _is_whole(column) and column.min_width is not None:
@@ -97,6 +100,14 @@ def fitted_table(table: Table, page: Page) -> Table:
     for row, line in zip(table.rows, zip(*cells, strict=True), strict=True):
         same.add_row(*line, style=row.style, end_section=row.end_section)
     return same
+
+
+def _let_words_wrap(table: Table, cells: list[list[RenderableType]]) -> None:
+    """Let columns that are not figures wrap between words, such as dates."""
+    for column, own in zip(table.columns, cells, strict=True):
+        if _is_whole(column) and column.justify == "left":
+            column.no_wrap, column.overflow = False, "fold"
+            column.min_width = _widest([column.header, *own], apart=" ")
 
 
 def _line(text: str | Text, page: Page) -> str | Text:
@@ -112,9 +123,11 @@ def _is_whole(column: Column) -> bool:
     return column.no_wrap and column.max_width is None
 
 
-def _widest(cells: list[RenderableType]) -> int:
+def _widest(cells: list[RenderableType], apart: str = "\n") -> int:
+    """Of the lines of `cells`, or of what else stands `apart`."""
     texts = (cell.plain if isinstance(cell, Text) else str(cell) for cell in cells)
-    return max((cell_len(line) for text in texts for line in text.split("\n")), default=0)
+    parts = (part for text in texts for line in text.split("\n") for part in line.split(apart))
+    return max(map(cell_len, parts), default=0)
 
 
 def _least_width(table: Table) -> int:

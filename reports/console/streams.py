@@ -7,8 +7,9 @@ it says on stderr is beside the matter, and is lost where nobody listens.
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TextIO
+from typing import TextIO, cast
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.reports.console.characters import drawable
@@ -45,7 +46,7 @@ def write_bytes(content: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _unwritable(error) from error
+        raise _unwritable(error, sys.stdout) from error
 
 
 def flush() -> None:
@@ -53,13 +54,14 @@ def flush() -> None:
     OutputStream(sys.stdout).flush()
 
 
-def discard() -> None:
-    """Let stdout lead nowhere: python would complain at its end of what it still can't write."""
+def discard(stream: TextIO | None) -> None:
+    """Let `stream` lead nowhere: python would complain at its end of what it still can't write."""
     # Without a descriptor, as a stream of a test, there is nothing to be done.
     with suppress(OSError, ValueError, AttributeError):
+        descriptor = cast(TextIO, stream).fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
-            os.dup2(nowhere, sys.stdout.fileno())
+            os.dup2(nowhere, descriptor)
         finally:
             os.close(nowhere)
 
@@ -94,7 +96,7 @@ class OutputStream:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise _unwritable(error) from error
+            raise _unwritable(error, self._stream) from error
         return len(text)
 
     def flush(self) -> None:
@@ -106,7 +108,7 @@ class OutputStream:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise _unwritable(error) from error
+            raise _unwritable(error, self._stream) from error
 
 
 class NoteStream(OutputStream):
@@ -114,16 +116,21 @@ class NoteStream(OutputStream):
 
     def write(self, text: str) -> int:
         """Write `text` and flush, if possible."""
-        # ValueError: the program that was profiled closed the stream.
-        with suppress(OSError, ValueError, CommandError):
-            super().write(text)
-            super().flush()
+        self._attempt(lambda: super(NoteStream, self).write(text))
+        self.flush()
         return len(text)
 
     def flush(self) -> None:
         """Write out what the stream holds, if possible."""
-        with suppress(OSError, ValueError, CommandError):
-            super().flush()
+        self._attempt(super().flush)
+
+    def _attempt(self, write: Callable[[], object]) -> None:
+        # ValueError: the program that was profiled closed the stream.
+        with suppress(ValueError, CommandError):
+            try:
+                write()
+            except BrokenPipeError:
+                discard(self._stream)
 
 
 def without_trailing_blanks(text: str) -> str:
@@ -131,6 +138,6 @@ def without_trailing_blanks(text: str) -> str:
     return _BLANKS.sub(lambda found: found[0].replace(" ", ""), text)
 
 
-def _unwritable(error: OSError) -> CommandError:
-    discard()
+def _unwritable(error: OSError, stream: TextIO | None) -> CommandError:
+    discard(stream)
     return CommandError(f"stdout: {error.strerror or error}")
