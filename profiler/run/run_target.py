@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -120,8 +120,10 @@ def _exit_status(error: SystemExit) -> int:
         return 0
     if isinstance(error.code, int):
         return error.code
-    # As python does it.
-    sys.stderr.write(f"{error.code}\n")
+    # As python does it; the program may have closed the stream, or have been started without it.
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{error.code}\n")
     return 1
 
 
