@@ -9,7 +9,7 @@ from rich.text import Text
 from gpuprof.reports import formatting
 from gpuprof.roofline.bench.results import BenchReport
 from gpuprof.roofline.claims.floor import Floor
-from gpuprof.roofline.claims.judge import DISAGREEMENT, Conflict, ClaimJudgement
+from gpuprof.roofline.claims.judge import DISAGREEMENT, ClaimJudgement, Conflict
 from gpuprof.roofline.claims.measured import is_of_claimed_gpu
 from gpuprof.roofline.claims.work import ClaimedWork
 from gpuprof.roofline.machine.devices import rows_with_words

@@ -13,7 +13,7 @@ import msgspec
 from gpuprof.roofline.bench.results import BenchReport
 from gpuprof.roofline.claims.claim import Claim, ClaimTable, not_stated
 from gpuprof.roofline.claims.floor import Floor, compute_ns, floor_of
-from gpuprof.roofline.claims.measured import Measured, measured_of
+from gpuprof.roofline.claims.measured import BenchTime, measured_of
 from gpuprof.roofline.claims.work import (
     ITEM_BYTES,
     ClaimedWork,
@@ -64,7 +64,7 @@ class ClaimJudgement:
     conflicts: tuple[Conflict, ...] = ()
     # Claimed time over that of the claim it is compared with.
     ratio: float | None = None
-    measured: Measured | None = None
+    measured: BenchTime | None = None
 
 
 def judge(table: ClaimTable, measured: BenchReport | None = None) -> tuple[ClaimJudgement, ...]:
@@ -84,7 +84,9 @@ def judge(table: ClaimTable, measured: BenchReport | None = None) -> tuple[Claim
     return tuple(judged.values())
 
 
-def _by_hardware(claim: Claim, works: _Works, judged: Mapping[str, ClaimJudgement]) -> ClaimJudgement:
+def _by_hardware(
+    claim: Claim, works: _Works, judged: Mapping[str, ClaimJudgement]
+) -> ClaimJudgement:
     """Compare a claim with its floor alone."""
     if claim.kind == "unsized":
         return _unsized(claim, judged)
@@ -131,13 +133,15 @@ def _on(rows: Sequence[DeviceSpec], claim: Claim, works: _Works) -> ClaimJudgeme
         return ClaimJudgement(claim, "not checkable", reason, None, claim.time_ns)
     claimed_ns = next(iter(_claimed_times(claim, work)), None)
     if claimed_ns is None:
-        return ClaimJudgement(claim, "not checkable", "it claims a rate of work that it lacks", work)
+        return ClaimJudgement(
+            claim, "not checkable", "it claims a rate of work that it lacks", work
+        )
     floor = floor_of(work, rows)
     if floor is None:
         rate = "link rate" if work.bus_bytes else f"{claim.dtype} peak".strip()
         reason = f"no {rate} of {claim.gpu} is in the device table"
         return ClaimJudgement(claim, "not checkable", reason, work, claimed_ns)
-    verdict: Verdict = "possible"
+    verdict: ClaimVerdict = "possible"
     if floor.ns > claimed_ns * (1 + ROUNDING):
         verdict = "beyond the hardware"
         if claim.kind == "all-reduce" and _with_reduction_ns(claim, floor) <= claimed_ns:
