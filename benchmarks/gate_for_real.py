@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.profiler.configuration.targets import Target
-from gpuprof.profiler.gate.engine import Plan, run_gate
-from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.engine import GatePlan, run_gate
+from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import Side
@@ -40,17 +40,17 @@ OPERATORS = {
 }
 
 
-def program(side: Side, inject: str) -> Program:
+def program(side: Side, inject: str) -> SideProgram:
     """One side: the suite, with one benchmark made slower where `inject` says so."""
     arguments = ("--inject", inject) if inject else ()
     target = Target(name="suite", pytest=("test_suite.py",), arguments=arguments, profiled=1)
-    return Program(side, side, SUITE, (target,), sys.executable)
+    return SideProgram(side, side, SUITE, (target,), sys.executable)
 
 
 def gate(folder: Path, inject: str) -> GateResult:
     """Run one gate and store its result."""
     folder.mkdir(parents=True)
-    plan = Plan(
+    plan = GatePlan(
         base=program("A", ""),
         head=program("B", inject),
         rules=Rules(RuleSettings()),

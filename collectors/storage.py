@@ -10,7 +10,7 @@ Tables without rows are not written.
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, CommandError
 from gpuprof.collectors.manifest import CAPTURE_SCHEMA_VERSION, Manifest, ProcessInfo
+from gpuprof.collectors.schema_version import schema_version
 
 MANIFEST_FILE = "manifest.json"
 PROCESS_FILE = "process.json"
@@ -122,8 +123,7 @@ def load_manifest(path: Path) -> Manifest:
     file = path / MANIFEST_FILE
     if not file.is_file():
         raise CaptureError(path, "not a capture", expected=f"a folder with {MANIFEST_FILE}")
-    # The version is read alone first: a newer schema may not decode at all.
-    version = _decode(file, _Versioned).schema_version
+    version = _read(file, schema_version)
     if version > CAPTURE_SCHEMA_VERSION:
         raise CaptureError(
             file,
@@ -146,10 +146,6 @@ def load_process(path: Path, rank: int) -> ProcessInfo:
     if process.rank != rank:
         raise CaptureError(file, f"rank {process.rank}", expected=f"rank {rank}, as its folder")
     return process
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: int
 
 
 def _save_rank(capture: Capture, process: ProcessInfo, folder: Path) -> None:
@@ -183,7 +179,11 @@ def _json(struct: msgspec.Struct) -> bytes:
 
 
 def _decode(file: Path, kind: type[T]) -> T:
+    return _read(file, lambda content: msgspec.json.decode(content, type=kind))
+
+
+def _read(file: Path, decode: Callable[[bytes], T]) -> T:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
+        return decode(file.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         raise CaptureError(file, str(error), remedy="collect the capture again") from error

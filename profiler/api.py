@@ -19,7 +19,7 @@ from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.commands.run import STEP_KINDS, default_output
 from gpuprof.profiler.configuration.file import apply_configuration
 from gpuprof.profiler.run.recording import Recording, Subject
-from gpuprof.profiler.run.session import Options, Session
+from gpuprof.profiler.run.session import Session, SessionOptions
 from gpuprof.roofline.analysis import Analysis
 
 P = ParamSpec("P")
@@ -66,7 +66,7 @@ class profile:
         self.analysis: Analysis | None = None
         self._requested_output = None if output is None else Path(output)
         self._force = force
-        self._options = Options(
+        self._options = SessionOptions(
             schedule=Schedule(warmup=warmup, timed=timed, profiled=profiled),
             steps=steps,
             step_range=step_range,

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.schema_version import schema_version
 from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: int
 
 
 def load_analysis(path: Path) -> Analysis:
@@ -49,8 +46,7 @@ def read_stored_analysis(path: Path) -> Analysis | None:
     except OSError as error:
         raise CaptureError(file, error.strerror or str(error)) from error
     try:
-        # The version is read alone first: another schema may not decode at all.
-        if msgspec.json.decode(content, type=_Versioned).schema_version != ANALYSIS_SCHEMA_VERSION:
+        if schema_version(content) != ANALYSIS_SCHEMA_VERSION:
             return None
         return msgspec.json.decode(content, type=Analysis)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -2,7 +2,6 @@
 
 import argparse
 import inspect
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
+from gpuprof.reports.console import streams
 
 _DESCRIPTION = "How fast a PyTorch program runs against what the machine can do, and why."
 
@@ -67,7 +67,13 @@ def make_parser() -> argparse.ArgumentParser:
         prog="gpuprof", description=_DESCRIPTION, formatter_class=formatter
     )
     parser.add_argument("-V", "--version", action="version", version=f"gpuprof {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands",
+        metavar="COMMAND",
+        required=True,
+        # Else argparse would format the help to find it.
+        prog=parser.prog,
+    )
     for command in COMMANDS:
         subparser = commands.add_parser(
             command.name,
@@ -82,21 +88,25 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
-    arguments = make_parser().parse_args(argv)
     try:
-        from gpuprof.profiler.configuration.file import apply_configuration
+        try:
+            arguments = make_parser().parse_args(argv)
+            from gpuprof.profiler.configuration.file import apply_configuration
 
-        apply_configuration()
-        command: Command = arguments.command
-        return command.run(arguments)
+            apply_configuration()
+            command: Command = arguments.command
+            return command.run(arguments)
+        finally:
+            # Here, and not as python ends, where it could only complain.
+            streams.flush()
     except GpuprofError as error:
-        print(f"gpuprof: {error}", file=sys.stderr)
+        streams.write_note(f"gpuprof: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         # A program that `run` watches answers Ctrl-C itself.
-        print("gpuprof: interrupted", file=sys.stderr)
+        streams.write_note("gpuprof: interrupted")
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # Whoever read our output has enough of it; python would complain when it flushes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has enough of it.
+        streams.discard(sys.stdout)
         return 1

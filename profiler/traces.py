@@ -1,7 +1,7 @@
 """Traces of other tools -> a capture with its analysis, stored or written out. Without torch."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.reports import formatting
 from gpuprof.reports.chrome.trace import chrome_trace
+from gpuprof.reports.console.progress import StageProgress
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.attribution import attribute
 
-Progress = Callable[[str], None]
 
-
-def read_run(paths: Sequence[Path], progress: Progress) -> Capture:
+def read_run(paths: Sequence[Path], progress: StageProgress) -> Capture:
     """The attributed capture of the files, folders and captures of one run.
 
     Ceilings measured on this machine are added where the run's device is one of this machine's.

@@ -21,7 +21,7 @@ from gpuprof.collectors.errors import GpuprofError, MissingDependencyError
 _SHARED_MEMORY_WITHOUT_ASKING = 48 * 1024
 
 # A tensor is passed as its pointer, a float as float32; integers say their width.
-Argument = torch.Tensor | float | np.generic | ctypes._SimpleCData  # type: ignore[type-arg]
+KernelArgument = torch.Tensor | float | np.generic | ctypes._SimpleCData  # type: ignore[type-arg]
 
 
 class CompilationError(GpuprofError):
@@ -83,7 +83,7 @@ class CudaKernel:
         self,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
-        *arguments: Argument,
+        *arguments: KernelArgument,
         shared_memory_bytes: int = 0,
     ) -> None:
         """Queue the kernel on torch's current stream.
@@ -98,7 +98,7 @@ class CudaKernel:
         self,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
-        *arguments: Argument,
+        *arguments: KernelArgument,
         shared_memory_bytes: int = 0,
     ) -> Callable[[], None]:
         """A call that does what `launch` would do now, again and again and at less cost.
@@ -117,7 +117,7 @@ class CudaKernel:
         stream = _stream(torch.cuda.current_stream().cuda_stream)
         passed = [as_kernel_argument(argument) for argument in arguments]
 
-        def queue(_alive: tuple[Argument, ...] = arguments) -> None:
+        def queue(_alive: tuple[KernelArgument, ...] = arguments) -> None:
             launch(stream, config, kernel, *passed)
 
         return queue
@@ -150,7 +150,7 @@ def _stream(handle: int) -> Any:
     return Stream.from_handle(handle)
 
 
-def as_kernel_argument(argument: Argument) -> Any:
+def as_kernel_argument(argument: KernelArgument) -> Any:
     """What cuda-core is given for `argument`. Raises `TypeError` for a plain int."""
     if isinstance(argument, torch.Tensor):
         # cuda-core passes a plain int as a pointer.

@@ -66,7 +66,7 @@ class Tiles(Block):
 
 
 @dataclass(frozen=True)
-class Verdict(Block):
+class BottleneckVerdict(Block):
     """What holds the step back."""
 
     kind: ClassName

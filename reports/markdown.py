@@ -75,7 +75,7 @@ def _nothing(block: blocks.Block) -> Iterable[str]:
 
 
 @_drawn.register
-def _verdict(block: blocks.Verdict) -> Iterable[str]:
+def _verdict(block: blocks.BottleneckVerdict) -> Iterable[str]:
     yield f"**Bottleneck: {block.kind}.** {escaped(block.sentence)}"
 
 

@@ -37,14 +37,11 @@ TOP_KERNELS = 10
 # From this width on the table also has room for FLOPs, bytes and intensity.
 _WIDE = 100
 _BAR_CELLS = 24
+# Columns that the figures beside a bar need.
+_SPLIT_FIGURES = 46
 # Columns that the figures beside a kernel's name need.
 _FIGURES = 53
 _WIDE_FIGURES = 80
-
-
-def print_summary(analysis: Analysis, capture: Path) -> None:
-    """Print the summary on stderr, where `gpuprof run` says what it has to say."""
-    render_summary(analysis, Console(stderr=True), capture)
 
 
 def render_summary(analysis: Analysis, console: Console, capture: Path | None = None) -> None:
@@ -118,17 +115,18 @@ def facts_table(rows: Iterable[Fact]) -> RichTable:
 @_drawn.register
 def _split(block: SplitTable, width: int) -> Iterable[RenderableType]:
     yield Text(f"Where a step goes ({block.basis})")
+    cells = min(_BAR_CELLS, max(0, width - _SPLIT_FIGURES))
     table = RichTable.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
     table.add_column()
     for share in block.shares:
         table.add_row(
             _text(share.row.part),
             formatting.duration(share.nanoseconds),
             formatting.percent(share.fraction),
-            Text("█" * round(share.fraction * _BAR_CELLS), share.row.terminal),
+            Text("█" * round(share.fraction * cells), share.row.terminal),
         )
     yield Padding(table, (0, 0, 0, 2))
 

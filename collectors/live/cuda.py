@@ -35,7 +35,7 @@ def hold(nanoseconds: int) -> None:
     _cuda._sleep(2 * nanoseconds)
 
 
-class DeviceTime:
+class StreamMoment:
     """A point in time on the current stream."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class DeviceTime:
         """Block until the device has reached this point."""
         self._event.synchronize()
 
-    def ns_until(self, later: "DeviceTime") -> int:
+    def ns_until(self, later: "StreamMoment") -> int:
         """Nanoseconds to `later`, which the device must have reached.
 
         The driver answers in ms, with a resolution of about half a microsecond.

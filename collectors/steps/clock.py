@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuprof.collectors.live.cuda import DeviceTime
+from gpuprof.collectors.live.cuda import StreamMoment
 from gpuprof.collectors.live.run_delay import RunDelay
 
 
@@ -48,7 +48,7 @@ class StepClock:
         self._device_events = device_events
         self._run_delay = RunDelay()
         self._boundaries: list[_Boundary] = []
-        self._events: list[DeviceTime] = []
+        self._events: list[StreamMoment] = []
 
     @property
     def steps(self) -> int:
@@ -63,7 +63,7 @@ class StepClock:
     def boundary(self, tokens: int | None = None) -> None:
         """Note that one step ends here and the next begins."""
         if self._device_events:
-            self._events.append(DeviceTime())
+            self._events.append(StreamMoment())
         self._boundaries.append(
             _Boundary(time.perf_counter_ns(), time.time_ns(), tokens, self._run_delay.read_ns())
         )
@@ -100,7 +100,7 @@ class StepClock:
         if len(self._events) < 2:
             return []
         try:
-            now = DeviceTime()
+            now = StreamMoment()
             now.wait()
             now_ns = time.time_ns()
             return [

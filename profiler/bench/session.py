@@ -23,15 +23,15 @@ from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
-from gpuprof.profiler.progress import Progress, showing_progress
 from gpuprof.profiler.run import ranks
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
-from gpuprof.reference_kernels.benching.run import Options, Plan, make_plans, run_plan
+from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
 from gpuprof.reference_kernels.benching.timing import PRECISION, Clock, EventClock, HostClock
 from gpuprof.reference_kernels.families import Family, UnknownNameError, select
 from gpuprof.reference_kernels.suite import DeviceType, Prepared, Version
+from gpuprof.reports.console.progress import PartProgress, showing_parts
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.bench.results import (
     BENCH_FILE,
@@ -79,7 +79,7 @@ def run_bench(request: Request) -> BenchReport | None:
         return _Bench(request, place, device, group).run(plans, skipped)
 
 
-def _show(show: Progress, plan: Plan, before: int, total: int, version: Version) -> None:
+def _show(show: PartProgress, plan: BenchPlan, before: int, total: int, version: Version) -> None:
     """Tell `show` that `version` of `plan` comes next; `before` is how many earlier plans have."""
     done = before + plan.family.versions.index(version)
     show(f"{version.label} {plan.size} {plan.dtype}", done, total)
@@ -98,7 +98,7 @@ class _Bench:
         self._clock: Clock = EventClock(described.l2_cache_bytes) if on_gpu else HostClock()
         self._device = described
         self._profiled: list[ProfiledCase] = []
-        self._options = Options(
+        self._options = BenchOptions(
             device=device,
             seed=request.seed,
             budget_s=request.budget_s,
@@ -106,7 +106,7 @@ class _Bench:
             group=group,
         )
 
-    def run(self, plans: Sequence[Plan], skipped: Sequence[Skipped]) -> BenchReport | None:
+    def run(self, plans: Sequence[BenchPlan], skipped: Sequence[Skipped]) -> BenchReport | None:
         """See `run_bench`."""
         created_ns = time.time_ns()
         calibration = self._calibration()
@@ -144,10 +144,10 @@ class _Bench:
             self._store(report, collected, self._request.output)
         return report if self._place.rank == 0 else None
 
-    def _run_all(self, plans: Sequence[Plan]) -> Iterator[CaseResult | Skipped]:
+    def _run_all(self, plans: Sequence[BenchPlan]) -> Iterator[CaseResult | Skipped]:
         total = sum(len(plan.family.versions) for plan in plans)
         before = 0
-        with showing_progress(hidden=self._place.rank != 0) as show:
+        with showing_parts(hidden=self._place.rank != 0) as show:
             for plan in plans:
                 starting = partial(_show, show, plan, before, total)
                 try:

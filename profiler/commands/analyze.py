@@ -1,10 +1,7 @@
 """`gpuprof analyze`."""
 
 import argparse
-import io
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,8 +51,10 @@ class AnalyzeCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
         from gpuprof.collectors.storage import refuse_existing_capture
-        from gpuprof.profiler import traces as importing
+        from gpuprof.profiler import traces
         from gpuprof.profiler.captures import store
+        from gpuprof.reports.console.progress import showing_stages
+        from gpuprof.reports.console.streams import write_note
 
         paths: list[Path] = arguments.paths
         output = arguments.output or default_output(paths)
@@ -63,18 +62,18 @@ class AnalyzeCommand:
             refuse_existing_capture(output, force=arguments.force)
         check_chrome_file(arguments.to_chrome, paths, force=arguments.force)
 
-        with _status(quiet=arguments.quiet) as progress:
-            capture = importing.read_run(paths, progress)
+        with showing_stages(hidden=arguments.quiet) as progress:
+            capture = traces.read_run(paths, progress)
             progress("Analysing")
-            analysis = importing.analyze_rank(capture, arguments.rank)
+            analysis = traces.analyze_rank(capture, arguments.rank)
             if output is not None:
                 progress(f"Writing {output}")
                 store(capture, analysis, output)
             if arguments.to_chrome is not None:
                 progress(f"Writing {arguments.to_chrome}")
-                importing.write_chrome_trace(capture, analysis, arguments.to_chrome)
+                traces.write_chrome_trace(capture, analysis, arguments.to_chrome)
         if arguments.to_chrome is not None and not arguments.quiet:
-            print(f"gpuprof: wrote {arguments.to_chrome}", file=sys.stderr)
+            write_note(f"gpuprof: wrote {arguments.to_chrome}")
         if not arguments.quiet:
             _print_summary(capture, analysis, paths[0] if output is None else output)
         return 0
@@ -107,32 +106,16 @@ def check_chrome_file(file: Path | None, paths: Sequence[Path], *, force: bool) 
         raise CommandError(f"{file} will not be replaced; choose another --to-chrome")
 
 
-@contextmanager
-def _status(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Says on a terminal what is being done, and leaves no trace of it."""
-    from rich.console import Console
-    from rich.text import Text
-
-    if quiet:
-        yield lambda _: None
-        return
-    with Console(stderr=True).status("") as status:
-        yield lambda what: status.update(Text(what))
-
-
 def _print_summary(capture: "Capture", analysis: "Analysis", path: Path) -> None:
-    from rich.console import Console
-
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.terminal import stdout
     from gpuprof.reports.terminal import render_summary
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # An ASCII-only stdout gets a question mark for "µ", not a traceback.
-        sys.stdout.reconfigure(errors="replace")
     ranks = capture.manifest.ranks
     if len(ranks) > 1:
         listed = ", ".join(map(str, ranks))
-        print(
+        write_line(
             f"{len(ranks)} ranks: {listed}. This is rank {analysis.rank}; --rank R shows another."
         )
-        print()
-    render_summary(analysis, Console(), path)
+        write_line()
+    render_summary(analysis, stdout(), path)

@@ -9,23 +9,22 @@ from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
 from gpuprof.profiler.gate.selection import add_selection, selection
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from gpuprof.profiler.gate.baseline import Baseline, BaselineFolder, Blessing
+    from gpuprof.reports.gate.baselines import BaselineRow
 
 _PROCESSES = 10
 
 
 class BaselineCommand:
-    """Keep measurements of a program to hold later ones against.
+    """Store measurements of a program to compare later ones with.
 
     A baseline holds the raw samples of many processes and the environment they ran
-    in. `gpuprof gate --baseline NAME` holds the working tree against it. That is
+    in. `gpuprof gate --baseline NAME` compares the working tree with it. That is
     advisory: figures of another session differ for reasons that are no change.
     """
 
     name = "baseline"
-    summary = "keep measurements to hold later ones against"
+    summary = "store measurements to compare later ones with"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
@@ -64,6 +63,7 @@ class BaselineCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` (exit 2) for what does not go together."""
         from gpuprof.profiler.gate.baseline import BaselineFolder, blessed
+        from gpuprof.reports.console.streams import write_line
 
         folder = BaselineFolder(arguments.folder)
         action, name = arguments.action, arguments.name
@@ -80,17 +80,19 @@ class BaselineCommand:
             _save(arguments, folder)
         elif action == "pin":
             folder.pin(name)
-            print(f"Cumulative budgets are held against {name} now.")
+            write_line(f"Cumulative budgets are compared with {name} now.")
         else:
             if arguments.reason is None:
                 raise CommandError("bless needs --reason TEXT", exit_code=2)
             file = folder.save(blessed(folder.load(name), arguments.reason))
-            print(f"Blessed {name} in {file}")
+            write_line(f"Blessed {name} in {file}")
         return 0
 
 
 def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
     import msgspec
+
+    from gpuprof.reports.console.streams import write_line
 
     file = folder.file(arguments.name)
     blessings: tuple[Blessing, ...] = ()
@@ -106,7 +108,7 @@ def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
         for target in dict.fromkeys(process.target for process in baseline.processes)
     }
     said = ", ".join(f"{count} processes of {target}" for target, count in counts.items())
-    print(f"Saved {file}: {said}")
+    write_line(f"Saved {file}: {said}")
 
 
 def _taken(arguments: argparse.Namespace) -> "Baseline":
@@ -120,50 +122,47 @@ def _measured(arguments: argparse.Namespace) -> "Baseline":
     from gpuprof.profiler.gate.baseline import baseline_of
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_alone
-    from gpuprof.profiler.progress import showing_progress
+    from gpuprof.reports.console.progress import showing_parts
 
     if arguments.processes < 2:
         raise CommandError(f"--processes is {arguments.processes}; it is at least 2", exit_code=2)
     configuration, _, targets = selection(arguments)
     head = Preparation(Path.cwd(), configuration.gate).head(targets)
-    with kept_on_failure() as output, showing_progress("gpuprof baseline") as show:
+    with kept_on_failure() as output, showing_parts("gpuprof baseline") as show:
         result = measure_alone(head, arguments.processes, output, show)
     return baseline_of(result, arguments.name, targets)
 
 
 def _list(folder: "BaselineFolder") -> None:
-    from rich.console import Console
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.terminal import stdout
+    from gpuprof.reports.gate.baselines import baseline_table
 
-    baselines = folder.all()
-    if not baselines:
-        print(f"There are no baselines in {folder.folder}.")
-        return
-    Console().print(baseline_table(baselines, folder.pinned()))
+    rows = baseline_rows(folder)
+    if rows:
+        stdout().print(baseline_table(rows))
+    else:
+        write_line(f"There are no baselines in {folder.folder}.")
 
 
-def baseline_table(baselines: "tuple[Baseline, ...]", pinned: str | None) -> "Table":
-    """One row a baseline, the oldest first."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
+def baseline_rows(folder: "BaselineFolder") -> "list[BaselineRow]":
+    """Every baseline as a row of the table, the oldest first."""
+    from gpuprof.reports.gate.baselines import BaselineRow
 
-    from gpuprof.reports.formatting import date, printable
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    for column in ("Name", "Measured", "Commit", "Device", "Processes", "Blessed"):
-        number, short = column == "Processes", column in ("Measured", "Commit")
-        table.add_column(
-            column, justify="right" if number else "left", overflow="fold", no_wrap=short
-        )
-    for baseline in baselines:
+    pinned = folder.pinned()
+    rows = []
+    for baseline in folder.all():
         last = baseline.blessings[-1] if baseline.blessings else None
-        devices = dict.fromkeys(device.name for device in baseline.fingerprint.devices)
-        table.add_row(
-            Text(baseline.name + (" (pinned)" if baseline.name == pinned else "")),
-            date(baseline.created_ns),
-            (baseline.info.commit or "-")[:7],
-            Text(printable(", ".join(devices) or "-")),
-            str(len(baseline.processes)),
-            Text("-" if last is None else printable(f"{last.user}: {last.reason}")),
+        rows.append(
+            BaselineRow(
+                name=baseline.name,
+                pinned=baseline.name == pinned,
+                created_ns=baseline.created_ns,
+                commit=baseline.info.commit,
+                devices=tuple(dict.fromkeys(one.name for one in baseline.fingerprint.devices)),
+                processes=len(baseline.processes),
+                blessed_by=None if last is None else last.user,
+                reason="" if last is None else last.reason,
+            )
         )
-    return table
+    return rows

@@ -94,12 +94,12 @@ class BenchCommand:
 def _bench(arguments: argparse.Namespace) -> int:
     # Kineto would tell of each start and stop of a profiler; it looks when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from rich.console import Console
-
     from gpuprof.collectors import storage
     from gpuprof.profiler.bench.session import Request, encode, run_bench
     from gpuprof.profiler.commands.run import default_output
     from gpuprof.reports.bench.table import print_bench
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.terminal import stdout
 
     output: Path | None = arguments.output
     if output is None and not arguments.check:
@@ -125,11 +125,11 @@ def _bench(arguments: argparse.Namespace) -> int:
     )
     if report is None:
         return 0
-    print_bench(report, Console())
+    print_bench(report, stdout())
     if arguments.json is not None:
         storage.write_file(arguments.json, encode(report))
     if output is not None and storage.is_capture(output):
-        print(f"gpuprof summary {output}")
+        write_line(f"gpuprof summary {output}")
     return _exit_code(report)
 
 
@@ -149,32 +149,27 @@ def _seed() -> int:
 
 
 def _list() -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     from gpuprof.reference_kernels.families import family_names, load_family
+    from gpuprof.reports.bench.families import VersionRow, family_table
+    from gpuprof.reports.console.terminal import stdout
 
-    console = Console()
+    console = stdout()
     for name in family_names():
         family = load_family(name)
-        table = Table(
-            title=f"{name}: sizes {family.problem.size_form}", title_justify="left", box=None
-        )
-        for column in ("Version", "Runs on", "dtypes", "What it is"):
-            table.add_column(column, no_wrap=column == "Version")
-        for version in family.versions:
-            where = ", ".join((*version.devices, *version.requires))
-            table.add_row(version.name, where, " ".join(version.dtypes), version.summary)
-        console.print(table)
+        rows = [
+            VersionRow(one.name, (*one.devices, *one.requires), one.dtypes, one.summary)
+            for one in family.versions
+        ]
+        console.print(family_table(name, family.problem.size_form, rows))
     return 0
 
 
 def _check_claims(arguments: argparse.Namespace) -> int:
     import msgspec
-    from rich.console import Console
 
     from gpuprof.collectors.storage import refuse_existing, write_file
     from gpuprof.reports.bench.claims import print_claims
+    from gpuprof.reports.console.terminal import stdout
     from gpuprof.roofline.claims.judge import judge
     from gpuprof.roofline.claims.table import load_table
 
@@ -183,7 +178,7 @@ def _check_claims(arguments: argparse.Namespace) -> int:
     measured = None if arguments.measured is None else _load_bench(arguments.measured)
     table = load_table(arguments.claims)
     judgements = judge(table, measured)
-    print_claims(table.source, judgements, Console(), measured=measured)
+    print_claims(table.source, judgements, stdout(), measured=measured)
     if arguments.json is not None:
         write_file(arguments.json, msgspec.json.format(msgspec.json.encode(judgements), indent=1))
     return 0

@@ -1,8 +1,6 @@
 """`gpuprof compare`."""
 
 import argparse
-import io
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +52,9 @@ class CompareCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
         from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.reports.comparison.terminal import render_comparison
+        from gpuprof.reports.console.streams import write_note
+        from gpuprof.reports.console.terminal import stdout
         from gpuprof.roofline.comparison.compare import compare
 
         output: Path | None = arguments.output
@@ -65,10 +66,10 @@ class CompareCommand:
         comparison = compare(
             _analysis(arguments.base, arguments.rank), _analysis(arguments.head, arguments.rank)
         )
-        _print(comparison, arguments.top)
+        render_comparison(comparison, stdout(), top=arguments.top)
         if output is not None:
             write_file(output, render(comparison, output.suffix.lower(), top=arguments.top))
-            print(f"gpuprof: wrote {output}", file=sys.stderr)
+            write_note(f"gpuprof: wrote {output}")
         return 0 if arguments.fail_on is None else verdict(comparison, arguments.fail_on)
 
 
@@ -107,22 +108,9 @@ def _analysis(path: Path, rank: int | None) -> "Analysis":
     if (path / "manifest.json").is_file() and rank is None:
         return load_analysis(path)
     from gpuprof.profiler.traces import analyze_rank, read_run
+    from gpuprof.reports.console.streams import write_note
 
-    def progress(text: str) -> None:
-        print(f"gpuprof: {text}", file=sys.stderr)
-
-    return analyze_rank(read_run([path], progress), rank)
-
-
-def _print(comparison: "Comparison", top: int) -> None:
-    from rich.console import Console
-
-    from gpuprof.reports.comparison.terminal import render_comparison
-
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # An ASCII-only stdout gets a question mark for "µ", not a traceback.
-        sys.stdout.reconfigure(errors="replace")
-    render_comparison(comparison, Console(), top=top)
+    return analyze_rank(read_run([path], lambda stage: write_note(f"gpuprof: {stage}")), rank)
 
 
 def _positive(text: str) -> int:

@@ -1,15 +1,6 @@
 """`gpuprof doctor`."""
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from gpuprof.profiler.machine.checks import Check
-
-_STYLES: Final[dict[str, str]] = {"yes": "green", "partly": "yellow", "no": "red"}
 
 
 class DoctorCommand:
@@ -31,42 +22,15 @@ class DoctorCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """Run all checks and print them."""
         import msgspec
-        from rich.console import Console
 
         from gpuprof.profiler.machine.checks import all_checks
+        from gpuprof.reports.console.streams import write_bytes
+        from gpuprof.reports.console.terminal import stdout
+        from gpuprof.reports.machine.checks import checks_table
 
         checks = all_checks()
         if arguments.json:
-            print(msgspec.json.format(msgspec.json.encode(checks), indent=1).decode())
+            write_bytes(msgspec.json.format(msgspec.json.encode(checks), indent=1) + b"\n")
         else:
-            Console().print(checks_table(checks))
+            stdout().print(checks_table(checks))
         return 0
-
-
-def checks_table(checks: "Sequence[Check]") -> "Table":
-    """One row a check, one section a group; remedies stand below what is missing."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from gpuprof.reports.formatting import printable
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    group = ""
-    for check in checks:
-        if check.group != group:
-            if group:
-                table.add_row()
-            group = check.group
-            table.add_row("", Text(group, style="bold"))
-        finding = Text(printable(check.finding))
-        if check.remedy:
-            finding.append(f"\n-> {printable(check.remedy)}", style="italic")
-        table.add_row(
-            Text(f"{check.state:>6}", style=_STYLES[check.state]),
-            Text(f"  {printable(check.name)}"),
-            finding,
-        )
-    return table

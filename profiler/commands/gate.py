@@ -18,7 +18,7 @@ from gpuprof.profiler.gate.selection import add_selection, configured, select
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline
     from gpuprof.profiler.gate.engine import StoredSide
-    from gpuprof.profiler.gate.sides import Program
+    from gpuprof.profiler.gate.sides import SideProgram
     from gpuprof.roofline.gate.judgement import Judgement
     from gpuprof.roofline.gate.result import GateResult
     from gpuprof.roofline.gate.rule import RuleSettings
@@ -49,16 +49,16 @@ class GateCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
         base = parser.add_mutually_exclusive_group()
-        base.add_argument("--base", metavar="REF", help="commit to hold the working tree against")
+        base.add_argument("--base", metavar="REF", help="commit to compare the working tree with")
         base.add_argument(
             "--baseline", metavar="NAME", help="a stored baseline, by name or file, instead"
         )
-        base.add_argument("-a", metavar="COMMAND", help="a script to hold -b against")
-        parser.add_argument("-b", metavar="COMMAND", help="the script that may have changed")
+        base.add_argument("-a", metavar="COMMAND", help="base command")
+        parser.add_argument("-b", metavar="COMMAND", help="head command, which may be slower")
         parser.add_argument(
             "--allow-stored",
             action="store_true",
-            help="fail also by figures of another session (--baseline)",
+            help="let a stored baseline fail the job (--baseline)",
         )
         add_selection(parser)
         parser.add_argument(
@@ -111,11 +111,11 @@ def _gate(
     import msgspec
 
     from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
-    from gpuprof.profiler.gate.engine import Plan, run_gate
+    from gpuprof.profiler.gate.engine import GatePlan, run_gate
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.rules import suite_rules
-    from gpuprof.profiler.gate.sides import Program
-    from gpuprof.profiler.progress import showing_progress
+    from gpuprof.profiler.gate.sides import SideProgram
+    from gpuprof.reports.console.progress import showing_parts
     from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)
@@ -126,7 +126,7 @@ def _gate(
     store = CalibrationStore(Path.cwd())
     pinned = _Pinned.find(configuration, place)
     with _programs(arguments, configuration, rules.settings, targets) as (base, head):
-        plan = Plan(
+        plan = GatePlan(
             base=base,
             head=head,
             rules=rules,
@@ -140,9 +140,9 @@ def _gate(
                 _print_commands(program, output)
             return 0
         outputs.prepare()
-        with showing_progress("gpuprof gate") as progress:
+        with showing_parts("gpuprof gate") as progress:
             result = run_gate(plan, progress)
-        if isinstance(base, Program) and base.commit is not None and base.commit == head.commit:
+        if isinstance(base, SideProgram) and base.commit is not None and base.commit == head.commit:
             # The same code twice: what it shows of the noise is worth keeping.
             rebuilt = bool(configuration.gate.setup)
             for session in sessions_of(result, targets, store.project, rebuilt=rebuilt):
@@ -159,7 +159,7 @@ def _gate(
 
 @dataclass(frozen=True)
 class _Pinned:
-    """The pinned baseline, where a cumulative budget is to be held against it."""
+    """The pinned baseline, where a cumulative budget is compared with it."""
 
     baseline: "Baseline"
     limit: float
@@ -181,9 +181,12 @@ class _Pinned:
         self, result: "GateResult", settings: "RuleSettings", *, trusted: bool
     ) -> "tuple[Judgement, ...]":
         """What has added up since the baseline."""
-        from gpuprof.profiler.gate.baseline import creep
+        from gpuprof.roofline.gate.cumulative import changes_since
 
-        return creep(self.baseline, result, settings, self.limit, trusted=trusted)
+        known = self.baseline
+        return changes_since(
+            known.name, known.info, known.processes, result, settings, self.limit, trusted=trusted
+        )
 
 
 @contextmanager
@@ -192,7 +195,7 @@ def _programs(
     configuration: Configuration,
     settings: "RuleSettings",
     targets: tuple[Target, ...],
-) -> Iterator[tuple["Program | StoredSide", "Program"]]:
+) -> Iterator[tuple["SideProgram | StoredSide", "SideProgram"]]:
     from gpuprof.profiler.gate.baseline import BaselineFolder, stored_side
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.roofline.gate.result import INCOMPARABLE
@@ -218,14 +221,15 @@ def _programs(
     )
 
 
-def _print_commands(program: "Program | StoredSide", output: Path) -> None:
+def _print_commands(program: "SideProgram | StoredSide", output: Path) -> None:
     from gpuprof.profiler.gate.engine import StoredSide
+    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.formatting import counted
 
     if isinstance(program, StoredSide):
         stored = counted(len(program.processes), "process", "processes")
-        print(f"{program.info.label}: stored, {stored}")
+        write_line(f"{program.info.label}: stored, {stored}")
         return
     for target in program.targets:
         command = target.command(program.python, output / "CAPTURES")
-        print(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")
+        write_line(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")

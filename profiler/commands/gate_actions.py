@@ -11,9 +11,8 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate.selection import add_selection, selection
 
 if TYPE_CHECKING:
-    from gpuprof.profiler.gate.calibration_store import Key
     from gpuprof.roofline.gate.result import GateResult
-    from gpuprof.roofline.gate.series import Calibration
+    from gpuprof.roofline.gate.series import MetricKey, NoiseCalibration
     from gpuprof.roofline.gate.suite import MeasuredProcess
 
 _FEWEST_PAIRS = 2
@@ -39,7 +38,7 @@ class Action(Protocol):
 
 def add_actions(parser: argparse.ArgumentParser) -> None:
     """Add the actions to the parser of `gpuprof gate`, which stays usable without one."""
-    actions = parser.add_subparsers(title="instead of a gate", metavar="[ACTION]")
+    actions = parser.add_subparsers(title="instead of a gate", metavar="[ACTION]", prog=parser.prog)
     parser.set_defaults(action=None)
     for action in ACTIONS:
         own = actions.add_parser(
@@ -74,8 +73,10 @@ class CalibrateAction:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Action`."""
-        from gpuprof.profiler.commands.gate_tables import calibration_table, print_tables
         from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
+        from gpuprof.reports.console.streams import write_line
+        from gpuprof.reports.console.terminal import stdout
+        from gpuprof.reports.gate.noise import calibration_table
 
         _at_least(arguments.pairs, _FEWEST_PAIRS, "--pairs")
         result = _measure_same_code(arguments, arguments.pairs, rebuild=arguments.rebuild)
@@ -85,16 +86,16 @@ class CalibrateAction:
         if not added:
             raise CommandError("no target has two usable pairs, so nothing is known", exit_code=4)
         kept = [store.add(session) for session in added]
-        print_tables(
-            calibration_table(store.calibrations(session.target, session.fingerprint))
-            for session in added
-        )
+        console = stdout()
+        for session in added:
+            known = store.calibrations(session.target, session.fingerprint)
+            console.print(calibration_table(known))
         for warning in result.warnings:
-            print(f"! {warning}")
+            write_line(f"! {warning}")
         if None in kept:
-            print(f"! not kept, because {store.folder} cannot be written")
+            write_line(f"! not kept, because {store.folder} cannot be written")
         else:
-            print(f"Kept in {store.folder}")
+            write_line(f"Kept in {store.folder}")
         return 0
 
 
@@ -122,17 +123,19 @@ class PlanAction:
         """See `Action`."""
         import msgspec
 
-        from gpuprof.profiler.commands.gate_tables import plan_remarks, plan_table, print_tables
-        from gpuprof.profiler.gate.calibration_store import CalibrationStore
-        from gpuprof.profiler.gate.planning import plan
+        from gpuprof.profiler.gate.calibration_store import CalibrationStore, noise_of
         from gpuprof.profiler.gate.rules import rule_settings
+        from gpuprof.reports.console.streams import write_line
+        from gpuprof.reports.console.terminal import stdout
+        from gpuprof.reports.gate.noise import plan_remarks, plan_table
+        from gpuprof.roofline.gate.planning import plan
 
         configuration, place, targets = selection(arguments)
         effect = _share(arguments.effect, "--effect")
         power = _share(arguments.power, "--power")
         settings = msgspec.structs.replace(rule_settings(configuration.gate, place), power=power)
         store = CalibrationStore(Path.cwd())
-        sessions = []
+        known = []
         for target in targets:
             latest = store.latest(target)
             if latest is None:
@@ -141,11 +144,11 @@ class PlanAction:
                     "run `gpuprof gate calibrate` first",
                     exit_code=2,
                 )
-            sessions.append(store.sessions(target, latest.fingerprint))
-        plans = plan(sessions, settings, effect)
-        print_tables([plan_table(plans, settings)])
-        for sentence in plan_remarks(plans, sessions, settings):
-            print(sentence)
+            known.append(noise_of(store.sessions(target, latest.fingerprint)))
+        plans = plan(known, settings, effect)
+        stdout().print(plan_table(plans, settings))
+        for sentence in plan_remarks(plans, known, settings):
+            write_line(sentence)
         return 0
 
 
@@ -193,13 +196,11 @@ class SelftestAction:
         import msgspec
 
         from gpuprof.collectors.storage import refuse_existing, write_file
-        from gpuprof.profiler.commands.gate_tables import (
-            print_tables,
-            selftest_remarks,
-            selftest_table,
-        )
         from gpuprof.profiler.gate.rules import suite_rules
         from gpuprof.profiler.gate.selection import configured
+        from gpuprof.reports.console.streams import write_line
+        from gpuprof.reports.console.terminal import stdout
+        from gpuprof.reports.gate.noise import selftest_remarks, selftest_table
         from gpuprof.roofline.gate.selftest import selftest
 
         _at_least(arguments.gates, 1, "--gates")
@@ -213,9 +214,9 @@ class SelftestAction:
             found = selftest(processes, rules, gates=arguments.gates, effect=effect)
         except ValueError as error:
             raise CommandError(str(error), exit_code=2) from error
-        print_tables([selftest_table(found)])
+        stdout().print(selftest_table(found))
         for sentence in selftest_remarks(found):
-            print(sentence)
+            write_line(sentence)
         if arguments.json is not None:
             write_file(arguments.json, msgspec.json.format(msgspec.json.encode(found), indent=1))
         return 0
@@ -226,7 +227,7 @@ ACTIONS: tuple[Action, ...] = (CalibrateAction(), PlanAction(), SelftestAction()
 
 def _recorded(
     arguments: argparse.Namespace, first_look: int
-) -> "tuple[tuple[MeasuredProcess, ...], dict[Key, Calibration]]":
+) -> "tuple[tuple[MeasuredProcess, ...], dict[MetricKey, NoiseCalibration]]":
     """The processes of a self-test and what was known of their noise before them."""
     import msgspec
 
@@ -258,7 +259,7 @@ def _recorded(
         write_file(file, gzip.compress(content) if file.suffix == ".gz" else content)
     targets = selection(arguments)[2]
     store = CalibrationStore(Path.cwd())
-    known: dict[Key, Calibration] = {}
+    known: dict[MetricKey, NoiseCalibration] = {}
     for target in targets:
         known.update(store.calibrations(target, result.head.fingerprint))
     for session in sessions_of(result, targets, store.project, rebuilt=False):
@@ -269,14 +270,14 @@ def _recorded(
 def _measure_same_code(arguments: argparse.Namespace, pairs: int, *, rebuild: bool) -> "GateResult":
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_same_code, same_code
-    from gpuprof.profiler.progress import showing_progress
+    from gpuprof.reports.console.progress import showing_parts
 
     configuration, _, targets = selection(arguments)
     preparation = Preparation(Path.cwd(), configuration.gate)
     with (
         kept_on_failure() as output,
         same_code(preparation, targets, rebuild=rebuild) as programs,
-        showing_progress("gpuprof gate") as progress,
+        showing_parts("gpuprof gate") as progress,
     ):
         return measure_same_code(programs, pairs, output, progress)
 

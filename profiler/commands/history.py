@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from gpuprof.collectors.errors import CommandError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
     # Those of each series.
@@ -86,9 +84,11 @@ class HistoryCommand:
 
 
 def _add(arguments: argparse.Namespace) -> None:
-    from gpuprof.profiler.gate.history import History, values_of
+    from gpuprof.profiler.gate.history import History
     from gpuprof.profiler.gate.results import read_result
     from gpuprof.profiler.gate.sides import branch_of, commit_as_it_stands
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.roofline.gate.history import values_of
 
     # All are read before any is added.
     results = [read_result(path) for path in arguments.paths]
@@ -100,7 +100,9 @@ def _add(arguments: argparse.Namespace) -> None:
         values = values_of(result, commit=commit, branch=branch)
         added = history.add(values)
         known = len(values) - added
-        print(f"{path}: {added} rows added" + (f", {known} were there already" if known else ""))
+        write_line(
+            f"{path}: {added} rows added" + (f", {known} were there already" if known else "")
+        )
 
 
 def _series(arguments: argparse.Namespace) -> "tuple[HistorySeries, ...]":
@@ -141,54 +143,17 @@ def _change_points(
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from gpuprof.reports.formatting import date, printable
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.terminal import stdout
+    from gpuprof.reports.history.table import change_sentences, history_table
 
     series = _series(arguments)
     changes, remark = _change_points(series)
-    Console().print(history_table(series, changes))
-    for one, found in zip(series, changes or [], strict=False):
-        for change in found:
-            point = one.points[change.index]
-            at = f"{date(point.measured_ns)} ({(point.commit or 'no commit')[:10]})"
-            print(
-                f"{printable(one.benchmark)} {one.metric}: {100 * change.change:+.1f} % "
-                f"from {printable(at)} on ({_chance(change.p_value)}), advisory"
-            )
+    stdout().print(history_table(series, changes))
+    for sentence in change_sentences(series, changes or [() for _ in series]):
+        write_line(sentence)
     if remark:
-        print(remark)
-
-
-def _chance(p_value: float) -> str:
-    # Otava rounds to six places.
-    return f"p = {p_value:.1g}" if p_value > 0 else "p < 1e-06"
-
-
-def history_table(series: "Sequence[HistorySeries]", changes: "ChangePoints | None") -> "Table":
-    """One row a series; without `changes` nobody looked for change points."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    from gpuprof.reports.formatting import UNKNOWN, printable
-    from gpuprof.reports.gate.words import value
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    for column in ("Benchmark", "Device", "Gates", "First", "Last", "Change", "Points"):
-        left = column in ("Benchmark", "Device")
-        table.add_column(column, justify="left" if left else "right", overflow="fold")
-    for index, one in enumerate(series):
-        table.add_row(
-            Text(printable(one.benchmark)),
-            Text(printable(one.device)),
-            str(len(one.points)),
-            value(one.points[0].value, one.unit),
-            value(one.points[-1].value, one.unit),
-            UNKNOWN if one.change is None else f"{one.change:+.1%}",
-            UNKNOWN if changes is None else str(len(changes[index])),
-        )
-    return table
+        write_line(remark)
 
 
 def _export(arguments: argparse.Namespace, file: Path) -> None:
@@ -196,6 +161,7 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
 
     from gpuprof.collectors.storage import refuse_existing
     from gpuprof.profiler.gate.history import History
+    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.formatting import counted
     from gpuprof.roofline.gate.history import Value
 
@@ -208,11 +174,12 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
         schema={name: kinds.get(name, pl.String) for name in columns},
     )
     frame.write_parquet(file)
-    print(f"Wrote {file}: {counted(frame.height, 'row')}")
+    write_line(f"Wrote {file}: {counted(frame.height, 'row')}")
 
 
 def _plot(arguments: argparse.Namespace, file: Path) -> None:
     from gpuprof.collectors.storage import refuse_existing, write_file
+    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.history.page import render_history
 
     refuse_existing(file, force=arguments.force, option="file")
@@ -220,6 +187,6 @@ def _plot(arguments: argparse.Namespace, file: Path) -> None:
     changes, remark = _change_points(series)
     page = render_history(series, changes or [() for _ in series], remark=remark)
     write_file(file, page.encode())
-    print(f"Wrote {file}: {len(series)} series")
+    write_line(f"Wrote {file}: {len(series)} series")
     if remark:
-        print(remark)
+        write_line(remark)

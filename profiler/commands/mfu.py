@@ -1,9 +1,20 @@
 """`gpuprof mfu`."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
+from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.amounts import amount, seconds, whole
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gpuprof.roofline.utilization.closed_form_answer import TransformerRun
+
+    # Tables and notes for people, JSON for programs.
+    _Printed: TypeAlias = tuple[list[Table], tuple[str, ...], bytes]
 
 _PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
 
@@ -35,14 +46,17 @@ class MfuCommand:
         model = parser.add_argument_group("model")
         model.add_argument("--params", type=whole, metavar="N", help="all parameters")
         model.add_argument(
-            "--active-params", type=whole, metavar="N", help="those that a token meets (MoE)"
+            "--active-params", type=whole, metavar="N", help="parameters active per token (MoE)"
         )
         model.add_argument("--experts", type=whole, metavar="E", help="experts a layer (MoE)")
         model.add_argument(
-            "--experts-per-token", type=whole, metavar="K", help="experts that a token meets"
+            "--experts-per-token", type=whole, metavar="K", help="experts active per token"
         )
         model.add_argument(
-            "--lora-params", type=whole, metavar="N", help="of adapters; the rest is frozen"
+            "--lora-params",
+            type=whole,
+            metavar="N",
+            help="parameters of adapters; the rest is frozen",
         )
         model.add_argument("--layers", type=whole, metavar="L")
         model.add_argument("--hidden", type=whole, metavar="H", help="width of the model")
@@ -55,7 +69,7 @@ class MfuCommand:
             "--sequence", type=whole, metavar="S", help="tokens a sequence, or in the cache"
         )
         model.add_argument(
-            "--window", type=whole, metavar="W", help="of sliding-window attention, in tokens"
+            "--window", type=whole, metavar="W", help="sliding-window length, tokens"
         )
         model.add_argument(
             "--vocabulary", type=whole, metavar="V", help="leaves the input embedding out of N"
@@ -67,15 +81,15 @@ class MfuCommand:
             "--recompute", action="store_true", help="full activation checkpointing: HFU too"
         )
         speed = parser.add_argument_group("speed")
-        speed.add_argument("--tokens-per-second", type=amount, metavar="X", help="of all GPUs")
+        speed.add_argument(
+            "--tokens-per-second", type=amount, metavar="X", help="tokens per second, all GPUs"
+        )
         speed.add_argument("--step-time", type=seconds, metavar="TIME")
         speed.add_argument("--batch", type=whole, metavar="B", help="sequences a step, all GPUs")
         speed.add_argument(
             "--tokens", type=whole, metavar="D", help="tokens a step, all GPUs (default: B S)"
         )
-        speed.add_argument(
-            "--gpus", type=whole, metavar="N", default=1, help="all that share the work"
-        )
+        speed.add_argument("--gpus", type=whole, metavar="N", default=1, help="number of GPUs")
         speed.add_argument(
             "--kv-bytes", type=whole, metavar="BYTES", help="keys and values read in a step"
         )
@@ -88,40 +102,193 @@ class MfuCommand:
             "--bandwidth", type=amount, metavar="BYTES", help="bytes/s, in place of --device"
         )
         peaks.add_argument(
-            "--precision", default="bf16", choices=_PRECISIONS, help="of products (default: bf16)"
+            "--precision", default="bf16", choices=_PRECISIONS, help="precision of products (bf16)"
         )
         peaks.add_argument(
-            "--weight-bits", type=whole, metavar="BITS", help="of a stored weight, if others"
+            "--weight-bits",
+            type=whole,
+            metavar="BITS",
+            help="bits per stored weight, if not those of --precision",
         )
         add("--json", action="store_true", help="print the figures as JSON")
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` and `CaptureError`."""
-        import msgspec
-        from rich.console import Console
-
-        from gpuprof.profiler.closed_forms import answer, answer_facts, beside_capture
-        from gpuprof.reports.closed_form import closed_form_table
-        from gpuprof.reports.terminal import facts_table
-        from gpuprof.reports.utilization import utilization_facts
+        from gpuprof.reports.console.streams import write_bytes
+        from gpuprof.reports.console.terminal import stdout
 
         if arguments.capture is None:
-            found = answer(arguments)
-            tables = [facts_table(answer_facts(found))]
-            notes = found.notes
-            figures: msgspec.Struct = found
+            tables, notes, figures = _answer(arguments)
         else:
-            analysis, form = beside_capture(arguments)
-            others = [fact for fact in utilization_facts(analysis) if fact.label != "Closed form"]
-            tables = [closed_form_table(form, analysis.utilization), facts_table(others)]
-            notes = ()
-            figures = form
+            tables, notes, figures = _beside_capture(arguments)
         if arguments.json:
-            print(msgspec.json.format(msgspec.json.encode(figures)).decode())
+            write_bytes(figures + b"\n")
             return 0
-        console = Console()
+        console = stdout()
         for table in tables:
             console.print(table)
         for note in notes:
-            console.print(note, markup=False, highlight=False, style="dim")
+            console.print(note, style="dim")
         return 0
+
+
+def _answer(arguments: argparse.Namespace) -> "_Printed":
+    import msgspec
+
+    from gpuprof.reports.closed_form import answer_facts, answer_notes
+    from gpuprof.reports.terminal import facts_table
+    from gpuprof.roofline.utilization.closed_form_answer import closed_form_answer
+
+    run = transformer_run(arguments)
+    found = closed_form_answer(run)
+    notes = tuple(answer_notes(run, found))
+    figures = {**msgspec.to_builtins(found), "notes": notes}
+    return [facts_table(answer_facts(found))], notes, _json(figures)
+
+
+def _beside_capture(arguments: argparse.Namespace) -> "_Printed":
+    """The closed form of the options, or of the capture's own model, beside the capture's count.
+
+    Raises `CaptureError`, and `CommandError` where neither knows the parameters, or the formula
+    is not meant for what ran.
+    """
+    import msgspec
+
+    from gpuprof.collectors import storage
+    from gpuprof.reports.closed_form import closed_form_table
+    from gpuprof.reports.terminal import facts_table
+    from gpuprof.reports.utilization import utilization_facts
+    from gpuprof.roofline.analyze import analyze
+    from gpuprof.roofline.utilization.closed_form import with_attention
+    from gpuprof.roofline.utilization.model_flops import model_flops
+
+    path: Path = arguments.capture
+    capture = storage.load(path)
+    capture = capture.rank(capture.manifest.ranks[0])
+    (process,) = capture.processes
+    size = None
+    if arguments.params is not None:
+        run = transformer_run(arguments, timed=False)
+        size = run.size
+        process = msgspec.structs.replace(process, model=run.as_parameters)
+    if process.model is None:
+        raise CommandError(
+            f"{path} does not tell the model's parameters; give --params", exit_code=2
+        )
+    analysis = analyze(capture.with_processes((process,)))
+    form = analysis.closed_form
+    if form is None:
+        raise CommandError(
+            f"{path}: products of {process.model.name}'s parameters are not most of the step; "
+            "the closed form is not meant for it"
+        )
+    if size is not None and size.attention_width is not None:
+        training = form.formula.startswith("6")
+        attention = model_flops(size, "training" if training else "inference").attention
+        form = with_attention(form, attention * form.tokens)
+    others = [fact for fact in utilization_facts(analysis) if fact.label != "Closed form"]
+    tables = [closed_form_table(form, analysis.utilization), facts_table(others)]
+    return tables, (), _json(form)
+
+
+def transformer_run(arguments: argparse.Namespace, *, timed: bool = True) -> "TransformerRun":
+    """The run that the options describe; without its speed and peaks unless `timed`.
+
+    Raises `CommandError` (exit 2) where the options do not fit together.
+    """
+    from gpuprof.roofline.utilization.closed_form_answer import TransformerRun
+
+    if arguments.params is None:
+        raise _misfit("give --params, the number of parameters of the model")
+    _refuse_misfits(arguments)
+    run = TransformerRun(
+        mode=arguments.mode,
+        parameters=arguments.params,
+        active_parameters=arguments.active_params,
+        experts=arguments.experts,
+        experts_per_token=arguments.experts_per_token,
+        adapter_parameters=arguments.lora_params,
+        layers=arguments.layers,
+        hidden=arguments.hidden,
+        heads=arguments.heads,
+        key_heads=arguments.kv_heads,
+        head_size=arguments.head_dim,
+        sequence=arguments.sequence,
+        window=arguments.window,
+        vocabulary=arguments.vocabulary,
+        tied=arguments.tied,
+        recompute=arguments.recompute,
+        tokens_per_s=arguments.tokens_per_second,
+        step_s=arguments.step_time,
+        batch=arguments.batch,
+        tokens=arguments.tokens,
+        gpus=arguments.gpus,
+        key_value_bytes=arguments.kv_bytes,
+        precision=arguments.precision,
+        weight_bits=arguments.weight_bits,
+    )
+    if run.size.multiplied <= 0:
+        raise _misfit("the embedding has more parameters than the model: check --params")
+    if not timed:
+        return run
+    if run.recompute and run.mode != "training":
+        raise _misfit("--recompute is of training; inference keeps no activations")
+    if run.tokens_per_s is not None and run.step_s is not None:
+        raise _misfit("give --tokens-per-second or --step-time, not both")
+    if run.step_s is not None and run.step_tokens is None:
+        needed = "--batch" if run.mode == "decode" else "--tokens, or --batch with --sequence"
+        raise _misfit(f"--step-time needs {needed}")
+    peak, bandwidth, label = _peaks(arguments)
+    return replace(run, peak=peak, bandwidth=bandwidth, peak_label=label)
+
+
+def _refuse_misfits(arguments: argparse.Namespace) -> None:
+    given = arguments
+    if given.vocabulary is not None and not given.tied and given.hidden is None:
+        raise _misfit("--vocabulary needs --hidden: the embedding has V x H parameters")
+    if given.active_params is not None and given.active_params > given.params:
+        raise _misfit("--active-params is more than --params, which are all experts'")
+    if (given.experts is None) != (given.experts_per_token is None):
+        raise _misfit("--experts and --experts-per-token are given together")
+    if given.experts is not None and given.experts <= given.experts_per_token:
+        raise _misfit("--experts-per-token is not less than --experts")
+    if given.heads is not None and given.head_dim is None and given.hidden is not None:
+        if given.hidden % given.heads:
+            raise _misfit("--hidden is not a multiple of --heads: give --head-dim")
+    if given.kv_heads is not None and given.heads is None:
+        raise _misfit("--kv-heads needs --heads")
+
+
+def _peaks(arguments: argparse.Namespace) -> tuple[float | None, float | None, str]:
+    """FLOP/s and bytes/s of one GPU, and where the first comes from."""
+    from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings
+    from gpuprof.roofline.machine.devices import find_meant
+
+    name, precision = arguments.device, arguments.precision
+    peak, bandwidth = arguments.peak, arguments.bandwidth
+    label = "" if peak is None else f"{precision} peak as given"
+    if name is None:
+        return peak, bandwidth, label
+    amd = "instinct" in name.lower() or "amd" in name.lower()
+    lookup = find_meant(name, "hip" if amd else "cuda")
+    if lookup.spec is None:
+        raise _misfit(f"--device: {lookup.reason}; give --peak and --bandwidth")
+    roof = Roof(datasheet_ceilings(lookup.spec), "datasheet")
+    compute, memory = roof.compute_rate("matmul", precision), roof.memory_rate()
+    if peak is None:
+        if compute is None:
+            raise _misfit(f"--precision {precision}: none is known for {lookup.spec.name}")
+        peak, label = compute.rate, f"{compute.label}, {lookup.spec.name}"
+    if bandwidth is None and memory is not None:
+        bandwidth = memory.rate
+    return peak, bandwidth, label
+
+
+def _misfit(problem: str) -> CommandError:
+    return CommandError(problem, exit_code=2)
+
+
+def _json(figures: object) -> bytes:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(figures))

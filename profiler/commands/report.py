@@ -1,7 +1,6 @@
 """`gpuprof report`."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,10 +38,11 @@ class ReportCommand:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
         from gpuprof.collectors.storage import refuse_existing, write_file
         from gpuprof.profiler.captures import load_analysis
+        from gpuprof.reports.console.streams import write_bytes, write_note
 
         output = arguments.output or default_output(arguments.capture)
         if output == _STDOUT:
-            sys.stdout.buffer.write(render(load_analysis(arguments.capture), ".html"))
+            write_bytes(render(load_analysis(arguments.capture), ".html"))
             return 0
         suffix = output.suffix.lower()
         if suffix not in _SUFFIXES:
@@ -52,7 +52,7 @@ class ReportCommand:
             raise CommandError(f"{output} is a folder; choose another -o")
         refuse_existing(output, force=arguments.force)
         write_file(output, render(load_analysis(arguments.capture), suffix))
-        print(f"gpuprof: wrote {output}", file=sys.stderr)
+        write_note(f"gpuprof: wrote {output}")
         return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpuprof.collectors.errors import CommandError
 
 if TYPE_CHECKING:
-    from gpuprof.profiler.run.script import Target
+    from gpuprof.profiler.run.script import RunTarget
 
 # The names of gpuprof.collectors.steps.sources, which imports torch; "script" is none of them.
 STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "graph", "script")
@@ -84,11 +84,11 @@ def _run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from gpuprof.collectors.manifest import Schedule
     from gpuprof.profiler.run.run_target import run_target
-    from gpuprof.profiler.run.session import Options
+    from gpuprof.profiler.run.session import SessionOptions
 
     target = _target(arguments)
     output = _output(arguments, target)
-    options = Options(
+    options = SessionOptions(
         schedule=Schedule(
             warmup=arguments.warmup, timed=arguments.timed, profiled=arguments.profiled
         ),
@@ -128,14 +128,14 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
     return run_with_counters(Runs(first, second), output, quiet=arguments.quiet)
 
 
-def _target(arguments: argparse.Namespace) -> "Target":
-    from gpuprof.profiler.run.script import Target
+def _target(arguments: argparse.Namespace) -> "RunTarget":
+    from gpuprof.profiler.run.script import RunTarget
 
     kind = "module" if arguments.module else "command" if arguments.code else "script"
-    return Target(kind, arguments.target, tuple(arguments.arguments))
+    return RunTarget(kind, arguments.target, tuple(arguments.arguments))
 
 
-def _output(arguments: argparse.Namespace, target: "Target") -> Path:
+def _output(arguments: argparse.Namespace, target: "RunTarget") -> Path:
     """Where the capture goes. Raises `CommandError` where it may not."""
     from gpuprof.collectors import storage
 

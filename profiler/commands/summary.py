@@ -1,8 +1,6 @@
 """`gpuprof summary`."""
 
 import argparse
-import io
-import sys
 from pathlib import Path
 
 
@@ -21,14 +19,9 @@ class SummaryCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CaptureError`."""
-        from rich.console import Console
-
         from gpuprof.profiler.captures import load_analysis
+        from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.terminal import render_summary
 
-        analysis = load_analysis(arguments.capture)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            # An ASCII-only stdout gets a question mark for "µ", not a traceback.
-            sys.stdout.reconfigure(errors="replace")
-        render_summary(analysis, Console(), arguments.capture)
+        render_summary(load_analysis(arguments.capture), stdout(), arguments.capture)
         return 0

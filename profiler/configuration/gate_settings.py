@@ -9,28 +9,28 @@ from typing import TypeAlias
 
 import msgspec
 
-from gpuprof.roofline.gate.budget import Level, OnInconclusive
+from gpuprof.roofline.gate.budget import BudgetLevel, OnInconclusive
 
 # Where baselines are kept, below the folder that programs run in.
 BASELINE_FOLDER = "gpuprof-baselines"
-Figure: TypeAlias = str | float | int
+Amount: TypeAlias = str | float | int
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A budget of one metric: regress relative to the base, max and min absolute."""
 
-    regress: Figure | None = None
-    max: Figure | None = None
-    min: Figure | None = None
-    level: Level = "error"
+    regress: Amount | None = None
+    max: Amount | None = None
+    min: Amount | None = None
+    level: BudgetLevel = "error"
 
 
 class KernelLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A budget of the kernels that run."""
 
     max_new: int | None = None
-    max_count_regress: Figure | None = None
-    level: Level = "error"
+    max_count_regress: Amount | None = None
+    level: BudgetLevel = "error"
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,7 +52,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     copied_bytes: Limits | None = None
     graph_breaks: Limits | None = None
     kernels: KernelLimits | None = None
-    class_change: Level | None = None
+    class_change: BudgetLevel | None = None
 
 
 class WaiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -68,15 +68,15 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """The [gate] table."""
 
     # The suite's false alarms.
-    alpha: Figure = "1%"
+    alpha: Amount = "1%"
     # Changes up to this are never regressions.
-    min_effect: Figure = "1%"
-    fail_above: Figure = "2%"
+    min_effect: Amount = "1%"
+    fail_above: Amount = "2%"
     # Pairs in all after which the suite is looked at; beyond the first only on suspicion.
     pairs: tuple[int, ...] = (5, 10, 20, 35)
     on_inconclusive: OnInconclusive = "warn"
     # How much slower than the pinned baseline a benchmark may have become; unlimited without it.
-    cumulative: Figure | None = None
+    cumulative: Amount | None = None
     # A shell command run once in each side's folder before anything is measured.
     setup: str = ""
     # The interpreter of both sides, relative to each side's folder; the gate's own without it.

@@ -1,4 +1,4 @@
-"""Baselines: processes that were measured once, kept to hold later ones against.
+"""Baselines: processes that were measured once, kept to compare later ones with.
 
 One file a baseline, NAME.json.gz in the folder gpuprof-baselines, with the raw samples of every
 process and the environment that they were measured in.
@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -19,18 +18,13 @@ import msgspec
 from gpuprof._version import __version__
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.collectors.schema_version import refuse_newer, schema_version
 from gpuprof.collectors.storage import write_file
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import StoredSide
-from gpuprof.reports.formatting import counted
-from gpuprof.reports.formatting import date as moment
-from gpuprof.roofline.gate.budget import Budget
-from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.reports.formatting import counted, date
 from gpuprof.roofline.gate.result import INCOMPARABLE, GateResult, SideInfo
-from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import TIME, Metric
-from gpuprof.roofline.gate.suite import BudgetRow, MeasuredProcess, Rules, judge_suite
-from gpuprof.roofline.machine.environment import differences
+from gpuprof.roofline.gate.suite import MeasuredProcess
 
 BASELINE_SCHEMA_VERSION = 1
 SUFFIX = ".json.gz"
@@ -129,35 +123,7 @@ def stored_side(baseline: Baseline, targets: Sequence[Target], least: int) -> St
         info=baseline.info,
         processes=chosen,
         fingerprints={process.target: baseline.fingerprint for process in chosen},
-        other_session=f"{baseline.name}, {moment(baseline.created_ns)}",
-    )
-
-
-def creep(
-    pinned: Baseline, result: GateResult, settings: RuleSettings, limit: float, *, trusted: bool
-) -> tuple[Judgement, ...]:
-    """How the times of a gate's head stand against the pinned baseline, with `limit` allowed.
-
-    Many changes that each stay below their budget add up; this holds their sum. The judgements
-    fail nothing unless the baseline is `trusted`, being of another session.
-    """
-    head = [p for p in result.processes if p.side == "B"]
-    targets = {process.target for process in head}
-    budget = Budget(regress=limit, level="error" if trusted else "warn")
-    rules = Rules(settings, budgets=(BudgetRow(match="*", metrics={TIME.name: budget}),))
-    differs = differences(pinned.fingerprint, result.head.fingerprint).strict
-    judgements = judge_suite(
-        [*(p for p in pinned.processes if p.target in targets), *head],
-        rules,
-        today=date.today(),
-        incomparable=dict.fromkeys(targets, differs),
-        give_up=True,
-    )
-    metric = Metric(name=f"{TIME.name} since {pinned.name}", unit=TIME.unit)
-    return tuple(
-        msgspec.structs.replace(judgement, metric=metric, level=budget.level)
-        for judgement in judgements
-        if judgement.metric == TIME and judgement.reason != "new"
+        other_session=f"{baseline.name}, {date(baseline.created_ns)}",
     )
 
 
@@ -218,7 +184,7 @@ class BaselineFolder:
         return tuple(sorted(found, key=lambda baseline: baseline.created_ns))
 
     def pin(self, name: str) -> None:
-        """Hold cumulative budgets against the baseline `name`."""
+        """Compare cumulative budgets with the baseline `name`."""
         self.load(name)
         write_file(self.folder / _PIN_FILE, f"{name}\n".encode())
 
@@ -234,20 +200,11 @@ def read_baseline(file: Path) -> Baseline:
         content = file.read_bytes()
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
-        # The version is read alone first: a newer schema may not decode at all.
-        version = msgspec.json.decode(content, type=_Versioned).schema_version
-        if version > BASELINE_SCHEMA_VERSION:
-            raise CommandError(
-                f"{file} has schema version {version}; upgrade gpuprof to read it", exit_code=2
-            )
+        refuse_newer(file, schema_version(content), BASELINE_SCHEMA_VERSION)
         return msgspec.json.decode(content, type=Baseline)
     # ValueError: msgspec's errors, and invalid UTF-8.
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise CommandError(f"{file} is no baseline: {error}", exit_code=2) from error
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: int
 
 
 def _user() -> str:

@@ -20,19 +20,18 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.storage import write_file
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.planning import TargetNoise
 from gpuprof.roofline.gate.result import GateResult
-from gpuprof.roofline.gate.series import Calibration, calibrate
+from gpuprof.roofline.gate.series import MetricKey, NoiseCalibration, calibrate
 from gpuprof.roofline.gate.suite import MeasuredProcess
 from gpuprof.roofline.machine.environment import differences
 
 SESSION_SCHEMA_VERSION = 1
 # Fewer shifts of rebuilding say too little of its spread, of which three times hide a change.
 _FEWEST_REBUILDS = 3
-# A benchmark and one of its metrics.
-Key = tuple[str, str]
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class NoiseSession(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of processes of one target that ran the same code."""
 
     schema_version: int = SESSION_SCHEMA_VERSION
@@ -52,7 +51,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 def sessions_of(
     result: GateResult, targets: Sequence[Target], project: Path, *, rebuilt: bool
-) -> tuple[Session, ...]:
+) -> tuple[NoiseSession, ...]:
     """The sessions that a gate on the same code was, one for each target with pairs."""
     found = []
     for target in targets:
@@ -65,7 +64,7 @@ def sessions_of(
                 kept[judgement.metric.name] = _logarithms(judgement)
         if values:
             found.append(
-                Session(
+                NoiseSession(
                     tool_version=__version__,
                     created_ns=result.created_ns,
                     project=str(project.resolve()),
@@ -85,10 +84,10 @@ def process_seconds(processes: Sequence[MeasuredProcess]) -> float:
     return seconds[len(seconds) // 2]
 
 
-def pooled(sessions: Sequence[Session]) -> dict[Key, Calibration]:
+def pooled(sessions: Sequence[NoiseSession]) -> dict[MetricKey, NoiseCalibration]:
     """The calibration of each metric of each benchmark over `sessions` of one target."""
-    series: dict[Key, list[tuple[float, ...]]] = {}
-    rebuilds: dict[Key, list[float]] = {}
+    series: dict[MetricKey, list[tuple[float, ...]]] = {}
+    rebuilds: dict[MetricKey, list[float]] = {}
     for session in sessions:
         for benchmark, metrics in session.differences.items():
             for metric, values in metrics.items():
@@ -98,6 +97,19 @@ def pooled(sessions: Sequence[Session]) -> dict[Key, Calibration]:
                     rebuilds.setdefault((benchmark, metric), []).append(shift)
     enough = {key: shifts for key, shifts in rebuilds.items() if len(shifts) >= _FEWEST_REBUILDS}
     return {key: calibrate(values, enough.get(key, ())) for key, values in series.items()}
+
+
+def noise_of(sessions: Sequence[NoiseSession]) -> TargetNoise:
+    """What `sessions` of one target, at least one and the oldest first, show of its noise."""
+    last = sessions[-1]
+    return TargetNoise(
+        target=last.target.name,
+        calibrations=pooled(sessions),
+        process_seconds=last.seconds,
+        sessions=len(sessions),
+        devices=tuple(device.name for device in last.fingerprint.devices),
+        latest_ns=last.created_ns,
+    )
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ class CalibrationStore:
         cache = os.environ.get("XDG_CACHE_HOME")
         return (Path(cache) if cache else Path.home() / ".cache") / "gpuprof" / "gate"
 
-    def add(self, session: Session) -> Path | None:
+    def add(self, session: NoiseSession) -> Path | None:
         """Keep `session`. Returns its file, or None where the cache cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +137,7 @@ class CalibrationStore:
         return file
 
     @cached_property
-    def _all(self) -> tuple[Session, ...]:
+    def _all(self) -> tuple[NoiseSession, ...]:
         """Of this project, the oldest first. What cannot be read is left out, as of any cache."""
         found = []
         try:
@@ -134,7 +146,7 @@ class CalibrationStore:
             return ()
         for file in files:
             try:
-                session = msgspec.json.decode(file.read_bytes(), type=Session)
+                session = msgspec.json.decode(file.read_bytes(), type=NoiseSession)
             # ValueError: msgspec's errors, and invalid UTF-8.
             except (OSError, ValueError):
                 continue
@@ -143,7 +155,7 @@ class CalibrationStore:
                 found.append(session)
         return tuple(sorted(found, key=lambda session: session.created_ns))
 
-    def sessions(self, target: Target, fingerprint: Fingerprint) -> tuple[Session, ...]:
+    def sessions(self, target: Target, fingerprint: Fingerprint) -> tuple[NoiseSession, ...]:
         """Those of `target` in an environment as strict as `fingerprint`'s, the oldest first."""
         return tuple(
             session
@@ -151,11 +163,13 @@ class CalibrationStore:
             if session.target == target and not differences(session.fingerprint, fingerprint).strict
         )
 
-    def latest(self, target: Target) -> Session | None:
+    def latest(self, target: Target) -> NoiseSession | None:
         """The last session of `target`, whatever its environment."""
         return next((s for s in reversed(self._all) if s.target == target), None)
 
-    def calibrations(self, target: Target, fingerprint: Fingerprint) -> Mapping[Key, Calibration]:
+    def calibrations(
+        self, target: Target, fingerprint: Fingerprint
+    ) -> Mapping[MetricKey, NoiseCalibration]:
         """What the gate may know beforehand of the noise of `target`'s benchmarks."""
         return pooled(self.sessions(target, fingerprint))
 

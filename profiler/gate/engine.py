@@ -12,18 +12,17 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import sigterm_raises
 from gpuprof.profiler.configuration.targets import CAPTURES, Target
 from gpuprof.profiler.gate.benchmarks import benchmarks
-from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import launching_lines, measure_process
-from gpuprof.profiler.gate.sides import Program
-from gpuprof.profiler.gate.source_lines import launching_places
-from gpuprof.profiler.progress import Progress
+from gpuprof.profiler.gate.sides import SideProgram
+from gpuprof.profiler.gate.target_locations import places_of
+from gpuprof.reports.console.progress import PartProgress
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.launching import recorded_places
+from gpuprof.roofline.gate.launching import launching_places, recorded_places
 from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
-from gpuprof.roofline.gate.series import Calibration, Side
+from gpuprof.roofline.gate.series import NoiseCalibration, Side
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
 from gpuprof.roofline.machine.environment import differences
 from gpuprof.roofline.steps.settling import unsettled
@@ -47,15 +46,15 @@ class StoredSide:
 
 # What is known beforehand of the noise of a target's benchmarks in an environment, by benchmark and
 # metric.
-Calibrations = Callable[[Target, Fingerprint], Mapping[tuple[str, str], Calibration]]
+Calibrations = Callable[[Target, Fingerprint], Mapping[tuple[str, str], NoiseCalibration]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class GatePlan:
     """Everything that one run of the gate needs."""
 
-    base: Program | StoredSide
-    head: Program
+    base: SideProgram | StoredSide
+    head: SideProgram
     rules: Rules
     # Captures and logs of the processes.
     output: Path
@@ -66,7 +65,9 @@ class Plan:
 
 
 @sigterm_raises()
-def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) -> GateResult:
+def run_gate(
+    plan: GatePlan, progress: PartProgress = lambda what, done, planned: None
+) -> GateResult:
     """Measure both sides until every verdict is final. Nothing is raised for what targets do."""
     start = time.monotonic()
     run = _Run(plan, progress)
@@ -111,8 +112,8 @@ def run_gate(plan: Plan, progress: Progress = lambda what, done, planned: None) 
 class _Run:
     """What has been measured so far."""
 
-    plan: Plan
-    progress: Progress
+    plan: GatePlan
+    progress: PartProgress
     processes: list[MeasuredProcess] = field(default_factory=list)
     fingerprints: dict[tuple[str, Side], Fingerprint] = field(default_factory=dict)
     planned: int = 0
@@ -165,7 +166,7 @@ class _Run:
             self._measure_one(program, name, pair, only, first=position == 0)
 
     def _measure_one(
-        self, program: Program, name: str, pair: int, only: Collection[str], *, first: bool
+        self, program: SideProgram, name: str, pair: int, only: Collection[str], *, first: bool
     ) -> None:
         target = _named(program.targets, name)
         done = len(self.processes) - self._stored()

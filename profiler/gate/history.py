@@ -1,22 +1,14 @@
 """What gates measured over time, in an SQLite file: one row a process and metric, only added to."""
 
-import hashlib
-import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.schema_version import refuse_newer
 from gpuprof.roofline.gate.history import Value
-from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, Measurement
-from gpuprof.roofline.gate.result import GateResult
-from gpuprof.roofline.gate.series import TIME, ProcessRun
-from gpuprof.roofline.gate.suite import MeasuredProcess
-from gpuprof.roofline.machine.environment import strict_key
 
 HISTORY_SCHEMA_VERSION = 1
 # SQLite keeps it in the file's head: that the file is ours ("gpup").
@@ -45,53 +37,6 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {HISTORY_SCHEMA_VERSION};
 """
 _NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
-
-
-def values_of(
-    result: GateResult, *, commit: str | None = None, branch: str | None = None
-) -> tuple[Value, ...]:
-    """Every metric of every usable process of the head side of a gate.
-
-    `commit` and `branch` are of the head; a commit that the result has goes first.
-    """
-    fingerprint = result.head.fingerprint
-    devices = ", ".join(dict.fromkeys(device.name for device in fingerprint.devices))
-    gate = hashlib.sha256(msgspec.json.encode((result.created_ns, result.processes))).hexdigest()
-    return tuple(
-        Value(
-            gate=gate[:16],
-            measured_ns=result.created_ns,
-            commit=result.head.commit or commit,
-            branch=branch,
-            fingerprint=strict_key(fingerprint),
-            device=devices,
-            benchmark=benchmark,
-            metric=metric,
-            unit=unit,
-            pair=process.pair,
-            value=value,
-        )
-        for process in result.processes
-        if process.side == "B" and not process.failure and not process.contamination
-        for benchmark, measured in process.measurements.items()
-        for metric, unit, value in _metrics(process, measured)
-    )
-
-
-def _metrics(process: MeasuredProcess, measured: Measurement) -> Iterator[tuple[str, str, float]]:
-    run = ProcessRun(
-        side=process.side,
-        pair=process.pair,
-        samples=tuple(map(float, measured.samples_ns)),
-        discarded=measured.discarded,
-    )
-    if run.kept and not run.damage:
-        yield TIME.name, TIME.unit, math.exp(run.log_value)
-    for name, value in measured.figures.items():
-        yield name, FIGURES[name].metric.unit if name in FIGURES else "", value
-    for name, count in measured.counters.items():
-        if name not in measured.figures:
-            yield name, COUNTERS.get(name, ""), float(count)
 
 
 @dataclass(frozen=True)
@@ -151,7 +96,4 @@ class History:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION:
             raise CommandError(f"{self.file} is another program's database", exit_code=2)
-        if version > HISTORY_SCHEMA_VERSION:
-            raise CommandError(
-                f"{self.file} has schema version {version}; upgrade gpuprof to read it", exit_code=2
-            )
+        refuse_newer(self.file, version, HISTORY_SCHEMA_VERSION)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,13 @@ import msgspec
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CommandError
+from gpuprof.reports.console.streams import write_line
+from gpuprof.reports.console.terminal import stdout
 from gpuprof.reports.gate.annotations import render_annotations
 from gpuprof.reports.gate.junit import render_junit
 from gpuprof.reports.gate.markdown import render_comment, render_markdown
 from gpuprof.reports.gate.page import render_html
-from gpuprof.reports.gate.terminal import print_gate
+from gpuprof.reports.gate.terminal import render_gate
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult
 
 PAGE_FILE = "report.html"
@@ -84,13 +85,14 @@ class Outputs:
         _write(self.folder / PAGE_FILE, render_html(result))
         for form, file in self.files.items():
             _write(file, FORMS[form](result))
-        print_gate(result, self.folder)
+        render_gate(result, stdout(), self.folder)
         if summary := environment.get("GITHUB_STEP_SUMMARY"):
             # Other steps' words stand in the same file.
             with Path(summary).open("a", encoding="utf-8") as stream:
                 stream.write(render_markdown(result))
         if environment.get("GITHUB_ACTIONS") == "true":
-            sys.stdout.write(render_annotations(result, folder=_folder_in_repository(environment)))
+            folder = _folder_in_repository(environment)
+            write_line(render_annotations(result, folder=folder).removesuffix("\n"))
 
 
 def _write(file: Path, text: str) -> None:

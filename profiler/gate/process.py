@@ -15,8 +15,9 @@ from gpuprof.profiler.child_processes import run_child
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import source_lines
 from gpuprof.profiler.gate.benchmarks import benchmarks
-from gpuprof.profiler.gate.sides import Program
-from gpuprof.profiler.gate.source_lines import OpLine, read_lines
+from gpuprof.profiler.gate.sides import SideProgram
+from gpuprof.profiler.gate.source_lines import read_lines
+from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
@@ -28,7 +29,7 @@ _SETTLE_SECONDS = 2.0
 
 
 def measure_process(
-    program: Program,
+    program: SideProgram,
     target: Target,
     *,
     pair: int,
@@ -77,7 +78,7 @@ def measure_process(
 
 
 def launching_lines(
-    program: Program, target: Target, *, output: Path, only: Collection[str] = ()
+    program: SideProgram, target: Target, *, output: Path, only: Collection[str] = ()
 ) -> tuple[OpLine, ...]:
     """Where `target` launches each operator, from a process of its own; nothing where it fails."""
     shutil.rmtree(output, ignore_errors=True)
@@ -89,7 +90,7 @@ def launching_lines(
     return read_lines(file)
 
 
-def _run(program: Program, command: tuple[str, ...], output: Path, *, timeout_s: float) -> str:
+def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeout_s: float) -> str:
     """Run the process to its end. Returns what went wrong in one line, or ""."""
     environment = dict(os.environ)
     if program.python_path:

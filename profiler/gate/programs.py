@@ -11,7 +11,7 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.gate_settings import GateSettings
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.sides import (
-    Program,
+    SideProgram,
     checked_out,
     commit_as_it_stands,
     commit_of,
@@ -38,9 +38,9 @@ class Preparation:
         targets: tuple[Target, ...],
         *,
         commit: str | None = None,
-    ) -> Program:
+    ) -> SideProgram:
         """One side, set up. Raises `CommandError` where its set-up or interpreter fails."""
-        program = Program(
+        program = SideProgram(
             side=side,
             label=label,
             folder=folder,
@@ -57,14 +57,14 @@ class Preparation:
             )
         return program
 
-    def head(self, targets: tuple[Target, ...]) -> Program:
+    def head(self, targets: tuple[Target, ...]) -> SideProgram:
         """The working tree."""
         return self.program(
             "B", WORKING_TREE, self.folder, targets, commit=commit_as_it_stands(self.folder)
         )
 
     @contextmanager
-    def base(self, reference: str, targets: tuple[Target, ...]) -> Iterator[Program]:
+    def base(self, reference: str, targets: tuple[Target, ...]) -> Iterator[SideProgram]:
         """A worktree of the commit that `reference` names, removed at the end."""
         commit = commit_of(reference, self.folder)
         with checked_out(commit, self.folder) as folder:

@@ -155,7 +155,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 def verdict(item: pytest.Item, result: "GateResult") -> None:
     """Fail or skip `item` by what the gate says of it; passing says nothing."""
-    from gpuprof.reports.gate.words import culprit_lines
+    from gpuprof.reports.gate.sentences import culprit_lines
 
     name = f"{TARGET}/{benchmark_name(item)}"
     own = [j for j in result.judgements if j.benchmark in (name, TARGET)]

@@ -15,7 +15,7 @@ from gpuprof.profiler.configuration.file import (
 )
 from gpuprof.profiler.configuration.gate_settings import BudgetSettings, Limits
 from gpuprof.profiler.configuration.targets import Target
-from gpuprof.profiler.gate.engine import Plan, run_gate
+from gpuprof.profiler.gate.engine import GatePlan, run_gate
 from gpuprof.profiler.gate.marked_tests import TARGET, Steps, budgets
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.rules import budget_row, suite_rules
@@ -51,7 +51,7 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
             preparation.base(reference, (target,)) as base,
         ):
             return run_gate(
-                Plan(
+                GatePlan(
                     base=base,
                     head=preparation.head((target,)),
                     rules=replace(rules, budgets=(*rules.budgets, *rows)),

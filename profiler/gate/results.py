@@ -5,11 +5,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.schema_version import refuse_newer, schema_version
 from gpuprof.roofline.gate.result import GATE_FILE, GATE_SCHEMA_VERSION, GateResult
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: int
 
 
 def read_result(path: Path) -> GateResult:
@@ -17,12 +14,7 @@ def read_result(path: Path) -> GateResult:
     file = path / GATE_FILE if path.is_dir() else path
     try:
         content = file.read_bytes()
-        # The version is read alone first: a newer schema may not decode at all.
-        version = msgspec.json.decode(content, type=_Versioned).schema_version
-        if version > GATE_SCHEMA_VERSION:
-            raise CommandError(
-                f"{file} has schema version {version}; upgrade gpuprof to read it", exit_code=2
-            )
+        refuse_newer(file, schema_version(content), GATE_SCHEMA_VERSION)
         return msgspec.json.decode(content, type=GateResult)
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error

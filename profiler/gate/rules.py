@@ -12,8 +12,8 @@ from typing import Final
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.file import Configuration
 from gpuprof.profiler.configuration.gate_settings import (
+    Amount,
     BudgetSettings,
-    Figure,
     GateSettings,
     Limits,
     WaiverSettings,
@@ -121,7 +121,7 @@ def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
     )
 
 
-def _bound(figure: Figure | None, unit: str, where: str) -> float | None:
+def _bound(figure: Amount | None, unit: str, where: str) -> float | None:
     """An absolute limit. No value is below 0, and none has a logarithm there."""
     if figure is None:
         return None
@@ -150,12 +150,12 @@ def waiver(settings: WaiverSettings, place: str) -> Waiver:
     )
 
 
-def fraction(figure: Figure, where: str) -> float:
+def fraction(figure: Amount, where: str) -> float:
     """A fraction from "3%" or 0.03. Raises `CommandError` (exit 2), naming `where`."""
     return amount(figure, "", where)
 
 
-def amount(figure: Figure, unit: str, where: str) -> float:
+def amount(figure: Amount, unit: str, where: str) -> float:
     """A figure in `unit`, from a number in it or text such as "412 ms".
 
     Raises `CommandError` (exit 2), naming `where`, for text of another kind.

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.targets import Target
-from gpuprof.profiler.gate.engine import Plan, StoredSide, run_gate
+from gpuprof.profiler.gate.engine import GatePlan, StoredSide, run_gate
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.sides import Program, commit_of
-from gpuprof.profiler.progress import Progress
+from gpuprof.profiler.gate.sides import SideProgram, commit_of
+from gpuprof.reports.console.progress import PartProgress
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.measurement import FIGURES
 from gpuprof.roofline.gate.result import CRASHED, GateResult, SideInfo
@@ -27,7 +27,7 @@ _EVERY_METRIC = BudgetRow(match="*", metrics={name: Budget(level="warn") for nam
 @contextmanager
 def same_code(
     preparation: Preparation, targets: tuple[Target, ...], *, rebuild: bool
-) -> Iterator[tuple[Program, Program]]:
+) -> Iterator[tuple[SideProgram, SideProgram]]:
     """The working tree twice; with `rebuild` two worktrees of HEAD, each set up for itself.
 
     Raises `CommandError` where there is no commit, or a set-up fails.
@@ -65,7 +65,7 @@ def kept_on_failure() -> Iterator[Path]:
 
 
 def measure_same_code(
-    programs: tuple[Program, Program], pairs: int, output: Path, progress: Progress
+    programs: tuple[SideProgram, SideProgram], pairs: int, output: Path, progress: PartProgress
 ) -> GateResult:
     """So many usable pairs of every target.
 
@@ -73,10 +73,12 @@ def measure_same_code(
     """
     base, head = programs
     rules = Rules(RuleSettings(looks=(pairs,)), budgets=(_EVERY_METRIC,))
-    return _checked(run_gate(Plan(base=base, head=head, rules=rules, output=output), progress))
+    return _checked(run_gate(GatePlan(base=base, head=head, rules=rules, output=output), progress))
 
 
-def measure_alone(program: Program, processes: int, output: Path, progress: Progress) -> GateResult:
+def measure_alone(
+    program: SideProgram, processes: int, output: Path, progress: PartProgress
+) -> GateResult:
     """So many processes of every target, at least two, against nothing.
 
     Raises `CommandError` as `measure_same_code`.
@@ -84,7 +86,7 @@ def measure_alone(program: Program, processes: int, output: Path, progress: Prog
     nothing = StoredSide(info=SideInfo(label="nothing"), processes=(), fingerprints={})
     rules = Rules(RuleSettings(looks=(processes,)))
     return _checked(
-        run_gate(Plan(base=nothing, head=program, rules=rules, output=output), progress)
+        run_gate(GatePlan(base=nothing, head=program, rules=rules, output=output), progress)
     )
 
 

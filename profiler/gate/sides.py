@@ -16,7 +16,7 @@ from gpuprof.roofline.gate.series import Side
 
 
 @dataclass(frozen=True)
-class Program:
+class SideProgram:
     """One side: what it runs, and where."""
 
     side: Side
@@ -88,7 +88,7 @@ def checked_out(commit: str, folder: Path) -> Iterator[Path]:
             shutil.rmtree(parent, ignore_errors=True)
 
 
-def set_up(command: str, program: Program) -> None:
+def set_up(command: str, program: SideProgram) -> None:
     """Run a side's set-up command in its folder. Raises `CommandError` where it fails."""
     if not command:
         return

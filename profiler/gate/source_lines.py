@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuprof.roofline.gate.call_text import call_text, tensor_text
-from gpuprof.roofline.gate.launching import CallCounts
-from gpuprof.roofline.gate.result import Place
+from gpuprof.roofline.gate.launching import OpLine
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,34 +30,12 @@ if TYPE_CHECKING:
 _RUNS_BACKWARD = "_engine_run_backward"
 
 
-class OpLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator at one line. The file is relative to the working directory of the process."""
-
-    # As `call_text` has them, without its tensors and with them.
-    op: str
-    call: str
-    file: str
-    line: int
-    calls: int
-
-
 def read_lines(file: Path) -> tuple[OpLine, ...]:
     """What a process wrote, or nothing where it wrote nothing that can be read."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=tuple[OpLine, ...])
     except (OSError, msgspec.MsgspecError):
         return ()
-
-
-def launching_places(lines: Iterable[OpLine]) -> dict[str, Place | None]:
-    """The line that launches each operator, and each operator on such tensors.
-
-    None where not nearly all of its calls come from one line.
-    """
-    counts = CallCounts()
-    for line in lines:
-        counts.add((line.call, line.op), Place(file=line.file, line=line.line), line.calls)
-    return counts.places()
 
 
 def main(arguments: list[str]) -> None:

@@ -12,9 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from glob import glob
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import msgspec
 import polars as pl
 
 from gpuprof.collectors import schema
@@ -26,9 +25,8 @@ from gpuprof.collectors.live.nvml.library import ask, device_count
 from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
 from gpuprof.profiler.machine.calibration_cache import load_cached
+from gpuprof.roofline.machine.check import Check, State
 from gpuprof.roofline.machine.devices import find_spec
-
-State = Literal["yes", "partly", "no"]
 
 _REQUIRED_PACKAGES: Final = (
     "isal",
@@ -67,17 +65,6 @@ _TOOL_NAMES: Final = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
 _CAP_SYS_ADMIN: Final = 21
 # Long enough that the averages of GPM have a time to cover.
 _RECORDING_S: Final = 0.15
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked for."""
-
-    group: str
-    name: str
-    state: State
-    finding: str
-    # What to do where it is missing; "" where nothing is.
-    remedy: str = ""
 
 
 def all_checks() -> list[Check]:

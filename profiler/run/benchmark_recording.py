@@ -9,7 +9,7 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.run.recording import Recording, Subject
-from gpuprof.profiler.run.session import Options
+from gpuprof.profiler.run.session import SessionOptions
 
 R = TypeVar("R")
 
@@ -24,7 +24,7 @@ def record_benchmark(call: Callable[[], R], schedule: Schedule, output: Path) ->
     before the first step.
     """
     storage.refuse_existing_capture(output, force=True)
-    options = Options(schedule=schedule, steps="explicit", first_look=False)
+    options = SessionOptions(schedule=schedule, steps="explicit", first_look=False)
     subject = Subject(output, output.stem, source=SOURCE, command=())
     recording = Recording(subject, options, early=False)
     # Of several benchmarks in one process each has its own peak.

@@ -13,15 +13,15 @@ import torch
 
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.profiler.run.script import Target, execute, prepare
-from gpuprof.profiler.run.session import Options, Session
+from gpuprof.profiler.run.script import RunTarget, execute, prepare
+from gpuprof.profiler.run.session import Session, SessionOptions
 
 
 def main() -> None:
     """Run the program in the arguments; what it raises propagates, as python would have it."""
     arguments = _parse()
-    program = prepare(Target(arguments.kind, arguments.target, tuple(arguments.arguments)))
-    options = Options(
+    program = prepare(RunTarget(arguments.kind, arguments.target, tuple(arguments.arguments)))
+    options = SessionOptions(
         schedule=Schedule(warmup=max(arguments.warmup, 1), timed=0, profiled=0),
         steps=arguments.steps,
         step_range=arguments.step_range,

@@ -28,10 +28,12 @@ from gpuprof.collectors.ncu.reader import read
 from gpuprof.profiler.captures import load_analysis, store
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
 from gpuprof.profiler.machine.checks import TOOL_PLACES, find_tool
-from gpuprof.profiler.run.counters_plan import CountersPlan, plan_counters
+from gpuprof.reports.console.streams import write_note
+from gpuprof.reports.console.terminal import stderr
 from gpuprof.reports.formatting import counted
-from gpuprof.reports.terminal import print_summary
+from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.measured.counters_plan import CountersPlan, plan_counters
 
 # What a roofline needs and no more: each further group is one more replay of every launch.
 METRICS: Final = (
@@ -77,12 +79,12 @@ def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
     try:
         _add_counters(runs.second, output)
     except (GpuprofError, OSError) as error:
-        print(f"gpuprof: no counters: {error}", file=sys.stderr)
+        write_note(f"gpuprof: no counters: {error}")
         _add_warning(output, f"no counters: {error}")
     except KeyboardInterrupt:
-        print("gpuprof: no counters: interrupted; the capture is kept", file=sys.stderr)
+        write_note("gpuprof: no counters: interrupted; the capture is kept")
     if not quiet:
-        print_summary(load_analysis(output), output)
+        render_summary(load_analysis(output), stderr(), output)
     return status
 
 
@@ -167,10 +169,8 @@ def _refuse_what_cannot_be_replayed(capture: Capture) -> None:
 def _count(ncu: str, plan: CountersPlan, program: Sequence[str], folder: Path) -> Capture:
     page, printed = folder / "counters.csv", folder / "printed.txt"
     command = [ncu, *ncu_options(plan, page), *program]
-    print(
-        f"gpuprof: running the program again under ncu, for {counted(len(plan.kernels), 'kernel')}",
-        file=sys.stderr,
-    )
+    kernels = counted(len(plan.kernels), "kernel")
+    write_note(f"gpuprof: running the program again under ncu, for {kernels}")
     _run_second(command, printed)
     try:
         return _what_was_asked_for(read(page))

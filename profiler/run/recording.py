@@ -33,7 +33,7 @@ from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run import ranks
 from gpuprof.profiler.run.assemble import assemble
 from gpuprof.profiler.run.ranks import Ranks
-from gpuprof.profiler.run.session import Options, Session
+from gpuprof.profiler.run.session import Session, SessionOptions
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 
@@ -56,7 +56,7 @@ class Subject:
 class Recording:
     """A session with its live collectors, stored as soon as the profiled steps are done."""
 
-    def __init__(self, subject: Subject, options: Options, *, early: bool = True) -> None:
+    def __init__(self, subject: Subject, options: SessionOptions, *, early: bool = True) -> None:
         """`early`: also store when the profiled steps are done, long before `finish`."""
         self.subject = subject
         self.options = options

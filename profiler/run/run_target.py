@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -18,9 +18,11 @@ from gpuprof.collectors.errors import GpuprofError
 from gpuprof.collectors.manifest import Calibration, Device, Ending
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run.recording import Recording, Subject
-from gpuprof.profiler.run.script import Program, Target, execute, prepare
-from gpuprof.profiler.run.session import Options
-from gpuprof.reports.terminal import print_summary
+from gpuprof.profiler.run.script import PreparedProgram, RunTarget, execute, prepare
+from gpuprof.profiler.run.session import SessionOptions
+from gpuprof.reports.console.streams import write_note
+from gpuprof.reports.console.terminal import stderr
+from gpuprof.reports.terminal import render_summary
 
 _SIGTERM_STATUS = 128 + signal.SIGTERM
 _INTERRUPTED_STATUS = 128 + signal.SIGINT
@@ -31,7 +33,7 @@ class _Terminated(SystemExit):
     """SIGTERM arrived."""
 
 
-def run_target(target: Target, options: Options, output: Path, *, quiet: bool) -> int:
+def run_target(target: RunTarget, options: SessionOptions, output: Path, *, quiet: bool) -> int:
     """Run `target`, store its capture at `output`, and return the exit code it ends with."""
     try:
         program = prepare(target)
@@ -58,7 +60,9 @@ def run_target(target: Target, options: Options, output: Path, *, quiet: bool) -
     return status
 
 
-def _execute(recording: Recording, program: Program, target: Target) -> tuple[Ending, int]:
+def _execute(
+    recording: Recording, program: PreparedProgram, target: RunTarget
+) -> tuple[Ending, int]:
     try:
         recording.start()
         execute(program, target.arguments)
@@ -98,15 +102,15 @@ def _finish(recording: Recording, ending: Ending, status: int, *, quiet: bool) -
     try:
         analysis = recording.finish(ending, status, calibrate=calibrate)
     except (GpuprofError, OSError) as error:
-        print(f"gpuprof: the capture could not be stored: {error}", file=sys.stderr)
+        write_note(f"gpuprof: the capture could not be stored: {error}")
         return
     if not quiet and recording.ranks.rank == 0:
-        print_summary(analysis, recording.subject.output)
+        render_summary(analysis, stderr(), recording.subject.output)
 
 
 def _calibrate(quiet: bool, device: Device) -> Calibration:
     if not quiet:
-        print("gpuprof: measuring once what this CPU can do (gpuprof calibrate)", file=sys.stderr)
+        write_note("gpuprof: measuring once what this CPU can do (gpuprof calibrate)")
     return calibration_cache.calibrate_cached(device)
 
 
@@ -116,11 +120,14 @@ def _exit_status(error: SystemExit) -> int:
         return 0
     if isinstance(error.code, int):
         return error.code
-    print(error.code, file=sys.stderr)
+    # As python does it; the program may have closed the stream, or have been started without it.
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{error.code}\n")
     return 1
 
 
-def _print_traceback(error: BaseException, program: Program) -> None:
+def _print_traceback(error: BaseException, program: PreparedProgram) -> None:
     """Print the script's traceback without our frames: those that lead to it and those in it."""
     tail: TracebackType | None = error.__traceback__
     while tail is not None and tail.tb_frame.f_code is not program.code:

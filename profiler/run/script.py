@@ -15,7 +15,7 @@ from gpuprof.collectors.errors import CommandError
 
 
 @dataclass(frozen=True)
-class Target:
+class RunTarget:
     """What to run: `kind` is script, module or command; `value` its path, name or source."""
 
     kind: str
@@ -38,14 +38,14 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Program:
+class PreparedProgram:
     code: types.CodeType
     main: types.ModuleType
     argv0: str
     path0: str
 
 
-def prepare(target: Target) -> Program:
+def prepare(target: RunTarget) -> PreparedProgram:
     """Find and compile the target. Raises `CommandError` where it cannot be run.
 
     A syntax error is the script's own and propagates as `SyntaxError`.
@@ -55,7 +55,7 @@ def prepare(target: Target) -> Program:
     return _script(target.value) if target.kind == "script" else _module(target.value)
 
 
-def execute(program: Program, arguments: Sequence[str]) -> None:
+def execute(program: PreparedProgram, arguments: Sequence[str]) -> None:
     """Run a prepared program as `__main__`. Whatever it raises propagates."""
     sys.argv = [program.argv0, *arguments]
     if not getattr(sys.flags, "safe_path", False):
@@ -64,7 +64,7 @@ def execute(program: Program, arguments: Sequence[str]) -> None:
     exec(program.code, program.main.__dict__)
 
 
-def _script(value: str) -> Program:
+def _script(value: str) -> PreparedProgram:
     path = Path(value)
     if path.is_dir():
         main = path / "__main__.py"
@@ -76,7 +76,7 @@ def _script(value: str) -> Program:
     return _compile_file(path, argv0=value, path0=str(path.resolve().parent))
 
 
-def _compile_file(path: Path, *, argv0: str, path0: str) -> Program:
+def _compile_file(path: Path, *, argv0: str, path0: str) -> PreparedProgram:
     # As python does, so that a script that changes its folder still finds itself.
     file_name = os.path.abspath(path)
     with io.open_code(file_name) as file:
@@ -86,15 +86,15 @@ def _compile_file(path: Path, *, argv0: str, path0: str) -> Program:
     main.__file__ = file_name
     main.__cached__ = None  # type: ignore[attr-defined]
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", file_name)
-    return Program(code, main, argv0, path0)
+    return PreparedProgram(code, main, argv0, path0)
 
 
-def _command(source: str) -> Program:
+def _command(source: str) -> PreparedProgram:
     code = compile(source, "<string>", "exec", dont_inherit=True)
-    return Program(code, _main_module(), "-c", "")
+    return PreparedProgram(code, _main_module(), "-c", "")
 
 
-def _module(name: str) -> Program:
+def _module(name: str) -> PreparedProgram:
     # python -m looks in the working directory first.
     path0 = os.getcwd()
     sys.path[0] = path0
@@ -107,7 +107,7 @@ def _module(name: str) -> Program:
     main.__loader__ = spec.loader
     main.__package__ = spec.parent
     main.__file__ = spec.origin
-    return Program(code, main, spec.origin or name, path0)
+    return PreparedProgram(code, main, spec.origin or name, path0)
 
 
 def _find_main(name: str) -> importlib.machinery.ModuleSpec | None:

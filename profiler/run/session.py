@@ -46,7 +46,7 @@ class StopAfterSteps(SystemExit):
 
 
 @dataclass(frozen=True)
-class Options:
+class SessionOptions:
     """What to watch and for how long."""
 
     schedule: Schedule = field(default_factory=Schedule)
@@ -83,7 +83,7 @@ class Session:
 
     def __init__(
         self,
-        options: Options,
+        options: SessionOptions,
         *,
         on_profiled: Callable[["Session"], None] = lambda session: None,
     ) -> None:

@@ -37,7 +37,7 @@ LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
-class Tiles:
+class FlashTiles:
     """Queries and keys of a tile, warps of a program, stages of its pipeline of loads.
 
     `registers`: the most that a thread may use, None for the compiler's choice.
@@ -65,13 +65,13 @@ class Tiles:
 
 
 # What Triton's interpreter takes, and sequences shorter than the others' rows.
-SMALL = Tiles(16, 16, 4, 2)
+SMALL = FlashTiles(16, 16, 4, 2)
 # 168 registers let three programs of 4 warps share a multiprocessor.
 _CONFIGURATIONS = (
-    Tiles(64, 64, 4, 2, registers=168),
-    Tiles(64, 64, 4, 3),
-    Tiles(128, 64, 4, 2),
-    Tiles(128, 64, 8, 3),
+    FlashTiles(64, 64, 4, 2, registers=168),
+    FlashTiles(64, 64, 4, 3),
+    FlashTiles(128, 64, 4, 2),
+    FlashTiles(128, 64, 8, 3),
 )
 
 
@@ -158,7 +158,7 @@ def check_head_size(problem: AttentionProblem, name: str) -> None:
 
 
 def make_forward(
-    problem: AttentionProblem, output: torch.Tensor, log_sum_exp: torch.Tensor, tiles: Tiles
+    problem: AttentionProblem, output: torch.Tensor, log_sum_exp: torch.Tensor, tiles: FlashTiles
 ) -> Callable[[], object]:
     """A launch into `output` (B, H, S, D) and `log_sum_exp` (B, H, S; float32, base 2)."""
     grid = (triton.cdiv(problem.length, tiles.rows), problem.batch * problem.heads)
@@ -180,7 +180,7 @@ def make_forward(
 
 def fastest_tiles(
     problem: AttentionProblem, output: torch.Tensor, log_sum_exp: torch.Tensor
-) -> Tiles:
+) -> FlashTiles:
     """Tried on a GPU, where a sequence fills the tiles."""
     if problem.device.type != "cuda" or problem.length < _CONFIGURATIONS[0].rows:
         return SMALL

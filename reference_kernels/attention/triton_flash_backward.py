@@ -29,7 +29,7 @@ from gpuprof.reference_kernels.attention.problem import AttentionProblem
 from gpuprof.reference_kernels.attention.triton_flash import (
     LOG2_E,
     SMALL,
-    Tiles,
+    FlashTiles,
     check_head_size,
     describe,
     fastest_tiles,
@@ -43,8 +43,8 @@ _DELTA_ROWS = 64
 # Shorter sequences take the tiles of Triton's interpreter.
 _LEAST_LENGTH = 64
 # Of the second and the third kernel.
-_FOR_KEYS = (Tiles(64, 64, 4, 2), Tiles(64, 128, 8, 3))
-_FOR_QUERIES = (Tiles(128, 64, 8, 3), Tiles(64, 64, 4, 2))
+_FOR_KEYS = (FlashTiles(64, 64, 4, 2), FlashTiles(64, 128, 8, 3))
+_FOR_QUERIES = (FlashTiles(128, 64, 8, 3), FlashTiles(64, 64, 4, 2))
 
 
 @triton.jit
@@ -265,7 +265,7 @@ class _Backward:
             ROWS=_DELTA_ROWS,
         )
 
-    def make_for_keys(self, tiles: Tiles) -> Callable[[], object]:
+    def make_for_keys(self, tiles: FlashTiles) -> Callable[[], object]:
         problem = self.problem
         grid = (triton.cdiv(problem.length, tiles.columns), problem.batch * problem.key_heads)
         return partial(
@@ -279,7 +279,7 @@ class _Backward:
             **tiles.options,
         )
 
-    def make_for_queries(self, tiles: Tiles) -> Callable[[], object]:
+    def make_for_queries(self, tiles: FlashTiles) -> Callable[[], object]:
         problem = self.problem
         grid = (triton.cdiv(problem.length, tiles.rows), problem.batch * problem.heads)
         return partial(
@@ -292,7 +292,7 @@ class _Backward:
             **tiles.options,
         )
 
-    def _described(self, tiles: Tiles) -> tuple[TensorDescriptor, ...]:
+    def _described(self, tiles: FlashTiles) -> tuple[TensorDescriptor, ...]:
         """Query, key, value and output gradient."""
         problem = self.problem
         return (

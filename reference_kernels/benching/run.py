@@ -23,7 +23,7 @@ from gpuprof.roofline.bench.results import CaseResult, Skipped
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """One problem and the versions to solve it."""
 
     family: Family
@@ -32,7 +32,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Options:
+class BenchOptions:
     """How to run a plan. Without a clock the versions are checked and not timed."""
 
     device: torch.device
@@ -47,7 +47,7 @@ def make_plans(
     device_type: DeviceType,
     sizes: Sequence[str] = (),
     dtypes: Sequence[str] = (),
-) -> list[Plan]:
+) -> list[BenchPlan]:
     """All problems to solve, with each family's own sizes and dtypes where none are given.
 
     Raises `UnknownNameError` for a dtype that the suite does not have, and for sizes with several
@@ -59,7 +59,7 @@ def make_plans(
         names = ", ".join(family.name for family in families)
         raise UnknownNameError(f"sizes are of one family, and these are several: {names}")
     return [
-        Plan(family, size, dtype)
+        BenchPlan(family, size, dtype)
         for family in families
         for size in sizes or family.problem.default_sizes[device_type]
         for dtype in dtypes or family.problem.default_dtypes[device_type]
@@ -67,8 +67,8 @@ def make_plans(
 
 
 def run_plan(
-    plan: Plan,
-    options: Options,
+    plan: BenchPlan,
+    options: BenchOptions,
     *,
     starting: Callable[[Version], None] = lambda _: None,
     timed: Callable[[CaseResult, Prepared], None] = lambda *_: None,
@@ -94,7 +94,7 @@ def run_plan(
             torch.cuda.empty_cache()
 
 
-def _split_by_ability(plan: Plan, device: torch.device) -> tuple[list[Version], list[Skipped]]:
+def _split_by_ability(plan: BenchPlan, device: torch.device) -> tuple[list[Version], list[Skipped]]:
     able, skipped = [], []
     for version in plan.family.versions:
         reason = version.why_not(plan.dtype, device)
@@ -109,7 +109,7 @@ def _run_case(
     version: Version,
     problem: Problem,
     reference: tuple[torch.Tensor, ...],
-    options: Options,
+    options: BenchOptions,
     timed: Callable[[CaseResult, Prepared], None],
 ) -> CaseResult | Skipped:
     work = problem.work()
@@ -151,7 +151,7 @@ def _checked_and_timed(
     result: CaseResult,
     prepared: Prepared,
     reference: tuple[torch.Tensor, ...],
-    options: Options,
+    options: BenchOptions,
     timed: Callable[[CaseResult, Prepared], None],
 ) -> CaseResult:
     error = check(prepared, reference, options.group)
@@ -182,7 +182,9 @@ def _described(result: CaseResult, prepared: Prepared) -> CaseResult:
     )
 
 
-def _timed(result: CaseResult, prepared: Prepared, clock: Clock, options: Options) -> CaseResult:
+def _timed(
+    result: CaseResult, prepared: Prepared, clock: Clock, options: BenchOptions
+) -> CaseResult:
     started_ns = time.time_ns()
     timing = time_calls(prepared, clock, options.group, budget_s=options.budget_s)
     median = timing.median

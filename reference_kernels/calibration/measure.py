@@ -53,10 +53,10 @@ _TOO_SLOW_S = 0.5
 _GPU_ARRAY_BYTES = 4 * 2**30
 _CPU_ARRAY_BYTES = 128 * 2**20
 
-Progress = Callable[[str], None]
+CeilingProgress = Callable[[str], None]
 
 
-def calibrate(device: Device, progress: Progress = lambda _: None) -> Calibration:
+def calibrate(device: Device, progress: CeilingProgress = lambda _: None) -> Calibration:
     """Measure the ceilings of `device`, which must be of this machine.
 
     Precisions that the device or this torch cannot run are left out, and so is what needs the
@@ -86,7 +86,7 @@ def calibrate(device: Device, progress: Progress = lambda _: None) -> Calibratio
     )
 
 
-def _probes(device: Device, left_out: list[str], progress: Progress) -> Iterator[Probe]:
+def _probes(device: Device, left_out: list[str], progress: CeilingProgress) -> Iterator[Probe]:
     """All that `device` can run, each made when it is its turn: together they fill the memory."""
     if device.kind == "cpu":
         yield from _gemms("cpu", gemm.CPU_PRECISIONS, left_out, progress)
@@ -105,7 +105,7 @@ def _probes(device: Device, left_out: list[str], progress: Progress) -> Iterator
     yield from make_link_probes(device.index)
 
 
-def _measured(device: Device, probe: Probe, progress: Progress) -> MeasuredCeiling:
+def _measured(device: Device, probe: Probe, progress: CeilingProgress) -> MeasuredCeiling:
     progress(probe.name)
     cuda = device.kind != "cpu"
     sampler = NvmlSampler([device.index], interval_ns=NVML_INTERVAL_NS) if cuda else None
@@ -142,7 +142,7 @@ def _measured(device: Device, probe: Probe, progress: Progress) -> MeasuredCeili
 
 
 def _gemms(
-    place: str, precisions: tuple[str, ...], left_out: list[str], progress: Progress
+    place: str, precisions: tuple[str, ...], left_out: list[str], progress: CeilingProgress
 ) -> Iterator[Probe]:
     for precision in precisions:
         progress(f"size of GEMM {precision}")

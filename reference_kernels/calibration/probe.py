@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuprof.roofline.machine.ceilings import Unit
+
 Call = Callable[[], object]
-Unit = Literal["tensor", "vector"]
 
 
 @dataclass(frozen=True)

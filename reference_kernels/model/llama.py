@@ -15,7 +15,7 @@ EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
-class Dimensions:
+class LlamaDimensions:
     """Sizes of a block: D = hidden / heads."""
 
     hidden: int
@@ -29,7 +29,7 @@ class Dimensions:
 
     @property
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The tensors of a block, in the order of `Block`'s fields."""
+        """The tensors of a block, in the order of `LlamaBlock`'s fields."""
         projected = (self.heads + 2 * self.key_heads) * self.head_size
         return {
             "attention_norm": (self.hidden,),
@@ -43,7 +43,7 @@ class Dimensions:
 
 
 @dataclass(frozen=True)
-class Block:
+class LlamaBlock:
     """Weights of a block, as (outputs, inputs)."""
 
     attention_norm: torch.Tensor
@@ -70,8 +70,8 @@ class Cache:
 
 def decoder(
     x: torch.Tensor,
-    blocks: tuple[Block, ...],
-    dimensions: Dimensions,
+    blocks: tuple[LlamaBlock, ...],
+    dimensions: LlamaDimensions,
     tables: tuple[torch.Tensor, torch.Tensor],
     cache: Cache | None,
 ) -> torch.Tensor:
@@ -91,9 +91,9 @@ def decoder(
 
 def _attention(
     x: torch.Tensor,
-    block: Block,
+    block: LlamaBlock,
     index: int,
-    dimensions: Dimensions,
+    dimensions: LlamaDimensions,
     tables: tuple[torch.Tensor, torch.Tensor],
     cache: Cache | None,
 ) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 
 from gpuprof.reference_kernels.elementwise.problem import rotary_tables
-from gpuprof.reference_kernels.model.llama import Block, Cache, Dimensions, decoder
+from gpuprof.reference_kernels.model.llama import Cache, LlamaBlock, LlamaDimensions, decoder
 from gpuprof.reference_kernels.suite import TORCH_DTYPES, DeviceType, KnownWork, Problem
 from gpuprof.roofline.cost_models.attention_pairs import kept_pairs
 from gpuprof.roofline.cost_models.cost import Flops
@@ -14,9 +14,9 @@ from gpuprof.roofline.cost_models.cost import Flops
 MODES = ("prefill", "decode", "train")
 # Llama 2 7B (Touvron et al., 2023) and Llama 3 8B (2024), and one for tests.
 MODELS = {
-    "7b": Dimensions(hidden=4096, heads=32, key_heads=32, feed_forward=11008),
-    "8b": Dimensions(hidden=4096, heads=32, key_heads=8, feed_forward=14336),
-    "tiny": Dimensions(hidden=64, heads=4, key_heads=2, feed_forward=160),
+    "7b": LlamaDimensions(hidden=4096, heads=32, key_heads=32, feed_forward=11008),
+    "8b": LlamaDimensions(hidden=4096, heads=32, key_heads=8, feed_forward=14336),
+    "tiny": LlamaDimensions(hidden=64, heads=4, key_heads=2, feed_forward=160),
 }
 
 
@@ -73,7 +73,7 @@ class ModelProblem(Problem):
     def _draw(self, dtype: torch.dtype) -> None:
         shapes = self.dimensions.weight_shapes.values()
         self.blocks = tuple(
-            Block(*(self._weight(*shape, dtype=dtype) for shape in shapes))
+            LlamaBlock(*(self._weight(*shape, dtype=dtype) for shape in shapes))
             for _ in range(self.layers)
         )
         shape = (self.batch, self.tokens, self.dimensions.hidden)
@@ -143,7 +143,7 @@ class ModelProblem(Problem):
         with torch.inference_mode(False):
             x = self.input.double()
             blocks = tuple(
-                Block(*(weight.double() for weight in block.weights)) for block in self.blocks
+                LlamaBlock(*(weight.double() for weight in block.weights)) for block in self.blocks
             )
             tables = self.tables[0].double(), self.tables[1].double()
             if self.output_gradient is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from gpuprof.reference_kernels.model.llama import Block, decoder
+from gpuprof.reference_kernels.model.llama import LlamaBlock, decoder
 from gpuprof.reference_kernels.model.problem import ModelProblem
 
 Decoder = Callable[..., torch.Tensor]
@@ -38,7 +38,7 @@ def _training(problem: ModelProblem, gradient: torch.Tensor, decode: Decoder) ->
         leaves = [t.detach().requires_grad_() for t in (problem.input, *problem.weights)]
     of_blocks = leaves[1:]
     blocks = tuple(
-        Block(*of_blocks[first : first + count]) for first in range(0, len(of_blocks), count)
+        LlamaBlock(*of_blocks[first : first + count]) for first in range(0, len(of_blocks), count)
     )
 
     def solve() -> tuple[torch.Tensor, ...]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from gpuprof.reports import formatting
 from gpuprof.roofline.bench.results import BenchReport
 from gpuprof.roofline.claims.floor import Floor
-from gpuprof.roofline.claims.judge import DISAGREEMENT, Conflict, Judgement
+from gpuprof.roofline.claims.judge import DISAGREEMENT, ClaimJudgement, Conflict
 from gpuprof.roofline.claims.measured import is_of_claimed_gpu
 from gpuprof.roofline.claims.work import ClaimedWork
 from gpuprof.roofline.machine.devices import rows_with_words
@@ -26,7 +26,7 @@ _SHORT_NS = 10_000
 
 def print_claims(
     source: str,
-    judgements: Sequence[Judgement],
+    judgements: Sequence[ClaimJudgement],
     console: Console,
     *,
     measured: BenchReport | None = None,
@@ -57,7 +57,7 @@ def print_claims(
         console.print(Text(_nothing_measured(judgements, measured), style="yellow"))
 
 
-def _nothing_measured(judgements: Sequence[Judgement], measured: BenchReport) -> str:
+def _nothing_measured(judgements: Sequence[ClaimJudgement], measured: BenchReport) -> str:
     """Why no claim has a measured time beside it."""
     if measured.device is None:
         return "Nothing measured matches a claim: the bench does not name its device."
@@ -67,7 +67,7 @@ def _nothing_measured(judgements: Sequence[Judgement], measured: BenchReport) ->
     return f"Nothing measured matches a claim: it was measured on {device}, which none is about."
 
 
-def explain(one: Judgement) -> Iterator[str]:
+def explain(one: ClaimJudgement) -> Iterator[str]:
     """The arithmetic behind a judgement, a line each."""
     if one.reason:
         yield formatting.printable(one.reason)
@@ -93,7 +93,7 @@ def explain(one: Judgement) -> Iterator[str]:
         yield _measured_line(one)
 
 
-def _floor_line(one: Judgement, floor: Floor, work: ClaimedWork, claimed_ns: float) -> str:
+def _floor_line(one: ClaimJudgement, floor: Floor, work: ClaimedWork, claimed_ns: float) -> str:
     """ "2 x 2048 x 11008 x 4096 = 185 GFLOP; at 989 TFLOP/s, ...: at least 187 µs; claimed ..."."""
     amounts = {"compute": work.flop_count, "memory": work.bytes_moved, "link": work.bus_bytes}
     amount = amounts[floor.resource]
@@ -115,12 +115,12 @@ def _floor_line(one: Judgement, floor: Floor, work: ClaimedWork, claimed_ns: flo
     )
 
 
-def _claimed_time(one: Judgement, claimed_ns: float) -> str:
+def _claimed_time(one: ClaimJudgement, claimed_ns: float) -> str:
     """The time as the claim states it, or as its rate makes it."""
     return one.claim.stated_time or formatting.duration(claimed_ns)
 
 
-def _conflict_line(one: Judgement, conflict: Conflict) -> str:
+def _conflict_line(one: ClaimJudgement, conflict: Conflict) -> str:
     if conflict.quantity == "time":
         claimed = _claimed_time(one, conflict.claimed)
         implied = formatting.duration(conflict.implied)
@@ -138,7 +138,7 @@ def _conflict_line(one: Judgement, conflict: Conflict) -> str:
     return f"claimed {claimed}; by {formatting.printable(conflict.other)} it is {implied}: {how}"
 
 
-def _measured_line(one: Judgement) -> str:
+def _measured_line(one: ClaimJudgement) -> str:
     assert one.measured is not None
     time = formatting.duration(one.measured.time_ns, digits=4)
     line = f"measured: {time} by {one.measured.version}"

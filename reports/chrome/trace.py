@@ -21,7 +21,7 @@ from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.points.kernel_verdicts import kernel_verdicts
 from gpuprof.roofline.work.attribution import launch_of_kernels
 
-Event = dict[str, Any]
+ChromeEvent = dict[str, Any]
 
 # Rows turned into Python objects at a time.
 _SLICE_ROWS: Final = 2_000
@@ -137,7 +137,7 @@ class _Writer:
         )
         return b"{" + text + b',\n"traceEvents": ['
 
-    def slices(self) -> Iterator[Iterable[Event]]:
+    def slices(self) -> Iterator[Iterable[ChromeEvent]]:
         """The events, some thousand at a time.
 
         Flow arrows begin inside the launches, which therefore stand before them.
@@ -152,7 +152,7 @@ class _Writer:
         yield from _mapped(self._allocations(), self._allocation)
         yield from _mapped(self._capture.samples, self._sample)
 
-    def _names(self) -> Iterator[Event]:
+    def _names(self) -> Iterator[ChromeEvent]:
         for process in self._processes:
             yield _metadata(process, "process_name", name=f"process {process}")
             yield _metadata(process, "process_labels", labels="CPU")
@@ -169,7 +169,7 @@ class _Writer:
             yield _metadata(row, "process_labels", labels=f"GPU {device}")
             yield _metadata(row, "process_sort_index", sort_index=_DEVICE_SORT_INDEX + device)
 
-    def _step(self, row: Event) -> Iterator[Event]:
+    def _step(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         if row["phase"] == "profiled":
             category, name = "user_annotation", f"ProfilerStep#{row['index']}"
         else:
@@ -186,7 +186,7 @@ class _Writer:
         verdicts = self._kernels.select("op_id", "step", "point")
         return self._capture.ops.join(verdicts, on="op_id", how="left", maintain_order="left")
 
-    def _op(self, row: Event) -> Iterator[Event]:
+    def _op(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         args = {key: row[column] for column, key in _OP_ARGS.items()}
         for column, key in _OP_LISTS.items():
             args[key] = _json_text(row[column])
@@ -198,7 +198,7 @@ class _Writer:
         ranges = self._capture.ranges
         return ranges.with_columns(crossing(ranges)).with_row_index("range")
 
-    def _range(self, row: Event) -> Iterator[Event]:
+    def _range(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         args = {key: row[key] for key in ("domain", "flops", "bytes")}
         if row["end_ns"] is not None and not row["crossing"]:
             yield self._slice("user_annotation", row, args)
@@ -209,12 +209,12 @@ class _Writer:
         if row["end_ns"] is not None:
             yield {**self._event("e", _SHOWN_ONLY, row, row["end_ns"]), "id": row["range"]}
 
-    def _launch(self, row: Event) -> Iterator[Event]:
+    def _launch(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         of_driver = row["name"][:2] == "cu" and row["name"][2:3].isupper()
         category = "cuda_driver" if of_driver else "cuda_runtime"
         yield self._slice(category, row, {"correlation": row["correlation"]})
 
-    def _device_work(self) -> Iterator[Iterable[Event]]:
+    def _device_work(self) -> Iterator[Iterable[ChromeEvent]]:
         rows, labels = kernel_rows(self._kernels)
         yield (
             _metadata(self._offset + device, "thread_name", row, name=label)
@@ -229,7 +229,7 @@ class _Writer:
         )
         yield from _mapped(placed, self._kernel)
 
-    def _kernel(self, row: Event) -> Iterator[Event]:
+    def _kernel(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         args = {key: row[column] for column, key in _KERNEL_ARGS.items()}
         for part in ("grid", "block"):
             size = [row[f"{part}_{axis}"] for axis in "xyz"]
@@ -243,7 +243,7 @@ class _Writer:
             yield {**self._event("s", _FLOW, row, row["launch_ns"]), **arrow}
             yield {**self._event("f", _FLOW, place, row["start_ns"]), **arrow, "bp": "e"}
 
-    def _verdict(self, row: Event) -> Event:
+    def _verdict(self, row: ChromeEvent) -> ChromeEvent:
         if row["point"] is None:
             return {}
         point = self._verdicts.points[row["point"]]
@@ -259,7 +259,7 @@ class _Writer:
             name=pl.lit("[memory]"),
         )
 
-    def _allocation(self, row: Event) -> Iterator[Event]:
+    def _allocation(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         on_cpu = row["device"] is None
         args = {
             "Bytes": row["bytes"],
@@ -271,23 +271,28 @@ class _Writer:
         event = self._event("i", "cpu_instant_event", row, row["time_ns"], known(args))
         yield {**event, "s": "t"}
 
-    def _sample(self, row: Event) -> Iterator[Event]:
+    def _sample(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         place = {"process": self._offset + (row["device"] or 0), "thread": 0}
         for column, (track, unit) in _COUNTERS.items():
             if row[column] is not None:
                 named = {**place, "name": track}
                 yield self._event("C", _COUNTER, named, row["time_ns"], {unit: row[column]})
 
-    def _slice(self, category: str, row: Event, args: Event) -> Event:
+    def _slice(self, category: str, row: ChromeEvent, args: ChromeEvent) -> ChromeEvent:
         event = self._event("X", category, row, row["start_ns"], known(args))
         event["dur"] = _microseconds(row["end_ns"] - row["start_ns"])
         return event
 
     def _event(
-        self, phase: str, category: str, row: Event, time_ns: int, args: Event | None = None
-    ) -> Event:
+        self,
+        phase: str,
+        category: str,
+        row: ChromeEvent,
+        time_ns: int,
+        args: ChromeEvent | None = None,
+    ) -> ChromeEvent:
         """An event named and placed as `row` says."""
-        event: Event = {
+        event: ChromeEvent = {
             "ph": phase,
             "cat": category,
             "name": row["name"],
@@ -301,24 +306,24 @@ class _Writer:
 
 
 def _mapped(
-    frame: pl.DataFrame, events_of: Callable[[Event], Iterator[Event]]
-) -> Iterator[Iterable[Event]]:
+    frame: pl.DataFrame, events_of: Callable[[ChromeEvent], Iterator[ChromeEvent]]
+) -> Iterator[Iterable[ChromeEvent]]:
     for rows in frame.iter_slices(_SLICE_ROWS):
         yield chain.from_iterable(map(events_of, rows.iter_rows(named=True)))
 
 
-def _metadata(process: int, what: str, thread: int = 0, **args: object) -> Event:
+def _metadata(process: int, what: str, thread: int = 0, **args: object) -> ChromeEvent:
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "ts": 0, "args": args}
 
 
-def _verdict(point: RooflinePoint, duration_ns: int) -> Event:
+def _verdict(point: RooflinePoint, duration_ns: int) -> ChromeEvent:
     """What the analysis says of one launch of `point`."""
     each = {
         "flops": point.total_flops,
         "bytes_read": point.bytes_read,
         "bytes_written": point.bytes_written,
     }
-    args: Event = {
+    args: ChromeEvent = {
         key: None if total is None else total // point.calls for key, total in each.items()
     }
     args["arithmetic_intensity"] = _rounded(point.arithmetic_intensity)
@@ -331,7 +336,7 @@ def _verdict(point: RooflinePoint, duration_ns: int) -> Event:
     return args
 
 
-def _message(row: Event) -> Event:
+def _message(row: ChromeEvent) -> ChromeEvent:
     """A collective's buffer in elements, which is how Kineto gives its size."""
     dtype = dtypes.parse(row["dtype"] or "")
     if row["message_bytes"] is None or dtype is None:

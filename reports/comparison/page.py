@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.comparison import words
+from gpuprof.reports.comparison import sentences
 from gpuprof.reports.html.templating import make_environment, source
 from gpuprof.roofline.comparison.result import Comparison
 
@@ -29,10 +29,10 @@ def render_html(comparison: Comparison) -> str:
     changes = comparison.kernels
     return environment.get_template("comparison.html").render(
         comparison=comparison,
-        words=words,
+        sentences=sentences,
         title=formatting.printable(f"{comparison.base.title} → {comparison.head.title}"),
         bars=waterfall(comparison),
-        rows=words.change_rows(changes[:MOST_ROWS]),
+        rows=sentences.change_rows(changes[:MOST_ROWS]),
         rest=changes[MOST_ROWS:],
         style=source(environment, "report.css"),
         own_style=source(environment, "comparison.css"),
@@ -45,7 +45,7 @@ def waterfall(comparison: Comparison) -> tuple[Bar, ...]:
     step = comparison.step
     if step is None:
         return ()
-    parts = words.parts(step)
+    parts = sentences.parts(step)
     reached = [float(step.lengths.base_ns)]
     for part in parts:
         reached.append(reached[-1] + part.change_ns)
@@ -72,7 +72,7 @@ def waterfall(comparison: Comparison) -> tuple[Bar, ...]:
     for part, start in zip(parts, reached, strict=False):
         end = start + part.change_ns
         kind = "slower" if part.change_ns > 0 else "faster"
-        bars.append(bar(part.label, words.delta(part.change_ns), part.note, start, end, kind))
+        bars.append(bar(part.label, sentences.delta(part.change_ns), part.note, start, end, kind))
     bars.append(
         bar(
             "head",

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuprof.reports import formatting
-from gpuprof.reports.comparison import words
+from gpuprof.reports.comparison import sentences
 from gpuprof.reports.formatting import joined
 from gpuprof.roofline.comparison.result import Comparison
 
@@ -19,25 +19,25 @@ _FIGURES = 46
 def render_comparison(comparison: Comparison, console: Console, *, top: int) -> None:
     """Print `comparison` with its `top` largest changes."""
     for label, side in (("base", comparison.base), ("head", comparison.head)):
-        console.print(_text(f"{label}  {words.side_line(side)}"))
+        console.print(_text(f"{label}  {sentences.side_line(side)}"))
     console.print()
-    console.print(_text(words.headline(comparison), "bold"))
-    for warning in words.warnings(comparison):
+    console.print(_text(sentences.headline(comparison), "bold"))
+    for warning in sentences.warnings(comparison):
         console.print(_text(warning, "yellow"))
     _print_parts(comparison, console)
     _print_changes(comparison, console, top)
-    _print_list("Renamed", words.renamed_rows(comparison), console, top)
+    _print_list("Renamed", sentences.renamed_rows(comparison), console, top)
     for match, label in (("new", "New"), ("removed", "Gone")):
         found = tuple(change for change in comparison.kernels if change.match == match)
-        _print_list(label, words.change_rows(found), console, top)
-    for fact in words.environment_facts(comparison):
+        _print_list(label, sentences.change_rows(found), console, top)
+    for fact in sentences.environment_facts(comparison):
         console.print(_text(f"{fact.label:14}{fact.value}", "dim"))
 
 
 def _print_parts(comparison: Comparison, console: Console) -> None:
     if comparison.step is None:
         return
-    parts = words.parts(comparison.step)
+    parts = sentences.parts(comparison.step)
     largest = max((abs(part.change_ns) for part in parts), default=0.0) or 1.0
     table = Table.grid(padding=(0, 2))
     table.add_column()
@@ -47,14 +47,14 @@ def _print_parts(comparison: Comparison, console: Console) -> None:
         cells = round(abs(part.change_ns) / largest * _BAR_CELLS)
         bar = Text("█" * cells, "red" if part.change_ns > 0 else "green")
         note = _text(part.note, "dim")
-        table.add_row(_text(part.label), words.delta(part.change_ns), bar.append(" ") + note)
+        table.add_row(_text(part.label), sentences.delta(part.change_ns), bar.append(" ") + note)
     console.print()
-    console.print(Text(words.parts_title(comparison)))
+    console.print(Text(sentences.parts_title(comparison)))
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def _print_changes(comparison: Comparison, console: Console, top: int) -> None:
-    rows = words.change_rows(comparison.kernels[:top])
+    rows = sentences.change_rows(comparison.kernels[:top])
     if not rows:
         return
     console.print()
@@ -76,18 +76,20 @@ def _print_changes(comparison: Comparison, console: Console, top: int) -> None:
             if line:
                 name.append_text(_text(f"\n  {line}", "not bold dim"))
         style = "red" if row.change.change_ns > 0 else "green"
-        change = Text(words.delta(row.change.change_ns), style)
+        change = Text(sentences.delta(row.change.change_ns), style)
         table.add_row(name, change, row.time, row.calls)
     console.print(table)
 
 
-def _print_list(label: str, rows: tuple[words.ChangeRow, ...], console: Console, most: int) -> None:
+def _print_list(
+    label: str, rows: tuple[sentences.ChangeRow, ...], console: Console, most: int
+) -> None:
     if not rows:
         return
     console.print()
     console.print(Text(f"{label}: {len(rows)}"))
     for row in rows[:most]:
-        line = _text(f"  {words.delta(row.change.change_ns):>10}  {row.title}")
+        line = _text(f"  {sentences.delta(row.change.change_ns):>10}  {row.title}")
         how = row.match if row.change.renamed else ""
         origin = "" if row.op in row.title else row.op
         line.append_text(_text(f"  {joined((origin, how))}", "dim"))

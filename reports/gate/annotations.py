@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 
 from gpuprof.reports.formatting import printable
-from gpuprof.reports.gate import words
+from gpuprof.reports.gate import sentences
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import GateResult, Place
 
@@ -17,15 +17,15 @@ def render_annotations(result: GateResult, *, folder: str = "") -> str:
     `folder` is where the gate ran, relative to the root of the repository. Verdicts that decide
     the exit code are errors; of each kind there are at most 10, and the last says how many more.
     """
-    rows = [row.judgement for row in words.rows(result.judgements)]
-    errors = [j for j in rows if words.decides(j, result)]
+    rows = [row.judgement for row in sentences.rows(result.judgements)]
+    errors = [j for j in rows if sentences.decides(j, result)]
     warned = ("REGRESSED", "ERROR", "INCOMPARABLE", "INCONCLUSIVE")
     warnings = [j for j in rows if j.verdict in warned and j not in errors]
     lines = []
     for kind, found in (("error", errors), ("warning", warnings)):
         for index, judgement in enumerate(found[:_MOST]):
             more = len(found) - _MOST if index == _MOST - 1 else 0
-            lines.append(_line(kind, judgement, words.place(judgement, result), folder, more))
+            lines.append(_line(kind, judgement, sentences.place(judgement, result), folder, more))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree as ET
 
 from gpuprof.reports.formatting import printable
-from gpuprof.reports.gate import words
+from gpuprof.reports.gate import sentences
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import GateResult
 
@@ -40,7 +40,7 @@ def _case(judgement: Judgement, result: GateResult) -> ET.Element:
         "classname": printable(judgement.benchmark),
         "name": printable(judgement.metric.name),
     }
-    place = words.place(judgement, result)
+    place = sentences.place(judgement, result)
     if place is not None:
         attributes |= {"file": printable(place.file), "line": str(place.line)}
     case = ET.Element("testcase", attributes)
@@ -59,7 +59,7 @@ def _case(judgement: Judgement, result: GateResult) -> ET.Element:
 
 def _outcome(judgement: Judgement, result: GateResult) -> str | None:
     """The element that is not there for what passes."""
-    if judgement.verdict in ("REGRESSED", "ERROR") and words.decides(judgement, result):
+    if judgement.verdict in ("REGRESSED", "ERROR") and sentences.decides(judgement, result):
         return "error" if judgement.verdict == "ERROR" else "failure"
     undecided = ("REGRESSED", "ERROR", "INCONCLUSIVE", "INCOMPARABLE")
     return "skipped" if judgement.verdict in undecided else None
@@ -71,9 +71,9 @@ def _message(judgement: Judgement) -> str:
 
 def _details(judgement: Judgement, result: GateResult) -> list[str]:
     """The figures, and what carries the change."""
-    row = words.row(judgement)
+    row = sentences.row(judgement)
     lines = [f"{judgement.metric.name} {row.figures} {row.change}".strip()]
     for explanation in result.explanations:
         if explanation.benchmark == judgement.benchmark:
-            lines += words.culprit_lines(explanation)
+            lines += sentences.culprit_lines(explanation)
     return [printable(line) for line in lines]

@@ -1,6 +1,6 @@
 """The verdicts of a gate as Markdown: a job's summary, and a comment on a pull request."""
 
-from gpuprof.reports.gate import words
+from gpuprof.reports.gate import sentences
 from gpuprof.reports.markdown import escaped, table
 from gpuprof.roofline.gate.result import GateResult
 
@@ -23,20 +23,21 @@ def render_markdown(result: GateResult, *, most_bytes: int = MOST_SUMMARY_BYTES)
     says how much.
     """
     document = _Document(most_bytes - _RESERVE)
-    document.add(
-        f"## gpuprof gate: {escaped(words.headline(result))}\n\n{escaped(words.sides(result))}\n"
-    )
-    rows = words.rows(result.judgements)
-    attention = [row for row in rows if not words.plain(row.judgement)]
+    head, sides = escaped(sentences.headline(result)), escaped(sentences.sides(result))
+    document.add(f"## gpuprof gate: {head}\n\n{sides}\n")
+    rows = sentences.rows(result.judgements)
+    attention = [row for row in rows if not sentences.plain(row.judgement)]
     document.add_table("", [_row(row) for row in attention])
-    document.add_lines("", [f"- {_clipped(words.remark(row.judgement))}" for row in attention])
+    document.add_lines("", [f"- {_clipped(sentences.remark(row.judgement))}" for row in attention])
     for explanation in result.explanations:
         title = f"### What changed in {_clipped(explanation.benchmark)}"
         document.add_lines(
-            title, [f"- {_clipped(line)}" for line in words.culprit_lines(explanation)]
+            title, [f"- {_clipped(line)}" for line in sentences.culprit_lines(explanation)]
         )
-    document.add_lines("### Warnings", [f"- {_clipped(text)}" for text in words.warnings(result)])
-    passed = [_row(row) for row in rows if words.plain(row.judgement)]
+    document.add_lines(
+        "### Warnings", [f"- {_clipped(text)}" for text in sentences.warnings(result)]
+    )
+    passed = [_row(row) for row in rows if sentences.plain(row.judgement)]
     summary = f"<details><summary>{len(passed)} more, nothing wrong</summary>"
     document.add_table(summary, passed, end="</details>")
     return document.text()
@@ -101,7 +102,7 @@ def _size(line: str) -> int:
     return len(line.encode()) + 1
 
 
-def _row(row: words.Row) -> tuple[str, ...]:
+def _row(row: sentences.VerdictRow) -> tuple[str, ...]:
     judgement = row.judgement
     strong = "**" if judgement.fails else ""
     return (

@@ -8,9 +8,9 @@ from plotly.offline import get_plotlyjs
 
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import page as comparison_page
-from gpuprof.reports.comparison import words as comparison_words
+from gpuprof.reports.comparison import sentences as comparison_sentences
 from gpuprof.reports.formatting import sentence
-from gpuprof.reports.gate import words
+from gpuprof.reports.gate import sentences
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.judgement import Judgement, Verdict
 from gpuprof.roofline.gate.result import Explanation, GateResult
@@ -50,21 +50,21 @@ class Why:
     culprits: tuple[str, ...]
     warnings: tuple[str, ...]
     bars: tuple[comparison_page.Bar, ...]
-    rows: tuple[comparison_words.ChangeRow, ...]
+    rows: tuple[comparison_sentences.ChangeRow, ...]
     more: int
 
 
 def render_html(result: GateResult) -> str:
     """The verdicts as one HTML file. The same result gives the same text."""
     environment = make_environment()
-    rows = words.rows(result.judgements)
+    rows = sentences.rows(result.judgements)
     plot = make_plot(result)
     return environment.get_template("gate.html").render(
         result=result,
-        words=words,
-        comparing=comparison_words,
+        sentences=sentences,
+        comparing=comparison_sentences,
         rows=rows,
-        remarks=[row for row in rows if not words.plain(row.judgement)],
+        remarks=[row for row in rows if not sentences.plain(row.judgement)],
         whys=[_why(explanation) for explanation in result.explanations],
         plot_json=None if plot is None else embedded_json(plot),
         plot=plot,
@@ -82,7 +82,7 @@ def make_plot(result: GateResult) -> Plot | None:
     """The paired differences of what was judged by statistics; None where nothing was."""
     judged = [
         row.judgement
-        for row in words.rows(result.judgements)
+        for row in sentences.rows(result.judgements)
         if row.judgement.pair_changes and row.judgement.change is not None
     ]
     if not judged:
@@ -113,11 +113,11 @@ def _why(explanation: Explanation) -> Why:
     changes = comparison.kernels
     return Why(
         explanation,
-        headline=comparison_words.headline(comparison),
-        culprits=words.culprit_lines(explanation),
+        headline=comparison_sentences.headline(comparison),
+        culprits=sentences.culprit_lines(explanation),
         # Not its word on noise: that is what the pairs are for.
         warnings=tuple(sentence(formatting.printable(note)) for note in comparison.notes),
         bars=comparison_page.waterfall(comparison),
-        rows=comparison_words.change_rows(changes[:_KERNELS]),
+        rows=comparison_sentences.change_rows(changes[:_KERNELS]),
         more=max(0, len(changes) - _KERNELS),
     )

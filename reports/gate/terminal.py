@@ -1,7 +1,5 @@
 """The verdicts of a gate in a terminal."""
 
-import io
-import sys
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -10,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuprof.reports.formatting import printable
-from gpuprof.reports.gate import words
+from gpuprof.reports.gate import sentences
 from gpuprof.roofline.gate.judgement import Verdict
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.series import TIME
@@ -28,24 +26,18 @@ _STYLES: dict[Verdict, str] = {
 _WIDE = 110
 
 
-def print_gate(result: GateResult, output: Path) -> None:
-    """Print `result`, whose files are in `output`, on stdout."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # An ASCII-only stdout gets a question mark for "µ", not a traceback.
-        sys.stdout.reconfigure(errors="replace")
-    render_gate(result, Console(), output)
-
-
 def render_gate(result: GateResult, console: Console, output: Path) -> None:
     """Print `result`, whose files are in `output`."""
-    verdict = words.outcome(result)
+    verdict = sentences.outcome(result)
     style = "bold green" if result.exit_code == 0 else "bold red"
-    console.print(Text(words.headline(result), style if verdict != "ADVISORY" else "bold yellow"))
-    console.print(Text(printable(words.sides(result)), "dim"))
+    console.print(
+        Text(sentences.headline(result), style if verdict != "ADVISORY" else "bold yellow")
+    )
+    console.print(Text(printable(sentences.sides(result)), "dim"))
     console.print(_table(result, console.width))
     _print_remarks(result, console)
     _print_explanations(result, console)
-    for warning in words.warnings(result):
+    for warning in sentences.warnings(result):
         console.print(Text(f"! {printable(warning)}", "yellow"))
     console.print(Text(f"Results, captures and logs are in {output}", "dim"))
 
@@ -60,7 +52,7 @@ def _table(result: GateResult, width: int) -> Table:
     table.add_column("Change [95 %]" if wide else "Change", justify="right", no_wrap=True)
     if wide:
         table.add_column("Detects", justify="right", no_wrap=True)
-    for row in words.rows([j for j in result.judgements if words.held(j)]):
+    for row in sentences.rows([j for j in result.judgements if sentences.held(j)]):
         judgement = row.judgement
         name = Text(printable(judgement.benchmark))
         if judgement.metric != TIME:
@@ -73,16 +65,16 @@ def _table(result: GateResult, width: int) -> Table:
 
 def _print_remarks(result: GateResult, console: Console) -> None:
     """The sentence of each verdict that is not plain, and what changed without a budget."""
-    for row in words.rows(result.judgements):
+    for row in sentences.rows(result.judgements):
         judgement = row.judgement
-        if words.plain(judgement):
+        if sentences.plain(judgement):
             continue
-        style = _STYLES[judgement.verdict] if words.held(judgement) else "dim"
-        console.print(Text(words.remark(judgement), style))
+        style = _STYLES[judgement.verdict] if sentences.held(judgement) else "dim"
+        console.print(Text(sentences.remark(judgement), style))
 
 
 def _print_explanations(result: GateResult, console: Console) -> None:
     for explanation in result.explanations:
         console.print(Text(f"\nWhat changed in {printable(explanation.benchmark)}", "bold"))
-        for line in words.culprit_lines(explanation):
+        for line in sentences.culprit_lines(explanation):
             console.print(Text(f"  {printable(line)}"))

@@ -21,7 +21,7 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class StepPlot:
+class StepPlotLayout:
     """Where everything goes, in the units of the SVG's view box."""
 
     width: int
@@ -38,7 +38,7 @@ class StepPlot:
     high: str
 
 
-def make_step_plot(steps: StepTimes) -> StepPlot | None:
+def make_step_plot(steps: StepTimes) -> StepPlotLayout | None:
     """The plot of `steps.samples_ns`, or None where fewer than two steps were timed."""
     samples = steps.samples_ns
     if len(samples) < 2 or steps.median_ns is None:
@@ -58,7 +58,7 @@ def make_step_plot(steps: StepTimes) -> StepPlot | None:
     )
     median_x = min(max(x(steps.median_ns), _LEFT), _RIGHT)
     position = (median_x - _LEFT) / (_RIGHT - _LEFT)
-    return StepPlot(
+    return StepPlotLayout(
         width=WIDTH,
         height=HEIGHT,
         top=_TOP,

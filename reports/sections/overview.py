@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Heading, Line, Notices, Tile, Tiles, Verdict
+from gpuprof.reports.blocks import Block, BottleneckVerdict, Heading, Line, Notices, Tile, Tiles
 from gpuprof.reports.figures import gain_sentence
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.sections.step import step_shares, step_time_fact, stretch_fact
@@ -64,7 +64,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         Line(device_line(analysis)),
         *_notices(ending_sentence(analysis), *analysis.warnings),
         Tiles(_tiles(analysis)),
-        Verdict(analysis.bottleneck.kind, verdict_sentence(analysis)),
+        BottleneckVerdict(analysis.bottleneck.kind, verdict_sentence(analysis)),
     )
 
 

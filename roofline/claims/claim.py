@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-Kind = Literal[
+ClaimKind = Literal[
     "gemm",
     "convolution",
     "attention",
@@ -31,7 +31,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name: str
     # Words of a row of the device table: "A100", "H100 SXM".
     gpu: str = ""
-    kind: Kind
+    kind: ClaimKind
     size: str = ""
     dtype: str = ""
     causal: bool = False
@@ -93,7 +93,7 @@ TIMES: Final = ("time_us", "time_ms", "time_s")
 _COMPUTE: Final = (*TIMES, "tflops", "mfu_percent")
 # Keys of every kind.
 COMMON: Final = ("name", "gpu", "kind", "dtype", "same_as")
-KEYS: Final[Mapping[Kind, KindKeys]] = {
+KEYS: Final[Mapping[ClaimKind, KindKeys]] = {
     "gemm": KindKeys(("size", "dtype"), _COMPUTE),
     "convolution": KindKeys(("size", "dtype"), _COMPUTE),
     "attention": KindKeys(("size", "dtype"), _COMPUTE, ("causal",)),

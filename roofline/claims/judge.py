@@ -13,7 +13,7 @@ import msgspec
 from gpuprof.roofline.bench.results import BenchReport
 from gpuprof.roofline.claims.claim import Claim, ClaimTable, not_stated
 from gpuprof.roofline.claims.floor import Floor, compute_ns, floor_of
-from gpuprof.roofline.claims.measured import Measured, measured_of
+from gpuprof.roofline.claims.measured import BenchTime, measured_of
 from gpuprof.roofline.claims.work import (
     ITEM_BYTES,
     ClaimedWork,
@@ -29,7 +29,7 @@ DISAGREEMENT = 0.05
 # Without these, bounds over all GPUs and dtypes can still be told.
 _BOUNDED = {"GPU", "dtype"}
 
-Verdict = Literal[
+ClaimVerdict = Literal[
     "possible",
     "only with in-network reduction",
     "beyond the hardware",
@@ -51,11 +51,11 @@ class Conflict:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ClaimJudgement:
     """A claim, its verdict, and the figures behind it; None where unknown."""
 
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
     # Why it is not checkable; "" where it is.
     reason: str = ""
     work: ClaimedWork | None = None
@@ -64,12 +64,12 @@ class Judgement:
     conflicts: tuple[Conflict, ...] = ()
     # Claimed time over that of the claim it is compared with.
     ratio: float | None = None
-    measured: Measured | None = None
+    measured: BenchTime | None = None
 
 
-def judge(table: ClaimTable, measured: BenchReport | None = None) -> tuple[Judgement, ...]:
+def judge(table: ClaimTable, measured: BenchReport | None = None) -> tuple[ClaimJudgement, ...]:
     """A judgement for each claim, in order; `measured` is a bench of one of the claimed GPUs."""
-    judged: dict[str, Judgement] = {}
+    judged: dict[str, ClaimJudgement] = {}
     works: dict[str, ClaimedWork | None] = {}
     for claim in table.claim:
         judgement = _by_hardware(claim, works, judged)
@@ -84,7 +84,9 @@ def judge(table: ClaimTable, measured: BenchReport | None = None) -> tuple[Judge
     return tuple(judged.values())
 
 
-def _by_hardware(claim: Claim, works: _Works, judged: Mapping[str, Judgement]) -> Judgement:
+def _by_hardware(
+    claim: Claim, works: _Works, judged: Mapping[str, ClaimJudgement]
+) -> ClaimJudgement:
     """Compare a claim with its floor alone."""
     if claim.kind == "unsized":
         return _unsized(claim, judged)
@@ -93,61 +95,63 @@ def _by_hardware(claim: Claim, works: _Works, judged: Mapping[str, Judgement]) -
         return _throughput(claim, unstated, judged)
     rows = rows_with_words(claim.gpu)
     if not rows:
-        return Judgement(claim, "not checkable", f"{claim.gpu} is not in the device table")
+        return ClaimJudgement(claim, "not checkable", f"{claim.gpu} is not in the device table")
     try:
         if set(unstated) - _BOUNDED:
             known = not set(unstated) - {"GPU", "time or rate"}
             work = work_of(claim, works) if known else None
-            return Judgement(claim, "not checkable", _unstated(unstated), work, claim.time_ns)
+            return ClaimJudgement(claim, "not checkable", _unstated(unstated), work, claim.time_ns)
         if unstated:
             return _bounded(claim, unstated, works, rows)
         return _on(rows, claim, works)
     except ClaimError as error:
-        return Judgement(claim, "not checkable", f"{error.key}: {error}")
+        return ClaimJudgement(claim, "not checkable", f"{error.key}: {error}")
 
 
-def _unsized(claim: Claim, judged: Mapping[str, Judgement]) -> Judgement:
+def _unsized(claim: Claim, judged: Mapping[str, ClaimJudgement]) -> ClaimJudgement:
     reason = "its size is not stated, so nothing can be counted"
     other = judged[claim.of].claimed_ns if claim.of else None
     ratio = claim.time_ns / other if claim.time_ns and other else None
-    return Judgement(claim, "not checkable", reason, None, claim.time_ns, ratio=ratio)
+    return ClaimJudgement(claim, "not checkable", reason, None, claim.time_ns, ratio=ratio)
 
 
 def _throughput(
-    claim: Claim, unstated: tuple[str, ...], judged: Mapping[str, Judgement]
-) -> Judgement:
+    claim: Claim, unstated: tuple[str, ...], judged: Mapping[str, ClaimJudgement]
+) -> ClaimJudgement:
     if unstated:
-        return Judgement(claim, "not checkable", _unstated(unstated))
+        return ClaimJudgement(claim, "not checkable", _unstated(unstated))
     if judged[claim.of].claimed_ns is None:
-        return Judgement(claim, "not checkable", f"the time of {claim.of} is not known")
-    return Judgement(claim, "possible")
+        return ClaimJudgement(claim, "not checkable", f"the time of {claim.of} is not known")
+    return ClaimJudgement(claim, "possible")
 
 
-def _on(rows: Sequence[DeviceSpec], claim: Claim, works: _Works) -> Judgement:
+def _on(rows: Sequence[DeviceSpec], claim: Claim, works: _Works) -> ClaimJudgement:
     """Compare a claim that states its work and its dtype with the fastest of `rows`."""
     work = work_of(claim, works)
     if work is None:
         reason = "the work of its parts is not known"
-        return Judgement(claim, "not checkable", reason, None, claim.time_ns)
+        return ClaimJudgement(claim, "not checkable", reason, None, claim.time_ns)
     claimed_ns = next(iter(_claimed_times(claim, work)), None)
     if claimed_ns is None:
-        return Judgement(claim, "not checkable", "it claims a rate of work that it lacks", work)
+        return ClaimJudgement(
+            claim, "not checkable", "it claims a rate of work that it lacks", work
+        )
     floor = floor_of(work, rows)
     if floor is None:
         rate = "link rate" if work.bus_bytes else f"{claim.dtype} peak".strip()
         reason = f"no {rate} of {claim.gpu} is in the device table"
-        return Judgement(claim, "not checkable", reason, work, claimed_ns)
-    verdict: Verdict = "possible"
+        return ClaimJudgement(claim, "not checkable", reason, work, claimed_ns)
+    verdict: ClaimVerdict = "possible"
     if floor.ns > claimed_ns * (1 + ROUNDING):
         verdict = "beyond the hardware"
         if claim.kind == "all-reduce" and _with_reduction_ns(claim, floor) <= claimed_ns:
             verdict = "only with in-network reduction"
-    return Judgement(claim, verdict, "", work, claimed_ns, floor)
+    return ClaimJudgement(claim, verdict, "", work, claimed_ns, floor)
 
 
 def _bounded(
     claim: Claim, unstated: tuple[str, ...], works: _Works, rows: Sequence[DeviceSpec]
-) -> Judgement:
+) -> ClaimJudgement:
     """Judge a claim without its GPU or dtype: what all of them rule out is ruled out."""
     dtypes = tuple(ITEM_BYTES) if "dtype" in unstated else (claim.dtype,)
     stated = [msgspec.structs.replace(claim, dtype=dtype) for dtype in dtypes]
@@ -173,7 +177,7 @@ def _bounded(
         f"of which {', '.join(could)}"
     )
     work = None if "dtype" in unstated else fastest[0].work
-    return Judgement(claim, "not checkable", reason, work, fastest[0].claimed_ns)
+    return ClaimJudgement(claim, "not checkable", reason, work, fastest[0].claimed_ns)
 
 
 def _unstated(words: tuple[str, ...]) -> str:
@@ -199,7 +203,7 @@ def _with_reduction_ns(claim: Claim, floor: Floor) -> float:
     return message_bytes(claim) / floor.rate * 1e9
 
 
-def _conflicts(claim: Claim, judged: Mapping[str, Judgement]) -> list[Conflict]:
+def _conflicts(claim: Claim, judged: Mapping[str, ClaimJudgement]) -> list[Conflict]:
     found = []
     mine = judged[claim.name]
     if claim.same_as and (other := judged[claim.same_as].claimed_ns) and mine.claimed_ns:
@@ -227,7 +231,7 @@ def _conflicts(claim: Claim, judged: Mapping[str, Judgement]) -> list[Conflict]:
     return found
 
 
-def _note(judged: dict[str, Judgement], name: str, conflict: Conflict) -> None:
+def _note(judged: dict[str, ClaimJudgement], name: str, conflict: Conflict) -> None:
     """Keep `conflict` with the judgement called `name`, and let it decide a verdict still open."""
     judgement = judged[name]
     low, high = sorted((conflict.claimed, conflict.implied))

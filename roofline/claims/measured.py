@@ -11,7 +11,7 @@ from gpuprof.roofline.machine.devices import find_spec, rows_with_words
 
 
 @dataclass(frozen=True)
-class Measured:
+class BenchTime:
     """The fastest version that a bench measured for the claim's problem."""
 
     version: str
@@ -25,7 +25,7 @@ def is_of_claimed_gpu(report: BenchReport, claim: Claim) -> bool:
     return find_spec(report.device).spec in rows_with_words(claim.gpu)
 
 
-def measured_of(claim: Claim, report: BenchReport | None) -> Measured | None:
+def measured_of(claim: Claim, report: BenchReport | None) -> BenchTime | None:
     """What a bench of the claimed GPU has for the claimed problem."""
     if report is None or not is_of_claimed_gpu(report, claim):
         return None
@@ -39,7 +39,7 @@ def measured_of(claim: Claim, report: BenchReport | None) -> Measured | None:
     best = min(matching, key=lambda case: case.median_ns or 0, default=None)
     if best is None or best.median_ns is None:
         return None
-    return Measured(f"{best.family}/{best.version} {best.dtype}", best.median_ns)
+    return BenchTime(f"{best.family}/{best.version} {best.dtype}", best.median_ns)
 
 
 def _solves(case: CaseResult, claim: Claim, ranks: int) -> bool:

@@ -13,10 +13,10 @@ from gpuprof.roofline.comparison.result import KernelSide
 # are joined by "_", which their own names hold too.
 _FUSED = re.compile(r"^triton_[a-z]+_fused_(?P<operators>.+?)(?:_\d+)?$")
 
-Group = tuple[list[KernelSide], list[KernelSide]]
+FusionGroup = tuple[list[KernelSide], list[KernelSide]]
 
 
-def fused_groups(base: Sequence[KernelSide], head: Sequence[KernelSide]) -> list[Group]:
+def fused_groups(base: Sequence[KernelSide], head: Sequence[KernelSide]) -> list[FusionGroup]:
     """Groups of kernels of both sides that do the same operators, the smallest that hold together.
 
     A compiler's kernel belongs to each kernel of the other side whose operator is in its name.
@@ -30,7 +30,7 @@ def fused_groups(base: Sequence[KernelSide], head: Sequence[KernelSide]) -> list
     nodes = len(base) + len(head)
     graph = coo_array((np.ones(len(links)), (rows, columns)), shape=(nodes, nodes))
     _, labels = connected_components(graph, directed=False)
-    groups: dict[int, Group] = {}
+    groups: dict[int, FusionGroup] = {}
     for node in sorted({*rows.tolist(), *columns.tolist()}):
         ones, others = groups.setdefault(int(labels[node]), ([], []))
         if node < len(base):

@@ -21,7 +21,7 @@ from gpuprof.roofline.cost_models.registry import cost_model, register_composite
 from gpuprof.roofline.dtypes import DType, named, promote
 
 
-class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ElementwiseFamily(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Operators of the table that cost alike."""
 
     operands: tuple[int, ...]
@@ -32,7 +32,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    family: tuple[Family, ...]
+    family: tuple[ElementwiseFamily, ...]
 
 
 def result_dtype(tensors: Iterable[Tensor], scalars: Iterable[str] = ()) -> DType | None:
@@ -72,7 +72,7 @@ def _number_dtype(text: str) -> list[DType]:
     return [named("int64" if text.lstrip("-").isdigit() else "float64")]
 
 
-def elementwise(call: OpCall, family: Family) -> Cost | None:
+def elementwise(call: OpCall, family: ElementwiseFamily) -> Cost | None:
     """The cost of `call`, an operator of `family`."""
     operands = [call.tensor(position) for position in family.operands]
     tensors = [tensor for tensor in operands if tensor is not None]
@@ -110,7 +110,7 @@ def elementwise(call: OpCall, family: Family) -> Cost | None:
 
 
 @cache
-def families() -> tuple[Family, ...]:
+def families() -> tuple[ElementwiseFamily, ...]:
     """The table of elementwise operators."""
     text = files("gpuprof.roofline.cost_models").joinpath("elementwise.toml").read_bytes()
     return msgspec.toml.decode(text, type=_Table).family
@@ -121,7 +121,7 @@ def _register_table() -> None:
         names = [f"aten::{name}" for name in family.names]
 
         @cost_model(*names, *(name + "_" for name in names))
-        def _model(call: OpCall, family: Family = family) -> Cost | None:
+        def _model(call: OpCall, family: ElementwiseFamily = family) -> Cost | None:
             return elementwise(call, family)
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 # What a broken budget is worth: "error" fails the gate, "warn" is only said.
-Level = Literal["warn", "error"]
+BudgetLevel = Literal["warn", "error"]
 # What a suite with undecided benchmarks is worth: "fail" fails the gate.
 OnInconclusive = Literal["pass", "warn", "fail"]
 
@@ -17,7 +17,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     regress: float | None = None
     maximum: float | None = None
     minimum: float | None = None
-    level: Level = "error"
+    level: BudgetLevel = "error"
 
     def __post_init__(self) -> None:
         if self.regress is not None and not self.regress >= 0:

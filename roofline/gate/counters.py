@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuprof.roofline.gate.budget import Level
+from gpuprof.roofline.gate.budget import BudgetLevel
 from gpuprof.roofline.gate.judgement import Judgement, Reason, Verdict
 from gpuprof.roofline.gate.series import Better, Metric, ProcessRun, Series, Side
 
@@ -23,7 +23,7 @@ class CounterBudget(msgspec.Struct, frozen=True, kw_only=True):
     # Whatever the base has, in the counter's unit.
     maximum: float | None = None
     minimum: float | None = None
-    level: Level = "warn"
+    level: BudgetLevel = "warn"
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class NameSet(msgspec.Struct, frozen=True, kw_only=True):
     head: tuple[dict[str, int], ...]
     # How many new names are allowed; None says them and fails nothing.
     maximum_new: int | None = None
-    level: Level = "error"
+    level: BudgetLevel = "error"
 
 
 def judge_counter(counter: Counter, fail_above: float) -> Judgement:
@@ -173,7 +173,11 @@ def _runs(side: Side, values: Sequence[float]) -> tuple[ProcessRun, ...]:
 
 
 def _missing(
-    benchmark: str, metric: Metric, level: Level, base: Sequence[object], head: Sequence[object]
+    benchmark: str,
+    metric: Metric,
+    level: BudgetLevel,
+    base: Sequence[object],
+    head: Sequence[object],
 ) -> Judgement:
     if head:
         verdict: Verdict = "PASS"

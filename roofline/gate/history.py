@@ -1,9 +1,17 @@
 """How a metric of a benchmark went over time: one point a gate, and where its level changed."""
 
+import hashlib
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
+
+from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, Measurement
+from gpuprof.roofline.gate.result import GateResult
+from gpuprof.roofline.gate.series import TIME, ProcessRun
+from gpuprof.roofline.gate.suite import MeasuredProcess
+from gpuprof.roofline.machine.environment import strict_key
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +69,53 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
     # New mean over old, minus 1.
     change: float
     p_value: float
+
+
+def values_of(
+    result: GateResult, *, commit: str | None = None, branch: str | None = None
+) -> tuple[Value, ...]:
+    """Every metric of every usable process of the head side of a gate.
+
+    `commit` and `branch` are of the head; a commit that the result has goes first.
+    """
+    fingerprint = result.head.fingerprint
+    devices = ", ".join(dict.fromkeys(device.name for device in fingerprint.devices))
+    gate = hashlib.sha256(msgspec.json.encode((result.created_ns, result.processes))).hexdigest()
+    return tuple(
+        Value(
+            gate=gate[:16],
+            measured_ns=result.created_ns,
+            commit=result.head.commit or commit,
+            branch=branch,
+            fingerprint=strict_key(fingerprint),
+            device=devices,
+            benchmark=benchmark,
+            metric=metric,
+            unit=unit,
+            pair=process.pair,
+            value=value,
+        )
+        for process in result.processes
+        if process.side == "B" and not process.failure and not process.contamination
+        for benchmark, measured in process.measurements.items()
+        for metric, unit, value in _metrics(process, measured)
+    )
+
+
+def _metrics(process: MeasuredProcess, measured: Measurement) -> Iterator[tuple[str, str, float]]:
+    run = ProcessRun(
+        side=process.side,
+        pair=process.pair,
+        samples=tuple(map(float, measured.samples_ns)),
+        discarded=measured.discarded,
+    )
+    if run.kept and not run.damage:
+        yield TIME.name, TIME.unit, math.exp(run.log_value)
+    for name, value in measured.figures.items():
+        yield name, FIGURES[name].metric.unit if name in FIGURES else "", value
+    for name, count in measured.counters.items():
+        if name not in measured.figures:
+            yield name, COUNTERS.get(name, ""), float(count)
 
 
 def series_of(values: Iterable[Value]) -> tuple[HistorySeries, ...]:

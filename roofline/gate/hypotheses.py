@@ -11,7 +11,7 @@ from gpuprof.roofline.gate.rule import RuleSettings, look_at
 from gpuprof.roofline.gate.series import Pairing, Series, usable
 from gpuprof.roofline.statistics import Evidence, evidence
 
-Kind = Literal["relative", "maximum", "minimum"]
+HypothesisKind = Literal["relative", "maximum", "minimum"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Hypothesis:
 
     # Index of its series in the suite.
     series: int
-    kind: Kind
+    kind: HypothesisKind
     values: tuple[float, ...]
     # Of one value, from the calibration.
     variance: float
@@ -75,7 +75,7 @@ def hypotheses(
     else:
         head = [r.log_value for r in series.side("B") if usable(r, settings.discarded_share)]
     # One process varies half as much as the difference of two.
-    bounds: tuple[tuple[Kind, float | None, int], ...] = (
+    bounds: tuple[tuple[HypothesisKind, float | None, int], ...] = (
         ("maximum", budget.maximum, 1),
         ("minimum", budget.minimum, -1),
     )

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from gpuprof.roofline.gate.budget import Level
+from gpuprof.roofline.gate.budget import BudgetLevel
 from gpuprof.roofline.gate.series import Metric
 
 Verdict = Literal[
@@ -58,7 +58,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     # One sentence with the figures.
     message: str
-    level: Level = "error"
+    level: BudgetLevel = "error"
     # How many more pairs the rule asks for before it decides; 0 where the verdict is final.
     pairs_wanted: int = 0
     # Pairs that the figures rest on.

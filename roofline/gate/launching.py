@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -22,6 +23,17 @@ from gpuprof.roofline.work.op_tree import inherit, op_phases, outermost
 # A set-up calls some operators of the steps too, a few times.
 _NEARLY_ALL = 0.9
 _UNKNOWN = 0
+
+
+class OpLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator at one line. The file is relative to the working directory of the process."""
+
+    # As `call_text` has them, without its tensors and with them.
+    op: str
+    call: str
+    file: str
+    line: int
+    calls: int
 
 
 class CallCounts:
@@ -42,6 +54,17 @@ class CallCounts:
             ((place, most),) = counts.most_common(1)
             found[text] = place if most >= _NEARLY_ALL * counts.total() else None
         return found
+
+
+def launching_places(lines: Iterable[OpLine]) -> dict[str, Place | None]:
+    """The line that launches each operator, and each operator on such tensors.
+
+    None where not nearly all of its calls come from one line.
+    """
+    counts = CallCounts()
+    for line in lines:
+        counts.add((line.call, line.op), Place(file=line.file, line=line.line), line.calls)
+    return counts.places()
 
 
 def recorded_places(

@@ -61,7 +61,11 @@ class ProcessRun(msgspec.Struct, frozen=True, kw_only=True):
         return float(np.median(np.log(self.kept)))
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+# A benchmark and one of its metrics.
+MetricKey = tuple[str, str]
+
+
+class NoiseCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """How much a pair of processes of the same code differs on this machine, from A/A pairs."""
 
     # Of one difference of logarithms, with its degrees of freedom.
@@ -90,7 +94,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     benchmark: str
     metric: Metric = TIME
     runs: tuple[ProcessRun, ...]
-    calibration: Calibration | None = None
+    calibration: NoiseCalibration | None = None
     budget: Budget = Budget()
     # What makes the two sides incomparable ("driver 550.54 against 570.86"); empty where nothing.
     incomparable: tuple[str, ...] = ()
@@ -151,8 +155,10 @@ def usable(run: ProcessRun, discarded_share: float) -> bool:
     return run.discarded_share <= discarded_share
 
 
-def calibrate(sessions: Sequence[Sequence[float]], rebuilds: Sequence[float] = ()) -> Calibration:
-    """Calibration from A/A sessions: for each the differences of its pairs, as logarithms.
+def calibrate(
+    sessions: Sequence[Sequence[float]], rebuilds: Sequence[float] = ()
+) -> NoiseCalibration:
+    """The calibration from A/A sessions: for each the differences of its pairs, as logarithms.
 
     `rebuilds` are the mean differences of sessions whose B was the same code built again; their
     root mean square beyond what the pairs' spread explains is the rebuild's own. Raises
@@ -169,4 +175,4 @@ def calibrate(sessions: Sequence[Sequence[float]], rebuilds: Sequence[float] = (
         pairs = float(np.mean([len(session) for session in long_enough]))
         beyond = float(np.mean(np.square(rebuilds))) - variance / pairs
         rebuild_sd = math.sqrt(max(0.0, beyond))
-    return Calibration(variance=variance, degrees=degrees, rebuild_sd=rebuild_sd)
+    return NoiseCalibration(variance=variance, degrees=degrees, rebuild_sd=rebuild_sd)

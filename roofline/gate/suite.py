@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from gpuprof.roofline.gate.budget import Budget, Level
+from gpuprof.roofline.gate.budget import Budget, BudgetLevel
 from gpuprof.roofline.gate.counters import (
     Counter,
     CounterBudget,
@@ -20,7 +20,7 @@ from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, TIMED_METRICS, Measurement
 from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import TIME, Calibration, Metric, ProcessRun, Series, Side
+from gpuprof.roofline.gate.series import TIME, Metric, NoiseCalibration, ProcessRun, Series, Side
 
 BOTTLENECK = Metric(name="bottleneck", unit="")
 KERNEL_NAMES = "kernel names"
@@ -39,7 +39,7 @@ class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
     # How many kernels may be new; None allows any.
     maximum_new_kernels: int | None = None
     # What another largest loss of the step is worth; None only says it.
-    class_change: Level | None = None
+    class_change: BudgetLevel | None = None
 
 
 class Waiver(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Rules:
     budgets: tuple[BudgetRow, ...] = ()
     waivers: tuple[Waiver, ...] = ()
     # By benchmark and metric.
-    calibrations: Mapping[tuple[str, str], Calibration] = field(default_factory=dict)
+    calibrations: Mapping[tuple[str, str], NoiseCalibration] = field(default_factory=dict)
 
 
 def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, LaunchCost, MeasuredCeiling
-from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
 from gpuprof.profiler.machine import calibration_cache
+from gpuprof.reports.machine.calibration import ceiling_table, remarks
 
 CPU = Device(index=0, kind="cpu", name="A CPU (TM)", multiprocessors=4)
 GPU = Device(index=0, kind="cuda", name="NVIDIA H100 80GB HBM3", uuid="GPU-1")

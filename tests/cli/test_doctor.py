@@ -16,9 +16,10 @@ from rich.console import Console
 from gpuprof.collectors.live.collector import Availability
 from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
-from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine import checks as machine_checks
-from gpuprof.profiler.machine.checks import Check, counter_permission, find_tool, torch_checks
+from gpuprof.profiler.machine.checks import counter_permission, find_tool, torch_checks
+from gpuprof.reports.machine.checks import checks_table
+from gpuprof.roofline.machine.check import Check
 
 
 def doctor(

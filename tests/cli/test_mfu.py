@@ -168,7 +168,7 @@ def test_a_capture_is_explained_from_its_dimensions() -> None:
     assert (found["differences"], found["unexplained"]) == ([], 0)
     table = gpuprof(CAPTURE, "--params", parameters).stdout
     assert "counted by operators: MFU" in table
-    assert "attention scores, computed again" in table
+    assert "attention scores, recomputed in the backward pass" in table
 
 
 def test_a_capture_that_does_more_than_told_has_a_rest() -> None:

@@ -22,10 +22,10 @@ from rich.console import Console
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
-from gpuprof.profiler.commands.calibrate import ceiling_table, remarks
-from gpuprof.profiler.commands.doctor import checks_table
 from gpuprof.profiler.machine.checks import Check, all_checks
 from gpuprof.reference_kernels.calibration.measure import calibrate
+from gpuprof.reports.machine.calibration import ceiling_table, remarks
+from gpuprof.reports.machine.checks import checks_table
 from gpuprof.roofline.machine.devices import find_spec
 
 # Rates that a healthy device reaches: (name of the ceiling, bytes or FLOP a second).

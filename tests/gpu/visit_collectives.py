@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.reference_kernels.benching.coordination import Group
-from gpuprof.reference_kernels.benching.run import Options, Plan, run_plan
+from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, run_plan
 from gpuprof.reference_kernels.benching.timing import Clock, EventClock, HostClock
 from gpuprof.reference_kernels.collectives.problem import CollectiveProblem
 from gpuprof.reference_kernels.collectives.ring import ring_all_reduce
@@ -73,13 +73,13 @@ def main() -> int:
     clock: Clock = (
         EventClock(fingerprint.devices[0].l2_cache_bytes) if kind == "cuda" else HostClock()
     )
-    options = Options(device, 7, arguments.seconds, clock, Group(device))
+    options = BenchOptions(device, 7, arguments.seconds, clock, Group(device))
 
     count_ring_bytes(visit, device)
     if kind == "cuda":
         visit.plain_loop_bus_bytes_per_s.append(plain_loop(device))
     for size in _SIZES[kind]:
-        plan = Plan(load_family("collectives"), size, "bf16" if kind == "cuda" else "fp32")
+        plan = BenchPlan(load_family("collectives"), size, "bf16" if kind == "cuda" else "fp32")
         for result in run_plan(plan, options):
             (visit.cases if isinstance(result, CaseResult) else visit.skipped).append(result)
     if kind == "cuda":
@@ -127,7 +127,7 @@ def count_ring_bytes(visit: Visit, device: torch.device) -> None:
         visit.problems.append(f"the ring sent {visit.ring_bytes_by_step}")
 
 
-def name_nccl_kernels(visit: Visit, options: Options) -> None:
+def name_nccl_kernels(visit: Visit, options: BenchOptions) -> None:
     """Which kernels NCCL ran for each of its versions: their names hold the algorithm."""
     problem = CollectiveProblem("all-reduce:16MiB", "bf16", options.device)
     for version in load_family("collectives").versions:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpuprof.reference_kernels.benching.coordination import Alone
-from gpuprof.reference_kernels.benching.run import Options, Plan, make_plans, run_plan
+from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.timing import HostClock
 from gpuprof.reference_kernels.families import Family, UnknownNameError, load_family, select
 from gpuprof.reference_kernels.stream.problem import Stream
@@ -20,8 +20,8 @@ CPU = torch.device("cpu")
 Prepare = Callable[[Problem], Prepared]
 
 
-def options(*, timed: bool = True) -> Options:
-    return Options(CPU, 5, 0.02, HostClock() if timed else None, Alone())
+def options(*, timed: bool = True) -> BenchOptions:
+    return BenchOptions(CPU, 5, 0.02, HostClock() if timed else None, Alone())
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[CaseResult | Sk
             module.prepare = prepare  # type: ignore[attr-defined]
             monkeypatch.setitem(sys.modules, one.module, module)
             versions.append(one)
-        plan = Plan(Family("stream", Stream, tuple(versions)), "copy:4KiB", "fp32")
+        plan = BenchPlan(Family("stream", Stream, tuple(versions)), "copy:4KiB", "fp32")
         return list(run_plan(plan, options(timed=timed)))
 
     return run
@@ -147,9 +147,9 @@ def test_where_another_rank_is_not_ready_nothing_is_called() -> None:
         def largest(self, values: Sequence[float]) -> list[float]:
             return [1.0 for _ in values]
 
-    chosen = Options(CPU, 5, 0.02, HostClock(), OtherFails())
+    chosen = BenchOptions(CPU, 5, 0.02, HostClock(), OtherFails())
     (stream,) = select(["stream/torch"])
-    (result,) = run_plan(Plan(stream, "copy:4KiB", "fp32"), chosen)
+    (result,) = run_plan(BenchPlan(stream, "copy:4KiB", "fp32"), chosen)
     assert isinstance(result, CaseResult)
     assert result.error == "another rank could not make it ready"
     assert result.relative_error is None

@@ -13,7 +13,7 @@ from gpuprof.reports.bench.claims import explain, print_claims
 from gpuprof.roofline.bench.results import BenchReport, CaseResult, Method
 from gpuprof.roofline.claims.claim import Claim, ClaimTable
 from gpuprof.roofline.claims.convolution_shape import parse_convolution
-from gpuprof.roofline.claims.judge import Judgement, judge
+from gpuprof.roofline.claims.judge import ClaimJudgement, judge
 from gpuprof.roofline.claims.table import load_table, shipped_tables
 from gpuprof.roofline.machine.devices import rows_with_words
 
@@ -34,7 +34,7 @@ def verdicts(*claims: Claim) -> list[str]:
     return [one.verdict for one in judge(ClaimTable(source="", claim=claims))]
 
 
-def only(*claims: Claim, measured: BenchReport | None = None) -> Judgement:
+def only(*claims: Claim, measured: BenchReport | None = None) -> ClaimJudgement:
     return judge(ClaimTable(source="", claim=claims), measured)[-1]
 
 

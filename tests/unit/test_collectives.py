@@ -20,7 +20,7 @@ _PROGRAM = """
 import sys
 import msgspec, torch, torch.distributed as dist
 from gpuprof.reference_kernels.benching.coordination import Group
-from gpuprof.reference_kernels.benching.run import Options, make_plans, run_plan
+from gpuprof.reference_kernels.benching.run import BenchOptions, make_plans, run_plan
 from gpuprof.reference_kernels.collectives.problem import CollectiveProblem
 from gpuprof.reference_kernels.collectives.ring import ring_all_reduce
 from gpuprof.reference_kernels.collectives.tree import tree_all_reduce
@@ -35,7 +35,7 @@ seen = {"cases": [], "skipped": []}
 # 12345 bytes are neither whole shares nor whole words.
 sizes = [f"{name}:12345" for name in sys.argv[4:]]
 for plan in make_plans(select(["collectives"]), "cpu", sizes, ["fp32", "bf16"]):
-    for result in run_plan(plan, Options(device, 11, 0.01, None, group)):
+    for result in run_plan(plan, BenchOptions(device, 11, 0.01, None, group)):
         seen["cases" if hasattr(result, "error") else "skipped"].append(result)
 problem = CollectiveProblem("all-reduce:1MiB", "fp32", device)
 buffer = problem.input.clone()

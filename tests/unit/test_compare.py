@@ -13,7 +13,7 @@ from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.commands.compare import render, verdict
 from gpuprof.profiler.traces import analyze_rank, read_run
-from gpuprof.reports.comparison import words
+from gpuprof.reports.comparison import sentences
 from gpuprof.reports.comparison.markdown import render_comparison as render_markdown
 from gpuprof.reports.comparison.page import render_html
 from gpuprof.reports.comparison.terminal import render_comparison
@@ -75,7 +75,7 @@ def slower(analysis: Analysis, name: str, factor: float) -> Analysis:
 
 def parts_sum(comparison: Comparison) -> float:
     assert comparison.step is not None
-    return sum(part.change_ns for part in words.parts(comparison.step))
+    return sum(part.change_ns for part in sentences.parts(comparison.step))
 
 
 def test_compiling_fuses_elementwise_kernels_and_saves_waiting(
@@ -224,7 +224,7 @@ def test_another_gpu_is_named_before_anything_else() -> None:
     found = compare(base, head)
 
     assert any("NVIDIA A100-SXM4-80GB" in text for text in found.strict_differences)
-    assert "cannot be compared" in words.warnings(found)[0]
+    assert "cannot be compared" in sentences.warnings(found)[0]
     assert verdict(found, 10.0) == 3
 
 
@@ -250,9 +250,9 @@ def test_a_change_within_the_spread_is_said_to_be(training_analysis: Analysis) -
         )
         return compare(training_analysis, msgspec.structs.replace(training_analysis, steps=steps))
 
-    assert "within the spread" in words.caution(spread(0.9))
+    assert "within the spread" in sentences.caution(spread(0.9))
     assert (
-        words.caution(
+        sentences.caution(
             msgspec.structs.replace(
                 spread(0.001),
                 base=msgspec.structs.replace(spread(0.001).base, relative_spread=0.001),

@@ -1,4 +1,4 @@
-"""profiler.counters_plan: which kernels a second run is counted for."""
+"""roofline.measured.counters_plan: which kernels a second run is counted for."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuprof.profiler.run.counters_pass import ncu_options
-from gpuprof.profiler.run.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
+from gpuprof.roofline.measured.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
 from gpuprof.roofline.work.attribution import attribute
 
 

@@ -9,18 +9,19 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Device, Fingerprint
-from gpuprof.profiler.commands.baseline import baseline_table
+from gpuprof.profiler.commands.baseline import baseline_rows
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.baseline import (
     Baseline,
     BaselineFolder,
     baseline_of,
     blessed,
-    creep,
     read_baseline,
     stored_side,
 )
 from gpuprof.profiler.gate.results import read_result
+from gpuprof.reports.gate.baselines import baseline_table
+from gpuprof.roofline.gate.cumulative import changes_since
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
@@ -147,7 +148,7 @@ def test_a_pin_and_blessings_show_in_the_list(tmp_path: Path) -> None:
     (blessing,) = folder.load("v1").blessings
     assert blessing.reason == "a slower, safer kernel"
     assert blessing.user
-    table = baseline_table(folder.all(), folder.pinned())
+    table = baseline_table(baseline_rows(folder))
     names, blessings = (list(table.columns[i].cells) for i in (0, 5))
     assert [str(name) for name in names] == ["v0", "v1 (pinned)"]
     assert str(blessings[1]).endswith(": a slower, safer kernel")
@@ -187,8 +188,10 @@ def test_what_has_added_up_since_the_pinned_baseline_is_a_verdict_of_its_own(
     head = [process(side, pair, 1.15e6) for side in ("A", "B") for pair in range(5)]  # type: ignore[arg-type]
     settings = RuleSettings()
 
-    (slower,) = creep(baseline(), result_of(*head), settings, 0.1, trusted=trusted)
-    (within,) = creep(baseline(), result_of(*head), settings, 0.3, trusted=trusted)
+    known = baseline()
+    old = (known.name, known.info, known.processes)
+    (slower,) = changes_since(*old, result_of(*head), settings, 0.1, trusted=trusted)
+    (within,) = changes_since(*old, result_of(*head), settings, 0.3, trusted=trusted)
 
     assert (slower.metric.name, slower.verdict) == ("time since v1", "REGRESSED")
     assert slower.change == pytest.approx(0.15, abs=0.001)
@@ -200,8 +203,15 @@ def test_creep_in_another_environment_is_incomparable() -> None:
     other = msgspec.structs.replace(HERE, driver="570.1")
     head = [process("B", pair) for pair in range(5)]
 
-    (found,) = creep(
-        baseline(), result_of(*head, fingerprint=other), RuleSettings(), 0.1, trusted=False
+    known = baseline()
+    (found,) = changes_since(
+        known.name,
+        known.info,
+        known.processes,
+        result_of(*head, fingerprint=other),
+        RuleSettings(),
+        0.1,
+        trusted=False,
     )
 
     assert (found.verdict, found.message) == ("INCOMPARABLE", "driver: 550.54 against 570.1")

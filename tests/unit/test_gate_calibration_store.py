@@ -11,17 +11,18 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.calibration_store import (
     CalibrationStore,
-    Session,
+    NoiseSession,
+    noise_of,
     pooled,
     sessions_of,
 )
-from gpuprof.profiler.gate.engine import Calibrations, Plan, run_gate
-from gpuprof.profiler.gate.planning import plan, total_seconds
-from gpuprof.profiler.gate.sides import Program
+from gpuprof.profiler.gate.engine import Calibrations, GatePlan, run_gate
+from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.gate.measurement import Measurement
+from gpuprof.roofline.gate.planning import plan, total_seconds
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import Calibration
+from gpuprof.roofline.gate.series import NoiseCalibration
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules
 
 H100 = Device(index=0, kind="cuda", name="H100", total_memory_bytes=85, multiprocessors=132)
@@ -36,8 +37,8 @@ def session(
     fingerprint: Fingerprint = HERE,
     created_ns: int = 1,
     rebuilt: bool = False,
-) -> Session:
-    return Session(
+) -> NoiseSession:
+    return NoiseSession(
         tool_version="1",
         created_ns=created_ns,
         project=str(project),
@@ -132,7 +133,7 @@ def gate(
     """Five pairs of which the second process of the head takes 1 % more than of the base."""
 
     def measured(
-        program: Program, target: Target, *, pair: int, first: bool, output: Path, only: object
+        program: SideProgram, target: Target, *, pair: int, first: bool, output: Path, only: object
     ) -> tuple[MeasuredProcess, Fingerprint]:
         time = 1_000_000 * (1 + 0.01 * (program.side == "B" and pair == 1))
         process = MeasuredProcess(
@@ -147,11 +148,11 @@ def gate(
 
     monkeypatch.setattr(engine, "measure_process", measured)
     sides = [
-        Program(side=side, label=side, folder=tmp_path, targets=(TRAIN,), python="python")
+        SideProgram(side=side, label=side, folder=tmp_path, targets=(TRAIN,), python="python")
         for side in ("A", "B")
     ]
     return run_gate(
-        Plan(
+        GatePlan(
             base=sides[0],
             head=sides[1],
             rules=Rules(RuleSettings(looks=(5,))),
@@ -177,9 +178,9 @@ def test_a_gate_starts_with_what_is_known_of_its_own_environment(
 ) -> None:
     asked = []
 
-    def known(target: Target, fingerprint: Fingerprint) -> dict[tuple[str, str], Calibration]:
+    def known(target: Target, fingerprint: Fingerprint) -> dict[tuple[str, str], NoiseCalibration]:
         asked.append((target, fingerprint))
-        return {("train", "time"): Calibration(variance=0.04, degrees=1000)}
+        return {("train", "time"): NoiseCalibration(variance=0.04, degrees=1000)}
 
     result = gate(tmp_path, monkeypatch, known)
 
@@ -193,7 +194,7 @@ def test_a_plan_has_the_pairs_and_the_time_of_each_target() -> None:
         *(0.05 * (-1) ** i for i in range(20)), target=Target(name="infer", script="infer.py")
     )
 
-    plans = plan([[quiet], [noisy]], RuleSettings(), 0.05)
+    plans = plan([noise_of([quiet]), noise_of([noisy])], RuleSettings(), 0.05)
 
     assert [row.benchmark for row in plans] == ["train", "infer"]
     few, many = (row.pairs for row in plans)
@@ -203,13 +204,13 @@ def test_a_plan_has_the_pairs_and_the_time_of_each_target() -> None:
     assert plans[0].seconds == 2 * few * 4.0
     assert total_seconds(plans) == 2 * (few + many) * 4.0
     # Twice the effect above the 1 % that never counts needs about a quarter of the pairs.
-    larger = plan([[noisy]], RuleSettings(), 0.09)[0].pairs
+    larger = plan([noise_of([noisy])], RuleSettings(), 0.09)[0].pairs
     assert larger is not None
     assert many / 6 < larger < many / 2.5
 
 
 def test_an_effect_that_building_again_also_has_needs_more_than_any_number_of_pairs() -> None:
-    plans = plan([[session(0.01, -0.01, 0.01)]], RuleSettings(), 0.01)
+    plans = plan([noise_of([session(0.01, -0.01, 0.01)])], RuleSettings(), 0.01)
 
     assert [(row.pairs, row.seconds) for row in plans] == [(None, None)]
     assert total_seconds(plans) is None

@@ -15,12 +15,12 @@ from gpuprof.profiler.cli import main
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine
 from gpuprof.profiler.gate.benchmarks import Benchmark
-from gpuprof.profiler.gate.engine import Plan, middle, run_gate
-from gpuprof.profiler.gate.sides import Program
-from gpuprof.profiler.gate.source_lines import OpLine
+from gpuprof.profiler.gate.engine import GatePlan, middle, run_gate
+from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GateResult, Place
 from gpuprof.roofline.gate.rule import RuleSettings
@@ -51,7 +51,7 @@ def recorded(output: Path, target: Target) -> Iterator[Benchmark]:
 
 
 def lines_of(
-    program: Program, target: Target, *, output: Path, only: Collection[str]
+    program: SideProgram, target: Target, *, output: Path, only: Collection[str]
 ) -> tuple[OpLine, ...]:
     """Where a made-up program launches operators."""
     name = "aten::_fused_adamw_"
@@ -73,7 +73,7 @@ class Machine:
 
     def __call__(
         self,
-        program: Program,
+        program: SideProgram,
         target: Target,
         *,
         pair: int,
@@ -127,9 +127,9 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
         targets = tuple(Target(name=name, script=f"{name}.py") for name in names)
         common: dict[str, Any] = {"folder": tmp_path, "targets": targets, "python": "python"}
         return run_gate(
-            Plan(
-                base=Program(side="A", label="the base", **common),
-                head=Program(side="B", label="the head", **common),
+            GatePlan(
+                base=SideProgram(side="A", label="the base", **common),
+                head=SideProgram(side="B", label="the head", **common),
                 rules=Rules(RuleSettings(looks=looks), budgets=budgets),
                 output=tmp_path,
                 on_inconclusive=on_inconclusive,

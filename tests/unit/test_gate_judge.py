@@ -14,8 +14,8 @@ from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import (
-    Calibration,
     Metric,
+    NoiseCalibration,
     ProcessRun,
     Series,
     Side,
@@ -258,7 +258,7 @@ def test_too_few_pairs_of_the_same_kernels_are_no_pass() -> None:
 
 def test_calibration_makes_few_pairs_decide() -> None:
     base, head = noisy(1.06, 5, 0.012, seed=2)
-    known = Calibration(variance=2 * 0.012**2, degrees=40)
+    known = NoiseCalibration(variance=2 * 0.012**2, degrees=40)
 
     assert verdict(series(base, head)).verdict == "INCONCLUSIVE"
     assert verdict(series(base, head, calibration=known)).verdict == "REGRESSED"
@@ -266,7 +266,7 @@ def test_calibration_makes_few_pairs_decide() -> None:
 
 def test_a_rebuild_that_shifts_times_widens_what_counts_as_no_change() -> None:
     base, head = noisy(1.03, 35, 0.002)
-    shifting = Calibration(variance=1e-5, degrees=20, rebuild_sd=0.012)
+    shifting = NoiseCalibration(variance=1e-5, degrees=20, rebuild_sd=0.012)
 
     found = verdict(series(base, head, calibration=shifting))
 

@@ -9,11 +9,11 @@ import pytest
 from torch.profiler import ProfilerActivity, profile
 
 from gpuprof.collectors import kineto, storage
-from gpuprof.profiler.gate.source_lines import OpLine, launching_places, make_recorder
+from gpuprof.profiler.gate.source_lines import make_recorder
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.call_text import tensors_of
-from gpuprof.roofline.gate.launching import recorded_places
+from gpuprof.roofline.gate.launching import OpLine, launching_places, recorded_places
 from gpuprof.roofline.gate.result import Explanation, Place
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"

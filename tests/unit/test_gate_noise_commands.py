@@ -15,7 +15,7 @@ from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.commands.gate_actions import ACTIONS, Action
 from gpuprof.profiler.configuration.targets import Target
-from gpuprof.profiler.gate.calibration_store import CalibrationStore, Session
+from gpuprof.profiler.gate.calibration_store import CalibrationStore, NoiseSession
 from gpuprof.profiler.gate.history import History
 from gpuprof.roofline.gate.history import Value
 from gpuprof.roofline.gate.measurement import Measurement
@@ -51,7 +51,7 @@ def test_a_plan_says_the_pairs_the_time_and_what_it_rests_on(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device = Device(index=0, kind="cuda", name="H100", total_memory_bytes=85, multiprocessors=132)
-    session = Session(
+    session = NoiseSession(
         tool_version="1",
         created_ns=1_800_000_000_000_000_000,
         project=str(folder),

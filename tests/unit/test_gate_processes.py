@@ -12,10 +12,10 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.gate_settings import GateSettings
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import process
-from gpuprof.profiler.gate.places import places_of
 from gpuprof.profiler.gate.process import launching_lines, measure_process
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.sides import Program, checked_out, commit_of
+from gpuprof.profiler.gate.sides import SideProgram, checked_out, commit_of
+from gpuprof.profiler.gate.target_locations import places_of
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
@@ -153,7 +153,7 @@ def measured(folder: Path, script: str, *, timeout_s: float = 60.0) -> MeasuredP
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     target = Target(script="train.py", timeout_s=timeout_s)
-    program = Program(
+    program = SideProgram(
         side="B",
         label="head",
         folder=folder,
@@ -224,7 +224,7 @@ def test_a_relative_output_folder_is_the_gates_own(
     monkeypatch.chdir(tmp_path)
     target = Target(script="-")
     # The interpreter prints what it was told to write.
-    program = Program(side="A", label="A", folder=side, targets=(target,), python="echo")
+    program = SideProgram(side="A", label="A", folder=side, targets=(target,), python="echo")
 
     measure_process(program, target, pair=0, first=True, output=Path("out"))
 
@@ -257,7 +257,7 @@ def test_places_of_scripts_modules_and_tests(tmp_path: Path) -> None:
 
 def test_of_a_program_that_cannot_run_no_line_is_known(tmp_path: Path) -> None:
     target = Target(script="train.py")
-    program = Program(
+    program = SideProgram(
         side="B", label="head", folder=tmp_path, targets=(target,), python="/nowhere/python"
     )
     assert launching_lines(program, target, output=tmp_path / "lines") == ()

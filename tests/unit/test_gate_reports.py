@@ -17,7 +17,7 @@ from rich.console import Console
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.gate.outputs import FORMS, Outputs, render_json
-from gpuprof.reports.gate import words
+from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.annotations import render_annotations
 from gpuprof.reports.gate.junit import render_junit
 from gpuprof.reports.gate.markdown import COMMENT_MARKER, render_comment, render_markdown
@@ -124,7 +124,7 @@ def test_a_suite_without_data_is_no_regression_in_words() -> None:
     result = result_of(nothing)
 
     assert result.exit_code == 1
-    assert words.headline(result).startswith("ERROR: ")
+    assert sentences.headline(result).startswith("ERROR: ")
 
 
 def test_figures_share_their_unit() -> None:
@@ -140,8 +140,8 @@ def test_figures_share_their_unit() -> None:
         )
         for base, head in ((1.5e6, 2e6), (9.5e5, 2e6))
     )
-    assert words.row(one).figures == "1.500 → 2.000 ms"
-    assert words.row(other).figures == "950.0 µs → 2.000 ms"
+    assert sentences.row(one).figures == "1.500 → 2.000 ms"
+    assert sentences.row(other).figures == "950.0 µs → 2.000 ms"
 
 
 def test_markdown_has_what_asks_for_attention_first_and_what_passes_folded(
@@ -277,8 +277,8 @@ def test_an_advisory_gate_fails_for_what_cannot_be_compared_and_not_for_what_is_
         "REGRESSED": 0,
         "INCOMPARABLE": 3,
     }
-    assert words.headline(found["REGRESSED"]).startswith("ADVISORY")
-    assert words.headline(found["INCOMPARABLE"]).startswith("INCOMPARABLE")
+    assert sentences.headline(found["REGRESSED"]).startswith("ADVISORY")
+    assert sentences.headline(found["INCOMPARABLE"]).startswith("INCOMPARABLE")
 
 
 def test_annotations_stop_where_github_does_and_say_so() -> None:

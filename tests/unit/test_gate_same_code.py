@@ -19,7 +19,7 @@ from gpuprof.profiler.gate.same_code import (
     measure_same_code,
     same_code,
 )
-from gpuprof.profiler.gate.sides import Program, branch_of, commit_as_it_stands
+from gpuprof.profiler.gate.sides import SideProgram, branch_of, commit_as_it_stands
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
@@ -85,7 +85,7 @@ def machine(failure: str = "", samples: int = 20) -> Measure:
     """Stands in for `measure_process`: the same times always."""
 
     def measured(
-        program: Program, target: Target, *, pair: int, first: bool, output: Path, only: object
+        program: SideProgram, target: Target, *, pair: int, first: bool, output: Path, only: object
     ) -> tuple[MeasuredProcess, Fingerprint]:
         found = Measurement(samples_ns=(1_000_000 + pair,) * samples)
         process = MeasuredProcess(
@@ -103,7 +103,7 @@ def machine(failure: str = "", samples: int = 20) -> Measure:
 
 def test_alone_only_one_side_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "measure_process", machine())
-    head = Program(side="B", label="head", folder=tmp_path, targets=TRAIN, python="python")
+    head = SideProgram(side="B", label="head", folder=tmp_path, targets=TRAIN, python="python")
 
     result = measure_alone(head, 4, tmp_path, lambda what, done, planned: None)
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_measured_is_told_and_calibrates_nothing(
 ) -> None:
     monkeypatch.setattr(engine, "measure_process", stand_in)
     base, head = (
-        Program(side=side, label=side, folder=tmp_path, targets=TRAIN, python="python")
+        SideProgram(side=side, label=side, folder=tmp_path, targets=TRAIN, python="python")
         for side in ("A", "B")
     )
 

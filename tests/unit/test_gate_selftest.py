@@ -10,7 +10,7 @@ import pytest
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.selftest import Rate, neighbours, selftest
-from gpuprof.roofline.gate.series import Calibration
+from gpuprof.roofline.gate.series import NoiseCalibration
 from gpuprof.roofline.gate.suite import MeasuredProcess, Rules
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "data" / "gate").glob("*.json*"))
@@ -61,7 +61,7 @@ def test_a_steady_drift_falls_on_both_sides_alike() -> None:
 
 
 def test_a_calibration_counts() -> None:
-    known = Calibration(variance=0.3**2, degrees=100)
+    known = NoiseCalibration(variance=0.3**2, degrees=100)
     rules = Rules(RuleSettings(), calibrations={("t/quick", "time"): known})
 
     found = selftest(made_up(30, 0.005), rules, gates=20, effect=0.05)

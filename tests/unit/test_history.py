@@ -14,9 +14,9 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.gate import change_points
 from gpuprof.profiler.gate.change_points import as_csv, find_change_points, parse
-from gpuprof.profiler.gate.history import History, values_of
+from gpuprof.profiler.gate.history import History
 from gpuprof.reports.history.page import MOST_PLOTTED, plot, render_history
-from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point, series_of
+from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point, series_of, values_of
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings

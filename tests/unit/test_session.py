@@ -17,7 +17,7 @@ from gpuprof.collectors.live import nvtx_ranges, torch_trace
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
 from gpuprof.profiler.run import session as session_module
 from gpuprof.profiler.run.assemble import assemble
-from gpuprof.profiler.run.session import Observations, Options, Session, StopAfterSteps
+from gpuprof.profiler.run.session import Observations, Session, SessionOptions, StopAfterSteps
 
 X = torch.ones(2, 4)
 SGD = "optimizer steps (SGD)"
@@ -49,7 +49,7 @@ def start() -> Iterator[Start]:
         # A first look's trace holds references until it is collected.
         gc.collect()
         options = {"schedule": Schedule(warmup=2, timed=2, profiled=2), **options}
-        session = Session(Options(**options), on_profiled=on_profiled)
+        session = Session(SessionOptions(**options), on_profiled=on_profiled)
         session.start()
         started.append(session)
         return session
@@ -265,7 +265,7 @@ def test_nothing_of_a_session_stays_behind() -> None:
     patched: Any = (torch.profiler.profile, torch.autograd.profiler.profile)
     before = [patched[0].prepare_trace, patched[1].__enter__, patched[0].step]
     handler = signal.getsignal(session_module._FIRST_LOOK_SIGNAL)
-    session = Session(Options(schedule=Schedule(warmup=1, timed=1, profiled=1)))
+    session = Session(SessionOptions(schedule=Schedule(warmup=1, timed=1, profiled=1)))
     session.start()
     assert Session.current is session
     training = Training()

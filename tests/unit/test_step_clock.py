@@ -19,13 +19,13 @@ class FakeTime:
         return self.wall
 
 
-class FakeDeviceTime:
+class FakeStreamMoment:
     """A device that takes 100 ns from the first point to the second, and 1 ns more each time."""
 
     clock: "FakeTime"
 
-    waited: list["FakeDeviceTime"]
-    made: list["FakeDeviceTime"]
+    waited: list["FakeStreamMoment"]
+    made: list["FakeStreamMoment"]
 
     def __init__(self) -> None:
         self.number = len(self.made)
@@ -36,7 +36,7 @@ class FakeDeviceTime:
         # The host was far ahead.
         self.clock.wall += 1000
 
-    def ns_until(self, later: "FakeDeviceTime") -> int:
+    def ns_until(self, later: "FakeStreamMoment") -> int:
         assert later in self.waited or self.made[-1] in self.waited
         return sum(100 + number for number in range(self.number, later.number))
 
@@ -45,8 +45,8 @@ class FakeDeviceTime:
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
     monkeypatch.setattr(step_clock, "time", fake)
-    FakeDeviceTime.clock, FakeDeviceTime.waited, FakeDeviceTime.made = fake, [], []
-    monkeypatch.setattr(step_clock, "DeviceTime", FakeDeviceTime)
+    FakeStreamMoment.clock, FakeStreamMoment.waited, FakeStreamMoment.made = fake, [], []
+    monkeypatch.setattr(step_clock, "StreamMoment", FakeStreamMoment)
     return fake
 
 
@@ -90,9 +90,9 @@ def test_device_times_are_read_after_the_last_step_only(clock: FakeTime) -> None
     steps = StepClock("timed", device_events=True)
     for _ in range(3):
         steps.boundary()
-    assert FakeDeviceTime.waited == []
+    assert FakeStreamMoment.waited == []
     assert [step.device_ns for step in steps.read()] == [100, 101]
-    assert FakeDeviceTime.waited == [FakeDeviceTime.made[-1]]
+    assert FakeStreamMoment.waited == [FakeStreamMoment.made[-1]]
 
 
 def test_the_device_began_a_step_so_long_before_all_was_done(clock: FakeTime) -> None:
@@ -116,9 +116,9 @@ def test_a_device_that_failed_leaves_the_hosts_times(
         steps.boundary()
         clock.monotonic += 30
 
-    def fail(self: FakeDeviceTime) -> None:
+    def fail(self: FakeStreamMoment) -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(FakeDeviceTime, "wait", fail)
+    monkeypatch.setattr(FakeStreamMoment, "wait", fail)
     (step,) = steps.read()
     assert (step.host_ns, step.device_ns, step.device_start_ns) == (30, None, None)

@@ -1,11 +1,24 @@
 """How many pairs a change of a given size needs, and how long they take."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuprof.profiler.gate.calibration_store import Session, pooled
 from gpuprof.roofline.gate.rule import RuleSettings, plan_pairs
-from gpuprof.roofline.gate.series import TIME
+from gpuprof.roofline.gate.series import TIME, MetricKey, NoiseCalibration
+
+
+@dataclass(frozen=True)
+class TargetNoise:
+    """What is known of the noise of one target on this machine."""
+
+    target: str
+    calibrations: Mapping[MetricKey, NoiseCalibration]
+    # Of one process, in the median.
+    process_seconds: float
+    # What it is known from: how many sessions, on which devices, and when the last one was.
+    sessions: int
+    devices: tuple[str, ...]
+    latest_ns: int
 
 
 @dataclass(frozen=True)
@@ -25,17 +38,16 @@ class BenchmarkPlan:
 
 
 def plan(
-    sessions: Sequence[Sequence[Session]], settings: RuleSettings, effect: float
+    targets: Sequence[TargetNoise], settings: RuleSettings, effect: float
 ) -> tuple[BenchmarkPlan, ...]:
-    """A plan for each benchmark; `sessions` are those of each target, none of them empty.
+    """A plan for the time of each benchmark.
 
     `effect` is a fraction. The pairs are those that one look needs, in a suite of all these.
     """
-    found = {own[-1].target.name: (own, pooled(own)) for own in sessions}
-    tests = sum(key[1] == TIME.name for _, known in found.values() for key in known)
+    tests = sum(key[1] == TIME.name for known in targets for key in known.calibrations)
     plans = []
-    for target, (own, known) in found.items():
-        for (benchmark, metric), calibration in known.items():
+    for known in targets:
+        for (benchmark, metric), calibration in known.calibrations.items():
             if metric != TIME.name:
                 continue
             pairs = plan_pairs(
@@ -49,12 +61,12 @@ def plan(
             plans.append(
                 BenchmarkPlan(
                     benchmark=benchmark,
-                    target=target,
+                    target=known.target,
                     pair_sd=calibration.variance**0.5,
                     degrees=calibration.degrees,
                     rebuild_sd=calibration.rebuild_sd,
                     pairs=pairs,
-                    seconds=None if pairs is None else 2 * pairs * own[-1].seconds,
+                    seconds=None if pairs is None else 2 * pairs * known.process_seconds,
                 )
             )
     return tuple(plans)

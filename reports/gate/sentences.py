@@ -35,7 +35,7 @@ _COUNTS = (KERNEL_NAMES, "kernels", "launches")
 
 
 @dataclass(frozen=True)
-class Row:
+class VerdictRow:
     """One judgement, its figures formatted."""
 
     judgement: Judgement
@@ -101,15 +101,15 @@ def sides(result: GateResult) -> str:
     )
 
 
-def rows(judgements: Sequence[Judgement]) -> tuple[Row, ...]:
+def rows(judgements: Sequence[Judgement]) -> tuple[VerdictRow, ...]:
     """`judgements` formatted, those that ask for attention first."""
     ordered = sorted(judgements, key=lambda j: (not held(j), ORDER.index(j.verdict)))
     return tuple(row(judgement) for judgement in ordered)
 
 
-def row(judgement: Judgement) -> Row:
+def row(judgement: Judgement) -> VerdictRow:
     """One judgement formatted."""
-    return Row(
+    return VerdictRow(
         judgement,
         figures=_figures(judgement),
         change=_change(judgement),

@@ -1,34 +1,20 @@
 """Tables on the noise of a machine: its calibration, a plan, a self-test of the gate."""
 
-import io
 import math
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuprof.profiler.gate.calibration_store import Key, Session
-from gpuprof.profiler.gate.planning import BenchmarkPlan, total_seconds
 from gpuprof.reports.formatting import UNKNOWN, counted, date, duration, percent, printable
+from gpuprof.roofline.gate.planning import BenchmarkPlan, TargetNoise, total_seconds
 from gpuprof.roofline.gate.rule import RuleSettings, smallest_failing_by_all_looks
 from gpuprof.roofline.gate.selftest import Rate, SelfTest
-from gpuprof.roofline.gate.series import Calibration
+from gpuprof.roofline.gate.series import MetricKey, NoiseCalibration
 
 
-def print_tables(tables: Iterable[Table]) -> None:
-    """Print `tables` on stdout, one after the other."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # An ASCII-only stdout gets a question mark for a line of a table, not a traceback.
-        sys.stdout.reconfigure(errors="replace")
-    console = Console()
-    for table in tables:
-        console.print(table)
-
-
-def calibration_table(calibrations: Mapping[Key, Calibration]) -> Table:
+def calibration_table(calibrations: Mapping[MetricKey, NoiseCalibration]) -> Table:
     """What is known of the noise of one target's benchmarks."""
     table = _table("Benchmark", "Metric", "Pair sd", "Degrees", "Rebuild sd")
     for (benchmark, metric), known in calibrations.items():
@@ -66,7 +52,7 @@ def plan_table(plans: Sequence[BenchmarkPlan], settings: RuleSettings) -> Table:
 
 
 def plan_remarks(
-    plans: Sequence[BenchmarkPlan], sessions: Sequence[Sequence[Session]], settings: RuleSettings
+    plans: Sequence[BenchmarkPlan], targets: Sequence[TargetNoise], settings: RuleSettings
 ) -> Iterator[str]:
     """What the plan costs and rests on, and which benchmarks have none."""
     none = [row for row in plans if row.pairs is None]
@@ -82,14 +68,13 @@ def plan_remarks(
     looks = ", ".join(map(str, settings.looks))
     yield (
         "Detects: what the gate finds as it is set, looking at "
-        f"{looks} pairs and measuring only the suspicious again."
+        f"{looks} pairs; only suspicious benchmarks are re-measured."
     )
-    for own in sessions:
-        last = own[-1]
-        devices = ", ".join(device.name for device in last.fingerprint.devices) or "no device"
+    for known in targets:
+        devices = ", ".join(known.devices) or "no device"
         yield (
-            f"{printable(last.target.name)}: from {counted(len(own), 'session')} on {devices}, "
-            f"the last of {date(last.created_ns)}."
+            f"{printable(known.target)}: from {counted(known.sessions, 'session')} on {devices}, "
+            f"the last of {date(known.latest_ns)}."
         )
 
 

@@ -1,0 +1,1 @@
+"""Writing to terminals: the one way to stdout and stderr, for every command."""
