@@ -1,11 +1,11 @@
 """Capture -> Analysis on the small traces that made other tools fail: costs are counted once."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import polars as pl
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
@@ -116,7 +116,7 @@ def test_an_analysis_survives_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(analysis), type=Analysis) == analysis
 
 
-def test_an_empty_capture_says_that_nothing_is_known(build: Any) -> None:
+def test_an_empty_capture_says_that_nothing_is_known(build: CaptureBuilder) -> None:
     analysis = analyze(build.build(None))
     assert (analysis.kernels, analysis.ops, analysis.ranges, analysis.step) == ((), (), (), None)
     assert (analysis.device, analysis.split, analysis.utilization) == (None, None, None)
@@ -126,13 +126,13 @@ def test_an_empty_capture_says_that_nothing_is_known(build: Any) -> None:
     assert analysis.bottleneck.evidence == "no device work was recorded"
 
 
-def test_work_outside_any_step_cannot_be_split(build: Any) -> None:
+def test_work_outside_any_step_cannot_be_split(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     assert analyze(build.build()).bottleneck.evidence == "no complete step was recorded"
 
 
-def two_ranks(build: Any) -> Capture:
+def two_ranks(build: CaptureBuilder) -> Capture:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     one = build.build()
@@ -148,7 +148,7 @@ def two_ranks(build: Any) -> Capture:
     return Capture(manifest, (first, second), **tables)
 
 
-def test_one_rank_is_analysed_and_the_first_unless_another_is_given(build: Any) -> None:
+def test_one_rank_is_analysed_and_the_first_unless_another_is_given(build: CaptureBuilder) -> None:
     capture = two_ranks(build)
     assert (analyze(capture).rank, analyze(capture).coverage.device_ns) == (0, 40)
     other = analyze(capture, rank=3)

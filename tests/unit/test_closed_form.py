@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto
 from gpuprof.collectors.manifest import ModelParameters, ParameterRole, ParameterShape
@@ -23,7 +24,7 @@ def shape(
     return ParameterShape(role=role, shape=sizes, count=count, trainable=trainable)
 
 
-def form_of(build: Any, *shapes: ParameterShape) -> ClosedForm | None:
+def form_of(build: CaptureBuilder, *shapes: ParameterShape) -> ClosedForm | None:
     model = ModelParameters(name="Model", shapes=shapes)
     form = analyze(build.build(model=model)).closed_form
     if form is not None:
@@ -37,13 +38,13 @@ def reasons(form: ClosedForm | None) -> dict[str, int]:
     return {difference.reason: difference.flops for difference in form.differences}
 
 
-def forward(build: Any, start: int = 0, rows: int = TOKENS) -> None:
+def forward(build: CaptureBuilder, start: int = 0, rows: int = TOKENS) -> None:
     """One product of `rows` tokens with the weight."""
     build.mm(start, start + 50, rows, INNER, OUTER)
     build.kernel(start + 10, start + 20, start + 40)
 
 
-def gradients(build: Any, start: int, *, of_input: bool = True) -> None:
+def gradients(build: CaptureBuilder, start: int, *, of_input: bool = True) -> None:
     """The weight's gradient and that of its input."""
     node = build.op("autograd::engine::evaluate_function: MmBackward0", start, start + 90)
     build.mm(start + 10, start + 20, INNER, TOKENS, OUTER, parent_id=node)
@@ -53,7 +54,7 @@ def gradients(build: Any, start: int, *, of_input: bool = True) -> None:
         build.kernel(start + 32, start + 33, start + 34)
 
 
-def test_a_forward_step_is_2n_a_token(build: Any) -> None:
+def test_a_forward_step_is_2n_a_token(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     form = form_of(build, shape("matrix", OUTER, INNER))
@@ -63,7 +64,7 @@ def test_a_forward_step_is_2n_a_token(build: Any) -> None:
     assert (form.differences, form.unexplained) == ((), 0)
 
 
-def test_a_product_of_a_library_is_one_with_a_weight_too(build: Any) -> None:
+def test_a_product_of_a_library_is_one_with_a_weight_too(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     dims, types = f"[[{TOKENS}, {INNER}], [{OUTER}, {INNER}]]", '["c10::BFloat16", "c10::BFloat16"]'
     build.op("aiter::gemm_a16w16", 0, 50, dims=dims, types=types)
@@ -74,7 +75,7 @@ def test_a_product_of_a_library_is_one_with_a_weight_too(build: Any) -> None:
     assert (form.differences, form.unexplained) == ((), 0)
 
 
-def test_a_training_step_is_6n_a_token(build: Any) -> None:
+def test_a_training_step_is_6n_a_token(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     gradients(build, 100)
@@ -84,7 +85,7 @@ def test_a_training_step_is_6n_a_token(build: Any) -> None:
     assert (form.differences, form.unexplained) == ((), 0)
 
 
-def test_embedding_and_norms_are_in_n_and_in_no_product(build: Any) -> None:
+def test_embedding_and_norms_are_in_n_and_in_no_product(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     found = reasons(
@@ -96,7 +97,7 @@ def test_embedding_and_norms_are_in_n_and_in_no_product(build: Any) -> None:
     }
 
 
-def test_a_head_on_the_last_token_only_is_named(build: Any) -> None:
+def test_a_head_on_the_last_token_only_is_named(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     build.mm(100, 150, 1, INNER, 48)
@@ -106,7 +107,7 @@ def test_a_head_on_the_last_token_only_is_named(build: Any) -> None:
     assert found == {"48 x 32 going forward: 1 of 64 tokens": head - head * TOKENS}
 
 
-def test_a_first_layer_without_its_inputs_gradient_is_named(build: Any) -> None:
+def test_a_first_layer_without_its_inputs_gradient_is_named(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     gradients(build, 100, of_input=False)
@@ -114,7 +115,7 @@ def test_a_first_layer_without_its_inputs_gradient_is_named(build: Any) -> None:
     assert found == {"gradients of 16 x 32: 50.0% of what the formula counts": -2 * WEIGHT * TOKENS}
 
 
-def test_a_frozen_weight_costs_4n(build: Any) -> None:
+def test_a_frozen_weight_costs_4n(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     node = build.op("autograd::engine::evaluate_function: MmBackward0", 100, 190)
@@ -125,7 +126,7 @@ def test_a_frozen_weight_costs_4n(build: Any) -> None:
     assert (form.flops, form.differences) == (4 * WEIGHT * TOKENS, ())
 
 
-def test_products_of_no_parameter_are_not_explained(build: Any) -> None:
+def test_products_of_no_parameter_are_not_explained(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     build.mm(100, 150, 2, 3, 5)
@@ -135,7 +136,7 @@ def test_products_of_no_parameter_are_not_explained(build: Any) -> None:
     assert (form.differences, form.unexplained) == ((), 2 * 2 * 3 * 5)
 
 
-def test_declared_tokens_decide(build: Any) -> None:
+def test_declared_tokens_decide(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000, tokens=TOKENS // 2)
     forward(build)
     form = form_of(build, shape("matrix", OUTER, INNER))
@@ -144,7 +145,7 @@ def test_declared_tokens_decide(build: Any) -> None:
     assert reasons(form) == {"16 x 32 going forward: 64 of 32 tokens": WEIGHT * TOKENS}
 
 
-def test_written_out_attention_is_attention(build: Any) -> None:
+def test_written_out_attention_is_attention(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     types = '["c10::BFloat16", "c10::BFloat16"]'
@@ -156,7 +157,7 @@ def test_written_out_attention_is_attention(build: Any) -> None:
     assert (form.differences, form.unexplained) == ((), 0)
 
 
-def test_batched_products_with_experts_are_products_of_weights(build: Any) -> None:
+def test_batched_products_with_experts_are_products_of_weights(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000, tokens=TOKENS)
     types = '["c10::BFloat16", "c10::BFloat16"]'
     rows = TOKENS // 4
@@ -181,7 +182,7 @@ def test_batched_products_with_experts_are_products_of_weights(build: Any) -> No
     }
 
 
-def test_scores_of_the_size_of_a_weight_are_still_attention(build: Any) -> None:
+def test_scores_of_the_size_of_a_weight_are_still_attention(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     types = '["c10::BFloat16", "c10::BFloat16"]'
@@ -194,13 +195,13 @@ def test_scores_of_the_size_of_a_weight_are_still_attention(build: Any) -> None:
     assert form.differences == ()
 
 
-def test_a_model_that_is_mostly_something_else_has_no_closed_form(build: Any) -> None:
+def test_a_model_that_is_mostly_something_else_has_no_closed_form(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     assert form_of(build, shape("matrix", 7, 9)) is None
 
 
-def test_without_parameters_there_is_no_closed_form(build: Any) -> None:
+def test_without_parameters_there_is_no_closed_form(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
     forward(build)
     assert analyze(build.build()).closed_form is None

@@ -2,16 +2,16 @@
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.profiler.run.counters_pass import ncu_options
 from gpuprof.roofline.measured.counters_plan import MOST_LAUNCHES, CountersPlan, plan_counters
 from gpuprof.roofline.work.attribution import attribute
 
 
-def kernels(build: Any, start: int, **launches: tuple[int, int]) -> None:
+def kernels(build: CaptureBuilder, start: int, **launches: tuple[int, int]) -> None:
     """Kernels of a name: how many, and how long each."""
     at = start
     for name, (number, length) in launches.items():
@@ -20,27 +20,27 @@ def kernels(build: Any, start: int, **launches: tuple[int, int]) -> None:
             at += length
 
 
-def steps(build: Any) -> None:
+def steps(build: CaptureBuilder) -> None:
     """A warm-up step, then two profiled ones that run the same."""
     build.step("warmup", 0, 1000)
     build.step("profiled", 1000, 2000)
     build.step("profiled", 2000, 3000)
 
 
-def plan(build: Any) -> CountersPlan:
+def plan(build: CaptureBuilder) -> CountersPlan:
     found = plan_counters(attribute(build.build()))
     assert found is not None
     return found
 
 
-def test_the_largest_kernels_up_to_four_fifths_of_one_step(build: Any) -> None:
+def test_the_largest_kernels_up_to_four_fifths_of_one_step(build: CaptureBuilder) -> None:
     steps(build)
     for start in (1000, 2000):
         kernels(build, start, small=(1, 10), gemm=(2, 30), other=(1, 25), tail=(1, 5))
     assert plan(build) == CountersPlan(("gemm", "other"), launches=3, one_step=True)
 
 
-def test_at_most_eight_kernels(build: Any) -> None:
+def test_at_most_eight_kernels(build: CaptureBuilder) -> None:
     steps(build)
     kernels(build, 1000, **{f"k{letter}": (1, 10) for letter in "abcdefghijklm"})
     found = plan(build)
@@ -48,25 +48,27 @@ def test_at_most_eight_kernels(build: Any) -> None:
     assert found.launches == 8
 
 
-def test_a_name_with_many_launches_is_passed_over(build: Any) -> None:
+def test_a_name_with_many_launches_is_passed_over(build: CaptureBuilder) -> None:
     steps(build)
     kernels(build, 1000, pointwise=(30, 10), gemm=(1, 400), other=(1, 50))
     assert plan(build).kernels == ("gemm", "other")
 
 
-def test_where_all_names_have_many_launches_counting_ends_within_the_step(build: Any) -> None:
+def test_where_all_names_have_many_launches_counting_ends_within_the_step(
+    build: CaptureBuilder,
+) -> None:
     steps(build)
     kernels(build, 1000, a=(50, 4), b=(40, 4), c=(1, 4))
     assert plan(build) == CountersPlan(("a", "b"), MOST_LAUNCHES, one_step=True)
 
 
-def test_a_program_without_steps_is_counted_from_its_start(build: Any) -> None:
+def test_a_program_without_steps_is_counted_from_its_start(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 3000)
     kernels(build, 1000, gemm=(2, 30))
     assert plan(build) == CountersPlan(("gemm",), launches=2, one_step=False)
 
 
-def test_copies_and_collectives_are_not_counted(build: Any) -> None:
+def test_copies_and_collectives_are_not_counted(build: CaptureBuilder) -> None:
     build.kernel(0, 10, 20, "Memcpy HtoD", kind="memcpy")
     build.kernel(0, 20, 90, "ncclDevKernel_AllReduce", kind="collective")
     assert plan_counters(build.build()) is None

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Analysis, Bottleneck, StepTimes
@@ -14,7 +15,9 @@ PEAK = 989.4e12
 CPU = Device(index=0, kind="cpu", name="a CPU")
 
 
-def trained(build: Any, products: tuple[int, ...], *timed_ns: int, length: int = 4000) -> Analysis:
+def trained(
+    build: CaptureBuilder, products: tuple[int, ...], *timed_ns: int, length: int = 4000
+) -> Analysis:
     """Timed steps of these device times, then one profiled step of `length` for each number of
     products, which fill it."""
     for index, nanoseconds in enumerate(timed_ns):
@@ -30,7 +33,7 @@ def trained(build: Any, products: tuple[int, ...], *timed_ns: int, length: int =
     return analyze(build.build())
 
 
-def test_steps_of_equal_work_keep_the_time_without_the_profiler(build: Any) -> None:
+def test_steps_of_equal_work_keep_the_time_without_the_profiler(build: CaptureBuilder) -> None:
     analysis = trained(build, (4, 4, 4), 3800, 3800, 3900)
     assert analysis.steps.unequal == ""
     use = analysis.utilization
@@ -38,7 +41,7 @@ def test_steps_of_equal_work_keep_the_time_without_the_profiler(build: Any) -> N
     assert (use.basis, use.step_ns) == ("timed", 3800)
 
 
-def test_profiled_steps_that_differ_are_divided_by_their_own_time(build: Any) -> None:
+def test_profiled_steps_that_differ_are_divided_by_their_own_time(build: CaptureBuilder) -> None:
     # A short step in the middle of what is timed: the mean of 4 and 40 products over it would be
     # over five times the truth.
     analysis = trained(build, (4, 40), 4000, 4000, 4000)
@@ -51,7 +54,9 @@ def test_profiled_steps_that_differ_are_divided_by_their_own_time(build: Any) ->
     assert any("steps differ in work" in warning for warning in analysis.warnings)
 
 
-def test_timed_steps_that_are_shorter_than_the_profiled_ones_work_did_less(build: Any) -> None:
+def test_timed_steps_that_are_shorter_than_the_profiled_ones_work_did_less(
+    build: CaptureBuilder,
+) -> None:
     analysis = trained(build, (4, 4), 500, 510, 520)
     assert "longer than a timed one takes" in analysis.steps.unequal
     assert analysis.utilization is not None
@@ -60,7 +65,7 @@ def test_timed_steps_that_are_shorter_than_the_profiled_ones_work_did_less(build
     assert analysis.split.basis == "profiled"
 
 
-def test_declared_tokens_tell_that_steps_differ(build: Any) -> None:
+def test_declared_tokens_tell_that_steps_differ(build: CaptureBuilder) -> None:
     for index, tokens in enumerate((100, 300)):
         build.step("timed", -90_000 + index, -89_999 + index, device_ns=4000, tokens=tokens)
     build.step("profiled", 0, 4000, tokens=600)
@@ -72,7 +77,7 @@ def test_declared_tokens_tell_that_steps_differ(build: Any) -> None:
     assert analysis.steps.tokens_per_s == pytest.approx(400 / 8000e-9)
 
 
-def test_tokens_of_equal_steps_are_over_the_median_step(build: Any) -> None:
+def test_tokens_of_equal_steps_are_over_the_median_step(build: CaptureBuilder) -> None:
     for index, device_ns in enumerate((4000, 4000, 9000)):
         build.step("timed", -90_000 + index, -89_999 + index, device_ns=device_ns, tokens=8)
     build.step("profiled", 0, 4000, tokens=8)
@@ -81,12 +86,12 @@ def test_tokens_of_equal_steps_are_over_the_median_step(build: Any) -> None:
     assert analyze(build.build()).steps.tokens_per_s == pytest.approx(8 / 4000e-9)
 
 
-def clocks(build: Any, timed_mhz: int, profiled_mhz: int) -> None:
+def clocks(build: CaptureBuilder, timed_mhz: int, profiled_mhz: int) -> None:
     for time_ns, clock in ((12_000, timed_mhz), (102_000, profiled_mhz)):
         build.rows["samples"].append({"time_ns": time_ns, "device": 0, "sm_clock_mhz": clock})
 
 
-def test_a_clock_that_came_down_is_not_other_work(build: Any) -> None:
+def test_a_clock_that_came_down_is_not_other_work(build: CaptureBuilder) -> None:
     # 20 % longer at a clock 20 % lower.
     clocks(build, 1980, 1584)
     analysis = trained(build, (4, 4), 3200, 3200, 3200)
@@ -95,7 +100,7 @@ def test_a_clock_that_came_down_is_not_other_work(build: Any) -> None:
     assert analysis.device_state.profiled_sm_clock_mhz_median == 1584
 
 
-def test_at_the_same_clock_longer_work_is_other_work(build: Any) -> None:
+def test_at_the_same_clock_longer_work_is_other_work(build: CaptureBuilder) -> None:
     clocks(build, 1980, 1980)
     assert trained(build, (4, 4), 3200, 3200, 3200).steps.unequal != ""
 
@@ -139,7 +144,7 @@ def test_a_gain_among_unequal_steps_is_bounded_by_the_profiled_ones() -> None:
     assert found.gain_ns == 3000
 
 
-def test_no_gain_of_a_cpu_run_is_longer_than_its_step(build: Any) -> None:
+def test_no_gain_of_a_cpu_run_is_longer_than_its_step(build: CaptureBuilder) -> None:
     build.step("timed", -90_000, -89_500)
     build.step("profiled", 0, 4000)
     build.mm(0, 3900)

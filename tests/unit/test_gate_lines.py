@@ -3,9 +3,9 @@
 import runpy
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 from torch.profiler import ProfilerActivity, profile
 
 from gpuprof.collectors import kineto, storage
@@ -242,7 +242,7 @@ def test_on_a_gpu_the_causes_of_a_slow_down_have_their_lines() -> None:
     ]
 
 
-def test_each_thread_counts_what_autograd_records_for_itself(build: Any) -> None:
+def test_each_thread_counts_what_autograd_records_for_itself(build: CaptureBuilder) -> None:
     # A checkpoint's second forward, on a thread of autograd's, has a number of the first.
     autograd = {"thread": 2}
     build.op("aten::exp", 0, 10, sequence=6)

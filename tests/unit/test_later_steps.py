@@ -1,8 +1,7 @@
 """Steps after the profiled ones: one mark each, blocks in bounded memory, and what they say."""
 
-from typing import Any
-
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.collectors.steps import later
@@ -67,7 +66,7 @@ def test_the_median_is_of_blocks_in_which_the_device_keeps_up() -> None:
     assert later_median_ns(joined) == 100
 
 
-def warned(build: Any, timed_ns: list[int], blocks_ns: tuple[int, ...]) -> list[str]:
+def warned(build: CaptureBuilder, timed_ns: list[int], blocks_ns: tuple[int, ...]) -> list[str]:
     for index, nanoseconds in enumerate(timed_ns):
         build.step("timed", 10_000 + index, 10_001 + index, device_ns=nanoseconds)
     found = LaterSteps(block_steps=2, blocks_ns=blocks_ns)
@@ -76,15 +75,15 @@ def warned(build: Any, timed_ns: list[int], blocks_ns: tuple[int, ...]) -> list[
     return [text for text in analysis.warnings if "after the profiled ones" in text]
 
 
-def test_later_steps_of_another_length_are_a_warning(build: Any) -> None:
+def test_later_steps_of_another_length_are_a_warning(build: CaptureBuilder) -> None:
     (sentence,) = warned(build, [46_900_000] * 10, (60_200_000,) * 20)
     assert "40 steps after the profiled ones took 30.1 ms each" in sentence
     assert "the 10 timed ones 46.9 ms (-35.8% later)" in sentence
 
 
-def test_later_steps_within_the_spread_of_the_timed_ones_are_none(build: Any) -> None:
+def test_later_steps_within_the_spread_of_the_timed_ones_are_none(build: CaptureBuilder) -> None:
     assert warned(build, [100, 130, 100, 130, 100, 130], (240,) * 20) == []
 
 
-def test_a_handful_of_later_steps_says_nothing(build: Any) -> None:
+def test_a_handful_of_later_steps_says_nothing(build: CaptureBuilder) -> None:
     assert warned(build, [100] * 10, (600,) * 4) == []

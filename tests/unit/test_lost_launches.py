@@ -4,10 +4,10 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
@@ -73,7 +73,7 @@ def test_a_step_without_all_its_work_has_no_split_and_no_utilization(tmp_path: P
     assert analysis.bottleneck.evidence == "launches of its steps have no device work recorded"
 
 
-def test_an_operator_that_lost_a_kernel_among_several_has_no_rate(build: Any) -> None:
+def test_an_operator_that_lost_a_kernel_among_several_has_no_rate(build: CaptureBuilder) -> None:
     build.mm(0, 100)
     build.kernel(10, 200, 300)
     build.kernel(20, 300, 310)

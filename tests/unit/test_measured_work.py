@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
@@ -51,13 +51,13 @@ def only(capture: Capture) -> MeasuredKernel:
     return kernel
 
 
-def test_a_capture_without_counters_has_no_measured_work(build: Any) -> None:
+def test_a_capture_without_counters_has_no_measured_work(build: CaptureBuilder) -> None:
     build.mm(0, 10)
     build.kernel(5, 20, 30)
     assert analyze(build.build()).measured is None
 
 
-def test_calls_of_one_signature_are_a_mean_beside_the_model_of_one(build: Any) -> None:
+def test_calls_of_one_signature_are_a_mean_beside_the_model_of_one(build: CaptureBuilder) -> None:
     for start in (0, 100):
         build.mm(start, start + 10)
         build.kernel(start + 5, start + 20, start + 30)
@@ -71,7 +71,7 @@ def test_calls_of_one_signature_are_a_mean_beside_the_model_of_one(build: Any) -
     assert kernel.l2_bytes is None
 
 
-def test_all_kernels_of_a_call_are_compared_with_it_together(build: Any) -> None:
+def test_all_kernels_of_a_call_are_compared_with_it_together(build: CaptureBuilder) -> None:
     build.mm(0, 10)
     build.kernel(3, 20, 30, "gemm_splitK")
     build.kernel(5, 30, 40, "reduce")
@@ -86,7 +86,7 @@ def test_all_kernels_of_a_call_are_compared_with_it_together(build: Any) -> None
     assert part.reasons == ()
 
 
-def test_a_counter_that_one_launch_lacks_is_unknown_for_their_call(build: Any) -> None:
+def test_a_counter_that_one_launch_lacks_is_unknown_for_their_call(build: CaptureBuilder) -> None:
     build.mm(0, 10)
     build.kernel(3, 20, 30)
     build.kernel(5, 30, 40)
@@ -98,7 +98,9 @@ def test_a_counter_that_one_launch_lacks_is_unknown_for_their_call(build: Any) -
     ("operator", "why"),
     [(False, "the trace has no operators"), (True, "no operator launched it")],
 )
-def test_a_kernel_without_operator_is_shown_alone(build: Any, operator: bool, why: str) -> None:
+def test_a_kernel_without_operator_is_shown_alone(
+    build: CaptureBuilder, operator: bool, why: str
+) -> None:
     if operator:
         build.mm(0, 1)
     build.kernel(5, 20, 30)
@@ -108,7 +110,9 @@ def test_a_kernel_without_operator_is_shown_alone(build: Any, operator: bool, wh
 
 
 @pytest.mark.parametrize("other", [16, 32])
-def test_counters_that_may_be_another_shapes_are_compared_with_none(build: Any, other: int) -> None:
+def test_counters_that_may_be_another_shapes_are_compared_with_none(
+    build: CaptureBuilder, other: int
+) -> None:
     build.mm(0, 10, n=16)
     build.kernel(5, 20, 30, grid_x=132)
     build.mm(100, 110, n=other)
@@ -125,7 +129,7 @@ def test_counters_that_may_be_another_shapes_are_compared_with_none(build: Any, 
         assert "nothing tells which it was" in kernel.not_compared
 
 
-def test_counters_of_work_outside_the_profiled_steps_are_not_shown(build: Any) -> None:
+def test_counters_of_work_outside_the_profiled_steps_are_not_shown(build: CaptureBuilder) -> None:
     build.step("profiled", 100, 200)
     for start in (0, 100):
         build.mm(start, start + 10)

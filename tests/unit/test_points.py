@@ -1,9 +1,9 @@
 """Roofline points: whose cost a kernel has, and that unknown is never 0."""
 
 import math
-from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -25,7 +25,9 @@ def the_op(analysis: Analysis, name: str) -> RooflinePoint:
     return found
 
 
-def test_a_kernel_that_is_all_its_operator_launched_has_the_operators_cost(build: Any) -> None:
+def test_a_kernel_that_is_all_its_operator_launched_has_the_operators_cost(
+    build: CaptureBuilder,
+) -> None:
     for start in (0, 100):
         build.mm(start, start + 50)
         build.kernel(start + 10, 1000 + start, 1040 + start, "gemm")
@@ -40,7 +42,7 @@ def test_a_kernel_that_is_all_its_operator_launched_has_the_operators_cost(build
 
 
 def test_kernels_of_an_operator_that_launched_several_have_no_cost_of_their_own(
-    build: Any,
+    build: CaptureBuilder,
 ) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040, "split_k")
@@ -54,7 +56,7 @@ def test_kernels_of_an_operator_that_launched_several_have_no_cost_of_their_own(
     assert sum(point.device_ns for point in analysis.kernels) == 50
 
 
-def test_a_memset_beside_a_kernel_does_not_take_its_cost(build: Any) -> None:
+def test_a_memset_beside_a_kernel_does_not_take_its_cost(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1004, "Memset (Device)", kind="memset", bytes=512)
     build.kernel(20, 1010, 1040, "gemm")
@@ -64,7 +66,7 @@ def test_a_memset_beside_a_kernel_does_not_take_its_cost(build: Any) -> None:
     assert (memset.flops, memset.bytes_read, memset.bytes_written) == ((), 0, 512)
 
 
-def test_one_name_with_and_without_company_has_no_cost(build: Any) -> None:
+def test_one_name_with_and_without_company_has_no_cost(build: CaptureBuilder) -> None:
     for start in (0, 100):
         build.mm(start, start + 50)
         build.kernel(start + 10, 1000 + start, 1040 + start, "gemm")
@@ -72,7 +74,7 @@ def test_one_name_with_and_without_company_has_no_cost(build: Any) -> None:
     assert the_kernel(analyze(build.build()), "gemm").flops is None
 
 
-def test_a_copy_on_the_device_reads_and_writes_its_bytes(build: Any) -> None:
+def test_a_copy_on_the_device_reads_and_writes_its_bytes(build: CaptureBuilder) -> None:
     build.kernel(10, 1000, 3000, "Memcpy DtoD (Device -> Device)", kind="memcpy", bytes=1_000_000)
     copy = the_kernel(analyze(build.build()), "Memcpy DtoD (Device -> Device)")
     assert (copy.flops, copy.bytes_read, copy.bytes_written) == ((), 1_000_000, 1_000_000)
@@ -83,7 +85,7 @@ def test_a_copy_on_the_device_reads_and_writes_its_bytes(build: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["Memcpy HtoD (Pinned -> Device)", "Memcpy DtoH (Device -> Pageable)", "Memcpy PtoP"]
 )
-def test_a_copy_over_a_link_has_no_roof(build: Any, name: str) -> None:
+def test_a_copy_over_a_link_has_no_roof(build: CaptureBuilder, name: str) -> None:
     build.op("aten::copy_", 0, 50, dims="[[500], [500]]", types='["float", "float"]')
     build.kernel(10, 1000, 2000, name, kind="memcpy", bytes=2000)
     analysis = analyze(build.build())
@@ -93,14 +95,14 @@ def test_a_copy_over_a_link_has_no_roof(build: Any, name: str) -> None:
         assert "over the link" in point.bottleneck.evidence
 
 
-def test_a_copy_of_unknown_size_has_no_cost(build: Any) -> None:
+def test_a_copy_of_unknown_size_has_no_cost(build: CaptureBuilder) -> None:
     build.kernel(10, 1000, 2000, "Memcpy DtoD", kind="memcpy", bytes=100)
     build.kernel(20, 2000, 3000, "Memcpy DtoD", kind="memcpy")
     copy = the_kernel(analyze(build.build()), "Memcpy DtoD")
     assert (copy.flops, copy.total_bytes) == (None, None)
 
 
-def test_an_operator_without_a_model_lowers_the_coverage(build: Any) -> None:
+def test_an_operator_without_a_model_lowers_the_coverage(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1060, "gemm")
     build.op("mylib::secret", 60, 90)
@@ -115,7 +117,7 @@ def test_an_operator_without_a_model_lowers_the_coverage(build: Any) -> None:
     ]
 
 
-def test_where_nothing_is_known_no_figure_is_0_or_nan(build: Any) -> None:
+def test_where_nothing_is_known_no_figure_is_0_or_nan(build: CaptureBuilder) -> None:
     build.op("mylib::secret", 0, 50)
     build.kernel(10, 1000, 1060, "secret")
     build.range("part", 0, 100)
@@ -133,7 +135,7 @@ def test_where_nothing_is_known_no_figure_is_0_or_nan(build: Any) -> None:
         assert not point.roof
 
 
-def test_work_that_took_no_time_has_no_rates(build: Any) -> None:
+def test_work_that_took_no_time_has_no_rates(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1000, "gemm")
     analysis = analyze(build.build())
@@ -143,7 +145,7 @@ def test_work_that_took_no_time_has_no_rates(build: Any) -> None:
         assert point.total_flops == FLOPS
 
 
-def test_more_than_the_roof_is_flagged_and_not_clipped(build: Any) -> None:
+def test_more_than_the_roof_is_flagged_and_not_clipped(build: CaptureBuilder) -> None:
     build.mm(0, 50, 4096, 4096, 4096)
     build.kernel(10, 1000, 1000 + 100_000, "gemm")
     analysis = analyze(build.build())
@@ -159,7 +161,7 @@ def test_more_than_the_roof_is_flagged_and_not_clipped(build: Any) -> None:
     )
 
 
-def test_a_device_without_ceilings_gets_no_percentage(build: Any) -> None:
+def test_a_device_without_ceilings_gets_no_percentage(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040, "gemm")
     unknown = Device(index=0, kind="cuda", name="NVIDIA Z9000")
@@ -172,7 +174,7 @@ def test_a_device_without_ceilings_gets_no_percentage(build: Any) -> None:
     assert any("NVIDIA Z9000" in line for line in analysis.warnings)
 
 
-def test_measured_and_datasheet_ceilings_do_not_mix(build: Any) -> None:
+def test_measured_and_datasheet_ceilings_do_not_mix(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040, "gemm")
     capture = build.build()
@@ -189,7 +191,7 @@ def test_measured_and_datasheet_ceilings_do_not_mix(build: Any) -> None:
     assert "datasheet" in analysis.ops[0].roof
 
 
-def test_more_than_a_measured_roof_asks_to_measure_it_again(build: Any) -> None:
+def test_more_than_a_measured_roof_asks_to_measure_it_again(build: CaptureBuilder) -> None:
     unknown = Device(index=0, kind="cuda", name="NVIDIA Z9000")
     ceilings = tuple(
         MeasuredCeiling(rate=rate, spread=0.0, repeats=3, **what)
@@ -211,7 +213,7 @@ def test_more_than_a_measured_roof_asks_to_measure_it_again(build: Any) -> None:
     assert "gpuprof calibrate --force" in line
 
 
-def test_a_launch_configuration_is_told_where_all_launches_share_it(build: Any) -> None:
+def test_a_launch_configuration_is_told_where_all_launches_share_it(build: CaptureBuilder) -> None:
     shape = dict(zip(("grid_x", "grid_y", "grid_z"), (8, 2, 1), strict=True))
     block = dict(zip(("block_x", "block_y", "block_z"), (256, 1, 1), strict=True))
     for start, grid_x in ((0, 8), (100, 8), (200, 9)):
@@ -226,7 +228,7 @@ def test_a_launch_configuration_is_told_where_all_launches_share_it(build: Any) 
     assert "grid" not in the_kernel(analysis, "varies").detail
 
 
-def test_points_are_sorted_and_their_fractions_add_up(build: Any) -> None:
+def test_points_are_sorted_and_their_fractions_add_up(build: CaptureBuilder) -> None:
     for start, width in ((0, 10), (100, 30), (200, 20)):
         build.op(f"mylib::op{width}", start, start + 50)
         build.kernel(start + 10, 1000 + start, 1000 + start + width, f"k{width}")

@@ -1,8 +1,7 @@
 """Roofline points of user ranges."""
 
-from typing import Any
-
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.analyze import analyze
@@ -12,11 +11,11 @@ FLOPS = 2 * 64 * 32 * 16
 BYTES = 2 * (64 * 32 + 32 * 16 + 64 * 16)
 
 
-def range_points(build: Any) -> dict[str, RooflinePoint]:
+def range_points(build: CaptureBuilder) -> dict[str, RooflinePoint]:
     return {point.name: point for point in analyze(build.build()).ranges}
 
 
-def test_a_range_sums_the_operators_inside_its_passes(build: Any) -> None:
+def test_a_range_sums_the_operators_inside_its_passes(build: CaptureBuilder) -> None:
     for start in (0, 100, 200):
         build.mm(start, start + 50)
         build.kernel(start + 10, 1000 + start, 1040 + start)
@@ -29,7 +28,7 @@ def test_a_range_sums_the_operators_inside_its_passes(build: Any) -> None:
     assert point.total_bytes == 2 * BYTES
 
 
-def test_an_operator_with_several_kernels_counts_once(build: Any) -> None:
+def test_an_operator_with_several_kernels_counts_once(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     build.kernel(20, 1040, 1050)
@@ -37,7 +36,7 @@ def test_an_operator_with_several_kernels_counts_once(build: Any) -> None:
     assert range_points(build)["part"].total_flops == FLOPS
 
 
-def test_nested_ranges_each_hold_the_work_of_the_inner_ones(build: Any) -> None:
+def test_nested_ranges_each_hold_the_work_of_the_inner_ones(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     build.mm(100, 150)
@@ -49,7 +48,7 @@ def test_nested_ranges_each_hold_the_work_of_the_inner_ones(build: Any) -> None:
     assert points["inner"].total_flops == FLOPS
 
 
-def test_declared_counts_stand_for_each_pass(build: Any) -> None:
+def test_declared_counts_stand_for_each_pass(build: CaptureBuilder) -> None:
     for start in (0, 100):
         build.mm(start, start + 50)
         build.kernel(start + 10, 1000 + start, 1040 + start)
@@ -62,7 +61,7 @@ def test_declared_counts_stand_for_each_pass(build: Any) -> None:
     assert point.roof_ns is not None
 
 
-def test_declared_flops_of_unknown_precision_have_no_roof(build: Any) -> None:
+def test_declared_flops_of_unknown_precision_have_no_roof(build: CaptureBuilder) -> None:
     build.op("mylib::secret", 0, 50)
     build.kernel(10, 1000, 1040)
     build.range("part", 0, 60, flops=1000, bytes=77)
@@ -72,7 +71,7 @@ def test_declared_flops_of_unknown_precision_have_no_roof(build: Any) -> None:
     assert point.flops_per_s == pytest.approx(1000 / 40e-9)
 
 
-def test_a_declaration_of_some_passes_only_is_not_used(build: Any) -> None:
+def test_a_declaration_of_some_passes_only_is_not_used(build: CaptureBuilder) -> None:
     for start, flops in ((0, 1000), (100, None)):
         build.mm(start, start + 50)
         build.kernel(start + 10, 1000 + start, 1040 + start)
@@ -80,7 +79,7 @@ def test_a_declaration_of_some_passes_only_is_not_used(build: Any) -> None:
     assert range_points(build)["part"].total_flops == 2 * FLOPS
 
 
-def test_where_some_work_is_unknown_the_sum_is_a_lower_bound(build: Any) -> None:
+def test_where_some_work_is_unknown_the_sum_is_a_lower_bound(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     build.op("mylib::secret", 60, 90)
@@ -91,7 +90,7 @@ def test_where_some_work_is_unknown_the_sum_is_a_lower_bound(build: Any) -> None
     assert "lower bounds" in point.assumptions[0]
 
 
-def test_work_outside_the_profiled_steps_does_not_count(build: Any) -> None:
+def test_work_outside_the_profiled_steps_does_not_count(build: CaptureBuilder) -> None:
     build.step("profiled", 100, 200)
     for start in (0, 100):
         build.mm(start, start + 50)
@@ -101,7 +100,7 @@ def test_work_outside_the_profiled_steps_does_not_count(build: Any) -> None:
     assert (point.calls, point.total_flops) == (1, FLOPS)
 
 
-def test_ranges_of_one_name_in_two_domains_are_apart(build: Any) -> None:
+def test_ranges_of_one_name_in_two_domains_are_apart(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     build.range("part", 0, 60)
@@ -110,7 +109,7 @@ def test_ranges_of_one_name_in_two_domains_are_apart(build: Any) -> None:
     assert sorted(found) == [("part", "nvtx"), ("part", "region")]
 
 
-def test_a_range_without_device_work_has_no_point(build: Any) -> None:
+def test_a_range_without_device_work_has_no_point(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     build.range("empty", 500, 600)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,11 +21,11 @@ from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.work import find_work
 
 
-def times_of(build: Any, **process: Any) -> StepTimes:
+def times_of(build: CaptureBuilder, **process: Any) -> StepTimes:
     return step_times(attribute(build.build(**process)))
 
 
-def test_device_times_of_the_timed_steps_are_the_step_times(build: Any) -> None:
+def test_device_times_of_the_timed_steps_are_the_step_times(build: CaptureBuilder) -> None:
     build.step("warmup", 0, 900, device_ns=900)
     for index, device_ns in enumerate((100, 104, 96, 130)):
         build.step("timed", 1000 * index, 1000 * index + 200, device_ns=device_ns)
@@ -39,28 +40,28 @@ def test_device_times_of_the_timed_steps_are_the_step_times(build: Any) -> None:
     assert times.profiler_stretch is None
 
 
-def test_without_device_times_the_hosts_clock_counts(build: Any) -> None:
+def test_without_device_times_the_hosts_clock_counts(build: CaptureBuilder) -> None:
     build.step("timed", 0, 200, device_ns=100)
     build.step("timed", 200, 500)
     times = times_of(build)
     assert (times.clock, times.samples_ns, times.median_ns) == ("host clock", (200, 300), 250)
 
 
-def test_without_timed_steps_the_profiled_ones_are_shown_and_named(build: Any) -> None:
+def test_without_timed_steps_the_profiled_ones_are_shown_and_named(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 200)
     times = times_of(build)
     assert (times.clock, times.median_ns) == ("host clock under the profiler", 200)
     assert (times.profiler_stretch, times.relative_spread) == (None, None)
 
 
-def test_without_steps_nothing_is_known(build: Any) -> None:
+def test_without_steps_nothing_is_known(build: CaptureBuilder) -> None:
     times = times_of(build)
     assert (times.median_ns, times.minimum_ns, times.maximum_ns) == (None, None, None)
     assert (times.samples_ns, times.tokens_per_s, times.launches_per_step) == ((), None, None)
     assert times.found_by == "nothing in the trace marks steps"
 
 
-def test_the_stretch_compares_device_with_device(build: Any) -> None:
+def test_the_stretch_compares_device_with_device(build: CaptureBuilder) -> None:
     build.step("timed", 0, 50, device_ns=100)
     build.step("profiled", 1000, 1010)
     build.step("profiled", 1010, 1020)
@@ -73,21 +74,21 @@ def test_the_stretch_compares_device_with_device(build: Any) -> None:
     assert times.launches_per_step == 1
 
 
-def test_the_stretch_of_host_times_compares_host_with_host(build: Any) -> None:
+def test_the_stretch_of_host_times_compares_host_with_host(build: CaptureBuilder) -> None:
     build.step("timed", 0, 100)
     build.step("profiled", 1000, 1150)
     times = times_of(build)
     assert (times.profiled_median_ns, times.profiler_stretch) == (150, pytest.approx(0.5))
 
 
-def test_tokens_a_second_come_from_the_timed_steps(build: Any) -> None:
+def test_tokens_a_second_come_from_the_timed_steps(build: CaptureBuilder) -> None:
     build.step("timed", 0, 200, tokens=1000)
     build.step("timed", 200, 400, tokens=1000)
     build.step("profiled", 400, 900, tokens=9999)
     assert times_of(build).tokens_per_s == pytest.approx(1000 / 200e-9)
 
 
-def test_all_kernels_of_a_graph_replay_are_one_launch(build: Any) -> None:
+def test_all_kernels_of_a_graph_replay_are_one_launch(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 100)
     build.kernel(10, 1000, 1010)
     build.kernel(20, 1010, 1020)
@@ -95,7 +96,7 @@ def test_all_kernels_of_a_graph_replay_are_one_launch(build: Any) -> None:
     assert times_of(build).launches_per_step == 1
 
 
-def test_streams_that_overlap_count_once(build: Any) -> None:
+def test_streams_that_overlap_count_once(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 100)
     build.kernel(10, 1000, 1100, stream=7)
     build.kernel(20, 1050, 1150, stream=8)
@@ -248,7 +249,7 @@ def test_rounding_takes_nothing_from_what_is_at_the_roof() -> None:
     assert min(parts(split).values()) >= 0
 
 
-def test_an_analysis_splits_its_step(build: Any) -> None:
+def test_an_analysis_splits_its_step(build: CaptureBuilder) -> None:
     build.step("timed", -100, -50, device_ns=2000)
     build.step("profiled", 0, 900)
     build.mm(0, 50, 4096, 32, 4096)

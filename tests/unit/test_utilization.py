@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Utilization
@@ -12,7 +13,7 @@ from gpuprof.roofline.analyze import analyze
 FLOPS = 2 * 64 * 32 * 16
 
 
-def steps(build: Any, *timed_ns: int, profiled: int = 1) -> None:
+def steps(build: CaptureBuilder, *timed_ns: int, profiled: int = 1) -> None:
     """Timed steps of these device times, then profiled ones of 1000 ns from time 0."""
     for index, length in enumerate(timed_ns):
         build.step("timed", -10_000 + index, -9_999 + index, device_ns=length)
@@ -20,11 +21,11 @@ def steps(build: Any, *timed_ns: int, profiled: int = 1) -> None:
         build.step("profiled", 1000 * index, 1000 * (index + 1))
 
 
-def use_of(build: Any, device: Any = ...) -> Utilization | None:
+def use_of(build: CaptureBuilder, device: Any = ...) -> Utilization | None:
     return analyze(build.build() if device is ... else build.build(device)).utilization
 
 
-def test_mfu_is_flops_over_the_median_timed_step_over_the_peak(build: Any) -> None:
+def test_mfu_is_flops_over_the_median_timed_step_over_the_peak(build: CaptureBuilder) -> None:
     steps(build, 5000, 4000, 9000, profiled=2)
     for step in (0, 1000):
         for start in (step, step + 100, step + 200):
@@ -40,7 +41,7 @@ def test_mfu_is_flops_over_the_median_timed_step_over_the_peak(build: Any) -> No
     assert use.mfu == use.mfu_causal
 
 
-def test_an_operator_with_several_kernels_counts_once(build: Any) -> None:
+def test_an_operator_with_several_kernels_counts_once(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
@@ -50,7 +51,7 @@ def test_an_operator_with_several_kernels_counts_once(build: Any) -> None:
     assert use.model_flops == FLOPS
 
 
-def test_causal_attention_is_counted_in_full_and_as_masked(build: Any) -> None:
+def test_causal_attention_is_counted_in_full_and_as_masked(build: CaptureBuilder) -> None:
     steps(build, 5000)
     shape = [2, 4, 128, 64]
     build.op(
@@ -70,7 +71,7 @@ def test_causal_attention_is_counted_in_full_and_as_masked(build: Any) -> None:
     assert use.mfu_causal == pytest.approx(use.mfu * 129 / 256)
 
 
-def test_the_peak_is_that_of_the_precision_with_most_flops(build: Any) -> None:
+def test_the_peak_is_that_of_the_precision_with_most_flops(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.mm(0, 50, 640)
     build.kernel(10, 1000, 1040)
@@ -83,7 +84,7 @@ def test_the_peak_is_that_of_the_precision_with_most_flops(build: Any) -> None:
     assert (use.precision, use.peak.precision) == ("bf16", "bf16")
 
 
-def test_more_than_the_peak_is_not_clipped(build: Any) -> None:
+def test_more_than_the_peak_is_not_clipped(build: CaptureBuilder) -> None:
     steps(build, 10)
     build.mm(0, 50, 4096, 4096, 4096)
     build.kernel(10, 1000, 1008)
@@ -92,7 +93,7 @@ def test_more_than_the_peak_is_not_clipped(build: Any) -> None:
     assert use.mfu == pytest.approx(2 * 4096**3 / 10e-9 / 989.4e12)
 
 
-def test_an_unknown_device_has_rates_and_no_mfu(build: Any) -> None:
+def test_an_unknown_device_has_rates_and_no_mfu(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
@@ -102,14 +103,14 @@ def test_an_unknown_device_has_rates_and_no_mfu(build: Any) -> None:
     assert (use.peak, use.mfu, use.mfu_causal) == (None, None, None)
 
 
-def test_without_timed_steps_there_is_no_utilization(build: Any) -> None:
+def test_without_timed_steps_there_is_no_utilization(build: CaptureBuilder) -> None:
     steps(build)
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
     assert use_of(build) is None
 
 
-def test_without_matmuls_there_is_no_utilization(build: Any) -> None:
+def test_without_matmuls_there_is_no_utilization(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.op("aten::relu", 0, 50, dims="[[64, 32]]", types='["float"]')
     build.kernel(10, 1000, 1040)
@@ -120,7 +121,7 @@ FLASH = "aten::_scaled_dot_product_flash_attention"
 QUERIES = [2, 4, 128, 64]
 
 
-def attention(build: Any, *, causal: bool, backward: bool = False) -> None:
+def attention(build: CaptureBuilder, *, causal: bool, backward: bool = False) -> None:
     """One flash attention over 2 sequences, 4 heads, 128 positions, head size 64."""
     tensors = 6 if backward else 3
     dims = [QUERIES] * tensors
@@ -147,7 +148,7 @@ def attention(build: Any, *, causal: bool, backward: bool = False) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_that_a_backward_computes_again_are_in_hfu_and_not_in_mfu(
-    build: Any, causal: bool
+    build: CaptureBuilder, causal: bool
 ) -> None:
     steps(build, 5000)
     attention(build, causal=causal, backward=True)
@@ -163,7 +164,7 @@ def test_scores_that_a_backward_computes_again_are_in_hfu_and_not_in_mfu(
     assert use.checkpointed_flops == 0
 
 
-def test_what_checkpointing_repeats_is_in_hfu_and_not_in_mfu(build: Any) -> None:
+def test_what_checkpointing_repeats_is_in_hfu_and_not_in_mfu(build: CaptureBuilder) -> None:
     steps(build, 5000)
     for start, repeated in ((0, False), (100, True)):
         build.mm(start, start + 50, recompute=repeated)
@@ -179,7 +180,7 @@ def test_what_checkpointing_repeats_is_in_hfu_and_not_in_mfu(build: Any) -> None
     )
 
 
-def test_an_fp8_run_is_held_against_both_peaks(build: Any) -> None:
+def test_an_fp8_run_is_held_against_both_peaks(build: CaptureBuilder) -> None:
     steps(build, 5000)
     dims = "[[64, 32], [32, 16], [], [], [], [], []]"
     types = ["c10::Float8_e4m3fn"] * 2 + ["float", "float", "", "", "Scalar"]
@@ -194,7 +195,7 @@ def test_an_fp8_run_is_held_against_both_peaks(build: Any) -> None:
     assert use.mfu_other_peak == pytest.approx(FLOPS / 5000e-9 / 989.4e12)
 
 
-def test_a_bf16_run_with_some_fp8_names_the_fp8_peak_too(build: Any) -> None:
+def test_a_bf16_run_with_some_fp8_names_the_fp8_peak_too(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.mm(0, 50, 640)
     build.kernel(10, 1000, 1040)
@@ -208,7 +209,7 @@ def test_a_bf16_run_with_some_fp8_names_the_fp8_peak_too(build: Any) -> None:
     assert (use.precision, use.other_peak.precision) == ("bf16", "fp8")
 
 
-def test_a_bf16_run_has_one_peak(build: Any) -> None:
+def test_a_bf16_run_has_one_peak(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
@@ -217,7 +218,7 @@ def test_a_bf16_run_has_one_peak(build: Any) -> None:
     assert (use.other_peak, use.mfu_other_peak) == (None, None)
 
 
-def test_mbu_is_weights_keys_and_values_over_time_over_bandwidth(build: Any) -> None:
+def test_mbu_is_weights_keys_and_values_over_time_over_bandwidth(build: CaptureBuilder) -> None:
     steps(build, 5000)
     attention(build, causal=False)
     build.mm(100, 150)
@@ -232,7 +233,7 @@ def test_mbu_is_weights_keys_and_values_over_time_over_bandwidth(build: Any) -> 
     )
 
 
-def test_training_has_no_mbu(build: Any) -> None:
+def test_training_has_no_mbu(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
@@ -244,7 +245,7 @@ def test_training_has_no_mbu(build: Any) -> None:
     assert (use.weight_bytes, use.key_value_bytes, use.mbu) == (None, None, None)
 
 
-def test_a_product_without_shapes_leaves_mbu_unknown(build: Any) -> None:
+def test_a_product_without_shapes_leaves_mbu_unknown(build: CaptureBuilder) -> None:
     steps(build, 5000)
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)

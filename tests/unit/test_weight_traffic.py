@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
@@ -122,7 +122,9 @@ def test_of_a_cache_of_pages_the_part_that_is_read_is_not_known() -> None:
     assert read("_vllm_fa2_C::varlen_fwd", *arguments) == (0, None)
 
 
-def analysis_of(build: Any, *products: tuple[str, list[list[int]]], kernel: str = "k") -> Analysis:
+def analysis_of(
+    build: CaptureBuilder, *products: tuple[str, list[list[int]]], kernel: str = "k"
+) -> Analysis:
     """An inference step that calls these operators of bf16 tensors in turn."""
     build.step("timed", -10, -1, device_ns=5000)
     build.step("profiled", 0, 1000)
@@ -166,7 +168,7 @@ def model_of_user(name: str, **said: int) -> None:
     ],
 )
 def test_mbu_of_two_equal_products_does_not_depend_on_their_names(
-    build: Any, product: tuple[str, list[list[int]]], mylib: str
+    build: CaptureBuilder, product: tuple[str, list[list[int]]], mylib: str
 ) -> None:
     model_of_user(mylib, weight_bytes=WEIGHT, key_value_bytes=0)
     found = analysis_of(build, MM, product)
@@ -186,7 +188,7 @@ def test_mbu_of_two_equal_products_does_not_depend_on_their_names(
     ],
 )
 def test_a_product_whose_model_does_not_say_what_is_a_weight_leaves_mbu_unknown(
-    build: Any, mylib: str, said: dict[str, int], missing: str
+    build: CaptureBuilder, mylib: str, said: dict[str, int], missing: str
 ) -> None:
     model_of_user(mylib, **said)
     found = analysis_of(build, MM, (mylib, []))
@@ -195,7 +197,7 @@ def test_a_product_whose_model_does_not_say_what_is_a_weight_leaves_mbu_unknown(
     assert [w for w in found.warnings if f"{mylib} (its cost has {missing})" in w]
 
 
-def test_other_work_need_not_say_it(build: Any, mylib: str) -> None:
+def test_other_work_need_not_say_it(build: CaptureBuilder, mylib: str) -> None:
     @cost_model(mylib)
     def model(call: OpCall) -> Cost:
         return Cost(flops=(Flops("vector", "fp32", 9),), bytes_read=None, bytes_written=None)
@@ -218,7 +220,7 @@ def test_other_work_need_not_say_it(build: Any, mylib: str) -> None:
     ],
 )
 def test_a_product_without_a_cost_leaves_mbu_unknown(
-    build: Any, name: str, kernel: str, reason: str
+    build: CaptureBuilder, name: str, kernel: str, reason: str
 ) -> None:
     found = analysis_of(build, MM, (name, [[64, 32]]), kernel=kernel)
     assert found.utilization is not None
@@ -226,13 +228,13 @@ def test_a_product_without_a_cost_leaves_mbu_unknown(
     assert [w for w in found.warnings if name in w and reason in w]
 
 
-def test_other_work_without_a_cost_leaves_mbu_as_it_is(build: Any) -> None:
+def test_other_work_without_a_cost_leaves_mbu_as_it_is(build: CaptureBuilder) -> None:
     found = analysis_of(build, MM, ("mylib::unheard_of", [[64, 32]]))
     assert found.utilization is not None
     assert found.utilization.weight_bytes == WEIGHT
 
 
-def test_a_product_that_no_operator_launched_leaves_mbu_unknown(build: Any) -> None:
+def test_a_product_that_no_operator_launched_leaves_mbu_unknown(build: CaptureBuilder) -> None:
     build.kernel(900, 1900, 1940, "sm90_xmma_gemm_bf16bf16")
     found = analysis_of(build, MM)
     assert found.utilization is not None
@@ -240,7 +242,7 @@ def test_a_product_that_no_operator_launched_leaves_mbu_unknown(build: Any) -> N
     assert [w for w in found.warnings if "sm90_xmma_gemm_bf16bf16 (no operator launched it)" in w]
 
 
-def test_many_reasons_are_named_in_part(build: Any) -> None:
+def test_many_reasons_are_named_in_part(build: CaptureBuilder) -> None:
     calls = [(f"mylib::attention_{index}", [[64, 32]]) for index in range(5)]
     found = analysis_of(build, MM, *calls)
     (sentence,) = (w for w in found.warnings if w.startswith("MBU is unknown"))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
@@ -36,7 +37,7 @@ def total_flops(work: Work) -> int:
     return sum(cost.matmul_flops() or 0 for cost in costs if cost is not None)
 
 
-def test_a_composite_operator_leaves_its_kernels_to_those_inside(build: Any) -> None:
+def test_a_composite_operator_leaves_its_kernels_to_those_inside(build: CaptureBuilder) -> None:
     linear = build.op("aten::linear", 0, 100)
     matmul = build.op("aten::matmul", 10, 90, parent_id=linear)
     build.mm(20, 80, parent_id=matmul)
@@ -46,7 +47,7 @@ def test_a_composite_operator_leaves_its_kernels_to_those_inside(build: Any) -> 
     assert total_flops(work) == FLOPS
 
 
-def test_an_operator_inside_a_modelled_one_is_its_work(build: Any) -> None:
+def test_an_operator_inside_a_modelled_one_is_its_work(build: CaptureBuilder) -> None:
     outer = build.mm(0, 100)
     build.op("mylib::workspace", 10, 20, parent_id=outer)
     build.kernel(15, 1000, 1010, "init")
@@ -57,14 +58,14 @@ def test_an_operator_inside_a_modelled_one_is_its_work(build: Any) -> None:
     assert total_flops(work) == FLOPS
 
 
-def test_a_view_inside_an_operator_owns_nothing(build: Any) -> None:
+def test_a_view_inside_an_operator_owns_nothing(build: CaptureBuilder) -> None:
     outer = build.mm(0, 100)
     build.op("aten::view", 10, 20, parent_id=outer, dims="[[64, 32]]", types='["float"]')
     build.kernel(15, 1000, 1010)
     assert owners(work_of(build.build())) == ["aten::mm"]
 
 
-def test_an_operator_that_nothing_models_keeps_its_kernels(build: Any) -> None:
+def test_an_operator_that_nothing_models_keeps_its_kernels(build: CaptureBuilder) -> None:
     outer = build.op("mylib::outer", 0, 100)
     build.op("mylib::inner", 10, 20, parent_id=outer)
     build.kernel(15, 1000, 1010)
@@ -74,7 +75,7 @@ def test_an_operator_that_nothing_models_keeps_its_kernels(build: Any) -> None:
     assert (signature.cost, signature.reason) == (None, "no cost model for mylib::inner")
 
 
-def test_a_kernel_without_an_operator_has_no_owner(build: Any) -> None:
+def test_a_kernel_without_an_operator_has_no_owner(build: CaptureBuilder) -> None:
     build.mm(0, 10)
     build.kernel(500, 1000, 1010)
     work = work_of(build.build())
@@ -83,7 +84,7 @@ def test_a_kernel_without_an_operator_has_no_owner(build: Any) -> None:
     assert work.kernels["phase"].to_list() == [""]
 
 
-def test_calls_with_equal_arguments_share_a_signature(build: Any) -> None:
+def test_calls_with_equal_arguments_share_a_signature(build: CaptureBuilder) -> None:
     for start, rows in ((0, 64), (100, 64), (200, 65)):
         build.mm(start, start + 50, rows)
         build.kernel(start + 10, 1000 + start, 1010 + start)
@@ -93,7 +94,7 @@ def test_calls_with_equal_arguments_share_a_signature(build: Any) -> None:
     assert "[[64, 32], [32, 16]]" in work.signatures[0].detail
 
 
-def test_without_shapes_the_reason_says_how_to_get_them(build: Any) -> None:
+def test_without_shapes_the_reason_says_how_to_get_them(build: CaptureBuilder) -> None:
     build.op("aten::mm", 0, 50)
     build.kernel(10, 1000, 1010)
     (signature,) = work_of(build.build()).signatures
@@ -101,7 +102,7 @@ def test_without_shapes_the_reason_says_how_to_get_them(build: Any) -> None:
     assert "record_shapes=True" in signature.reason
 
 
-def test_arguments_that_a_model_does_not_cover_are_said_so(build: Any) -> None:
+def test_arguments_that_a_model_does_not_cover_are_said_so(build: CaptureBuilder) -> None:
     build.op("aten::mm", 0, 50, dims="[[64, 32], []]", types='["float", ""]')
     build.kernel(10, 1000, 1010)
     (signature,) = work_of(build.build()).signatures
@@ -109,7 +110,7 @@ def test_arguments_that_a_model_does_not_cover_are_said_so(build: Any) -> None:
     assert signature.reason == "the cost model of aten::mm does not cover this call"
 
 
-def test_only_profiled_steps_count_where_there_are_any(build: Any) -> None:
+def test_only_profiled_steps_count_where_there_are_any(build: CaptureBuilder) -> None:
     build.step("timed", 0, 100)
     build.step("profiled", 100, 200)
     build.step("profiled", 200, 300)
@@ -121,7 +122,7 @@ def test_only_profiled_steps_count_where_there_are_any(build: Any) -> None:
     assert work.kernels["kernel_row"].to_list() == [1, 2]
 
 
-def test_without_profiled_steps_all_work_is_one_step(build: Any) -> None:
+def test_without_profiled_steps_all_work_is_one_step(build: CaptureBuilder) -> None:
     for start in (0, 100):
         build.mm(start, start + 50)
         build.kernel(start + 10, 1000 + start, 1010 + start)
@@ -129,12 +130,14 @@ def test_without_profiled_steps_all_work_is_one_step(build: Any) -> None:
     assert (work.steps, work.kernels.height) == (1, 2)
 
 
-def test_a_capture_without_work_has_none(build: Any) -> None:
+def test_a_capture_without_work_has_none(build: CaptureBuilder) -> None:
     work = work_of(build.build())
     assert (work.kernels.height, work.signatures, work.steps) == (0, (), 1)
 
 
-def test_a_model_of_the_program_is_used(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_the_program_is_used(
+    build: CaptureBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(registry._models, "mylib::fused", raising=False)
 
     @cost_model("mylib::fused")
@@ -149,13 +152,13 @@ def test_a_model_of_the_program_is_used(build: Any, monkeypatch: pytest.MonkeyPa
         del registry._models["mylib::fused"]
 
 
-def test_copies_over_a_link_are_told_from_those_on_the_device(build: Any) -> None:
+def test_copies_over_a_link_are_told_from_those_on_the_device(build: CaptureBuilder) -> None:
     for start, name in ((10, "Memcpy HtoD"), (20, "Memcpy DtoD"), (30, "CopyDeviceToDevice")):
         build.kernel(start, 1000 + start, 1005 + start, name, kind="memcpy", bytes=5)
     assert work_of(build.build()).kernels["over_link"].to_list() == [True, False, False]
 
 
-def fused_adamw(build: Any, start: int) -> None:
+def fused_adamw(build: CaptureBuilder, start: int) -> None:
     """A call as the profiler shows it with more than 30 parameters: its lists are empty."""
     concrete = [""] * 6 + ["0.1", "0.9", "0.999", "0.10000000000000001", "1e-08", "False", "False"]
     build.op(
@@ -174,12 +177,12 @@ def group(decay: float) -> ParameterGroup:
     return ParameterGroup(optimizer="AdamW", elements=1000, dtype="float", weight_decay=decay)
 
 
-def cost_with(build: Any, *groups: ParameterGroup) -> Cost | None:
+def cost_with(build: CaptureBuilder, *groups: ParameterGroup) -> Cost | None:
     (signature,) = work_of(build.build(parameter_groups=groups)).signatures
     return signature.cost
 
 
-def test_an_optimizer_with_empty_lists_has_the_size_of_its_group(build: Any) -> None:
+def test_an_optimizer_with_empty_lists_has_the_size_of_its_group(build: CaptureBuilder) -> None:
     fused_adamw(build, 0)
     cost = cost_with(build, group(0.1), group(0.0))
     assert cost is not None
@@ -190,7 +193,7 @@ def test_an_optimizer_with_empty_lists_has_the_size_of_its_group(build: Any) -> 
     assert cost.bytes_written >= 3 * 4 * 1000
 
 
-def test_an_optimizer_whose_group_is_not_certain_has_no_cost(build: Any) -> None:
+def test_an_optimizer_whose_group_is_not_certain_has_no_cost(build: CaptureBuilder) -> None:
     fused_adamw(build, 0)
     assert cost_with(build) is None
     assert cost_with(build, group(0.5)) is None
@@ -201,7 +204,7 @@ def test_an_optimizer_whose_group_is_not_certain_has_no_cost(build: Any) -> None
 
 
 def test_a_cost_model_that_raises_makes_only_its_operator_unknown(
-    build: Any, monkeypatch: pytest.MonkeyPatch
+    build: CaptureBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(call: OpCall) -> Cost | None:
         raise ZeroDivisionError("division by zero")
@@ -236,7 +239,7 @@ SIZES = {"grid_x": 10, "grid_y": 1, "grid_z": 1, "block_x": 128, "block_y": 1, "
 
 
 def test_a_registered_kernel_without_an_operator_owns_itself(
-    build: Any, registered: dict[str, Any]
+    build: CaptureBuilder, registered: dict[str, Any]
 ) -> None:
     for start in (100, 200):
         build.kernel(start, 1000 + start, 1040 + start, "my_kernel_0", shared_memory=64, **SIZES)
@@ -256,7 +259,7 @@ def test_a_registered_kernel_without_an_operator_owns_itself(
 
 
 def test_a_registered_kernel_knows_the_operator_that_has_no_model(
-    build: Any, registered: dict[str, Any]
+    build: CaptureBuilder, registered: dict[str, Any]
 ) -> None:
     build.op("mylib::fused", 0, 100, dims="[[8, 4]]", types='["float"]')
     build.kernel(50, 1000, 1040, "my_kernel", **SIZES)
@@ -269,7 +272,7 @@ def test_a_registered_kernel_knows_the_operator_that_has_no_model(
 
 
 def test_a_modelled_operator_goes_before_a_registered_kernel(
-    build: Any, registered: dict[str, Any]
+    build: CaptureBuilder, registered: dict[str, Any]
 ) -> None:
     build.mm(0, 100)
     build.kernel(50, 1000, 1040, "my_kernel", **SIZES)
@@ -277,7 +280,7 @@ def test_a_modelled_operator_goes_before_a_registered_kernel(
     assert registered == {}
 
 
-def test_work_outside_the_profiled_steps_is_measured(build: Any) -> None:
+def test_work_outside_the_profiled_steps_is_measured(build: CaptureBuilder) -> None:
     build.mm(0, 100)
     build.kernel(50, 1000, 1040)
     build.mm(200, 300)
@@ -286,7 +289,7 @@ def test_work_outside_the_profiled_steps_is_measured(build: Any) -> None:
     assert work_of(build.build()).outside_ns == 70
 
 
-def test_what_the_kernel_tells_of_a_collective_reaches_its_model(build: Any) -> None:
+def test_what_the_kernel_tells_of_a_collective_reaches_its_model(build: CaptureBuilder) -> None:
     types = '["TensorList", "", "", "Scalar", "", "ScalarList", "ScalarList", "Scalar"]'
     dims = "[[[1000]], [], [], [], [], [], [], []]"
     build.op("record_param_comms", 0, 100, dims=dims, types=types)
@@ -301,7 +304,7 @@ def test_what_the_kernel_tells_of_a_collective_reaches_its_model(build: Any) -> 
     assert (signature.cost.bytes_read, signature.cost.bytes_written) == (2000, 2000)
 
 
-def test_the_launch_of_an_index_reaches_its_model(build: Any) -> None:
+def test_the_launch_of_an_index_reaches_its_model(build: CaptureBuilder) -> None:
     gather = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int)"
     sizes = {"grid_y": 1, "grid_z": 1, "block_x": 64, "block_y": 1, "block_z": 1}
     for start, indices in ((0, 7), (100, 8), (200, 8)):
@@ -315,7 +318,9 @@ def test_the_launch_of_an_index_reaches_its_model(build: Any) -> None:
     assert written == [7 * 1024, 8 * 1024, None, None]
 
 
-def test_convolutions_by_a_faster_algorithm_are_kept_apart_and_say_so(build: Any) -> None:
+def test_convolutions_by_a_faster_algorithm_are_kept_apart_and_say_so(
+    build: CaptureBuilder,
+) -> None:
     columns = {
         "dims": "[[1, 8, 16, 16], [8, 8, 3, 3], [], [], [], []]",
         "types": '["float", "float", "ScalarList", "ScalarList", "ScalarList", "Scalar"]',
