@@ -12,7 +12,6 @@ from gpuprof.roofline.analysis import (
     Coverage,
     DeviceState,
     Level,
-    Phase,
     RooflinePoint,
     SplitPart,
     StepSplit,
@@ -23,6 +22,7 @@ from gpuprof.roofline.analysis import (
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling
+from gpuprof.roofline.phase import Phase
 
 PROFILED_STEPS = 3
 

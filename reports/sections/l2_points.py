@@ -1,6 +1,7 @@
 """Counted kernels as points of the roofline at the L2 level."""
 
-from gpuprof.roofline.analysis import Analysis, Bottleneck, MeasuredKernel, RooflinePoint
+from gpuprof.roofline.analysis import Analysis, Bottleneck, RooflinePoint
+from gpuprof.roofline.measured_figures import MeasuredKernel
 
 
 def l2_points(analysis: Analysis) -> tuple[tuple[str, RooflinePoint], ...]:

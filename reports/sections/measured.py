@@ -14,9 +14,9 @@ from gpuprof.reports.blocks import (
 )
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.shapes import readable_shapes
-from gpuprof.roofline.analysis import (
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.measured_figures import (
     UNEXPLAINED,
-    Analysis,
     Measured,
     MeasuredFlops,
     MeasuredKernel,

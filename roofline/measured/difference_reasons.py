@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from gpuprof.roofline.analysis import UNEXPLAINED, DifferenceReason
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.measured.counters import ExecutedWork
+from gpuprof.roofline.measured_figures import UNEXPLAINED, DifferenceReason
 
 # Differences in bytes up to this need no reason.
 _TOLERANCE: Final = 0.10

@@ -13,19 +13,19 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import (
-    DifferenceReason,
-    Measured,
-    MeasuredFlops,
-    MeasuredKernel,
-    MeasuredWork,
-)
 from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.machine.ceilings import Unit
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.measured.counters import ExecutedFlops, ExecutedWork, executed_by_launch
 from gpuprof.roofline.measured.difference_reasons import Differing, reasons
+from gpuprof.roofline.measured_figures import (
+    DifferenceReason,
+    Measured,
+    MeasuredFlops,
+    MeasuredKernel,
+    MeasuredWork,
+)
 from gpuprof.roofline.work.work import Work
 
 _MEBIBYTE = 2**20

@@ -9,10 +9,11 @@ import msgspec
 import polars as pl
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import Bottleneck, Level, Phase, RooflinePoint
+from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
+from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.bottleneck import Launch, classify
 from gpuprof.roofline.work.work import Work
 

@@ -46,6 +46,8 @@ class _Products:
     convolution: int = 0
     # How many rows the products going forward with each weight take.
     rows: dict[_Pair, set[int]] = field(default_factory=dict)
+    # FLOPs going forward with weights of no known pair, by how many rows a call takes.
+    rows_of_the_rest: Counter[int] = field(default_factory=Counter)
 
     @property
     def total(self) -> int:
@@ -106,7 +108,7 @@ def closed_form(
     )
 
 
-def _tokens_met(products: _Products, shapes: Iterable[ParameterShape], steps: int) -> int | None:
+def _tokens_met(products: _Products, shapes: Sequence[ParameterShape], steps: int) -> int | None:
     """Tokens of one step, which the products with most matrices met; None where that is open.
 
     It is open where others met more, or met another number in calls of the same size: one of the
@@ -123,7 +125,7 @@ def _tokens_met(products: _Products, shapes: Iterable[ParameterShape], steps: in
         if pair is not None
     }
     if not met:
-        return None
+        return _tokens_of_lumped(products, shapes, steps)
     most = max(met, key=lambda pair: products.forward[pair])
     tokens = round(met[most])
     for pair, here in met.items():
@@ -131,6 +133,23 @@ def _tokens_met(products: _Products, shapes: Iterable[ParameterShape], steps: in
         if here > tokens * _SAME or (same_calls and here * _SAME < tokens):
             return None
     return tokens
+
+
+def _tokens_of_lumped(
+    products: _Products, shapes: Sequence[ParameterShape], steps: int
+) -> int | None:
+    """Tokens of one step where the model's matrices are known by their number alone.
+
+    The rows of most products, times the passes of a step that the FLOPs going forward allow.
+    """
+    lumped = sum(_elements(s) for s in shapes if s.role == "matrix" and _pair_of(s) is None)
+    rows = max(
+        products.rows_of_the_rest, key=lambda each: products.rows_of_the_rest[each], default=0
+    )
+    if not lumped or not rows:
+        return None
+    passes = products.forward[None] / (2 * lumped * rows * steps)
+    return rows * max(1, round(passes))
 
 
 def declared_tokens(steps: pl.DataFrame) -> int | None:
@@ -264,7 +283,9 @@ def _products(work: Work, shapes: Sequence[ParameterShape]) -> _Products:
             pair = _pair((product.inner, product.columns))
             known = pair if pair in pairs else None
             products.forward[known] += flops
-            if known is not None:
+            if known is None:
+                products.rows_of_the_rest[product.rows] += flops
+            else:
                 products.rows.setdefault(known, set()).add(product.rows)
     for product, flops in going_back:
         products.backward[_backward_pair(product, products.rows)] += flops

@@ -16,8 +16,8 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.manifest import Device, Fingerprint, Manifest, ProcessInfo
-from gpuprof.roofline.analysis import UNEXPLAINED, Measured, MeasuredFlops, MeasuredKernel
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.measured_figures import UNEXPLAINED, Measured, MeasuredFlops, MeasuredKernel
 
 RAW = Path(__file__).resolve().parents[1] / "data" / "ncu" / "h100_ops_raw.csv.gz"
 BF16, FP16, FP32, FP64, FP8 = (

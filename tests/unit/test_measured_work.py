@@ -11,7 +11,6 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.launch_keys import launch_keys
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import UNEXPLAINED, Measured, MeasuredKernel, MeasuredWork
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models import cost_of
 from gpuprof.roofline.cost_models.call import OpCall, Scalar, Tensor
@@ -20,6 +19,7 @@ from gpuprof.roofline.dtypes import named
 from gpuprof.roofline.measured.counters import ExecutedFlops, ExecutedWork
 from gpuprof.roofline.measured.difference_reasons import Differing, reasons
 from gpuprof.roofline.measured.measured_work import l2_capacity
+from gpuprof.roofline.measured_figures import UNEXPLAINED, Measured, MeasuredKernel, MeasuredWork
 
 MIB = 2**20
 BF16 = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"

@@ -12,15 +12,15 @@ from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.sections import measured
 from gpuprof.reports.sections.l2_points import l2_points
 from gpuprof.reports.terminal import render_summary
-from gpuprof.roofline.analysis import (
-    Analysis,
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.machine.ceilings import Ceiling
+from gpuprof.roofline.measured_figures import (
     DifferenceReason,
     Measured,
     MeasuredFlops,
     MeasuredKernel,
     MeasuredWork,
 )
-from gpuprof.roofline.machine.ceilings import Ceiling
 
 GEMM = MeasuredKernel(
     kernels=("void gemm<float>(int)",),
