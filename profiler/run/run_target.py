@@ -85,7 +85,7 @@ def _execute(
         recording.start()
         execute(program, target.arguments)
     except SystemExit as error:
-        return "finished", _exit_status(error)
+        return "finished", exit_status(error)
     except KeyboardInterrupt as error:
         _print_traceback(error, program)
         return "interrupted", 128 + signal.SIGINT
@@ -117,7 +117,7 @@ def _run_exit_functions() -> None:
     flush(sys.stderr)
 
 
-def _exit_status(error: SystemExit) -> int:
+def exit_status(error: SystemExit) -> int:
     """The status that python would exit with, as whoever started us sees it."""
     code: object = error.code
     if code is None:
