@@ -19,6 +19,7 @@ from gpuprof.collectors.live.graph_breaks import graph_breaks
 from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
+from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.manifest import (
     ENDED_BY_A_SIGNAL,
     Calibration,
@@ -34,7 +35,6 @@ from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run import ranks
 from gpuprof.profiler.run.assemble import assemble
 from gpuprof.profiler.run.output import CaptureOutput
-from gpuprof.profiler.run.script_errors import is_ours
 from gpuprof.profiler.run.session import Session, SessionOptions
 from gpuprof.profiler.run.surroundings import enough_address_space
 from gpuprof.roofline.analysis import Analysis
@@ -201,6 +201,8 @@ class Recording:
         try:
             return read()
         except FAILURES as error:
+            if not is_ours(error):
+                raise
             sentence = f"{name} could not be read: {reason(error)}"
             if sentence not in self._unread:
                 self._unread.append(sentence)

@@ -15,7 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
+from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.manifest import Schedule
@@ -32,7 +34,6 @@ from gpuprof.collectors.steps.sources import (
     StepSource,
 )
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
-from gpuprof.profiler.run.script_errors import is_ours
 from gpuprof.profiler.run.surroundings import ample_recursion
 
 # A script may start profilers of its own again and again, and each time ours gives way.
@@ -166,8 +167,7 @@ class Session:
         """Watch no longer, because of `error`. What was seen so far is kept."""
         self._phase = "done"
         self._finder.remove()
-        reason = next(iter(str(error).splitlines()), "")
-        self._warn_once(f"profiling ended early: {type(error).__name__}: {reason}")
+        self._warn_once(f"profiling ended early: {type(error).__name__}: {reason(error)}")
 
     def _advance(self, mark: Mark) -> None:
         self._boundaries += 1

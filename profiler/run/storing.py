@@ -7,7 +7,7 @@ import threading
 from contextlib import redirect_stderr
 from functools import partial
 
-from gpuprof.collectors.errors import GpuprofError
+from gpuprof.collectors.errors import GpuprofError, reason
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device, Ending
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run.recording import Recording
@@ -91,8 +91,7 @@ def _tell(sentence: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """One line."""
-    text = next(iter(str(error).splitlines()), "")
-    if isinstance(error, (GpuprofError, OSError)) and text:
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """One line; what only we raise, and the system, explains itself."""
+    if isinstance(error, (GpuprofError, OSError)):
+        return reason(error)
+    return f"{type(error).__name__}: {reason(error)}"
