@@ -29,6 +29,7 @@ from gpuprof.collectors.ncu.reader import read
 from gpuprof.profiler.captures import load_analysis, store
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
 from gpuprof.profiler.machine.checks import TOOL_PLACES, find_tool
+from gpuprof.profiler.run.ending_signals import die_by
 from gpuprof.reports.console.streams import write_note
 from gpuprof.reports.console.terminal import stderr
 from gpuprof.reports.formatting import counted
@@ -68,7 +69,7 @@ class Runs:
 
 
 def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
-    """Run the program, then count its largest kernels; the exit code is that of the first run.
+    """Run the program, then count its largest kernels; this process ends as the first run did.
 
     Where nothing can be counted one line on stderr and the capture's warnings say why; the capture
     of the first run is kept as it is.
@@ -77,7 +78,7 @@ def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
     stored = _capture_of(process, output)
     if stored is None:
         # The program did not start; what stands there with --force is an older capture.
-        return status
+        return _ended_as(status)
     try:
         _add_counters(runs.second, stored)
     except (GpuprofError, OSError) as error:
@@ -87,7 +88,14 @@ def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
         write_note("gpuprof: no counters: interrupted; the capture is kept")
     if not quiet:
         render_summary(load_analysis(stored), stderr(), stored)
-    return status
+    return _ended_as(status)
+
+
+def _ended_as(status: int) -> int:
+    """The exit code of the first run; where a person's signal ended that, it ends us too."""
+    if -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        die_by(signal.Signals(-status))
+    return status if status >= 0 else 128 - status
 
 
 def interpreter_flags() -> list[str]:
@@ -109,7 +117,7 @@ def _capture_of(process: int, output: Path) -> Path | None:
 
 
 def _run_first(command: Sequence[str]) -> tuple[int, int]:
-    """Its exit code, 128 + N where a signal N ended it, and its process id.
+    """Its exit code, -N where a signal N ended it, and its process id.
 
     Signals that end us are its to answer.
     """
@@ -129,7 +137,7 @@ def _run_first(command: Sequence[str]) -> tuple[int, int]:
         # A terminal sends Ctrl-C to the child itself.
         with _handling(signal.SIGINT, signal.SIG_IGN):
             status = process.wait()
-    return status if status >= 0 else 128 - status, process.pid
+    return status, process.pid
 
 
 def _run_second(command: Sequence[str], printed: Path) -> None:

@@ -214,3 +214,28 @@ def test_where_nothing_can_be_watched_the_program_runs(
     assert (done.returncode, done.stdout) == (0, "trained\n")
     warnings = storage.load(tmp_path / "out.gpuprof").processes[0].warnings
     assert any("can't start new thread" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(("after", "profiled"), [(0, 0), (9, 1)])
+def test_a_profiler_of_the_programs_own_among_the_profiled_steps_does_not_cost_the_kernels(
+    tmp_path: Path, gpuprof: Gpuprof, after: int, profiled: int
+) -> None:
+    script = write(
+        tmp_path,
+        f"""
+        train(4)
+        with torch.profiler.profile() as theirs:
+            train(2)
+        print(sum(event.count for event in theirs.key_averages() if event.key == 'aten::addmm'))
+        train({after})
+        """,
+    )
+    ours = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", script)
+    assert (ours.returncode, ours.stdout) == (0, "2\n")
+    capture = storage.load(tmp_path / "out.gpuprof")
+    # The first look is a profiled step too, in the place of warm-up steps that were not counted.
+    assert phases(capture).count("profiled") == 1
+    assert (phases(capture).index("profiled") > 0) == bool(profiled)
+    assert capture.kernels.height > 0
+    (warning,) = capture.processes[0].warnings
+    assert ("later ones were profiled" if profiled else "they were dropped") in warning
