@@ -132,7 +132,7 @@ def exit_status(error: SystemExit) -> int:
         if sys.stderr is None:
             os.write(2, f"{code}\n".encode())
         else:
-            print(code, file=sys.stderr)
+            sys.stderr.write(f"{code}\n")
     return 1
 
 
