@@ -14,7 +14,9 @@ DeviceKind = Literal["cuda", "hip", "cpu"]
 # What tells a process's rank. order: nothing does, it is numbered as the files are given.
 RankSource = Literal["content", "file name", "order"]
 # How the process stopped, as far as the capture knows.
-Ending = Literal["finished", "exception", "sigterm", "interrupted", "exit", "unknown"]
+Ending = Literal["finished", "exception", "sigterm", "sighup", "interrupted", "exit", "unknown"]
+# Whoever ended the program does not want to wait.
+ENDED_BY_A_SIGNAL: tuple[Ending, ...] = ("sigterm", "sighup", "interrupted")
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

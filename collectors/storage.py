@@ -5,12 +5,16 @@
         rank=0/process.json, kernels.parquet, ops.parquet, ...
 
 A capture is written under a temporary name and renamed, so a reader sees all of it or nothing.
-Tables without rows are not written.
+Tables without rows are not written. Whatever stands at its name and is no capture is left alone.
 """
 
 import os
+import re
+import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,8 +27,12 @@ from gpuprof.collectors.errors import CaptureError, CommandError
 from gpuprof.collectors.manifest import CAPTURE_SCHEMA_VERSION, Manifest, ProcessInfo
 from gpuprof.collectors.schema_version import schema_version
 
+SUFFIX = ".gpuprof"
 MANIFEST_FILE = "manifest.json"
 PROCESS_FILE = "process.json"
+# Files beside the manifest: what `save` is given as `extra`, and the results of a bench.
+_FURTHER_FILES = ("analysis.json", "bench.json")
+_RANK_FOLDER = re.compile(r"rank=\d+")
 
 T = TypeVar("T")
 
@@ -34,9 +42,14 @@ def refuse_existing(path: Path, *, force: bool, option: str = "-o") -> None:
 
     Called before any work starts, so that nothing is measured only to be thrown away.
     """
-    other = f"choose another {option}"
     if path.exists() and not force:
-        raise CommandError(f"{path} exists; {other} or pass --force to replace it")
+        raise CommandError(f"{path} exists; choose another {option} or pass --force to replace it")
+    refuse_unwritable(path, option=option)
+
+
+def refuse_unwritable(path: Path, *, option: str = "-o") -> None:
+    """Raise `CommandError` if nothing can be made at `path`."""
+    other = f"choose another {option}"
     parent = path.absolute().parent
     if not parent.is_dir():
         raise CommandError(f"{parent} is not a folder; make it first or {other}")
@@ -47,23 +60,47 @@ def refuse_existing(path: Path, *, force: bool, option: str = "-o") -> None:
 def refuse_existing_capture(path: Path, *, force: bool) -> None:
     """As `refuse_existing`; and `force` replaces captures and empty folders only."""
     refuse_existing(path, force=force)
-    replaceable = is_capture(path) or (path.is_dir() and not any(path.iterdir()))
-    if path.exists() and not replaceable:
-        raise CommandError(f"{path} is no capture and will not be replaced; choose another -o")
+    if not os.path.lexists(path) or may_be_replaced(path):
+        return
+    if is_capture(path):
+        other = _foreign(path)[0]
+        raise CommandError(
+            f"{path} holds {other.name}, which is no part of a capture, and will not be replaced; "
+            "choose another -o"
+        )
+    raise CommandError(f"{path} is no capture and will not be replaced; choose another -o")
 
 
 def is_capture(path: Path) -> bool:
-    """Whether `path` is a folder that a capture was saved to."""
-    return (path / MANIFEST_FILE).is_file()
+    """Whether `path` is a folder that a capture was saved to, by what its manifest says."""
+    try:
+        manifest = msgspec.json.decode((path / MANIFEST_FILE).read_bytes(), type=_Marks)
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError):
+        return False
+    return manifest.schema_version > 0 and bool(manifest.tool_version)
 
 
-def save(capture: Capture, path: Path, *, extra: Mapping[str, bytes] | None = None) -> None:
-    """Write `capture` as the folder `path`, replacing what a former save left there.
+def may_be_replaced(path: Path) -> bool:
+    """Whether replacing `path` loses nothing but a capture: one alone, or an empty folder."""
+    if not path.is_dir():
+        return False
+    return not any(path.iterdir()) or (is_capture(path) and not _foreign(path))
 
-    `extra` are further files of the folder by name, such as the analysis.
+
+def save(
+    capture: Capture,
+    path: Path,
+    *,
+    extra: Mapping[str, bytes] | None = None,
+    replaceable: Callable[[Path], bool] = may_be_replaced,
+) -> Path:
+    """Write `capture` as the folder `path`; returns where it is.
+
+    `extra` are further files of the folder by name, such as the analysis. What stands at `path`
+    is replaced where `replaceable` says so and it is a capture alone; else the capture goes
+    beside it, to the first free name of `names_beside`.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     temporary.mkdir(parents=True)
     try:
         (temporary / MANIFEST_FILE).write_bytes(_json(capture.manifest))
@@ -71,27 +108,91 @@ def save(capture: Capture, path: Path, *, extra: Mapping[str, bytes] | None = No
             _save_rank(capture, process, temporary)
         for name, content in (extra or {}).items():
             (temporary / name).write_bytes(content)
-        replace(temporary, path)
-    except BaseException:
+        return next(
+            place
+            for place in names_beside(path)
+            if _claim(temporary, place) or (replaceable(place) and _replace(temporary, place))
+        )
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def names_beside(path: Path) -> Iterator[Path]:
+    """`path`, then `NAME.gpuprof` where that is another name, `NAME-2.gpuprof`, ..."""
+    yield path
+    stem = path.name.removesuffix(SUFFIX)
+    if path.name != f"{stem}{SUFFIX}":
+        yield path.with_name(f"{stem}{SUFFIX}")
+    for number in count(2):
+        yield path.with_name(f"{stem}-{number}{SUFFIX}")
+
+
+def remove(path: Path) -> None:
+    """Remove the capture in `path`; of what else lies there nothing is touched."""
+    for entry in _own(path):
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink()
+    with suppress(OSError):
+        path.rmdir()
+
+
+def _claim(temporary: Path, path: Path) -> bool:
+    """Rename `temporary` to `path` if nothing stands there; of several processes one succeeds."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    try:
+        temporary.rename(path)
+    except OSError:
+        # Somebody put something into it.
+        if not path.is_dir() or any(path.iterdir()):
+            return False
         raise
+    return True
 
 
-def replace(temporary: Path, path: Path) -> None:
-    """Rename `temporary` to `path`, removing what stood there.
+def _replace(temporary: Path, path: Path) -> bool:
+    """Rename `temporary` to `path`, removing the capture that stood there, if that is all.
 
     That is moved out of the way as a whole first: tables without rows have no file, so a reader
     could not tell a capture that is half deleted from one without work.
     """
+    if not may_be_replaced(path):
+        return False
     former = temporary.with_suffix(".old")
-    shutil.rmtree(former, ignore_errors=True)
-    if path.exists() or path.is_symlink():
-        path.rename(former)
-    temporary.rename(path)
-    if former.is_dir() and not former.is_symlink():
-        shutil.rmtree(former)
-    else:
-        former.unlink(missing_ok=True)
+    path.rename(former)
+    if former.is_symlink():
+        temporary.rename(path)
+        former.unlink()
+        return True
+    # What a program put there came before the rename: it does not find the folder any more.
+    if may_be_replaced(former):
+        claimed = _claim(temporary, path)
+        remove(former)
+        return claimed
+    former.rename(next(place for place in names_beside(path) if not os.path.lexists(place)))
+    return False
+
+
+def _foreign(path: Path) -> list[Path]:
+    own = set(_own(path))
+    return sorted(entry for entry in path.iterdir() if entry not in own)
+
+
+def _own(path: Path) -> list[Path]:
+    """What in the folder `path` is a capture's: its files, and folders of ranks with tables."""
+    entries = [path / name for name in (MANIFEST_FILE, *_FURTHER_FILES)]
+    return [entry for entry in entries if entry.is_file()] + [
+        folder
+        for folder in path.iterdir()
+        if _RANK_FOLDER.fullmatch(folder.name)
+        and folder.is_dir()
+        and not folder.is_symlink()
+        and all(file.name == PROCESS_FILE or file.suffix == ".parquet" for file in folder.iterdir())
+    ]
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -146,6 +247,16 @@ def load_process(path: Path, rank: int) -> ProcessInfo:
     if process.rank != rank:
         raise CaptureError(file, f"rank {process.rank}", expected=f"rank {rank}, as its folder")
     return process
+
+
+class _Marks(msgspec.Struct):
+    """By which a manifest of any gpuprof is told from a file of the same name."""
+
+    schema_version: int
+    tool_version: str
+    source: str
+    created_ns: int
+    ranks: msgspec.Raw
 
 
 def _save_rank(capture: Capture, process: ProcessInfo, folder: Path) -> None:

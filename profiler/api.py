@@ -2,7 +2,6 @@
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,11 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.live import nvtx_ranges
+from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.profiler.commands.run import STEP_KINDS, default_output
+from gpuprof.profiler.commands.run import STEP_KINDS
 from gpuprof.profiler.configuration.file import apply_configuration
+from gpuprof.profiler.run.output import CaptureOutput, choose_output
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.session import Session, SessionOptions
 from gpuprof.roofline.analysis import Analysis
@@ -64,6 +65,7 @@ class profile:
         # Where the last block was stored.
         self.output: Path | None = None
         self.analysis: Analysis | None = None
+        self._stored: CaptureOutput | None = None
         self._requested_output = None if output is None else Path(output)
         self._force = force
         self._options = SessionOptions(
@@ -80,10 +82,11 @@ class profile:
         if Session.current is not None:
             self._recordings.append(None)
             return self
-        self.output = self._requested_output or _unused(default_output("profile"))
-        storage.refuse_existing_capture(self.output, force=self._force)
+        output = choose_output(self._requested_output, "profile", force=self._force)
+        output.refuse_existing()
         apply_configuration()
-        subject = Subject(self.output, self.output.stem, source="gpuprof.profile", command=())
+        title = output.requested.stem
+        subject = Subject(output, title, source="gpuprof.profile", command=())
         recording = Recording(subject, self._options)
         recording.start()
         self._recordings.append(recording)
@@ -101,13 +104,15 @@ class profile:
             return
         failed = error is not None
         self.analysis = recording.finish("exception" if failed else "finished", int(failed))
+        self._stored = recording.subject.output
+        self.output = self._stored.shown
 
     @property
     def capture(self) -> Capture | None:
         """The stored capture, once the block has ended."""
-        if self.analysis is None or self.output is None:
+        if self._stored is None or not self._stored.stored:
             return None
-        return storage.load(self.output)
+        return storage.load(self._stored.path)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -143,7 +148,7 @@ def region(name: str, flops: int | None = None, bytes: int | None = None) -> Ite
         with torch.profiler.record_function(name):
             yield
         return
-    start_ns = time.time_ns()
+    start_ns = unix_ns()
     try:
         yield
     finally:
@@ -153,17 +158,8 @@ def region(name: str, flops: int | None = None, bytes: int | None = None) -> Ite
                 domain="region",
                 thread=threading.get_native_id(),
                 start_ns=start_ns,
-                end_ns=time.time_ns(),
+                end_ns=unix_ns(),
                 flops=flops,
                 bytes=bytes,
             )
         )
-
-
-def _unused(path: Path) -> Path:
-    """`path`, or the first of path-2, path-3, ... that does not exist."""
-    candidate, number = path, 2
-    while candidate.exists():
-        candidate = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        number += 1
-    return candidate

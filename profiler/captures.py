@@ -1,5 +1,6 @@
 """From the path of a capture to its analysis, the short way where there is one."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,27 @@ def load_analysis(path: Path) -> Analysis:
     return analyze(storage.load(path))
 
 
-def store(capture: "Capture", analysis: Analysis, path: Path) -> None:
-    """Write `capture` with its analysis as the folder `path`."""
+def store(
+    capture: "Capture",
+    analysis: Analysis,
+    path: Path,
+    *,
+    replaceable: Callable[[Path], bool] | None = None,
+    further: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Write `capture` with its analysis as the folder `path`, or beside it; returns where.
+
+    `further` are more files of the folder by name. What stands at `path` is replaced where it is a
+    capture and nothing else, and where `replaceable`, if given, says so too.
+    """
     from gpuprof.collectors import storage
 
-    storage.save(capture, path, extra={ANALYSIS_FILE: msgspec.json.encode(analysis)})
+    return storage.save(
+        capture,
+        path,
+        extra={ANALYSIS_FILE: msgspec.json.encode(analysis), **(further or {})},
+        replaceable=replaceable or storage.may_be_replaced,
+    )
 
 
 def read_stored_analysis(path: Path) -> Analysis | None:

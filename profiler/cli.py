@@ -88,17 +88,20 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
+    command: Command | None = None
     try:
         try:
             arguments = make_parser().parse_args(argv)
             from gpuprof.profiler.configuration.file import apply_configuration
 
             apply_configuration()
-            command: Command = arguments.command
-            return command.run(arguments)
+            command = arguments.command
+            return int(arguments.command.run(arguments))
         finally:
-            # Here, and not as python ends, where it could only complain.
-            streams.flush()
+            # Here, and not as python ends, where it could only complain. But the stdout of a
+            # program that `run` ran is its own, and may be anything.
+            if not isinstance(command, RunCommand):
+                streams.flush()
     except GpuprofError as error:
         streams.write_note(f"gpuprof: {error}")
         return error.exit_code

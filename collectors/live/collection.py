@@ -10,6 +10,7 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.collector import CollectorRow, LiveCollector, Note, Scope
 from gpuprof.collectors.live.roster import ROSTER
+from gpuprof.collectors.live.script_errors import is_ours
 
 # A panic within polars is no Exception. Signals and exits are the program's own and pass through.
 FAILURES: Final = (Exception, pl.exceptions.PanicException)
@@ -65,6 +66,8 @@ class LiveCollection:
         try:
             return step()
         except FAILURES as error:
+            if not is_ours(error):
+                raise
             sentence = f"{row.name} {failing}, so {row.subject} is missing: {reason(error)}"
             self._failures.append((row, Note(sentence)))
             return None

@@ -7,13 +7,14 @@ they cost one test of a flag.
 
 import functools
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import nvtx
 import torch
+
+from gpuprof.collectors.live.unix_clock import unix_ns
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _opened(name: object, domain: str) -> None:
         _push_listener(str(name))
     # Inside a recorded range others are kept too, or their ends would be taken for its end.
     if _recording or _open.stack:
-        _open.stack.append((str(name), domain, time.time_ns()))
+        _open.stack.append((str(name), domain, unix_ns()))
 
 
 def _closed() -> None:
@@ -95,7 +96,7 @@ def _closed() -> None:
         return
     name, domain, start_ns = _open.stack.pop()
     if _recording:
-        end_ns = time.time_ns()
+        end_ns = unix_ns()
         thread = threading.get_native_id()
         _recorded.append(RecordedRange(name, domain, thread, start_ns, end_ns))
 

@@ -40,7 +40,7 @@ def open_trace(path: Path, progress: Callable[[Path], None] = lambda _: None) ->
     """
     if not path.exists():
         raise CaptureError(path, "no such file or folder")
-    if storage.is_capture(path):
+    if storage.is_capture(path) or _is_damaged_capture(path):
         progress(path)
         return storage.load(path)
     if path.is_dir():
@@ -62,6 +62,11 @@ def _file(path: Path, progress: Callable[[Path], None]) -> Capture:
     read = format_of(path).read
     progress(path)
     return with_rank_of_name(read(path), path.name)
+
+
+def _is_damaged_capture(path: Path) -> bool:
+    """Whether reading `path` as a capture says best what is wrong with it."""
+    return (path / storage.MANIFEST_FILE).is_file() and any(path.glob("rank=*"))
 
 
 def _folder(path: Path, progress: Callable[[Path], None]) -> Capture:

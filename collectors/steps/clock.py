@@ -4,12 +4,12 @@ Events are read only after the last step, so that no step waits for the device. 
 runs ahead, the device does a step long after the host has marked it: both times are kept.
 """
 
-import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuprof.collectors.live.cuda import StreamMoment
 from gpuprof.collectors.live.run_delay import RunDelay
+from gpuprof.collectors.live.unix_clock import UnixClock, monotonic_ns
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,6 @@ class StepTime:
 
 class _Boundary(NamedTuple):
     monotonic_ns: int
-    unix_ns: int
     tokens: int | None
     run_delay_ns: int | None
 
@@ -46,6 +45,7 @@ class StepClock:
     def __init__(self, phase: str, *, device_events: bool) -> None:
         self._phase = phase
         self._device_events = device_events
+        self._unix = UnixClock()
         self._run_delay = RunDelay()
         self._boundaries: list[_Boundary] = []
         self._events: list[StreamMoment] = []
@@ -60,13 +60,16 @@ class StepClock:
         """Whether the first step has begun."""
         return bool(self._boundaries)
 
+    @property
+    def was_set(self) -> bool:
+        """Whether the system's clock was set since this was made: traces have its time."""
+        return self._unix.set_by_ns() != 0
+
     def boundary(self, tokens: int | None = None) -> None:
         """Note that one step ends here and the next begins."""
         if self._device_events:
             self._events.append(StreamMoment())
-        self._boundaries.append(
-            _Boundary(time.perf_counter_ns(), time.time_ns(), tokens, self._run_delay.read_ns())
-        )
+        self._boundaries.append(_Boundary(monotonic_ns(), tokens, self._run_delay.read_ns()))
 
     def read(self) -> list[StepTime]:
         """The complete steps. Waits for the device to do what is queued."""
@@ -74,8 +77,8 @@ class StepClock:
         return [
             StepTime(
                 phase=self._phase,
-                start_ns=start.unix_ns,
-                end_ns=end.unix_ns,
+                start_ns=self._unix.at_ns(start.monotonic_ns),
+                end_ns=self._unix.at_ns(end.monotonic_ns),
                 host_ns=end.monotonic_ns - start.monotonic_ns,
                 device_ns=device[index].duration_ns if device else None,
                 device_start_ns=device[index].start_ns if device else None,
@@ -102,7 +105,7 @@ class StepClock:
         try:
             now = StreamMoment()
             now.wait()
-            now_ns = time.time_ns()
+            now_ns = self._unix.now_ns()
             return [
                 _DeviceStep(now_ns - start.ns_until(now), start.ns_until(end))
                 for start, end in zip(self._events, self._events[1:], strict=False)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,8 +22,8 @@ from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
-from gpuprof.profiler.run import ranks
-from gpuprof.profiler.run.ranks import Ranks
+from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.run.ranks import Parts, Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
@@ -58,7 +57,7 @@ class Request:
     seed: int
     check_only: bool
     # None: store no capture.
-    output: Path | None
+    output: CaptureOutput | None
     command: tuple[str, ...]
 
 
@@ -171,28 +170,29 @@ class _Bench:
         )
 
     def _store(
-        self, report: BenchReport, collected: Mapping[str, pl.DataFrame], output: Path
+        self, report: BenchReport, collected: Mapping[str, pl.DataFrame], output: CaptureOutput
     ) -> None:
         place = self._place
-        ranks.remove_stale_part(output, place)
         capture = make_capture(
             report,
             self._profiled,
             collected,
             ranks=place,
             device_position=self._position,
-            title=output.name.removesuffix(".gpuprof"),
+            title=output.requested.name.removesuffix(storage.SUFFIX),
         )
-        analysis = analyze(capture)
-        part = place.part(output)
-        store(capture, analysis, part)
+        results = {BENCH_FILE: encode(report)}
+        if place.alone:
+            output.store(capture, analyze(capture), further=results)
+            return
+        parts = Parts(output.requested, place)
+        store(capture, analyze(capture), parts.own)
         if place.rank != 0:
             return
-        if not place.alone:
-            joined, _ = ranks.join_parts(output, place)
-            store(joined, analyze(joined), output)
-            ranks.remove_parts(output, place)
-        storage.write_file(output / BENCH_FILE, encode(report))
+        with parts.joined() as found:
+            if found is not None:
+                joined, _ = found
+                output.store(joined, analyze(joined), further=results)
 
 
 def encode(report: BenchReport) -> bytes:

@@ -96,18 +96,17 @@ def _bench(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from gpuprof.collectors import storage
     from gpuprof.profiler.bench.session import Request, encode, run_bench
-    from gpuprof.profiler.commands.run import default_output
+    from gpuprof.profiler.run.output import choose_output
     from gpuprof.reports.bench.table import print_bench
     from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.console.terminal import stdout
 
-    output: Path | None = arguments.output
-    if output is None and not arguments.check:
-        output = default_output("bench")
-    if output is not None:
-        if arguments.check:
-            raise CommandError("--check times nothing, so there is nothing for -o", exit_code=2)
-        storage.refuse_existing_capture(output, force=arguments.force)
+    if arguments.check and arguments.output is not None:
+        raise CommandError("--check times nothing, so there is nothing for -o", exit_code=2)
+    output = None
+    if not arguments.check:
+        output = choose_output(arguments.output, "bench", force=arguments.force)
+        output.refuse_existing()
     if arguments.json is not None:
         storage.refuse_existing(arguments.json, force=arguments.force, option="--json")
     report = run_bench(
@@ -128,8 +127,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     print_bench(report, stdout())
     if arguments.json is not None:
         storage.write_file(arguments.json, encode(report))
-    if output is not None and storage.is_capture(output):
-        write_line(f"gpuprof summary {output}")
+    if output is not None and output.stored:
+        write_line(f"gpuprof summary {output.shown}")
     return _exit_code(report)
 
 

@@ -3,13 +3,13 @@
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuprof.collectors.errors import CommandError
 
 if TYPE_CHECKING:
+    from gpuprof.profiler.run.output import CaptureOutput
     from gpuprof.profiler.run.script import RunTarget
 
 # The names of gpuprof.collectors.steps.sources, which imports torch; "script" is none of them.
@@ -114,7 +114,7 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
     python = (sys.executable, *interpreter_flags())
     steps = _given(("--steps", arguments.steps), ("--step-range", arguments.step_range))
     first = (
-        *(*python, "-m", "gpuprof", "run", "--quiet", "--output", str(output.absolute())),
+        *(*python, "-m", "gpuprof", "run", "--quiet", "--output", str(output.requested)),
         *steps,
         *_given(*((f"--{phase}", getattr(arguments, phase)) for phase in _PHASES)),
         *(flag for flag in ("--force", "--stop-after") if _is_set(arguments, flag)),
@@ -125,7 +125,7 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         *(*python, "-m", "gpuprof.profiler.run.counted_program", "--warmup", str(arguments.warmup)),
         *(*steps, target.kind, target.value, *target.arguments),
     )
-    return run_with_counters(Runs(first, second), output, quiet=arguments.quiet)
+    return run_with_counters(Runs(first, second), output.shown, quiet=arguments.quiet)
 
 
 def _target(arguments: argparse.Namespace) -> "RunTarget":
@@ -135,12 +135,12 @@ def _target(arguments: argparse.Namespace) -> "RunTarget":
     return RunTarget(kind, arguments.target, tuple(arguments.arguments))
 
 
-def _output(arguments: argparse.Namespace, target: "RunTarget") -> Path:
+def _output(arguments: argparse.Namespace, target: "RunTarget") -> "CaptureOutput":
     """Where the capture goes. Raises `CommandError` where it may not."""
-    from gpuprof.collectors import storage
+    from gpuprof.profiler.run.output import choose_output
 
-    output: Path = arguments.output or default_output(target.stem)
-    storage.refuse_existing_capture(output, force=arguments.force)
+    output = choose_output(arguments.output, target.stem, force=arguments.force)
+    output.refuse_existing()
     return output
 
 
@@ -153,17 +153,6 @@ def _given(*options: tuple[str, object]) -> tuple[str, ...]:
 
 def _is_set(arguments: argparse.Namespace, flag: str) -> bool:
     return bool(getattr(arguments, flag.removeprefix("--").replace("-", "_")))
-
-
-def default_output(stem: str) -> Path:
-    """A folder in the working directory named after the target and the time.
-
-    The ranks of one `torchrun` must agree on it: the port they meet at stands for the time there.
-    """
-    port = os.environ.get("MASTER_PORT")
-    if port is not None and os.environ.get("WORLD_SIZE", "1") != "1":
-        return Path(f"gpuprof-{stem}-port{port}.gpuprof")
-    return Path(f"gpuprof-{stem}-{time.strftime('%Y%m%d-%H%M%S')}.gpuprof")
 
 
 def _count(text: str) -> int:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from gpuprof.collectors import storage
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
+from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.session import SessionOptions
 
@@ -23,9 +23,10 @@ def record_benchmark(call: Callable[[], R], schedule: Schedule, output: Path) ->
     end. What an exception leaves is stored too. On a GPU calls until its clock has settled come
     before the first step.
     """
-    storage.refuse_existing_capture(output, force=True)
+    place = CaptureOutput(output, force=True)
+    place.refuse_existing()
     options = SessionOptions(schedule=schedule, steps="explicit", first_look=False)
-    subject = Subject(output, output.stem, source=SOURCE, command=())
+    subject = Subject(place, output.stem, source=SOURCE, command=())
     recording = Recording(subject, options, early=False)
     # Of several benchmarks in one process each has its own peak.
     cuda.reset_peak_memory()

@@ -3,14 +3,14 @@
 The first run is a child process too, so that the device memory it held is free for the second.
 """
 
+import itertools
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -23,11 +23,13 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError
 from gpuprof.collectors.joining.captures import join
+from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
 from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.profiler.captures import load_analysis, store
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
 from gpuprof.profiler.machine.checks import TOOL_PLACES, find_tool
+from gpuprof.profiler.run.ending_signals import die_by
 from gpuprof.reports.console.streams import write_note
 from gpuprof.reports.console.terminal import stderr
 from gpuprof.reports.formatting import counted
@@ -51,8 +53,9 @@ METRICS: Final = (
     "sm__cycles_elapsed.avg.per_second",
 )
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | signal.Handlers
+# As many captures of one name as are looked through.
+_PLACES: Final = 100
 _UNMODIFIED_CLOCKS: Final = "unmodified GPU clocks"
-_UNWATCHED: Final = ("sigterm", "interrupted")
 
 
 @dataclass(frozen=True)
@@ -66,26 +69,33 @@ class Runs:
 
 
 def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
-    """Run the program, then count its largest kernels; the exit code is that of the first run.
+    """Run the program, then count its largest kernels; this process ends as the first run did.
 
     Where nothing can be counted one line on stderr and the capture's warnings say why; the capture
     of the first run is kept as it is.
     """
-    started_ns = time.time_ns()
-    status = _run_first(runs.first)
-    if not storage.is_capture(output) or storage.load_manifest(output).created_ns < started_ns:
+    status, process = _run_first(runs.first)
+    stored = _capture_of(process, output)
+    if stored is None:
         # The program did not start; what stands there with --force is an older capture.
-        return status
+        return _ended_as(status)
     try:
-        _add_counters(runs.second, output)
+        _add_counters(runs.second, stored)
     except (GpuprofError, OSError) as error:
         write_note(f"gpuprof: no counters: {error}")
-        _add_warning(output, f"no counters: {error}")
+        _add_warning(stored, f"no counters: {error}")
     except KeyboardInterrupt:
         write_note("gpuprof: no counters: interrupted; the capture is kept")
     if not quiet:
-        render_summary(load_analysis(output), stderr(), output)
-    return status
+        render_summary(load_analysis(stored), stderr(), stored)
+    return _ended_as(status)
+
+
+def _ended_as(status: int) -> int:
+    """The exit code of the first run; where a person's signal ended that, it ends us too."""
+    if -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        die_by(signal.Signals(-status))
+    return status if status >= 0 else 128 - status
 
 
 def interpreter_flags() -> list[str]:
@@ -96,8 +106,21 @@ def interpreter_flags() -> list[str]:
     return head[: -2 if head[-2:-1] == ["-m"] else -1]
 
 
-def _run_first(command: Sequence[str]) -> int:
-    """Its exit code, 128 + N where a signal N ended it. Signals that end us are its to answer."""
+def _capture_of(process: int, output: Path) -> Path | None:
+    """Where the first run stored its capture: at `output` or beside it."""
+    for place in itertools.islice(storage.names_beside(output), _PLACES):
+        with suppress(CaptureError):
+            manifest = storage.load_manifest(place)
+            if storage.load_process(place, manifest.ranks[0]).process == process:
+                return place
+    return None
+
+
+def _run_first(command: Sequence[str]) -> tuple[int, int]:
+    """Its exit code, -N where a signal N ended it, and its process id.
+
+    Signals that end us are its to answer.
+    """
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -114,7 +137,7 @@ def _run_first(command: Sequence[str]) -> int:
         # A terminal sends Ctrl-C to the child itself.
         with _handling(signal.SIGINT, signal.SIG_IGN):
             status = process.wait()
-    return status if status >= 0 else 128 - status
+    return status, process.pid
 
 
 def _run_second(command: Sequence[str], printed: Path) -> None:
@@ -135,7 +158,7 @@ def _handling(number: signal.Signals, handler: _Handler) -> Iterator[None]:
 def _add_counters(program: Sequence[str], output: Path) -> None:
     """Raises `CollectorError` or `CaptureError` where nothing can be counted."""
     capture = storage.load(output)
-    if capture.processes[0].ending in _UNWATCHED:
+    if capture.processes[0].ending in ENDED_BY_A_SIGNAL:
         return
     _refuse_what_cannot_be_replayed(capture)
     plan = plan_counters(capture)

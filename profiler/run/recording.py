@@ -4,7 +4,7 @@ import os
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 import msgspec
@@ -19,7 +19,9 @@ from gpuprof.collectors.live.graph_breaks import graph_breaks
 from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
+from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.manifest import (
+    ENDED_BY_A_SIGNAL,
     Calibration,
     Device,
     Ending,
@@ -32,8 +34,9 @@ from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run import ranks
 from gpuprof.profiler.run.assemble import assemble
-from gpuprof.profiler.run.ranks import Ranks
+from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.session import Session, SessionOptions
+from gpuprof.profiler.run.surroundings import enough_address_space
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 
@@ -46,7 +49,7 @@ T = TypeVar("T")
 class Subject:
     """What is recorded and where to."""
 
-    output: Path
+    output: CaptureOutput
     title: str
     # "gpuprof run" or "gpuprof.profile"
     source: str
@@ -66,7 +69,10 @@ class Recording:
         self._model: ModelParameters | None = None
         self._unread: list[str] = []
         self._only_meta_tensors = False
-        self.ranks = Ranks.from_environment()
+        self.ranks = ranks.Ranks.from_environment()
+        self._parts = ranks.Parts(subject.output.requested, self.ranks)
+        # Set where whoever waits for other ranks should not wait any longer.
+        self.hurry = Event()
         self._collection = LiveCollection(
             Scope(
                 None if self.ranks.alone else [self.ranks.local_rank],
@@ -77,9 +83,13 @@ class Recording:
 
     def start(self) -> None:
         """Begin to watch this process."""
-        ranks.remove_stale_part(self.subject.output, self.ranks)
-        self._collection.start()
-        self.session.start()
+        try:
+            self._collection.start()
+            self.session.start()
+        except BaseException as error:
+            if not is_ours(error):
+                raise
+            self.session.give_up(error)
 
     def finish(
         self,
@@ -106,42 +116,53 @@ class Recording:
             )
             # Ranks that measured at the same time would measure each other.
             capture = _with_ceilings(capture, calibrate if self.ranks.alone else None)
-            analysis = self._store(capture)
-            if self.ranks.alone or self.ranks.rank != 0:
+            analysis = analyze(capture)
+            if self.ranks.alone:
+                self.subject.output.store(capture, analysis)
                 return analysis
-            return self._join()
+            store(capture, analysis, self._parts.own)
+            return self._join(ending, exit_code) or analysis
         finally:
             self.session.close()
 
     def _store_early(self, session: Session) -> None:
         """Keep what is known once the profiled steps are done, whatever happens to the script."""
         self._collection.slow_down()
-        capture = assemble(
-            session.seen,
-            self._process("unknown", None),
-            source=self.subject.source,
-            title=self.subject.title,
-            collected={},
-        )
-        self._store(_with_ceilings(capture, None))
+        with enough_address_space():
+            capture = assemble(
+                session.seen,
+                self._process("unknown", None),
+                source=self.subject.source,
+                title=self.subject.title,
+                collected={},
+            )
+            capture = _with_ceilings(capture, None)
+            analysis = analyze(capture)
+            if self.ranks.alone:
+                self.subject.output.store_early(capture, analysis)
+            else:
+                store(capture, analysis, self._parts.own)
 
     def _keep_nothing(self, session: Session) -> None:
         self._collection.slow_down()
 
-    def _store(self, capture: Capture) -> Analysis:
-        analysis = analyze(capture)
-        store(capture, analysis, self.ranks.part(self.subject.output))
-        return analysis
-
-    def _join(self) -> Analysis:
-        joined, warnings = ranks.join_parts(self.subject.output, self.ranks)
-        first, *others = joined.processes
-        first = msgspec.structs.replace(first, warnings=(*first.warnings, *warnings))
-        joined = joined.with_processes((first, *others))
-        analysis = analyze(joined)
-        store(joined, analysis, self.subject.output)
-        ranks.remove_parts(self.subject.output, self.ranks)
-        return analysis
+    def _join(self, ending: Ending, exit_code: int) -> Analysis | None:
+        """Store the capture of all ranks; None where that is another rank's to do."""
+        ended = ending in ENDED_BY_A_SIGNAL
+        if self.ranks.rank != 0 and not ended:
+            return None
+        failed = ended or exit_code != 0
+        patience_s = ranks.PATIENCE_AFTER_A_FAILURE_S if failed else ranks.PATIENCE_S
+        with self._parts.joined(patience_s, hurry=self.hurry) as found:
+            if found is None:
+                return None
+            joined, warnings = found
+            first, *others = joined.processes
+            first = msgspec.structs.replace(first, warnings=(*first.warnings, *warnings))
+            joined = joined.with_processes((first, *others))
+            analysis = analyze(joined)
+            self.subject.output.store(joined, analysis)
+            return analysis
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         # At the end of the script its optimizers and its model may be gone.
@@ -180,6 +201,8 @@ class Recording:
         try:
             return read()
         except FAILURES as error:
+            if not is_ours(error):
+                raise
             sentence = f"{name} could not be read: {reason(error)}"
             if sentence not in self._unread:
                 self._unread.append(sentence)

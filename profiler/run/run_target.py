@@ -8,33 +8,42 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from types import TracebackType
+from typing import Any, Final, NoReturn
 
 import gpuprof
-from gpuprof.collectors.errors import GpuprofError
-from gpuprof.collectors.manifest import Calibration, Device, Ending
-from gpuprof.profiler.machine import calibration_cache
+from gpuprof.collectors.manifest import Ending
+from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
+from gpuprof.profiler.run.main_thread import call_on_main_thread
+from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.script import PreparedProgram, RunTarget, execute, prepare
 from gpuprof.profiler.run.session import SessionOptions
-from gpuprof.reports.console.streams import write_note
-from gpuprof.reports.console.terminal import stderr
-from gpuprof.reports.terminal import render_summary
+from gpuprof.profiler.run.storing import Storing
+from gpuprof.profiler.run.surroundings import flush
 
-_SIGTERM_STATUS = 128 + signal.SIGTERM
-_INTERRUPTED_STATUS = 128 + signal.SIGINT
+_ENDINGS: Final[dict[signal.Signals, Ending]] = {
+    signal.SIGTERM: "sigterm",
+    signal.SIGHUP: "sighup",
+    signal.SIGINT: "interrupted",
+}
+# Numbers that a C long can hold.
+_LONG: Final = range(-(1 << 63), 1 << 63)
 _OUR_FOLDER = str(Path(gpuprof.__file__).parent) + os.sep
+# The main thread has this long to come out of C and store what only it can.
+_PATIENCE_S = 1.0
+# Nobody who leaves by os._exit waits longer for a capture.
+_GRACE_S = 25.0
 
 
-class _Terminated(SystemExit):
-    """SIGTERM arrived."""
+def run_target(
+    target: RunTarget, options: SessionOptions, output: CaptureOutput, *, quiet: bool
+) -> int:
+    """Run `target`, store its capture at `output`, and return the exit code it ends with.
 
-
-def run_target(target: RunTarget, options: SessionOptions, output: Path, *, quiet: bool) -> int:
-    """Run `target`, store its capture at `output`, and return the exit code it ends with."""
+    Where a signal ends the program it ends this process in the same way.
+    """
     try:
         program = prepare(target)
     except SyntaxError as error:
@@ -47,83 +56,83 @@ def run_target(target: RunTarget, options: SessionOptions, output: Path, *, quie
         command=(target.title, *target.arguments),
     )
     recording = Recording(subject, options)
+    storing = Storing(recording, quiet=quiet)
     process = os.getpid()
-    with _sigterm_raises(process), _saving_before_exit(recording, process, quiet=quiet):
+
+    def end(number: signal.Signals) -> bool:
+        recording.hurry.set()
+        return storing.store(_ENDINGS[number], 128 + number)
+
+    with EndingSignals(end).watching(), _saving_before_exit(storing, process):
         ending, status = _execute(recording, program, target)
-    if os.getpid() != process:
-        _end_forked_child(status)
-    _finish(recording, ending, status, quiet=quiet)
-    if ending == "sigterm":
-        # Threads that still run would hold the interpreter back, and it was asked to go.
-        sys.stdout.flush()
-        os._exit(status)
+        if os.getpid() != process:
+            _end_forked_child(ending, status)
+        flush(sys.stdout)
+        if not storing.store(ending, status):
+            wait_for_the_end()
+    if ending == "interrupted":
+        # As python: whoever started us sees which signal it was, and a shell ends its loop.
+        _run_exit_functions()
+        die_by(signal.SIGINT)
     return status
 
 
 def _execute(
     recording: Recording, program: PreparedProgram, target: RunTarget
 ) -> tuple[Ending, int]:
+    """Run the program to its end, and say how it ended and with what exit status."""
     try:
         recording.start()
         execute(program, target.arguments)
-    except _Terminated:
-        return "sigterm", _SIGTERM_STATUS
     except SystemExit as error:
-        return "finished", _exit_status(error)
+        return "finished", exit_status(error)
     except KeyboardInterrupt as error:
         _print_traceback(error, program)
-        return "interrupted", _INTERRUPTED_STATUS
+        return "interrupted", 128 + signal.SIGINT
     except BaseException as error:
         _print_traceback(error, program)
         return "exception", 1
     return "finished", 0
 
 
-def _end_forked_child(status: int) -> NoReturn:
+def _end_forked_child(ending: Ending, status: int) -> NoReturn:
     """Leave a child that the program forked and that ran to its end; the parent records.
 
     It must not run C++ destructors: libkineto's waits for a thread that only the parent has, so
     that a plain exit would hang in any program that forks after using torch.profiler.
     """
+    _run_exit_functions()
+    if ending == "interrupted":
+        die_by(signal.SIGINT)
+    os._exit(status)
+
+
+def _run_exit_functions() -> None:
+    """What python does between the end of a program and that of the process."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    flush(sys.stdout)
+    flush(sys.stderr)
 
 
-def _finish(recording: Recording, ending: Ending, status: int, *, quiet: bool) -> None:
-    """Store the capture; a failure to do so is told but does not change the exit code's cause."""
-    sys.stdout.flush()
-    # Whoever asked the program to go does not want to wait.
-    calibrate = None if ending in ("sigterm", "interrupted") else partial(_calibrate, quiet)
-    try:
-        analysis = recording.finish(ending, status, calibrate=calibrate)
-    except (GpuprofError, OSError) as error:
-        write_note(f"gpuprof: the capture could not be stored: {error}")
-        return
-    if not quiet and recording.ranks.rank == 0:
-        render_summary(analysis, stderr(), recording.subject.output)
-
-
-def _calibrate(quiet: bool, device: Device) -> Calibration:
-    if not quiet:
-        write_note("gpuprof: measuring once what this CPU can do (gpuprof calibrate)")
-    return calibration_cache.calibrate_cached(device)
-
-
-def _exit_status(error: SystemExit) -> int:
-    """The status python would exit with."""
-    if error.code is None:
+def exit_status(error: SystemExit) -> int:
+    """The status that python would exit with, as whoever started us sees it."""
+    code: object = error.code
+    if code is None:
         return 0
-    if isinstance(error.code, int):
-        return error.code
-    # As python does it; the program may have closed the stream, or have been started without it.
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"{error.code}\n")
+    if isinstance(code, int):
+        # As C has it: an enumeration or a bool is its number, and eight bits of it are seen.
+        number = int.__int__(code)
+        return (number if number in _LONG else -1) & 0xFF
+    flush(sys.stdout)
+    with suppress(Exception):
+        # Python writes to the descriptor where the program has taken the stream away.
+        if sys.stderr is None:
+            os.write(2, f"{code}\n".encode())
+        else:
+            sys.stderr.write(f"{code}\n")
     return 1
 
 
@@ -150,37 +159,13 @@ def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 @contextmanager
-def _sigterm_raises(process: int) -> Iterator[None]:
-    """Within this context SIGTERM unwinds the program, as Ctrl-C does."""
-
-    def terminate(number: int, _: FrameType | None) -> None:
-        # A second one, or one in a forked child, acts as if nobody handled it.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if os.getpid() != process:
-            os.kill(os.getpid(), number)
-            return
-        raise _Terminated(_SIGTERM_STATUS)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGTERM) is terminate:
-            signal.signal(signal.SIGTERM, previous)
-
-
-@contextmanager
-def _saving_before_exit(recording: Recording, process: int, *, quiet: bool) -> Iterator[None]:
+def _saving_before_exit(storing: Storing, process: int) -> Iterator[None]:
     """Within this context `os._exit`, which skips every clean-up, stores the capture first."""
     original: Any = os._exit
 
     def exit_process(status: int) -> None:
-        os._exit = original
-        if os.getpid() == process:
-            _finish(recording, "exit", status, quiet=quiet)
+        if os.getpid() == process and isinstance(status, int):
+            _store_on_any_thread(storing, int.__int__(status) & 0xFF, original)
         original(status)
 
     os._exit = exit_process  # type: ignore[assignment]
@@ -188,3 +173,19 @@ def _saving_before_exit(recording: Recording, process: int, *, quiet: bool) -> I
         yield
     finally:
         os._exit = original
+
+
+def _store_on_any_thread(storing: Storing, status: int, exit_process: Any) -> None:
+    """Store the capture on the main thread, where its profiler is, or if that is in C on this."""
+
+    def store_and_exit() -> None:
+        if storing.store("exit", status):
+            exit_process(status)
+        if not storing.on_this_thread:
+            wait_for_the_end()
+
+    if threading.current_thread() is not threading.main_thread() and not storing.claimed.is_set():
+        call_on_main_thread(store_and_exit)
+        storing.claimed.wait(_PATIENCE_S)
+    if not storing.store("exit", status) and not storing.on_this_thread:
+        storing.done.wait(_GRACE_S)

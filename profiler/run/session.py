@@ -7,20 +7,19 @@ step. It is what the report has to show where a script ends before its profiled 
 steps at all; a script that steps long enough never needs it and it is dropped.
 """
 
-import _thread
 import os
 import shutil
-import signal
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
+from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
+from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.collectors.steps.clock import StepClock, StepTime
 from gpuprof.collectors.steps.finder import StepFinder
@@ -34,11 +33,11 @@ from gpuprof.collectors.steps.sources import (
     RangeSteps,
     StepSource,
 )
+from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
+from gpuprof.profiler.run.surroundings import ample_recursion
 
-# A script that never steps is watched no longer than this, so that memory stays bounded.
-FIRST_LOOK_SECONDS = 20.0
-# Delivered by interrupt_main only; the operating system never sends it.
-_FIRST_LOOK_SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGTERM)
+# A script may start profilers of its own again and again, and each time ours gives way.
+_MOST_ATTEMPTS = 3
 
 
 class StopAfterSteps(SystemExit):
@@ -95,12 +94,14 @@ class Session:
         self._clock: StepClock | None = None
         self._boundaries = 0
         self._trace: TorchTrace | None = None
-        self._first_look: TorchTrace | None = None
-        self._first_look_thread: int | None = None
-        self._first_look_timer: threading.Timer | None = None
+        # Attempts to profile steps, and why the last one was dropped.
+        self._attempts = 0
+        self._dropped_because: str | None = None
+        self._first_look: FirstLook | None = None
         self._exits = ExitStack()
         self._process = os.getpid()
-        self.seen = Observations(started_ns=time.time_ns())
+        self._unix = UnixClock()
+        self.seen = Observations(started_ns=self._unix.now_ns())
 
     def _sources(self) -> Sequence[StepSource]:
         sources: list[StepSource] = [self.explicit, ProfilerSteps(torch_trace.own_profilers)]
@@ -121,7 +122,7 @@ class Session:
         self._exits.enter_context(torch_trace.yielding_to(self._yield_profiler))
         self._finder.install()
         self._start_first_look()
-        self.seen.started_ns = time.time_ns()
+        self.seen.started_ns = self._unix.now_ns()
 
     @property
     def active(self) -> bool:
@@ -132,25 +133,41 @@ class Session:
 
     def restarted(self, mark: Mark) -> None:
         """See `StepListener`."""
-        if not self.active:
-            return
+        if self.active:
+            with self._guarded():
+                self._restart()
+            self.boundary(mark)
+
+    def _restart(self) -> None:
         self._drop_trace()
         self._phase, self._clock, self._boundaries = "warmup", None, 0
         self.seen.steps.clear()
-        self.boundary(mark)
 
     def boundary(self, mark: Mark) -> None:
         """See `StepListener`."""
         # A step that is being captured does not run, and an event recorded in it would be captured.
         if not self.active or cuda.is_capturing_a_graph():
             return
-        try:
+        with self._guarded(), ample_recursion():
             self._advance(mark)
-        except Exception as error:
-            # The script must not fail because its profiler does. What was seen so far is kept.
-            self._phase = "done"
-            self._finder.remove()
-            self._warn_once(f"profiling ended early: {type(error).__name__}: {error}")
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """The script must not fail because its profiler does; what it raises itself reaches it."""
+        try:
+            yield
+        except StopAfterSteps:
+            raise
+        except BaseException as error:
+            self.give_up(error)
+            if not is_ours(error):
+                raise
+
+    def give_up(self, error: BaseException) -> None:
+        """Watch no longer, because of `error`. What was seen so far is kept."""
+        self._phase = "done"
+        self._finder.remove()
+        self._warn_once(f"profiling ended early: {type(error).__name__}: {reason(error)}")
 
     def _advance(self, mark: Mark) -> None:
         self._boundaries += 1
@@ -160,6 +177,8 @@ class Session:
             self._timed_boundary(mark)
         elif self._phase == "profiled":
             self._profiled_boundary(mark)
+        elif self._phase == "dropped" and not torch_trace.script_is_profiling():
+            self._enter_profiled()
 
     def _warmup_boundary(self, mark: Mark) -> None:
         # What ran before the first mark that ends a step was a step too, with the set-up in it.
@@ -167,7 +186,7 @@ class Session:
         if self._clock is None:
             self._clock = StepClock("warmup", device_events=False)
         if steps == 0:
-            self.seen.first_step_start_ns = time.time_ns()
+            self.seen.first_step_start_ns = self._unix.now_ns()
         else:
             self._stop_first_look()
         self._clock.boundary(mark.tokens)
@@ -204,6 +223,7 @@ class Session:
         if cuda.in_use():
             cuda.synchronize()
         self._phase = "profiled"
+        self._attempts += 1
         nvtx_ranges.start_recording()
         path = self._folder / "profiled.json"
         self._trace = TorchTrace(path, steps=self.options.schedule.profiled)
@@ -219,7 +239,11 @@ class Session:
             cuda.synchronize()
         self._clock.boundary(mark.tokens)
         self._trace.step()
-        if self._trace.complete:
+        if not self._trace.complete:
+            return
+        if self._clock.was_set:
+            self._drop_profiled("the system's clock was set during the profiled steps")
+        else:
             self._close_trace()
             self._complete()
 
@@ -231,25 +255,37 @@ class Session:
         self.seen.trace_is_first_look = False
         self._close_clock()
         self._trace = None
+        if self._dropped_because is not None:
+            self._warn_once(f"{self._dropped_because}, so later ones were profiled")
+
+    def _drop_profiled(self, reason: str) -> None:
+        """Profile later steps, because of `reason`."""
+        self._drop_trace()
+        self._dropped_because = reason
+        self._phase = "dropped"
+        if self._attempts == _MOST_ATTEMPTS:
+            self._complete()
 
     def _complete(self) -> None:
         self._phase = "done"
         self._note_found_by()
         self._finder.remove()
-        self._first_look = None
+        self._use_first_look()
         self._on_profiled(self)
         if self.options.stop_after:
             raise StopAfterSteps(0)
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
-            # Interrupted by a signal while it started, torch's profiler cannot be stopped.
-            with suppress(AssertionError, RuntimeError):
-                self._trace.stop()
-            self._trace = None
-            self._clock = None
+            trace, self._trace, self._clock = self._trace, None, None
             nvtx_ranges.stop_recording()
             nvtx_ranges.take_recorded()
+            try:
+                trace.stop()
+            except (AssertionError, RuntimeError) as error:
+                # Interrupted by a signal while it started, torch's profiler cannot be stopped.
+                if not is_ours(error):
+                    raise
 
     def _note_found_by(self) -> None:
         if self._finder.leader is not None:
@@ -265,76 +301,91 @@ class Session:
         if not self.options.first_look or torch_trace.script_is_profiling():
             return
         nvtx_ranges.start_recording()
-        self._first_look = TorchTrace(self._folder / "first.json", steps=None)
+        self._first_look = FirstLook(
+            self._folder / "first.json", time_is_over=self._first_look_is_over
+        )
         self._first_look.start()
-        self._first_look_thread = threading.get_ident()
-        if threading.current_thread() is threading.main_thread():
-            previous = signal.signal(_FIRST_LOOK_SIGNAL, self._first_look_signalled)
-            self._exits.callback(signal.signal, _FIRST_LOOK_SIGNAL, previous)
-            timer = threading.Timer(
-                FIRST_LOOK_SECONDS, _thread.interrupt_main, [_FIRST_LOOK_SIGNAL]
-            )
-            timer.daemon = True
-            timer.start()
-            self._first_look_timer = timer
 
-    def _first_look_signalled(self, *_: object) -> None:
-        if self._first_look is not None and self.seen.first_look_end_ns is None:
+    def _first_look_is_over(self) -> None:
+        if self._first_look is None or not self._first_look.running:
+            return
+        with self._guarded():
+            self._stop_first_look()
             if self._finder.leader is None:
                 self._warn_once(
                     f"no step was marked in the first {FIRST_LOOK_SECONDS:.0f} s; only those were "
                     "profiled (mark steps with gpuprof.step() or --step-range)"
                 )
-            self._stop_first_look()
 
     def _stop_first_look(self) -> None:
-        if self._first_look is None or self.seen.first_look_end_ns is not None:
+        if self._first_look is not None and self._first_look.stop():
+            self.seen.first_look_end_ns = self._unix.now_ns()
+            nvtx_ranges.stop_recording()
+            self.seen.ranges = nvtx_ranges.take_recorded()
+            if self._unix.set_by_ns():
+                self._warn_once("the system's clock was set during the first step: no profile")
+                self._first_look = None
+
+    def _use_first_look(self) -> None:
+        """Let the report have the first look, if no step was profiled."""
+        look, self._first_look = self._first_look, None
+        if self.seen.trace is not None:
             return
-        if threading.get_ident() != self._first_look_thread:
-            # A profiler can only be stopped where it was started.
-            _thread.interrupt_main(_FIRST_LOOK_SIGNAL)
-            return
-        self._first_look.stop()
-        self.seen.first_look_end_ns = time.time_ns()
-        nvtx_ranges.stop_recording()
-        self.seen.ranges = nvtx_ranges.take_recorded()
-        if self._first_look_timer is not None:
-            self._first_look_timer.cancel()
+        if self._dropped_because is not None:
+            self._warn_once(f"{self._dropped_because}, so they were dropped")
+        if look is not None and (self._phase != "done" or self.options.schedule.profiled > 0):
+            self.seen.trace = look.export()
+            self.seen.trace_is_first_look = self.seen.trace is not None
 
     def _yield_profiler(self) -> None:
         """The script is about to start a profiler of its own."""
         if not self.active:
             return
-        self._stop_first_look()
-        if self._trace is not None:
-            self._drop_trace()
-            self._warn_once(
-                "the script started torch.profiler during the profiled steps, so they were dropped"
-            )
-            self._complete()
+        with self._guarded():
+            self._stop_first_look()
+            if self._trace is not None:
+                self._drop_profiled("the script started torch.profiler during the profiled steps")
 
     # -- the end -------------------------------------------------------------------------------
 
     def finish(self) -> Observations:
-        """Stop watching and return what was seen. What is under way is kept as far as it got."""
+        """Stop watching and return what was seen. What is under way is kept as far as it got.
+
+        On another thread than the one that steps, profiles that still run are lost.
+        """
         if Session.current is self:
             Session.current = None
         if not self.active:
             return self.seen
-        self.seen.ended_ns = time.time_ns()
+        self.seen.ended_ns = self._unix.now_ns()
         self._note_found_by()
         self._finder.remove()
-        self._stop_first_look()
+        for piece in (self._stop_first_look, self._finish_trace, self._use_first_look):
+            with self._guarded():
+                piece()
+        self._warn_of_the_clock()
+        return self.seen
+
+    def _finish_trace(self) -> None:
         if self._trace is None:
             self._close_clock()
-        elif self._clock is not None and self._clock.steps > 0:
+        elif self._clock is not None and self._clock.steps > 0 and self._trace.can_stop_here:
             self._trace.stop()
-            self._close_trace()
-        self._drop_trace()
-        if self.seen.trace is None and self._first_look is not None:
-            self.seen.trace = self._first_look.export()
-            self.seen.trace_is_first_look = True
-        return self.seen
+            if not self._clock.was_set:
+                self._close_trace()
+        if self._trace is None or self._trace.can_stop_here:
+            self._drop_trace()
+
+    def _warn_of_the_clock(self) -> None:
+        assert self.seen.ended_ns is not None
+        set_by_ns = self._unix.set_by_ns()
+        # A time service may steer it by half of that.
+        if abs(set_by_ns) > (self.seen.ended_ns - self.seen.started_ns) / 1000 + 1e9:
+            direction = "back" if set_by_ns < 0 else "forward"
+            self._warn_once(
+                f"the system's clock was set {direction} by {abs(set_by_ns) / 1e9:.0f} s while "
+                "the program ran: samples of the device may not belong to its steps"
+            )
 
     def close(self) -> None:
         """Remove the temporary files and restore what was replaced."""

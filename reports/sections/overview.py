@@ -31,6 +31,7 @@ def ending_sentence(analysis: Analysis) -> str:
     return {
         "exception": f"The script ended with an exception{code}; this is what came before.",
         "sigterm": "The script was stopped by SIGTERM; this is what came before.",
+        "sighup": "The script was stopped by SIGHUP; this is what came before.",
         "interrupted": "The script was interrupted; this is what came before.",
         "exit": f"The script left early{code}." if analysis.exit_code else "",
     }.get(analysis.ending, "")

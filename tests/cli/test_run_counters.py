@@ -27,13 +27,14 @@ RECORDED = DATA / "captures" / "h100_llama_block"
 PAGE = DATA / "ncu" / "h100_llama_block_step.csv.gz"
 # Stores the recorded capture as a first run would have, and ends as the program did.
 FIRST = """
-import sys, time
+import os, sys
 from pathlib import Path
 import msgspec
 from gpuprof.collectors import storage
 capture = storage.load(Path(sys.argv[1]))
-manifest = msgspec.structs.replace(capture.manifest, created_ns=time.time_ns())
-storage.save(type(capture)(manifest, capture.processes, **capture.tables()), Path(sys.argv[2]))
+(process,) = capture.processes
+process = msgspec.structs.replace(process, process=os.getpid())
+storage.save(capture.with_processes((process,)), Path(sys.argv[2]))
 sys.exit(5)
 """
 NO_PERMISSION = "==ERROR== ERR_NVGPUCTRPERM - The user lacks permission to access counters\n"

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +12,9 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from gpuprof.collectors import kineto
-from gpuprof.collectors.live import nvtx_ranges, torch_trace
+from gpuprof.collectors.live import nvtx_ranges, torch_trace, unix_clock
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
+from gpuprof.profiler.run import first_look as first_look_module
 from gpuprof.profiler.run import session as session_module
 from gpuprof.profiler.run.assemble import assemble
 from gpuprof.profiler.run.session import Observations, Session, SessionOptions, StopAfterSteps
@@ -150,7 +150,7 @@ def test_a_script_without_steps_is_seen_whole(start: Start) -> None:
 def test_without_steps_only_the_first_seconds_are_profiled(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "FIRST_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(first_look_module, "FIRST_LOOK_SECONDS", 0.01)
     session = start()
     torch.mm(torch.ones(2, 2), torch.ones(2, 2))
     while torch._C._autograd._profiler_enabled():
@@ -228,8 +228,73 @@ def test_a_profiler_of_the_scripts_own_takes_the_profiled_steps(start: Start) ->
     seen = session.finish()
     assert phases(seen) == ["warmup"] + ["timed"] * 2
     assert "so they were dropped" in seen.warnings[0]
-    # What the first look saw is still there to show.
-    assert seen.trace is None or seen.trace_is_first_look
+    # What the first look saw is there to show.
+    assert seen.trace_is_first_look
+    assert "aten::addmm" in operators(seen)
+
+
+def test_after_a_profiler_of_the_scripts_own_later_steps_are_profiled(start: Start) -> None:
+    finished: list[Session] = []
+    session = start(on_profiled=finished.append)
+    training = Training()
+    training.step(5)
+    with torch.profiler.profile():
+        training.step(4)
+    assert finished == []
+    training.step(9)
+    assert finished == [session]
+    seen = session.finish()
+    assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
+    assert not seen.trace_is_first_look
+    assert [warning for warning in seen.warnings if "so later ones were profiled" in warning]
+
+
+def test_a_script_that_profiles_again_and_again_has_its_first_step(start: Start) -> None:
+    finished: list[Session] = []
+    session = start(on_profiled=finished.append)
+    training = Training()
+    training.step(5)
+    for _ in range(3):
+        with torch.profiler.profile():
+            training.step()
+        # The last of these begins to profile, and does not come to the end.
+        training.step(2)
+    assert finished == [session]
+    assert session.seen.trace_is_first_look
+    assert "aten::addmm" in operators(session.finish())
+
+
+def test_steps_during_which_the_clock_is_set_are_profiled_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = start()
+    training = Training()
+    training.step(6)
+    back_ns = 3600 * 10**9
+    read = unix_clock.unix_ns
+    monkeypatch.setattr(unix_clock, "unix_ns", lambda: read() - back_ns)
+    training.step(9)
+    seen = session.finish()
+    assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
+    first, last = seen.steps[0], seen.steps[-1]
+    assert -back_ns < last.start_ns - first.start_ns < 0
+    assert any("so later ones were profiled" in warning for warning in seen.warnings)
+    assert any("set back by 3600 s" in warning for warning in seen.warnings)
+
+
+def test_a_script_that_stops_the_clock_of_python_does_not_stop_ours(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = start()
+    training = Training()
+    training.step(2)
+    for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic_ns"):
+        monkeypatch.setattr(time, name, lambda: 0)
+    training.step(9)
+    seen = session.finish()
+    assert phases(seen).count("profiled") == 2
+    assert all(step.start_ns < step.end_ns and step.host_ns > 0 for step in seen.steps)
+    assert seen.warnings == []
 
 
 def test_steps_under_a_profiler_of_the_script_are_not_timed(start: Start) -> None:
@@ -264,7 +329,6 @@ def test_a_forked_child_watches_and_writes_nothing(
 def test_nothing_of_a_session_stays_behind() -> None:
     patched: Any = (torch.profiler.profile, torch.autograd.profiler.profile)
     before = [patched[0].prepare_trace, patched[1].__enter__, patched[0].step]
-    handler = signal.getsignal(session_module._FIRST_LOOK_SIGNAL)
     session = Session(SessionOptions(schedule=Schedule(warmup=1, timed=1, profiled=1)))
     session.start()
     assert Session.current is session
@@ -279,7 +343,6 @@ def test_nothing_of_a_session_stays_behind() -> None:
     assert not folder.exists()
     assert [patched[0].prepare_trace, patched[1].__enter__, patched[0].step] == before
     assert "prepare_trace" not in vars(patched[0])
-    assert signal.getsignal(session_module._FIRST_LOOK_SIGNAL) == handler
     assert not torch_trace.own_profilers
     assert not torch._C._autograd._profiler_enabled()
     assert nvtx_ranges.take_recorded() == []

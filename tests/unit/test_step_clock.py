@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuprof.collectors.live import unix_clock
 from gpuprof.collectors.steps import clock as step_clock
 from gpuprof.collectors.steps.clock import StepClock
 
@@ -34,6 +35,7 @@ class FakeStreamMoment:
     def wait(self) -> None:
         self.waited.append(self)
         # The host was far ahead.
+        self.clock.monotonic += 1000
         self.clock.wall += 1000
 
     def ns_until(self, later: "FakeStreamMoment") -> int:
@@ -44,8 +46,10 @@ class FakeStreamMoment:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
-    monkeypatch.setattr(step_clock, "time", fake)
     FakeStreamMoment.clock, FakeStreamMoment.waited, FakeStreamMoment.made = fake, [], []
+    monkeypatch.setattr(step_clock, "monotonic_ns", fake.perf_counter_ns)
+    monkeypatch.setattr(unix_clock, "monotonic_ns", fake.perf_counter_ns)
+    monkeypatch.setattr(unix_clock, "unix_ns", fake.time_ns)
     monkeypatch.setattr(step_clock, "StreamMoment", FakeStreamMoment)
     return fake
 
@@ -99,6 +103,7 @@ def test_the_device_began_a_step_so_long_before_all_was_done(clock: FakeTime) ->
     steps = StepClock("timed", device_events=True)
     for _ in range(3):
         steps.boundary()
+        clock.monotonic += 5
         clock.wall += 5
     first, second = steps.read()
     done_ns = 5_000_015 + 1000

@@ -1,0 +1,62 @@
+"""Calls a function on the main thread, from any other and without a signal.
+
+The interpreter makes the call between two instructions of whatever the main thread runs. While
+that is in C, it has to wait.
+"""
+
+import ctypes
+import sys
+import threading
+import time
+from _thread import start_new_thread
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+_CALL: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+# The interpreter keeps a bare pointer, so that each must live on. They are few.
+_calls: list[Any] = []
+
+
+def call_on_main_thread(function: Callable[[], None]) -> bool:
+    """Ask for a call of `function`; False where no more calls can wait.
+
+    What it raises is raised in the program that the main thread runs.
+    """
+
+    def call(_: object) -> int:
+        try:
+            function()
+        except BaseException as error:
+            start_new_thread(_raise_after, (call.__code__, threading.get_ident(), error))
+        return 0
+
+    pointer = _CALL(call)
+    _calls.append(pointer)
+    return bool(ctypes.pythonapi.Py_AddPendingCall(pointer, None) == 0)
+
+
+def _raise_after(call: CodeType, thread: int, error: BaseException) -> None:
+    """Raise `error` in `thread` once it has left `call`: there it would only be printed."""
+    while _is_in(call, sys._current_frames().get(thread)):
+        time.sleep(0.001)
+    kind = type(error)
+
+    def make(cls: type[BaseException]) -> BaseException:
+        return kind.__new__(cls, *error.args)
+
+    def initialise(self: BaseException) -> None:
+        self.__dict__.update(error.__dict__)
+
+    # The interpreter takes a class, from which it makes the exception.
+    names = {"__new__": make, "__init__": initialise, "__module__": kind.__module__}
+    again = type(kind.__name__, (kind,), names)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(again))
+
+
+def _is_in(code: CodeType, frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False

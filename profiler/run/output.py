@@ -1,0 +1,115 @@
+"""Where the capture of one run goes, decided each time that it is stored.
+
+A program may make a folder of the same name, put files into ours or change its directory, and
+other runs may be given the same name. So only what this run has written is replaced, and with
+`force` a capture that stood there; else the capture goes beside it.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpuprof.collectors import storage
+from gpuprof.collectors.capture import Capture
+from gpuprof.profiler.captures import store
+from gpuprof.roofline.analysis import Analysis
+
+
+class CaptureOutput:
+    """The name that a run was given, and where its capture lies."""
+
+    def __init__(self, requested: Path, *, force: bool = False, named: bool = True) -> None:
+        """`named`: a person chose `requested`, and wants to hear of another place."""
+        self.named = named
+        # For people, as they would type it where the run was started.
+        self._shown = requested
+        # A program may change its directory.
+        self.requested = Path(os.path.abspath(requested))
+        self.path = self.requested
+        self._force = force
+        self._written: tuple[int, int] | None = None
+
+    def refuse_existing(self) -> None:
+        """Raise `CommandError`, before a program starts, where a capture cannot be stored."""
+        if self.named:
+            storage.refuse_existing_capture(self._shown, force=self._force)
+        else:
+            storage.refuse_unwritable(self._shown)
+
+    @property
+    def shown(self) -> Path:
+        """`path` relative to where the run was started, if it was given so."""
+        return self._shown.with_name(self.path.name)
+
+    @property
+    def stored(self) -> bool:
+        """Whether this process has stored anything."""
+        return self._written is not None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the capture lies beside the place that a person asked for."""
+        return self.named and self.path != self.requested
+
+    def store_early(self, capture: Capture, analysis: Analysis) -> None:
+        """Store what is known while the program goes on.
+
+        It may still make a folder with the requested name, if that is not one of ours.
+        """
+        self._store(capture, analysis, _with_our_suffix(self.requested))
+
+    def store(
+        self, capture: Capture, analysis: Analysis, *, further: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Store the capture in place of what `store_early` stored.
+
+        `further` are more files of the folder by name.
+        """
+        self._store(capture, analysis, self.requested, further)
+
+    def _store(
+        self,
+        capture: Capture,
+        analysis: Analysis,
+        place: Path,
+        further: Mapping[str, bytes] | None = None,
+    ) -> None:
+        former, was_written = self.path, self._written
+        self.path = store(
+            capture, analysis, place, replaceable=self._is_replaceable, further=further
+        )
+        self._written = _identity(self.path)
+        if self.path != former and was_written is not None and _identity(former) == was_written:
+            storage.remove(former)
+
+    def _is_replaceable(self, place: Path) -> bool:
+        if self._written is not None and _identity(place) == self._written:
+            return True
+        return self._force and place == self.requested
+
+
+def choose_output(requested: Path | None, stem: str, *, force: bool) -> CaptureOutput:
+    """`requested`, or else a folder in the working directory named after `stem` and the time.
+
+    The ranks of one `torchrun` must agree on it: the port they meet at stands for the time there.
+    """
+    if requested is not None:
+        return CaptureOutput(requested, force=force)
+    port = os.environ.get("MASTER_PORT")
+    several_ranks = port is not None and os.environ.get("WORLD_SIZE", "1") != "1"
+    when = f"port{port}" if several_ranks else time.strftime("%Y%m%d-%H%M%S")
+    return CaptureOutput(Path(f"gpuprof-{stem}-{when}{storage.SUFFIX}"), named=False)
+
+
+def _with_our_suffix(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(storage.SUFFIX) + storage.SUFFIX)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a folder from another of the same name."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

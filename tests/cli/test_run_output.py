@@ -1,0 +1,232 @@
+"""Where `gpuprof run` puts its capture: nothing that is somebody else's is ever lost."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuprof.collectors import storage
+
+Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
+
+TRAINING = """
+import os, sys, torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps):
+    for _ in range(steps):
+        model(torch.randn(2, 8)).sum().backward()
+        optimizer.step()
+"""
+# Fewer steps than by default, so that tests are quick.
+FEW = ("--warmup", "1", "--timed", "2", "--profiled", "1")
+
+
+def write(folder: Path, source: str) -> str:
+    (folder / "script.py").write_text(TRAINING + textwrap.dedent(source))
+    return "script.py"
+
+
+def captures(folder: Path) -> list[str]:
+    """Names of what looks like a capture, hidden folders too."""
+    return sorted(path.name for path in folder.iterdir() if storage.is_capture(path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        # Before the profiled steps, after them, and where nothing may stand there yet.
+        "os.makedirs('results'); save('a'); train(9); save('b')",
+        "train(9); os.makedirs('results', exist_ok=True); save('a'); save('b')",
+        "train(9); os.mkdir('results'); save('a'); save('b')",
+    ],
+)
+def test_checkpoints_in_a_folder_of_the_same_name_are_kept(
+    tmp_path: Path, gpuprof: Gpuprof, make: str
+) -> None:
+    script = write(
+        tmp_path,
+        f"""
+        def save(name):
+            torch.save(model.state_dict(), f'results/{{name}}.pt')
+        {make}
+        """,
+    )
+    ours = gpuprof("run", *FEW, "-o", "results", script)
+    assert (ours.returncode, ours.stdout) == (0, "")
+    assert sorted(os.listdir(tmp_path / "results")) == ["a.pt", "b.pt"]
+    assert captures(tmp_path) == ["results.gpuprof"]
+    assert "results was not free; the capture is results.gpuprof" in ours.stderr
+    assert ours.stderr.rstrip().endswith("gpuprof report results.gpuprof")
+
+
+def test_files_put_into_the_early_capture_are_kept(tmp_path: Path, gpuprof: Gpuprof) -> None:
+    script = write(
+        tmp_path,
+        """
+        train(9)
+        torch.save(model.state_dict(), 'out.gpuprof/checkpoint.pt')
+        """,
+    )
+    ours = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", script)
+    assert ours.returncode == 0
+    assert os.listdir(tmp_path / "out.gpuprof") == ["checkpoint.pt"]
+    assert captures(tmp_path) == ["out-2.gpuprof"]
+    assert "the capture is out-2.gpuprof" in ours.stderr
+
+
+@pytest.mark.parametrize(
+    ("manifest", "more"),
+    [
+        ({"name": "web app", "version": 2}, "app.js"),
+        ({"schema_version": 1, "ranks": [0]}, "app.js"),
+        ([], "app.js"),
+        # A capture of ours into which somebody has put a file.
+        ({"schema_version": 1, "tool_version": "1", "source": "", "created_ns": 0, "ranks": [0]},
+         "notes.txt"),
+    ],
+)  # fmt: skip
+def test_force_leaves_a_folder_with_somebody_elses_files_alone(
+    tmp_path: Path, gpuprof: Gpuprof, manifest: object, more: str
+) -> None:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / more).write_text("precious")
+    ours = gpuprof("run", "-f", "-o", "app", "-c", "print('started')")
+    assert (ours.returncode, ours.stdout) == (1, "")
+    assert "will not be replaced; choose another -o" in ours.stderr
+    assert len(ours.stderr.splitlines()) == 1
+    assert sorted(os.listdir(folder)) == sorted(["manifest.json", more])
+
+
+def test_force_replaces_a_capture(tmp_path: Path, gpuprof: Gpuprof) -> None:
+    for status in (3, 4):
+        done = gpuprof("run", "-q", "-f", "-o", "out", "-c", f"raise SystemExit({status})")
+        assert (done.returncode, done.stderr) == (status, "")
+    assert captures(tmp_path) == ["out"]
+    assert storage.load(tmp_path / "out").processes[0].exit_code == 4
+
+
+@pytest.mark.parametrize("options", [["-o", "out.gpuprof"], []])
+def test_runs_at_the_same_time_have_a_capture_each(
+    tmp_path: Path, gpuprof_environment: dict[str, str], options: list[str]
+) -> None:
+    # All wait for each other, so that none has stored when the last one looks at the name.
+    script = write(
+        tmp_path,
+        """
+        import time
+        open(f'{sys.argv[1]}.here', 'x').close()
+        while sum(name.endswith('.here') for name in os.listdir()) < 3:
+            time.sleep(0.01)
+        sys.exit(int(sys.argv[1]))
+        """,
+    )
+    command = [sys.executable, "-m", "gpuprof", "run", *options, script]
+    runs = [
+        subprocess.Popen(
+            [*command, str(number)],
+            cwd=tmp_path,
+            env=gpuprof_environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    told = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 1, 2]
+    for number, text in enumerate(told):
+        name = text.split()[-1]
+        assert text.rstrip().endswith(f"gpuprof report {name}")
+        assert storage.load(tmp_path / name).processes[0].exit_code == number
+    assert len(captures(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("options", [["-o", "out.gpuprof"], []])
+def test_the_capture_is_where_the_run_was_started(
+    tmp_path: Path, gpuprof: Gpuprof, options: list[str]
+) -> None:
+    script = write(tmp_path, "os.mkdir('work'); train(2); os.chdir('work'); train(9)")
+    ours = gpuprof("run", *FEW, *options, script)
+    assert ours.returncode == 0
+    assert os.listdir(tmp_path / "work") == []
+    (name,) = captures(tmp_path)
+    assert ours.stderr.rstrip().endswith(f"gpuprof report {name}")
+
+
+def test_a_block_that_changes_directory_has_its_capture(
+    tmp_path: Path, gpuprof_environment: dict[str, str]
+) -> None:
+    script = write(
+        tmp_path,
+        """
+        import gpuprof
+        os.mkdir('work')
+        with gpuprof.profile('out.gpuprof', warmup=1, timed=2, profiled=1) as profiled:
+            train(2)
+            os.chdir('work')
+            train(9)
+        print(profiled.capture.steps.height > 0, os.listdir())
+        """,
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=gpuprof_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True []\n", done.stderr
+    assert captures(tmp_path) == ["out.gpuprof"]
+
+
+RANKS = """
+import signal, time
+import torch.distributed as dist
+dist.init_process_group('gloo')
+dist.all_reduce(torch.ones(1))
+train(9)
+dist.barrier()
+if dist.get_rank() == int(sys.argv[1]):
+    os.kill(os.getpid(), signal.SIGKILL)
+while True:
+    train(1)
+"""
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_the_ranks_that_were_there_are_stored_where_one_is_killed(
+    tmp_path: Path, gpuprof_environment: dict[str, str], killed: int
+) -> None:
+    script = write(tmp_path, RANKS)
+    # What a live run with the same name has stored so far.
+    other = tmp_path / ".out.gpuprof.0badcafe-0.rank1.part"
+    other.mkdir()
+    (other / "manifest.json").write_text("{}")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "gpuprof", "run", *FEW, "-o", "out.gpuprof", script,
+         str(killed)],
+        cwd=tmp_path,
+        env={**gpuprof_environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    capture = storage.load(tmp_path / "out.gpuprof")
+    assert capture.manifest.ranks == (0, 1)
+    endings = [process.ending for process in capture.processes]
+    assert endings[1 - killed] == "sigterm"
+    assert endings[killed] == "unknown"
+    assert re.search(rf"rank {killed} did not end .* only its profiled", str(capture.processes[0]))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [other.name]
