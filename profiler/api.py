@@ -36,9 +36,10 @@ class profile:
         print(profiled.analysis.utilization)
 
     Steps are found as `gpuprof run` finds them; `warmup`, `timed` and `profiled` are numbers of
-    steps. The capture is stored at `output` when the block ends, also when it raises. Inside
-    `gpuprof run`, or inside another profile, the block joins what already records: nothing is
-    stored, and `analysis` and `capture` stay None.
+    steps. Without `warmup` there are three, and until a GPU has worked for 0.3 s. The capture is
+    stored at `output` when the block ends, also when it raises. Inside `gpuprof run`, or inside
+    another profile, the block joins what already records: nothing is stored, and `analysis` and
+    `capture` stay None.
 
     Raises `CommandError` for numbers or kinds of steps that do not exist, and, before the block
     runs, where `output` exists and `force` is not given.
@@ -48,7 +49,7 @@ class profile:
         self,
         output: str | Path | None = None,
         *,
-        warmup: int = 3,
+        warmup: int | None = None,
         timed: int = 10,
         profiled: int = 3,
         steps: str | None = None,
@@ -60,7 +61,7 @@ class profile:
         if steps == "range" and step_range is None:
             raise CommandError("profile: steps='range' needs step_range=NAME")
         for what, count in (("warmup", warmup), ("timed", timed), ("profiled", profiled)):
-            if count < 0:
+            if count is not None and count < 0:
                 raise CommandError(f"profile: {what} is {count}; give 0 or more")
         # Where the last block was stored.
         self.output: Path | None = None
@@ -69,7 +70,7 @@ class profile:
         self._requested_output = None if output is None else Path(output)
         self._force = force
         self._options = SessionOptions(
-            schedule=Schedule(warmup=warmup, timed=timed, profiled=profiled),
+            schedule=Schedule.of(warmup, timed, profiled),
             steps=steps,
             step_range=step_range,
             # Who asks for no profiled steps wants no profiler at all.

@@ -79,7 +79,13 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     traffic = weight_traffic(work)
     use = utilization(work, times, roof, traffic) if complete else None
     bottleneck = in_an_unprofiled_step(
-        classify_step(split, _why_no_split(times, ops, complete=complete)), times, on_cpu=on_cpu
+        classify_step(
+            split,
+            _why_no_split(times, ops, complete=complete),
+            idle_is_stretched=bool(times.unequal) and not on_cpu,
+        ),
+        times,
+        on_cpu=on_cpu,
     )
     return Analysis(
         tool_version=__version__,

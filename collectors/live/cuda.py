@@ -4,10 +4,6 @@ from typing import Any
 
 import torch
 
-# A GPU at its power limit lowers its clock over about the first 200 ms of load: until then each
-# call of a product takes longer than the one before it, by up to 10 % in all (seen on an H100).
-SETTLING_S = 0.3
-
 # torch leaves these without annotations.
 _cuda: Any = torch.cuda
 

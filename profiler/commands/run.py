@@ -53,8 +53,13 @@ class RunCommand:
         parser.add_argument(
             "--step-range", metavar="NAME", help="an NVTX range of this name begins each step"
         )
+        parser.add_argument(
+            "--warmup",
+            type=_count,
+            metavar="N",
+            help="steps before anything is timed (3, and until a GPU has worked for 0.3 s)",
+        )
         for phase, count, meaning in (
-            ("warmup", 3, "steps before anything is timed"),
             ("timed", 10, "steps timed with no profiler attached"),
             ("profiled", 3, "steps profiled after that"),
         ):
@@ -89,9 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     target = _target(arguments)
     output = _output(arguments, target)
     options = SessionOptions(
-        schedule=Schedule(
-            warmup=arguments.warmup, timed=arguments.timed, profiled=arguments.profiled
-        ),
+        schedule=Schedule.of(arguments.warmup, arguments.timed, arguments.profiled),
         steps=arguments.steps,
         step_range=arguments.step_range,
         stop_after=arguments.stop_after,
@@ -122,7 +125,8 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         *(target.value, *target.arguments),
     )
     second = (
-        *(*python, "-m", "gpuprof.profiler.run.counted_program", "--warmup", str(arguments.warmup)),
+        *(*python, "-m", "gpuprof.profiler.run.counted_program"),
+        *_given(("--warmup", arguments.warmup)),
         *(*steps, target.kind, target.value, *target.arguments),
     )
     return run_with_counters(Runs(first, second), output.shown, quiet=arguments.quiet)

@@ -39,6 +39,7 @@ def assemble(
         started_ns=seen.started_ns,
         ended_ns=seen.ended_ns,
         steps_found_by=found_by,
+        later_steps=seen.later_steps,
         shapes_recorded=traced is not None,
         warnings=(*process.warnings, *seen.warnings, *problem, *_trace_warnings(traced)),
     )

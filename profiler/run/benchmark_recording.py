@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpuprof.collectors.live import cuda
-from gpuprof.collectors.manifest import Schedule
+from gpuprof.collectors.manifest import GPU_SETTLING_NS, Schedule
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recording import Recording, Subject
 from gpuprof.profiler.run.session import SessionOptions
@@ -50,7 +50,7 @@ def _settle(call: Callable[[], object]) -> None:
     if not cuda.in_use():
         return
     cuda.synchronize()
-    end = time.perf_counter() + cuda.SETTLING_S
+    end = time.perf_counter() + GPU_SETTLING_NS / 1e9
     while time.perf_counter() < end:
         call()
         cuda.synchronize()

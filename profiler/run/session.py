@@ -1,6 +1,6 @@
 """One profiling session in a live process: finds steps, times them, then profiles a few.
 
-    warm-up steps -> timed steps, no profiler -> profiled steps -> nothing more is watched
+    warm-up steps -> timed steps, no profiler -> profiled steps -> a mark a step, no more
 
 While steps are being looked for, the *first look* profiles from the start to the first complete
 step. It is what the report has to show where a script ends before its profiled steps, or never
@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuprof.collectors.errors import reason
@@ -20,9 +20,10 @@ from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
-from gpuprof.collectors.manifest import Schedule
+from gpuprof.collectors.manifest import LaterSteps, Schedule
 from gpuprof.collectors.steps.clock import StepClock, StepTime
 from gpuprof.collectors.steps.finder import StepFinder
+from gpuprof.collectors.steps.later import LaterStepsClock
 from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
     ForwardCalls,
@@ -72,6 +73,7 @@ class Observations:
     # Where the first step begins, if its start could be seen, and where the first look ends.
     first_step_start_ns: int | None = None
     first_look_end_ns: int | None = None
+    later_steps: LaterSteps | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -92,6 +94,10 @@ class Session:
         self._finder = StepFinder(self._sources(), self)
         self._phase = "warmup"
         self._clock: StepClock | None = None
+        # Steps that were timed while the device still settled, and after that.
+        self._unsettled: list[StepTime] = []
+        self._settled: list[StepTime] = []
+        self._later = LaterStepsClock()
         self._boundaries = 0
         self._trace: TorchTrace | None = None
         # Attempts to profile steps, and why the last one was dropped.
@@ -133,7 +139,7 @@ class Session:
 
     def restarted(self, mark: Mark) -> None:
         """See `StepListener`."""
-        if self.active:
+        if self.active and self._phase not in ("later", "done"):
             with self._guarded():
                 self._restart()
             self.boundary(mark)
@@ -141,10 +147,14 @@ class Session:
     def _restart(self) -> None:
         self._drop_trace()
         self._phase, self._clock, self._boundaries = "warmup", None, 0
+        self._unsettled, self._settled = [], []
         self.seen.steps.clear()
 
     def boundary(self, mark: Mark) -> None:
         """See `StepListener`."""
+        if self._phase == "later":
+            self._later.mark()
+            return
         # A step that is being captured does not run, and an event recorded in it would be captured.
         if not self.active or cuda.is_capturing_a_graph():
             return
@@ -207,12 +217,40 @@ class Session:
             self._warn_once("the script runs torch.profiler itself; steps under it were not timed")
             self._clock = StepClock("timed", device_events=cuda.in_use())
         self._clock.boundary(mark.tokens)
-        if self._clock.steps >= self.options.schedule.timed:
-            self._close_clock()
+        if len(self._settled) + self._clock.steps < self.options.schedule.timed:
+            return
+        self._take_timed(self._clock)
+        if len(self._settled) >= self.options.schedule.timed:
+            self._close_timed()
             self._enter_profiled()
+        else:
+            self._clock = StepClock("timed", device_events=cuda.in_use())
+            self._clock.boundary(mark.tokens)
+
+    def _take_timed(self, clock: StepClock) -> None:
+        """Tell the steps of `clock` apart that came while a GPU's own clock was settling."""
+        begun_ns = self.seen.first_step_start_ns or self.seen.started_ns
+        settled_ns = begun_ns + self.options.schedule.settling_ns
+        for step in clock.read():
+            on_device = step.device_start_ns is not None
+            early = on_device and (step.device_start_ns or 0) < settled_ns
+            (self._unsettled if early and not self._settled else self._settled).append(step)
+
+    def _close_timed(self) -> None:
+        """Keep the timed steps; where the script ended before it settled, the last ones."""
+        timed = self._settled or self._unsettled[-self.options.schedule.timed :]
+        early = self._unsettled if self._settled else self._unsettled[: -len(timed) or None]
+        self.seen.steps += [replace(step, phase="warmup") for step in early]
+        self.seen.steps += timed
+        self._unsettled, self._settled, self._clock = [], [], None
 
     def _close_clock(self) -> None:
-        if self._clock is not None:
+        if self._clock is None:
+            return
+        if self._phase == "timed":
+            self._take_timed(self._clock)
+            self._close_timed()
+        else:
             self.seen.steps += self._clock.read()
             self._clock = None
 
@@ -267,13 +305,14 @@ class Session:
             self._complete()
 
     def _complete(self) -> None:
-        self._phase = "done"
         self._note_found_by()
-        self._finder.remove()
-        self._use_first_look()
+        self._use_first_look(complete=True)
         self._on_profiled(self)
         if self.options.stop_after:
+            self._phase = "done"
+            self._finder.remove()
             raise StopAfterSteps(0)
+        self._phase = "later"
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
@@ -326,14 +365,14 @@ class Session:
                 self._warn_once("the system's clock was set during the first step: no profile")
                 self._first_look = None
 
-    def _use_first_look(self) -> None:
+    def _use_first_look(self, *, complete: bool = False) -> None:
         """Let the report have the first look, if no step was profiled."""
         look, self._first_look = self._first_look, None
         if self.seen.trace is not None:
             return
         if self._dropped_because is not None:
             self._warn_once(f"{self._dropped_because}, so they were dropped")
-        if look is not None and (self._phase != "done" or self.options.schedule.profiled > 0):
+        if look is not None and (not complete or self.options.schedule.profiled > 0):
             self.seen.trace = look.export()
             self.seen.trace_is_first_look = self.seen.trace is not None
 
@@ -358,6 +397,7 @@ class Session:
         if not self.active:
             return self.seen
         self.seen.ended_ns = self._unix.now_ns()
+        self.seen.later_steps = self._later.read()
         self._note_found_by()
         self._finder.remove()
         for piece in (self._stop_first_look, self._finish_trace, self._use_first_look):

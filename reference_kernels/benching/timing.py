@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from gpuprof.collectors.live import cuda
+from gpuprof.collectors.manifest import GPU_SETTLING_NS
 from gpuprof.reference_kernels.benching.coordination import Coordination
 from gpuprof.reference_kernels.benching.statistics import Median, median_of
 from gpuprof.reference_kernels.suite import Prepared
@@ -105,7 +106,7 @@ class EventClock:
     """CUDA events on the current stream of the current device, with the L2 cache flushed."""
 
     name = "CUDA events"
-    settling_s = cuda.SETTLING_S
+    settling_s = GPU_SETTLING_NS / 1e9
 
     def __init__(self, l2_cache_bytes: int | None) -> None:
         self.flushed_bytes = _FLUSHED_L2_SIZES * (l2_cache_bytes or _LARGEST_L2_BYTES)

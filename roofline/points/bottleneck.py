@@ -73,11 +73,19 @@ def _share(fraction: float, label: str) -> str:
     return sentence
 
 
-def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
-    """The largest loss of a step."""
+def classify_step(
+    split: StepSplit | None, reason_unknown: str, *, idle_is_stretched: bool = False
+) -> Bottleneck:
+    """The largest loss of a step.
+
+    With `idle_is_stretched` time without device work is no candidate: the profiler made it longer,
+    and no step without the profiler did the same work.
+    """
     if split is None:
         return Bottleneck(UNKNOWN, reason_unknown, None)
     losses = [part for part in split.parts if bottleneck_class(part.kind).loss]
+    if idle_is_stretched:
+        losses = [part for part in losses if not bottleneck_class(part.kind).idle]
     largest = max(losses, key=lambda part: part.nanoseconds, default=None)
     if largest is None or largest.nanoseconds == 0:
         return Bottleneck(COMPUTE, "the whole step runs at its roof", 0)

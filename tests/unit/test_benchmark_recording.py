@@ -31,7 +31,7 @@ def test_on_a_gpu_calls_until_its_clock_has_settled_come_before_the_steps(
 ) -> None:
     usual = len(calls_of(tmp_path))
     waits: list[int] = []
-    monkeypatch.setattr(benchmark_recording.cuda, "SETTLING_S", 0.05)
+    monkeypatch.setattr(benchmark_recording, "GPU_SETTLING_NS", 50_000_000)
     monkeypatch.setattr(benchmark_recording.cuda, "in_use", lambda: True)
     monkeypatch.setattr(benchmark_recording.cuda, "synchronize", lambda: waits.append(1))
     monkeypatch.setattr(benchmark_recording.cuda, "reset_peak_memory", lambda: None)

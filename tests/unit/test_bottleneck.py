@@ -122,3 +122,10 @@ def test_a_step_without_losses_runs_at_its_roof() -> None:
 
 def test_a_step_that_cannot_be_split_is_unknown() -> None:
     assert classify_step(None, "no step").evidence == "no step"
+
+
+def test_waiting_that_the_profiler_stretched_is_no_verdict() -> None:
+    parts = split(launch=600_000, memory=50_000)
+    assert classify_step(parts, "").kind == "launch"
+    found = classify_step(parts, "", idle_is_stretched=True)
+    assert (found.kind, found.gain_ns) == ("memory", 50_000)

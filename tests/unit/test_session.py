@@ -1,5 +1,6 @@
 """A session in this process: its phases, what it keeps, and that nothing of it stays behind."""
 
+import dataclasses
 import gc
 import os
 import time
@@ -14,6 +15,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from gpuprof.collectors import kineto
 from gpuprof.collectors.live import nvtx_ranges, torch_trace, unix_clock
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
+from gpuprof.collectors.steps.clock import StepClock, StepTime
 from gpuprof.profiler.run import first_look as first_look_module
 from gpuprof.profiler.run import session as session_module
 from gpuprof.profiler.run.assemble import assemble
@@ -364,3 +366,97 @@ def test_a_trace_that_cannot_be_read_leaves_the_step_times(start: Start, tmp_pat
     capture = assemble(seen, ProcessInfo(), source="test", title="t", collected={})
     assert capture.steps["phase"].to_list().count("timed") == 2
     assert any(line.startswith("nothing was profiled: ") for line in capture.processes[0].warnings)
+
+
+def test_after_the_profiled_steps_one_mark_a_step_stays(start: Start) -> None:
+    session = start()
+    training = Training()
+    training.step(7 + 25)
+    seen = session.finish()
+    assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
+    later = seen.later_steps
+    assert later is not None
+    # The first mark after the profiled steps begins the first of them.
+    assert later.block_steps * len(later.blocks_ns) == 24
+
+
+def test_a_script_that_ends_with_its_profiled_steps_has_no_later_ones(start: Start) -> None:
+    session = start()
+    Training().step(7)
+    assert session.finish().later_steps is None
+
+
+class DeviceClock:
+    """As on a GPU: each step of the device takes 10 ms, and its events say when."""
+
+    def __init__(self, session: Session, step_ns: int = 10_000_000) -> None:
+        self.session, self.step_ns, self.steps = session, step_ns, 0
+
+    def timed(self) -> Callable[..., Any]:
+        owner = self
+
+        class Clock(StepClock):
+            def boundary(self, tokens: int | None = None) -> None:
+                super().boundary(tokens)
+                self.begun = getattr(self, "begun", owner.steps)
+
+            def read(self) -> list[StepTime]:
+                base = owner.session.seen.first_step_start_ns or 0
+                return [
+                    dataclasses.replace(
+                        step,
+                        device_ns=owner.step_ns,
+                        device_start_ns=base + (self.begun + index) * owner.step_ns,
+                    )
+                    for index, step in enumerate(super().read())
+                ]
+
+        return lambda phase, *, device_events: Clock(phase, device_events=False)
+
+
+def settled_run(
+    start: Start, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> tuple[Observations, list[int]]:
+    """A run on a device that settles for 100 ms; and when its timed steps began, in ms."""
+    schedule = Schedule(warmup=2, timed=4, profiled=2, settling_ns=100_000_000)
+    session = start(schedule=schedule)
+    device = DeviceClock(session)
+    monkeypatch.setattr(session_module, "StepClock", device.timed())
+    training = Training()
+    for _ in range(steps):
+        training.step()
+        device.steps += 1
+    seen = session.finish()
+    base = seen.first_step_start_ns or 0
+    starts = [
+        round(((step.device_start_ns or 0) - base) / 1e6)
+        for step in seen.steps
+        if step.phase == "timed"
+    ]
+    return seen, starts
+
+
+def test_timed_steps_are_those_that_began_after_the_device_had_settled(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, starts = settled_run(start, monkeypatch, 40)
+    assert len(starts) == 4
+    assert min(starts) >= 100
+    assert phases(seen)[-2:] == ["profiled", "profiled"]
+    # What was timed before is warm-up now, in its order.
+    assert phases(seen).count("warmup") > 4
+    assert [step.start_ns for step in seen.steps] == sorted(step.start_ns for step in seen.steps)
+
+
+def test_a_script_that_ends_before_keeps_its_last_timed_steps(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, starts = settled_run(start, monkeypatch, 9)
+    assert len(starts) == 4
+    assert max(starts) < 100
+    assert seen.trace_is_first_look
+
+
+def test_a_warm_up_that_was_asked_for_is_taken_at_its_word() -> None:
+    assert Schedule.of(7, 10, 3) == Schedule(warmup=7)
+    assert Schedule.of(None, 10, 3) == Schedule(settling_ns=300_000_000)
