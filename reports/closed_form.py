@@ -54,7 +54,7 @@ def _add_other_counts(table: Table, utilization: Utilization) -> None:
     if masked:
         table.add_row(_signed(masked), "minus pairs the mask drops")
         causal = _flops(utilization.model_flops_causal)
-        table.add_row(causal, "counted by kept pairs: MFU, causal", style=_TOTAL_STYLE)
+        table.add_row(causal, "counted by the pairs kept: MFU, causal", style=_TOTAL_STYLE)
 
 
 def _flops(count: int) -> Text:

@@ -232,7 +232,7 @@ def transformer_run(arguments: argparse.Namespace, *, timed: bool = True) -> "Tr
     if not timed:
         return run
     if run.recompute and run.mode != "training":
-        raise _misfit("--recompute is of training; inference keeps no activations")
+        raise _misfit("--recompute is for training; inference keeps no activations")
     if run.tokens_per_s is not None and run.step_s is not None:
         raise _misfit("give --tokens-per-second or --step-time, not both")
     if run.step_s is not None and run.step_tokens is None:
@@ -277,7 +277,7 @@ def _peaks(arguments: argparse.Namespace) -> tuple[float | None, float | None, s
     compute, memory = roof.compute_rate("matmul", precision), roof.memory_rate()
     if peak is None:
         if compute is None:
-            raise _misfit(f"--precision {precision}: none is known for {lookup.spec.name}")
+            raise _misfit(f"--precision {precision}: no peak is known for {lookup.spec.name}")
         peak, label = compute.rate, f"{compute.label}, {lookup.spec.name}"
     if bandwidth is None and memory is not None:
         bandwidth = memory.rate

@@ -19,10 +19,10 @@ from gpuprof.roofline.comparison.result import (
 _MUCH_UNEXPLAINED = 0.2
 HOW: dict[Match, str] = {
     "name": "same name",
-    "normalised name": "same name but for tile, architecture or counter",
+    "normalised name": "same name except for tile, architecture or counter",
     "operator": "same operator and shapes",
     "fused": "the compiler's kernels have these operators in their names",
-    "time": "a guess: as many calls of about the same time",
+    "time": "a guess: the same number of calls, about the same time",
     "new": "new",
     "removed": "gone",
 }
@@ -106,8 +106,9 @@ def caution(comparison: Comparison) -> str:
     if not spreads or abs(lengths.change) > max(spreads):
         return ""
     return (
-        f"the change is within the spread of the steps ({formatting.percent(max(spreads))} between "
-        "their quartiles): one run of each cannot tell it from noise; gpuprof gate can"
+        f"the change is within the spread of the steps (interquartile range "
+        f"{formatting.percent(max(spreads))}): one run of each cannot tell it from noise; "
+        "gpuprof gate can"
     )
 
 
@@ -146,7 +147,7 @@ def parts(step: StepChange) -> tuple[Part, ...]:
     share = step.unexplained_share
     note = "" if share is None else f"{formatting.percent(share)} of the change"
     if share is not None and share > _MUCH_UNEXPLAINED:
-        note += ": more than the kernels say, such as streams that overlap otherwise"
+        note += ": not explained by the kernels, such as streams that overlap differently"
     found.append(Part("unmodelled", "unexplained", step.unexplained_ns, note))
     return tuple(found)
 

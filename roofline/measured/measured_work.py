@@ -224,7 +224,7 @@ def _figures(executed: ExecutedWork, cost: Cost | None) -> dict[str, Any]:
 def compare_flops(executed: ExecutedWork, cost: Cost | None) -> tuple[MeasuredFlops, ...]:
     """Counted and modelled operations by unit and precision, where either is more than none.
 
-    A product's model does not say which unit it runs on: it is held against the tensor unit, or
+    A product's model does not say which unit it runs on: it is compared with the tensor unit, or
     where that did nothing of its precision and the vector unit did, against the vector unit.
     """
     modelled: dict[tuple[Unit, str], int] | None = None
