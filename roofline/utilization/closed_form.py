@@ -65,7 +65,7 @@ def closed_form(
 ) -> ClosedForm | None:
     """Model FLOPs of one step by formula, and the differences to what the operators did.
 
-    `tokens` of one step; without them those that most products going forward met, in all passes of
+    `tokens` of one step; without them those that most forward products met, in all passes of
     the step. Attention is that which ran, at twice the forward going back. None without parameters,
     where the products do not tell the tokens, and where products of the model's matrices, and
     attention, are not most of the step: the formula is not meant for convolutions, say.

@@ -17,7 +17,7 @@ class TransformerSize:
     """What is known of a model; its dimensions are all None where attention is left out."""
 
     parameters: int
-    # Of a mixture of experts: those that one token meets.
+    # Of a mixture of experts: those active per token.
     active_parameters: int | None = None
     experts: int | None = None
     experts_per_token: int | None = None
