@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
 from gpuprof.reports.formatting import joined, sentence
+from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.comparison.result import (
     ComparedSide,
     Comparison,
@@ -45,6 +46,7 @@ class ChangeRow:
     title: str
     subtitle: str
     op: str
+    shapes: str
     # "", or what its two names are: "renamed", "fused", "new", "gone".
     badge: str
     match: str
@@ -190,11 +192,13 @@ def _row(change: KernelChange) -> ChangeRow:
         badge = "perhaps renamed" if change.match == "time" else "renamed"
     ops = [one.op for one in (change.base, change.head) if one is not None and one.op]
     op = max(ops, key=lambda text: text.count("::"), default="")
+    shapes = formatting.printable(readable_shapes(side.shapes, side.op))
     return ChangeRow(
         # Two full names may share their own part: then there is only one to show.
         title=" → ".join(dict.fromkeys(names)),
-        subtitle=formatting.printable(joined((op, side.phase, side.shapes))),
+        subtitle=formatting.printable(joined((op, side.phase, shapes))),
         op=formatting.printable(op),
+        shapes=shapes,
         badge=badge,
         match=HOW[change.match],
         change=change,

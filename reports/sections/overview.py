@@ -34,6 +34,7 @@ def ending_sentence(analysis: Analysis) -> str:
         "sighup": "The script was stopped by SIGHUP; figures cover what ran before.",
         "interrupted": "The script was interrupted; figures cover what ran before.",
         "exit": f"The script exited early{code}." if analysis.exit_code else "",
+        "exit": f"The script exited early{code}." if analysis.exit_code else "",
     }.get(analysis.ending, "")
 
 
