@@ -98,7 +98,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     median_ns: int | None = None
     minimum_ns: int | None = None
     maximum_ns: int | None = None
-    # Between the quartiles, over the median.
+    # The interquartile range over the median.
     relative_spread: float | None = None
     host_median_ns: int | None = None
     samples_ns: tuple[int, ...] = ()

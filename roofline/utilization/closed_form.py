@@ -46,7 +46,7 @@ class _Products:
     convolution: int = 0
     # How many rows the forward pass's products with each weight take.
     rows: dict[_Pair, set[int]] = field(default_factory=dict)
-    # FLOPs going forward with weights of no known pair, by how many rows a call takes.
+    # Forward FLOPs with weights of no known pair, by how many rows a call takes.
     rows_of_the_rest: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -66,9 +66,9 @@ def closed_form(
     """Model FLOPs of one step by formula, and the differences to what the operators did.
 
     `tokens` of one step; without them those that most forward products met, in all passes of
-    the step. Attention is that which ran, at twice the forward going back. None without parameters,
-    where the products do not tell the tokens, and where products of the model's matrices, and
-    attention, are not most of the step: the formula is not meant for convolutions, say.
+    the step. Attention is that which ran, its backward pass at twice the forward. None without
+    parameters, where the products leave the tokens open, and where products of the model's
+    matrices, and attention, are not most of the step: it does not apply to convolutions, say.
     """
     if parameters is None:
         return None
@@ -140,7 +140,7 @@ def _tokens_of_lumped(
 ) -> int | None:
     """Tokens of one step where the model's matrices are known by their number alone.
 
-    The rows of most products, times the passes of a step that the FLOPs going forward allow.
+    The rows of most products, times the passes of a step that the forward FLOPs allow.
     """
     lumped = sum(_elements(s) for s in shapes if s.role == "matrix" and _pair_of(s) is None)
     rows = max(
