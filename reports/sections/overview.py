@@ -101,7 +101,7 @@ def _roof_tile(analysis: Analysis) -> Tile:
     if split is None or analysis.roof_source is None or not modelled_ns:
         return Tile(title, formatting.UNKNOWN, "no ceiling or no model")
     # As the bar below has it: each operator against its own roof.
-    note = "device time if every operator ran at its roof"
+    note = "of the device time if every operator ran at its roof"
     unmodelled = unmodelled_ns / split.busy_ns
     if unmodelled > NEGLIGIBLE:
         note += f"; without the {formatting.percent(unmodelled)} that have no model"

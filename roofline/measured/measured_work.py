@@ -160,9 +160,7 @@ def _other_launches(counted: _Counted, work: Work, *, traced: bool) -> list[Meas
     for row in groups.iter_rows(named=True):
         signature = None if row["signature"] is None else work.signatures[row["signature"]]
         if row["ambiguous"]:
-            why = (
-                "launches of this name and grid differ in shape; it is unknown which it was"
-            )
+            why = "launches of this name and grid differ in shape; it is unknown which it was"
         elif signature is not None:
             why = f"not all {row['compute_kernels']} kernels of its operator's call were counted"
         elif traced:
