@@ -54,10 +54,11 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
 class CalibrateAction:
     """Measure how much processes of the same code differ on this machine.
 
-    Runs pairs in which both sides are the working tree, and stores their noise. Later
-    gates of the same targets in the same environment start with it, so that they
-    see smaller changes from their first pairs on. With --rebuild the sides are two
-    worktrees of HEAD, each set up anew, which also shows what building does.
+    Runs pairs in which both sides are the working tree, and stores their noise.
+    Later gates of the same targets in the same environment start with it, so that
+    they detect smaller changes from their first pairs on. With --rebuild the sides
+    are two worktrees of HEAD, each set up anew, which also measures the effect of
+    building.
     """
 
     name = "calibrate"
