@@ -31,11 +31,8 @@ def ending_sentence(analysis: Analysis) -> str:
     return {
         "exception": f"The script ended with an exception{code}; figures cover what ran before.",
         "sigterm": "The script was stopped by SIGTERM; figures cover what ran before.",
-        "exception": f"The script ended with an exception{code}; figures cover what ran before.",
-        "sigterm": "The script was stopped by SIGTERM; figures cover what ran before.",
         "sighup": "The script was stopped by SIGHUP; figures cover what ran before.",
         "interrupted": "The script was interrupted; figures cover what ran before.",
-        "exit": f"The script exited early{code}." if analysis.exit_code else "",
         "exit": f"The script exited early{code}." if analysis.exit_code else "",
     }.get(analysis.ending, "")
 
