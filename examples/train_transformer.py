@@ -38,7 +38,7 @@ GPU_SIZE = Size(
 def matmul_flops(size: Size) -> tuple[int, int]:
     """Matmul FLOPs of one forward and one backward pass, in closed form.
 
-    Every weight is used once per token (2 FLOPs a multiply-add), and twice as often going back.
+    Every weight is used once per token (2 FLOPs a multiply-add), twice more in the backward pass.
     Attention is counted in full, as if it were not causal: two products forward, five backward
     because flash attention recomputes the scores.
     """

@@ -24,7 +24,7 @@ from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
 from gpuprof.reports.console import streams
 
-_DESCRIPTION = "How fast a PyTorch program runs against what the machine can do, and why."
+_DESCRIPTION = "Measure how much of a machine's speed a PyTorch program uses, and what limits it."
 
 
 class Command(Protocol):

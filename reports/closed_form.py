@@ -54,7 +54,7 @@ def _add_other_counts(table: Table, utilization: Utilization) -> None:
     if masked:
         table.add_row(_signed(masked), "minus pairs the mask drops")
         causal = _flops(utilization.model_flops_causal)
-        table.add_row(causal, "counted by kept pairs: MFU, causal", style=_TOTAL_STYLE)
+        table.add_row(causal, "counted by the pairs kept: MFU, causal", style=_TOTAL_STYLE)
 
 
 def _flops(count: int) -> Text:
@@ -105,11 +105,11 @@ def answer_notes(run: TransformerRun, found: ClosedFormAnswer) -> Iterator[str]:
     sequences = run.step_sequences
     if run.mode == "decode" and sequences is not None:
         if found.weight_bytes is None:
-            yield ("Which experts a step reads is not known: give --experts, --experts-per-token.")
+            yield ("The experts read in a step are unknown: give --experts, --experts-per-token.")
         if found.key_value_bytes is None:
             yield "Keys and values are not known: give --kv-bytes, or the model's dimensions."
         if run.active_parameters is not None and sequences > 1:
-            yield "Experts read are the most that the step's tokens can choose."
+            yield "The experts read are the most that the step's tokens can choose."
 
 
 def _model_notes(run: TransformerRun) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _model_notes(run: TransformerRun) -> Iterator[str]:
         yield "Frozen weights cost 4 N in training: they have no gradient of their own."
     keys = run.size.keys
     if keys is None:
-        yield "Attention's scores are left out: --layers, --hidden and --sequence tell it."
+        yield "Attention's scores are left out; --layers, --hidden and --sequence add them."
     elif run.mode == "decode":
         yield f"Each token reads and multiplies all {keys:,} keys of its cache."
     else:

@@ -13,7 +13,7 @@ _REASONS = 4
 
 
 def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
-    """MFU, HFU and MBU, each against its named peak and with the convention it follows."""
+    """MFU, HFU and MBU, each with its peak and the convention it follows."""
     utilization = analysis.utilization
     closed = () if analysis.closed_form is None else (closed_form_fact(analysis.closed_form),)
     if utilization is None:
@@ -41,7 +41,7 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     if uncounted > NEGLIGIBLE:
         reasons.append(f"without the {missing} of device time that has no FLOP model")
     if utilization.basis == "profiled":
-        reasons.append("time and work of the profiled steps, since steps differ in work")
+        reasons.append("time and work of the profiled steps, because steps differ in work")
     if reasons:
         rows = [_lower_bound(fact, "; ".join(reasons)) for fact in rows]
     return (*rows, *closed)
@@ -74,16 +74,16 @@ def _flop_utilization_facts(
     if utilization.mfu_other_peak is not None and utilization.other_peak is not None:
         other = utilization.other_peak
         of_other = (
-            f"all products against {formatting.flops_rate(other.rate)} {other.label}; "
-            "narrower ones may exceed it"
+            f"all products compared with {formatting.flops_rate(other.rate)} {other.label}; "
+            "products in narrower types may exceed it"
             if other.precision == "bf16"
-            else f"all products against {formatting.flops_rate(other.rate)} {other.label}"
+            else f"all products compared with {formatting.flops_rate(other.rate)} {other.label}"
         )
         value = formatting.percent(utilization.mfu_other_peak)
         rows.append(Fact(f"MFU, {other.precision} peak", value, of_other))
     if utilization.mfu_causal is not None and utilization.mfu_causal != mfu:
         value = formatting.percent(utilization.mfu_causal)
-        rows.append(Fact("MFU, causal", value, "attention counted as the pairs its mask keeps"))
+        rows.append(Fact("MFU, causal", value, "attention counted by the pairs its mask keeps"))
     if utilization.hfu is not None and utilization.hardware_flops != utilization.model_flops:
         note = _flagged(_computed_again(utilization), utilization.hfu)
         rows.append(Fact("HFU", formatting.percent(utilization.hfu), note))

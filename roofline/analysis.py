@@ -98,7 +98,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     median_ns: int | None = None
     minimum_ns: int | None = None
     maximum_ns: int | None = None
-    # Between the quartiles, over the median.
+    # The interquartile range over the median.
     relative_spread: float | None = None
     host_median_ns: int | None = None
     samples_ns: tuple[int, ...] = ()
@@ -219,7 +219,7 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     # The two counts with what is computed a second time. None in an analysis made without them.
     hardware_flops: int | None = None
     hardware_flops_causal: int | None = None
-    # Of hardware_flops: what activation checkpointing computed again.
+    # Of hardware_flops: what activation checkpointing recomputed.
     checkpointed_flops: int = 0
     # Matmul FLOPs of one step that the optimizer does itself. In none of the other counts.
     optimizer_flops: int = 0
@@ -318,7 +318,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # None where no device work was recorded.
     exposed: Exposed | None = None
     utilization: Utilization | None = None
-    # None where the parameters of the model are not known, or the formula is not meant for it.
+    # None where the parameters of the model are not known, or the formula does not apply.
     closed_form: ClosedForm | None = None
     # The largest loss of the step.
     bottleneck: Bottleneck

@@ -163,8 +163,8 @@ def _unequal(times: StepTimes) -> tuple[str, ...]:
     if not times.unequal:
         return ()
     return (
-        f"steps differ in work: {times.unequal}; shares of peaks are of the profiled steps "
-        "themselves, whose time has the profiler's in it",
+        f"steps differ in work: {times.unequal}; shares of peaks are those of the profiled "
+        "steps, whose time includes the profiler's",
     )
 
 

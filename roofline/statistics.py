@@ -28,7 +28,7 @@ class Evidence(NamedTuple):
     mean: Array
     # Of one difference.
     sd: Array
-    # Of the t distribution that `mean` is held against.
+    # Of the t distribution that `mean` is compared with.
     degrees: Array
 
     @property

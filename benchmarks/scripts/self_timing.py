@@ -1,4 +1,4 @@
-"""Runs a step many times and, if asked, measures it: the figure gpuprof's is held against.
+"""Runs a step many times and, if asked, measures it: the figure that gpuprof's is compared with.
 
 SELF_TIMING=clock       CUDA events, or the host's clock on a CPU, around the same steps that
                         gpuprof times by default (after 3, for 10); prints their median in ns

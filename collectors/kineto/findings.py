@@ -96,7 +96,7 @@ class Findings:
             total = sum(self.uncategorised.values())
             found.append(
                 f"{_count(total, 'event')} without a category (cat) {_was(total)} left out: "
-                "nothing tells what they are."
+                "what they are is unknown."
             )
         if self.negative_durations:
             found.append(

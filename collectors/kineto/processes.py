@@ -68,7 +68,7 @@ def _with_processes(
         names = ", ".join(map(str, processes))
         raise CaptureError(
             path,
-            f"a merged trace: processes {names} launched work, and nothing tells which of them "
+            f"a merged trace: processes {names} launched work, and it is unknown which of them "
             f"{unknown} of {found.height} pieces of device work belong to (correlation ids count "
             "within a process)",
             remedy="pass the trace of each process by itself",

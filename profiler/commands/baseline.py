@@ -20,7 +20,7 @@ class BaselineCommand:
 
     A baseline holds the raw samples of many processes and the environment they ran
     in. `gpuprof gate --baseline NAME` compares the working tree with it. That is
-    advisory: figures of another session differ for reasons that are no change.
+    advisory: figures of another session differ for reasons other than the code.
     """
 
     name = "baseline"
@@ -54,7 +54,7 @@ class BaselineCommand:
             type=int,
             default=_PROCESSES,
             metavar="N",
-            help=f"processes to measure of each target ({_PROCESSES})",
+            help=f"processes to measure for each target ({_PROCESSES})",
         )
         add_selection(parser)
         parser.add_argument("--reason", metavar="TEXT", help="why the level is accepted (bless)")
@@ -80,7 +80,7 @@ class BaselineCommand:
             _save(arguments, folder)
         elif action == "pin":
             folder.pin(name)
-            write_line(f"Cumulative budgets are compared with {name} now.")
+            write_line(f"Cumulative budgets are now compared with {name}.")
         else:
             if arguments.reason is None:
                 raise CommandError("bless needs --reason TEXT", exit_code=2)
@@ -125,7 +125,7 @@ def _measured(arguments: argparse.Namespace) -> "Baseline":
     from gpuprof.reports.console.progress import showing_parts
 
     if arguments.processes < 2:
-        raise CommandError(f"--processes is {arguments.processes}; it is at least 2", exit_code=2)
+        raise CommandError(f"--processes is {arguments.processes}; give at least 2", exit_code=2)
     configuration, _, targets = selection(arguments)
     head = Preparation(Path.cwd(), configuration.gate).head(targets)
     with kept_on_failure() as output, showing_parts("gpuprof baseline") as show:

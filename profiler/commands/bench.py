@@ -16,7 +16,7 @@ _BUDGET_S = 1.0
 
 
 class BenchCommand:
-    """Run kernels whose work is known, and compare them with this machine's roof.
+    """Run kernels whose FLOPs and bytes are known, and compare them with the roof.
 
     Each version of a family (gemm/cublas, gemm/triton-tiled, ...) solves the same
     problem on random data. It is checked against float64, then timed. The results
@@ -51,7 +51,7 @@ class BenchCommand:
             help=f"longest time to spend on timing one version ({_BUDGET_S:g})",
         )
         parser.add_argument(
-            "--seed", type=int, metavar="N", help="draw the inputs from N (default: new ones)"
+            "--seed", type=int, metavar="N", help="seed of the random inputs (default: a new one)"
         )
         parser.add_argument(
             "-o",
@@ -61,13 +61,13 @@ class BenchCommand:
             help="folder to write (gpuprof-bench-TIME.gpuprof here)",
         )
         parser.add_argument(
-            "--json", type=Path, metavar="FILE", help="write the results to FILE, every call in it"
+            "--json", type=Path, metavar="FILE", help="write results and every timed call to FILE"
         )
         parser.add_argument(
             "-f", "--force", action="store_true", help="replace an old capture and FILE"
         )
         parser.add_argument("--list", action="store_true", help="list families and versions")
-        parser.add_argument("--check", action="store_true", help="check the results, time nothing")
+        parser.add_argument("--check", action="store_true", help="check the results without timing")
         parser.add_argument(
             "--claims",
             metavar="FILE",

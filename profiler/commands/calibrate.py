@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 class CalibrateCommand:
-    """Measure what this machine's devices reach, and keep it.
+    """Measure the peak rates of this machine's devices, and keep them.
 
     Matrix products in each precision and DRAM bandwidth; on a GPU also its vector
     units, L2, shared memory, links and launch cost. Each is the median of repeats
     with its spread. Reports show these ceilings beside the datasheet's; for a CPU
-    they are the only ones. The figures are kept by device and torch version and
-    measured again with --force.
+    they are the only ones. The figures are kept for each device and torch version;
+    --force measures them again.
     """
 
     name = "calibrate"

@@ -16,26 +16,27 @@ _REGRESSED, _INCOMPARABLE = 1, 3
 
 
 class CompareCommand:
-    """Say what changed from one capture to another, and which kernels carry it.
+    """Show what changed from one capture to another, kernel by kernel.
 
     Takes captures and every file that gpuprof analyze reads. Kernels are matched
     by name, by name without tile sizes and counters, by operator and shapes, and
-    last by time. One run of each tells no regression from noise: gpuprof gate does.
+    last by time. One run of each side cannot tell a regression from noise; gpuprof
+    gate can.
     """
 
     name = "compare"
-    summary = "say what changed from one capture to another"
+    summary = "show what changed from one capture to another"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
-        parser.add_argument("base", type=Path, help="capture or trace of before")
-        parser.add_argument("head", type=Path, help="capture or trace of after")
+        parser.add_argument("base", type=Path, help="capture or trace before the change")
+        parser.add_argument("head", type=Path, help="capture or trace after the change")
         parser.add_argument(
             "-o",
             "--output",
             type=Path,
             metavar="FILE",
-            help="also write it as .html, .md or .json, by the ending",
+            help="also write it; the ending chooses .html, .md or .json",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
         parser.add_argument("--rank", type=int, metavar="R", help="the rank to compare (the first)")
@@ -46,7 +47,7 @@ class CompareCommand:
             "--fail-on",
             type=_percent,
             metavar="PERCENT",
-            help="exit with 1 where the step got slower by more, 3 where incomparable",
+            help="exit with 1 if the step got slower by more, 3 if incomparable",
         )
 
     def run(self, arguments: argparse.Namespace) -> int:

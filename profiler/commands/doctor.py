@@ -4,16 +4,16 @@ import argparse
 
 
 class DoctorCommand:
-    """Say what this machine offers to a profiler, and how to get what is missing.
+    """List what this machine offers for profiling, and how to get what is missing.
 
-    Looks at the GPUs and their driver, at what torch was built with (kineto,
-    CUPTI), at what NVML answers, for Nsight Systems and Nsight Compute and the
-    permission to read GPU counters, and at the Python packages. Nothing is
-    changed; the exit code is 0 whatever is missing.
+    Checks the GPUs and their driver, what torch was built with (kineto, CUPTI),
+    the readings of NVML, Nsight Systems and Nsight Compute, the permission to read
+    GPU counters, and the Python packages. Changes nothing; the exit code is 0
+    whatever is missing.
     """
 
     name = "doctor"
-    summary = "say what this machine offers and how to get what is missing"
+    summary = "list what this machine offers and how to get what is missing"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's arguments."""

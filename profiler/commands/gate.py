@@ -35,23 +35,25 @@ _FORMS = {
 
 
 class GateCommand:
-    """Fail where a change made the program slower, and nowhere else.
+    """Fail when a change made the program slower.
 
     Runs the targets of gpuprof.toml in pairs of fresh processes, of a base commit
     and of the working tree, until it is clear which of them changed. Exits with 0
-    where nothing regressed, 1 for a regression, 2 for a wrong configuration, 3
-    where the two cannot be compared, 5 where a benchmark crashed.
+    if nothing regressed, 1 for a regression, 2 for a wrong configuration, 3 if the
+    two cannot be compared, 5 if a benchmark crashed.
     """
 
     name = "gate"
-    summary = "fail where a change made the program slower"
+    summary = "fail when a change made the program slower"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
         base = parser.add_mutually_exclusive_group()
         base.add_argument("--base", metavar="REF", help="commit to compare the working tree with")
         base.add_argument(
-            "--baseline", metavar="NAME", help="a stored baseline, by name or file, instead"
+            "--baseline",
+            metavar="NAME",
+            help="stored baseline (name or file) in place of REF",
         )
         base.add_argument("-a", metavar="COMMAND", help="base command")
         parser.add_argument("-b", metavar="COMMAND", help="head command, which may be slower")
@@ -73,7 +75,9 @@ class GateCommand:
         for form, what in _FORMS.items():
             parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"also write {what}")
         parser.add_argument(
-            "--dry-run", action="store_true", help="print what would be measured, and check it"
+            "--dry-run",
+            action="store_true",
+            help="check, and print what would be measured",
         )
         add_actions(parser)
 

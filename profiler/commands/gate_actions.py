@@ -54,21 +54,22 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
 class CalibrateAction:
     """Measure how much processes of the same code differ on this machine.
 
-    Runs pairs of the working tree against itself and keeps what they show. Later
-    gates of the same targets in the same environment start with it, so that they
-    see smaller changes from their first pairs on. With --rebuild the sides are two
-    worktrees of HEAD, each set up anew, which also shows what building does.
+    Runs pairs in which both sides are the working tree, and stores their noise.
+    Later gates of the same targets in the same environment start with it, so that
+    they detect smaller changes from their first pairs on. With --rebuild the sides
+    are two worktrees of HEAD, each set up anew, which also measures the effect of
+    building.
     """
 
     name = "calibrate"
-    summary = "measure the noise of the targets: the same code against itself"
+    summary = "measure the noise of the targets: both sides run the same code"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Action`."""
         parser.add_argument(
             "--pairs", type=int, default=_PAIRS, metavar="N", help=f"pairs to measure ({_PAIRS})"
         )
-        parser.add_argument("--rebuild", action="store_true", help="build each side for itself")
+        parser.add_argument("--rebuild", action="store_true", help="build each side separately")
         add_selection(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -100,22 +101,22 @@ class CalibrateAction:
 
 
 class PlanAction:
-    """Say how many pairs a change of a given size needs, and how long they take.
+    """Say how many pairs it takes to find a change of a given size, and how long.
 
     Reads what `gpuprof gate calibrate` and earlier gates on the same code showed of
     the noise of each benchmark on this machine; measures nothing.
     """
 
     name = "plan"
-    summary = "pairs that a change of a given size needs, from the calibration"
+    summary = "how many pairs it takes to find a change of a given size"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Action`."""
         parser.add_argument(
-            "--effect", default="5%", metavar="SHARE", help="the slow-down to be found (5%%)"
+            "--effect", default="5%", metavar="SHARE", help="the slow-down to find (5%%)"
         )
         parser.add_argument(
-            "--power", default="95%", metavar="SHARE", help="the chance to find it (95%%)"
+            "--power", default="95%", metavar="SHARE", help="the probability of finding it (95%%)"
         )
         add_selection(parser)
 
@@ -153,10 +154,10 @@ class PlanAction:
 
 
 class SelftestAction:
-    """Measure how often the gate errs on this machine.
+    """Measure how often the gate is wrong on this machine.
 
-    Records processes of the working tree once, and pairs neighbouring ones anew
-    into many gates: nothing changed in them, so what they raise are false alarms.
+    Records processes of the working tree once, and pairs neighbouring ones into
+    many gates. Nothing changed, so every regression is a false alarm.
     Then makes one benchmark at a time slower by --effect, and counts what is
     caught.
     """
@@ -170,20 +171,20 @@ class SelftestAction:
             "--gates", type=int, default=_GATES, metavar="N", help=f"gates to judge ({_GATES})"
         )
         parser.add_argument(
-            "--effect", default="5%", metavar="SHARE", help="the slow-down to be found (5%%)"
+            "--effect", default="5%", metavar="SHARE", help="the slow-down to find (5%%)"
         )
         parser.add_argument(
             "--processes",
             type=int,
             default=_PROCESSES,
             metavar="N",
-            help=f"processes to record of each target ({_PROCESSES})",
+            help=f"processes to record for each target ({_PROCESSES})",
         )
         parser.add_argument(
             "--recording",
             type=Path,
             metavar="FILE",
-            help="keep the processes in FILE; where it exists, use those",
+            help="store the processes in FILE, or use those of an existing FILE",
         )
         parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rates")
         parser.add_argument("-f", "--force", action="store_true", help="replace an old --json")

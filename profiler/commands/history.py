@@ -18,16 +18,16 @@ _METRIC = "time"
 
 
 class HistoryCommand:
-    """Keep what gates measured over time, and see where a level changed.
+    """Store what gates measured over time, and show where a level changed.
 
-    One SQLite file, one row for each process and metric of a gate's head side, only
-    ever added to. It is for drift and for changes too small for a gate: everything
-    it says is advisory, because sessions differ for reasons that are no change.
+    One SQLite file, with one row for each process and metric of a gate's head side.
+    It shows drift, and changes too small for a gate. All of it is advisory, because
+    sessions differ for reasons other than the code.
     Change points are found by Apache Otava where its command is installed.
     """
 
     name = "history"
-    summary = "keep what gates measured over time"
+    summary = "store what gates measured over time"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""

@@ -23,18 +23,18 @@ class MfuCommand:
     """Work out MFU and MBU of a transformer in closed form, without running it.
 
     6 N + 12 L H Q T FLOPs a token in training (PaLM), a third of it in
-    inference. With a capture, set the formula beside the FLOPs that its operators
-    count, and explain the difference line by line. Amounts may end in k, M, B
-    (or G), T, P; times in s, ms, us.
+    inference. With a capture, compare the formula with the FLOPs that its
+    operators count, and explain the difference line by line. Amounts may end in
+    k, M, B (or G), T, P; times in s, ms, us.
     """
 
     name = "mfu"
-    summary = "MFU and MBU in closed form, beside a capture's count"
+    summary = "MFU and MBU from a model's dimensions, compared with a capture"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's arguments."""
         add = parser.add_argument
-        add("capture", nargs="?", type=Path, help="capture to set the formula beside")
+        add("capture", nargs="?", type=Path, help="capture to compare the formula with")
         kind = parser.add_mutually_exclusive_group()
         for mode, text in (
             ("training", "forward and backward pass (default)"),
@@ -58,7 +58,7 @@ class MfuCommand:
             metavar="N",
             help="parameters of adapters; the rest is frozen",
         )
-        model.add_argument("--layers", type=whole, metavar="L")
+        model.add_argument("--layers", type=whole, metavar="L", help="number of layers")
         model.add_argument("--hidden", type=whole, metavar="H", help="width of the model")
         model.add_argument("--heads", type=whole, metavar="A", help="query heads")
         model.add_argument("--kv-heads", type=whole, metavar="A", help="key heads (GQA)")
@@ -72,19 +72,19 @@ class MfuCommand:
             "--window", type=whole, metavar="W", help="sliding-window length, tokens"
         )
         model.add_argument(
-            "--vocabulary", type=whole, metavar="V", help="leaves the input embedding out of N"
+            "--vocabulary", type=whole, metavar="V", help="its size; leaves the embedding out of N"
         )
         model.add_argument(
             "--tied", action="store_true", help="the embedding is the output head too"
         )
         model.add_argument(
-            "--recompute", action="store_true", help="full activation checkpointing: HFU too"
+            "--recompute", action="store_true", help="full activation checkpointing; adds HFU"
         )
         speed = parser.add_argument_group("speed")
         speed.add_argument(
             "--tokens-per-second", type=amount, metavar="X", help="tokens per second, all GPUs"
         )
-        speed.add_argument("--step-time", type=seconds, metavar="TIME")
+        speed.add_argument("--step-time", type=seconds, metavar="TIME", help="time of one step")
         speed.add_argument("--batch", type=whole, metavar="B", help="sequences a step, all GPUs")
         speed.add_argument(
             "--tokens", type=whole, metavar="D", help="tokens a step, all GPUs (default: B S)"
@@ -150,7 +150,7 @@ def _beside_capture(arguments: argparse.Namespace) -> "_Printed":
     """The closed form of the options, or of the capture's own model, beside the capture's count.
 
     Raises `CaptureError`, and `CommandError` where neither knows the parameters, or the formula
-    is not meant for what ran.
+    does not apply to what ran.
     """
     import msgspec
 
@@ -173,14 +173,14 @@ def _beside_capture(arguments: argparse.Namespace) -> "_Printed":
         process = msgspec.structs.replace(process, model=run.as_parameters)
     if process.model is None:
         raise CommandError(
-            f"{path} does not tell the model's parameters; give --params", exit_code=2
+            f"{path} does not hold the model's parameters; give --params", exit_code=2
         )
     analysis = analyze(capture.with_processes((process,)))
     form = analysis.closed_form
     if form is None:
         raise CommandError(
-            f"{path}: products of {process.model.name}'s parameters are not most of the step; "
-            "the closed form is not meant for it"
+            f"{path}: most of the step is not products with the parameters of "
+            f"{process.model.name}, so the closed form does not apply"
         )
     if size is not None and size.attention_width is not None:
         training = form.formula.startswith("6")
@@ -232,7 +232,7 @@ def transformer_run(arguments: argparse.Namespace, *, timed: bool = True) -> "Tr
     if not timed:
         return run
     if run.recompute and run.mode != "training":
-        raise _misfit("--recompute is of training; inference keeps no activations")
+        raise _misfit("--recompute is for training; inference keeps no activations")
     if run.tokens_per_s is not None and run.step_s is not None:
         raise _misfit("give --tokens-per-second or --step-time, not both")
     if run.step_s is not None and run.step_tokens is None:
@@ -247,11 +247,11 @@ def _refuse_misfits(arguments: argparse.Namespace) -> None:
     if given.vocabulary is not None and not given.tied and given.hidden is None:
         raise _misfit("--vocabulary needs --hidden: the embedding has V x H parameters")
     if given.active_params is not None and given.active_params > given.params:
-        raise _misfit("--active-params is more than --params, which are all experts'")
+        raise _misfit("--active-params is more than --params, the parameters of all experts")
     if (given.experts is None) != (given.experts_per_token is None):
         raise _misfit("--experts and --experts-per-token are given together")
     if given.experts is not None and given.experts <= given.experts_per_token:
-        raise _misfit("--experts-per-token is not less than --experts")
+        raise _misfit("--experts-per-token must be less than --experts")
     if given.heads is not None and given.head_dim is None and given.hidden is not None:
         if given.hidden % given.heads:
             raise _misfit("--hidden is not a multiple of --heads: give --head-dim")
@@ -277,7 +277,7 @@ def _peaks(arguments: argparse.Namespace) -> tuple[float | None, float | None, s
     compute, memory = roof.compute_rate("matmul", precision), roof.memory_rate()
     if peak is None:
         if compute is None:
-            raise _misfit(f"--precision {precision}: none is known for {lookup.spec.name}")
+            raise _misfit(f"--precision {precision}: no peak is known for {lookup.spec.name}")
         peak, label = compute.rate, f"{compute.label}, {lookup.spec.name}"
     if bandwidth is None and memory is not None:
         bandwidth = memory.rate

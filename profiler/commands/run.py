@@ -72,7 +72,7 @@ class RunCommand:
         parser.add_argument(
             "--counters",
             action="store_true",
-            help="run it again under ncu and count what its largest kernels did",
+            help="run it again under Nsight Compute and count the work of its largest kernels",
         )
 
     def run(self, arguments: argparse.Namespace) -> int:

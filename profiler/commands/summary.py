@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class SummaryCommand:
-    """Print what a capture says: step time, MFU, where time goes, what holds it back.
+    """Print what a capture says: step time, MFU, where time goes, what limits it.
 
     The same summary that `gpuprof run` ends with.
     """

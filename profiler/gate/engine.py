@@ -325,7 +325,7 @@ def still_settling(processes: Sequence[MeasuredProcess]) -> Iterator[str]:
         if sum(early) > len(early) * _MANY:
             yield (
                 f"{name}: in {sum(early)} of {len(early)} processes the first timed steps were of "
-                "another length than the others: a longer warm-up would quieten it "
+                "another length than the others: a longer warm-up would avoid that "
                 "(`warmup` of the target; of a bench, which warms up for a fifth of it, --seconds)"
             )
 

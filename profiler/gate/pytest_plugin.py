@@ -1,4 +1,4 @@
-"""pytest plugin: tests that are benchmarks, held against another commit by the gate.
+"""pytest plugin: tests that are benchmarks, compared with another commit by the gate.
 
     @pytest.mark.gpuprof(budget="5%")
     def test_forward(gpubench):
@@ -36,7 +36,7 @@ _CALLED: pytest.StashKey[bool] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add our options."""
-    group = parser.getgroup("gpuprof", "gpuprof: benchmarks held against another commit")
+    group = parser.getgroup("gpuprof", "gpuprof: benchmarks compared with another commit")
     group.addoption(
         "--gpuprof-gate",
         metavar="REF",
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="of the benchmarks record this one alone (the gate uses this; may be repeated)",
+        help="record only this benchmark (the gate uses this; may be repeated)",
     )
     group.addoption(
         "--gpuprof-steps",

@@ -17,7 +17,7 @@ class Median:
     # None where the samples are too few for an interval.
     lower: int | None
     upper: int | None
-    # Between the quartiles, over the median; None for one sample.
+    # The interquartile range over the median; None for one sample.
     relative_spread: float | None
 
     def is_within(self, share: float) -> bool:

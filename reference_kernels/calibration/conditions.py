@@ -34,7 +34,7 @@ def idle_condition(device: Device) -> str:
     else:
         share, what = _gpu_busy_percent(device), "the GPU"
     if share is None:
-        return f"not known to be idle: nothing tells how busy {what} was"
+        return f"not known to be idle: how busy {what} was could not be read"
     if share > _IDLE_PERCENT:
         return f"not idle: {what} was {share:.0f} % busy with other work, so figures may be low"
     return f"idle before: {what} was {share:.0f} % busy"

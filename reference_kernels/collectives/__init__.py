@@ -3,7 +3,7 @@
 The size names the collective: "all-reduce:1MiB". NCCL_ALGO and the like are read by NCCL itself.
 
 Nsight Compute replays each kernel by itself, which hangs one that waits for other ranks, so nothing
-here is held against its counters. What the ring and the tree send is counted as it is sent.
+here is compared with its counters. What the ring and the tree send is counted as it is sent.
 """
 
 from gpuprof.reference_kernels.suite import DeviceType, Requirement, Version

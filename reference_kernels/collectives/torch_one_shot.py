@@ -1,6 +1,6 @@
 """torch's own one-shot all-reduce over symmetric memory (symm_mem::one_shot_all_reduce).
 
-Costs as triton_one_shot: it is there to hold that against.
+Costs as triton_one_shot: it is there to be compared with it.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """torch's own two-shot all-reduce over symmetric memory (symm_mem::two_shot_all_reduce_).
 
-Costs as triton_two_shot: it is there to hold that against.
+Costs as triton_two_shot: it is there to be compared with it.
 """
 
 import torch

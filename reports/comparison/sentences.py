@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
 from gpuprof.reports.formatting import joined, sentence
+from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.comparison.result import (
     ComparedSide,
     Comparison,
@@ -19,10 +20,10 @@ from gpuprof.roofline.comparison.result import (
 _MUCH_UNEXPLAINED = 0.2
 HOW: dict[Match, str] = {
     "name": "same name",
-    "normalised name": "same name but for tile, architecture or counter",
+    "normalised name": "same name except for tile, architecture or counter",
     "operator": "same operator and shapes",
     "fused": "the compiler's kernels have these operators in their names",
-    "time": "a guess: as many calls of about the same time",
+    "time": "a guess: the same number of calls, about the same time",
     "new": "new",
     "removed": "gone",
 }
@@ -45,6 +46,7 @@ class ChangeRow:
     title: str
     subtitle: str
     op: str
+    shapes: str
     # "", or what its two names are: "renamed", "fused", "new", "gone".
     badge: str
     match: str
@@ -106,8 +108,9 @@ def caution(comparison: Comparison) -> str:
     if not spreads or abs(lengths.change) > max(spreads):
         return ""
     return (
-        f"the change is within the spread of the steps ({formatting.percent(max(spreads))} between "
-        "their quartiles): one run of each cannot tell it from noise; gpuprof gate can"
+        f"the change is within the spread of the steps (interquartile range "
+        f"{formatting.percent(max(spreads))}): one run of each cannot tell it from noise; "
+        "gpuprof gate can"
     )
 
 
@@ -146,7 +149,7 @@ def parts(step: StepChange) -> tuple[Part, ...]:
     share = step.unexplained_share
     note = "" if share is None else f"{formatting.percent(share)} of the change"
     if share is not None and share > _MUCH_UNEXPLAINED:
-        note += ": more than the kernels say, such as streams that overlap otherwise"
+        note += ": not explained by the kernels, such as streams that overlap differently"
     found.append(Part("unmodelled", "unexplained", step.unexplained_ns, note))
     return tuple(found)
 
@@ -189,11 +192,13 @@ def _row(change: KernelChange) -> ChangeRow:
         badge = "perhaps renamed" if change.match == "time" else "renamed"
     ops = [one.op for one in (change.base, change.head) if one is not None and one.op]
     op = max(ops, key=lambda text: text.count("::"), default="")
+    shapes = formatting.printable(readable_shapes(side.shapes, side.op))
     return ChangeRow(
         # Two full names may share their own part: then there is only one to show.
         title=" → ".join(dict.fromkeys(names)),
-        subtitle=formatting.printable(joined((op, side.phase, side.shapes))),
+        subtitle=formatting.printable(joined((op, side.phase, shapes))),
         op=formatting.printable(op),
+        shapes=shapes,
         badge=badge,
         match=HOW[change.match],
         change=change,

@@ -112,7 +112,7 @@ def _level(level: PlotLevel) -> ChartLevel:
 def _point(row: str, point: RooflinePoint) -> ChartPoint:
     assert point.arithmetic_intensity is not None
     assert point.flops_per_s is not None
-    # Area, not diameter, is proportional to time.
+    # The smallest diameter, and beyond it the root of the share, so that areas are comparable.
     span = _LARGEST_DIAMETER - _SMALLEST_DIAMETER
     size = _SMALLEST_DIAMETER + span * math.sqrt(max(0.0, min(1.0, point.device_fraction)))
     return ChartPoint(

@@ -29,11 +29,11 @@ def ending_sentence(analysis: Analysis) -> str:
     """How the program stopped, where that was not by finishing; else ""."""
     code = "" if analysis.exit_code is None else f" (exit code {analysis.exit_code})"
     return {
-        "exception": f"The script ended with an exception{code}; this is what came before.",
-        "sigterm": "The script was stopped by SIGTERM; this is what came before.",
-        "sighup": "The script was stopped by SIGHUP; this is what came before.",
-        "interrupted": "The script was interrupted; this is what came before.",
-        "exit": f"The script left early{code}." if analysis.exit_code else "",
+        "exception": f"The script ended with an exception{code}; figures cover what ran before.",
+        "sigterm": "The script was stopped by SIGTERM; figures cover what ran before.",
+        "sighup": "The script was stopped by SIGHUP; figures cover what ran before.",
+        "interrupted": "The script was interrupted; figures cover what ran before.",
+        "exit": f"The script exited early{code}." if analysis.exit_code else "",
     }.get(analysis.ending, "")
 
 
@@ -98,7 +98,7 @@ def _roof_tile(analysis: Analysis) -> Tile:
     if split is None or analysis.roof_source is None or not modelled_ns:
         return Tile(title, formatting.UNKNOWN, "no ceiling or no model")
     # As the bar below has it: each operator against its own roof.
-    note = "of its device time, if every operator ran at its roof"
+    note = "of the device time if every operator ran at its roof"
     unmodelled = unmodelled_ns / split.busy_ns
     if unmodelled > NEGLIGIBLE:
         note += f"; without the {formatting.percent(unmodelled)} that have no model"

@@ -20,9 +20,10 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
                 "of compulsory traffic) and the rate it reached. Under the slanted line memory "
                 "bandwidth is the limit, under a flat line the arithmetic units are. The distance "
                 "up to the lowest line above a point is what there is to gain. Larger points took "
-                "more of the device's time: begin with those far below their roof. The smallest "
-                "are drawn larger than their share, so that they can be seen. Solid lines are "
-                "datasheet peaks (dense, no sparsity), dashed ones were measured on this device.",
+                "more of the device's time: begin with those far below their roof. A minimum size "
+                "is added to every point, so that small ones can be seen: areas are not in "
+                "proportion to the time. Solid lines are datasheet peaks (dense, no sparsity), "
+                "dashed ones were measured on this device.",
                 "**Roof** is the least time that the ceilings allow for the work over the time it "
                 "took. It says how good the implementation is, not whether the work is needed. "
                 "FLOPs follow from the operators' shapes and count a multiply-add as two; each "

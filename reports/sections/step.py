@@ -41,7 +41,7 @@ def split_basis(split: StepSplit) -> str:
     """What the split's times were taken from."""
     if split.basis == "timed":
         return "device work of the profiled steps, inside the step time without the profiler"
-    return "from profiled steps only, which the profiler stretches"
+    return "from the profiled steps, which the profiler lengthens"
 
 
 def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
@@ -52,7 +52,7 @@ def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
     ]
     if steps.tokens_per_s is not None:
         speed = formatting.quantity(steps.tokens_per_s, "tokens/s")
-        facts.append(Fact("Throughput", speed, "of this rank, as its steps declared"))
+        facts.append(Fact("Throughput", speed, "of this rank, as the program declared its tokens"))
     if steps.host_median_ns is not None and steps.clock == "CUDA events":
         facts.append(
             Fact("Host clock", formatting.step_duration(steps.host_median_ns), "same steps")
@@ -90,7 +90,7 @@ def step_time_fact(steps: StepTimes) -> Fact:
         shortest = formatting.step_duration(steps.minimum_ns)
         notes.append(f"{shortest} to {formatting.step_duration(steps.maximum_ns)}")
     if number > 1 and steps.relative_spread is not None:
-        notes.append(f"quartiles {formatting.percent(steps.relative_spread)} apart")
+        notes.append(f"interquartile range {formatting.percent(steps.relative_spread)}")
     notes.append(steps.clock)
     return Fact("Step time", formatting.step_duration(steps.median_ns), ", ".join(notes))
 
@@ -113,7 +113,7 @@ def _other_clock(state: DeviceState | None) -> str:
     profiled = None if state is None else state.profiled_sm_clock_mhz_median
     if not timed or not profiled or abs(profiled / timed - 1) <= _SAME_CLOCK:
         return ""
-    return f", at {profiled} MHz where the timed ones ran at {timed} MHz"
+    return f", at {profiled} MHz; the timed steps ran at {timed} MHz"
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
@@ -147,7 +147,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         f"{len(steps.samples_ns)} {plotted} steps, the first at the top ({steps.clock})",
     )
     if analysis.split is None:
-        absent = Paragraph(f"There is no split of the step: {_why(analysis)}.", "absent")
+        absent = Paragraph(f"The step cannot be split: {_why(analysis)}.", "absent")
         return (absent, Columns(((facts,), (plot,))))
     bar = SplitBar(step_shares(analysis.split))
     return (bar, Columns((_split(analysis), (facts,), (plot,))))

@@ -51,7 +51,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     # The interval of the median.
     lower_ns: int | None = None
     upper_ns: int | None = None
-    # Between the quartiles, over the median.
+    # The interquartile range over the median.
     relative_spread: float | None = None
     # False where the budget ran out before the interval was narrow enough.
     precise: bool = False

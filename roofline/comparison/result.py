@@ -139,7 +139,7 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     # Median of the timed steps, which ran without a profiler; None where there were none.
     step_ns: int | None
-    # Between their quartiles, over the median.
+    # The interquartile range over the median.
     relative_spread: float | None
     timed: int
     profiled: int

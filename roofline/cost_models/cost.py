@@ -50,10 +50,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
     # Matmul FLOPs under the convention that counts causal attention in full (PaLM, torch), where
     # that differs from `flops`, which counts the pairs that the mask keeps. Both include the
-    # scores that a backward computes again, as torch's counter does and PaLM's formula does not.
+    # scores that a backward recomputes, as torch's counter does and PaLM's formula does not.
     full_attention_flops: int | None = None
     # Of the matmul operations in `flops`, those that repeat work of the forward pass: the scores
-    # that a fused attention backward computes again. HFU counts them, MFU does not.
+    # that a fused attention backward recomputes. HFU counts them, MFU does not.
     recomputed_flops: int = 0
     # Weights: the matrix that activations are multiplied with, and its scales.
     weight_bytes: int | None = None

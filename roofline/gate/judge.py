@@ -91,7 +91,7 @@ class _Decision:
                 "INCONCLUSIVE",
                 "suspicious",
                 f"perhaps {self._worse(relative)} (p = {relative.p_worse:.2g}): "
-                "too little to fail, too much to pass",
+                "not enough evidence to fail, too much to pass",
             )
         if near is not None:
             return self._say("INCONCLUSIVE", "near-limit", f"perhaps {self._beyond(near)}")
@@ -101,7 +101,7 @@ class _Decision:
             return self._say(
                 "INCONCLUSIVE",
                 "budget-below-noise",
-                f"{self._worse(relative)}; a change of its budget would not be seen in this noise",
+                f"{self._worse(relative)}; this noise can hide a change as large as its budget",
             )
         if relative.improved:
             return self._say("IMPROVED", "faster", self._worse(relative))
@@ -173,7 +173,7 @@ class _Decision:
         if budget is not None and budget <= math.expm1(relative.test.null):
             return (
                 f"a budget of {budget:.1%} is not above {math.expm1(relative.test.null):.1%}, "
-                "which building the same code twice may differ by",
+                "the difference that two builds of the same code may have",
             )
         wanted = _WORTH_SEEING if budget is None else budget
         limit = relative.test.limit if budget is None else 0.0
@@ -188,7 +188,7 @@ class _Decision:
             rebuild_sd=self.series.calibration.rebuild_sd if self.series.calibration else None,
             tests=self.tests,
         )
-        remedy = "no number of pairs would do" if pairs is None else f"{pairs} pairs would do"
+        remedy = "no number of pairs is enough" if pairs is None else f"{pairs} pairs are enough"
         seen = math.expm1(min(detectable, _MOST))
         most = f"{self.settings.looks[-1]} pairs detect"
         if budget is None:

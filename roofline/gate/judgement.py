@@ -86,7 +86,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     pair_changes: tuple[float, ...] = ()
     # Every process of one side ran other kernels than those of the other side.
     kernels_changed: bool = False
-    # What this noise hides, though a budget or common sense asks for it; the pairs that would do.
+    # What this noise hides, though a budget or common sense asks for it; the pairs that are enough.
     warnings: tuple[str, ...] = ()
 
     @property

@@ -31,7 +31,7 @@ class BenchmarkPlan:
     pair_sd: float
     degrees: int
     rebuild_sd: float | None
-    # None where no number of pairs would do.
+    # None where no number of pairs is enough.
     pairs: int | None
     # Of these pairs; a target's benchmarks share its processes.
     seconds: float | None

@@ -1,4 +1,4 @@
-"""The gate held against itself: recorded processes of one program, paired anew into many gates.
+"""The gate tested on itself: recorded processes of one program, paired anew into many gates.
 
 Nothing differs between the two sides of such a gate, so whatever it raises is a false alarm; with
 the samples of one side multiplied, whatever it does not raise is a miss. A gate is drawn as it

@@ -100,7 +100,7 @@ def datasheet_ceilings(spec: DeviceSpec) -> tuple[Ceiling, ...]:
             source="datasheet",
             reference=spec.source,
             unit=peaks.unit,
-            # Named apart, so that no work is held against it: torch accumulates in fp32.
+            # Named apart, so that no work is compared with it: torch accumulates in fp32.
             precision=precision if peaks.accumulate == "fp32" else f"{precision} summed in fp16",
             clock_mhz=peaks.clock_mhz,
         )

@@ -160,7 +160,7 @@ def _other_launches(counted: _Counted, work: Work, *, traced: bool) -> list[Meas
     for row in groups.iter_rows(named=True):
         signature = None if row["signature"] is None else work.signatures[row["signature"]]
         if row["ambiguous"]:
-            why = "launches of this name and grid differ in shape, and nothing tells which it was"
+            why = "launches of this name and grid differ in shape; it is unknown which it was"
         elif signature is not None:
             why = f"not all {row['compute_kernels']} kernels of its operator's call were counted"
         elif traced:
@@ -224,7 +224,7 @@ def _figures(executed: ExecutedWork, cost: Cost | None) -> dict[str, Any]:
 def compare_flops(executed: ExecutedWork, cost: Cost | None) -> tuple[MeasuredFlops, ...]:
     """Counted and modelled operations by unit and precision, where either is more than none.
 
-    A product's model does not say which unit it runs on: it is held against the tensor unit, or
+    A product's model does not say which unit it runs on: it is compared with the tensor unit, or
     where that did nothing of its precision and the vector unit did, against the vector unit.
     """
     modelled: dict[tuple[Unit, str], int] | None = None

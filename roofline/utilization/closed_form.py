@@ -1,8 +1,8 @@
 """The closed form of a step's model FLOPs, and why the count by operators differs from it.
 
-Every parameter does one multiply-add a token going forward, and two going back: 2 N, and 6 N in
-training (Kaplan et al. 2020, section 2.1); attention adds 4 L H Q T a token, and 12 in training
-(Chowdhery et al. 2022, appendix B). A frozen parameter has no gradient of its own: 4 N.
+Every parameter does one multiply-add a token in the forward pass and two in the backward pass: 2 N,
+and 6 N in training (Kaplan et al. 2020, section 2.1); attention adds 4 L H Q T a token, and 12 in
+training (Chowdhery et al. 2022, appendix B). A frozen parameter has no gradient of its own: 4 N.
 """
 
 import math
@@ -36,7 +36,7 @@ _Pair = tuple[int, int]
 
 @dataclass
 class _Products:
-    """Matmul FLOPs of the profiled steps by what they multiply; nothing computed again."""
+    """Matmul FLOPs of the profiled steps by what they multiply; nothing recomputed."""
 
     # By the pair of the weight that they use; None where no parameter of the model has it.
     forward: Counter[_Pair | None] = field(default_factory=Counter)
@@ -44,9 +44,9 @@ class _Products:
     attention_forward: int = 0
     attention_backward: int = 0
     convolution: int = 0
-    # How many rows the products going forward with each weight take.
+    # How many rows the forward pass's products with each weight take.
     rows: dict[_Pair, set[int]] = field(default_factory=dict)
-    # FLOPs going forward with weights of no known pair, by how many rows a call takes.
+    # Forward FLOPs with weights of no known pair, by how many rows a call takes.
     rows_of_the_rest: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -65,10 +65,10 @@ def closed_form(
 ) -> ClosedForm | None:
     """Model FLOPs of one step by formula, and the differences to what the operators did.
 
-    `tokens` of one step; without them those that most products going forward met, in all passes of
-    the step. Attention is that which ran, at twice the forward going back. None without parameters,
-    where the products do not tell the tokens, and where products of the model's matrices, and
-    attention, are not most of the step: the formula is not meant for convolutions, say.
+    `tokens` of one step; without them those that most forward products met, in all passes of
+    the step. Attention is that which ran, its backward pass at twice the forward. None without
+    parameters, where the products leave the tokens open, and where products of the model's
+    matrices, and attention, are not most of the step: it does not apply to convolutions, say.
     """
     if parameters is None:
         return None
@@ -93,7 +93,7 @@ def closed_form(
     ]
     if training:
         backward = round((products.attention_backward - 2 * products.attention_forward) / steps)
-        differences.append(FlopDifference("attention going back is not twice forward", backward))
+        differences.append(FlopDifference("attention backward is not twice forward", backward))
     found = tuple(d for d in differences if d.flops)
     counted = round(products.total / steps)
     return ClosedForm(
@@ -140,7 +140,7 @@ def _tokens_of_lumped(
 ) -> int | None:
     """Tokens of one step where the model's matrices are known by their number alone.
 
-    The rows of most products, times the passes of a step that the FLOPs going forward allow.
+    The rows of most products, times the passes of a step that the forward FLOPs allow.
     """
     lumped = sum(_elements(s) for s in shapes if s.role == "matrix" and _pair_of(s) is None)
     rows = max(
@@ -164,7 +164,7 @@ def declared_tokens(steps: pl.DataFrame) -> int | None:
 def with_attention(form: ClosedForm, attention_flops: int) -> ClosedForm:
     """`form` with attention of given sizes in place of that which ran."""
     ran = form.attention_flops - attention_flops
-    difference = (FlopDifference("attention that ran, against that of the sizes given", ran),)
+    difference = (FlopDifference("attention that ran, compared with that of the sizes given", ran),)
     return msgspec.structs.replace(
         form,
         formula=_formula(training=form.formula.startswith("6"), attention=True),
@@ -244,8 +244,8 @@ def _matrix_differences(
     for pair, expected in forward.items():
         met = products.forward[pair] / steps
         of_tokens = f"{met / expected * tokens:,.5g} of {tokens:,} tokens"
-        going = f"{sizes[pair]} going forward: {of_tokens}"
-        differences.append(FlopDifference(going, round(met) - expected))
+        forward_pass = f"{sizes[pair]} in the forward pass: {of_tokens}"
+        differences.append(FlopDifference(forward_pass, round(met) - expected))
     for pair, expected in backward.items():
         met = products.backward[pair] / steps
         gradients = f"gradients of {sizes[pair]}: {met / expected:.1%} of what the formula counts"
@@ -293,7 +293,7 @@ def _products(work: Work, shapes: Sequence[ParameterShape]) -> _Products:
 
 
 def _model_flops(group: CallGroup) -> int:
-    """Matmul FLOPs of all calls of `group`, attention in full; 0 for what is computed again."""
+    """Matmul FLOPs of all calls of `group`, attention in full; 0 for what is recomputed."""
     cost = group.signature.cost
     if cost is None or cost.flops is None or group.repeated:
         return 0

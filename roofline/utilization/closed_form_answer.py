@@ -23,10 +23,10 @@ _BITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerRun:
-    """What is told of a transformer, of how fast it runs and on what. None is not told."""
+    """What is known of a transformer, of how fast it runs and on what. None is unknown."""
 
     mode: Mode
-    # Of the model: all of them, and of a mixture of experts those that one token meets.
+    # Of the model: all of them, and of a mixture of experts those active per token.
     parameters: int
     active_parameters: int | None = None
     experts: int | None = None
@@ -85,7 +85,7 @@ class TransformerRun:
 
     @property
     def size(self) -> TransformerSize:
-        """The model; without attention where its dimensions are not told."""
+        """The model; without attention where its dimensions are unknown."""
         size = {
             "parameters": self.parameters,
             "active_parameters": self.active_parameters,
@@ -111,7 +111,7 @@ class TransformerRun:
 
     @property
     def as_parameters(self) -> ModelParameters:
-        """The model as a capture has it; what is not told is a matrix of unknown shape."""
+        """The model as a capture has it; the rest is a matrix of unknown shape."""
 
         def shape(role: ParameterRole, *sizes: int, trainable: bool = True) -> ParameterShape:
             return ParameterShape(role=role, shape=sizes, count=1, trainable=trainable)
@@ -132,7 +132,7 @@ class TransformerRun:
 
 
 class ClosedFormAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one GPU. None where the run does not tell."""
+    """Figures of one GPU. None where the run leaves them open."""
 
     mode: Mode
     formula: str

@@ -17,7 +17,7 @@ class TransformerSize:
     """What is known of a model; its dimensions are all None where attention is left out."""
 
     parameters: int
-    # Of a mixture of experts: those that one token meets.
+    # Of a mixture of experts: those active per token.
     active_parameters: int | None = None
     experts: int | None = None
     experts_per_token: int | None = None
@@ -74,7 +74,7 @@ def model_flops(size: TransformerSize, mode: Mode) -> TokenFlops:
 def hardware_flops(size: TransformerSize) -> TokenFlops:
     """What one token of training executes under full activation checkpointing: HFU's numerator.
 
-    The forward pass once more, 8 N in all. Scores that a fused attention computes again come on
+    The forward pass once more, 8 N in all. Scores that a fused attention recomputes come on
     top, but not here: they depend on the kernel.
     """
     model, forward = model_flops(size, "training"), model_flops(size, "inference")

@@ -117,7 +117,7 @@ def _count(groups: Iterable[CallGroup]) -> _Counts:
 
 
 def _other_peak(counts: Counter[str], precision: str, roof: Roof | None) -> Ceiling | None:
-    """The second peak that a run with 8-bit products is held against."""
+    """The second peak that a run with 8-bit products is compared with."""
     narrow = [name for name in _NARROW if counts[name]]
     if roof is None or not narrow:
         return None

@@ -268,7 +268,7 @@ def test_mfu_of_the_example_is_flops_over_time_over_peak(
 ) -> None:
     use = analysis.utilization
     assert use is not None
-    # The closed form has the scores that the backward computes again, a product a layer.
+    # The closed form has the scores that the backward recomputes, a product a layer.
     size = example.CPU_SIZE
     again = 2 * size.batch * size.sequence**2 * size.hidden * size.layers
     assert use.hardware_flops == sum(example.matmul_flops(size))

@@ -139,7 +139,7 @@ def test_over_the_peak_is_flagged() -> None:
         (("--params", "7B", "--vocabulary", "32000"), "--vocabulary needs --hidden"),
         (("--params", "7B", "--active-params", "8B"), "more than --params"),
         (("--params", "7B", "--step-time", "1"), "--step-time needs"),
-        (("--params", "7B", "--inference", "--recompute"), "--recompute is of training"),
+        (("--params", "7B", "--inference", "--recompute"), "--recompute is for training"),
         (("--params", "7B", "--experts", "8"), "given together"),
     ],
 )
@@ -191,7 +191,7 @@ class Layer(nn.Module):
         self.narrow = nn.Linear(256, 64, bias=False)
 
     def forward(self, x):
-        # Its result is asked for going back, so that checkpointing repeats both products.
+        # The backward pass needs its result, so that checkpointing repeats both products.
         return x + torch.tanh(self.narrow(torch.tanh(self.wide(x))))
 
 model = nn.Sequential(*(Layer() for _ in range(3)))

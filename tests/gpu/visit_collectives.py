@@ -142,7 +142,7 @@ def name_nccl_kernels(visit: Visit, options: BenchOptions) -> None:
 
 
 def judge(visit: Visit) -> None:
-    """Hold the figures against what they must be."""
+    """Compare the figures with what they must be."""
     time_of = {(c.version, c.size): c.median_ns for c in visit.cases if c.median_ns}
     bus_of = {
         (c.version, c.size): (c.bus_bytes or 0) / c.median_ns * 1e9

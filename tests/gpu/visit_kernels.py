@@ -40,7 +40,7 @@ from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.measured.counters import executed_by_launch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-# Bound by memory: held against the copy bandwidth.
+# Bound by memory: compared with the copy bandwidth.
 STREAMING = ("stream", "elementwise", "softmax", "norm")
 FAMILIES = ("gemm", "convolution", "attention", *STREAMING, "model")
 CHECKED = {

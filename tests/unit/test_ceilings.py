@@ -1,4 +1,4 @@
-"""Ceilings: from the datasheet or measured, and which one a kind of work is held against."""
+"""Ceilings: from the datasheet or measured, and which one a kind of work is compared with."""
 
 import pytest
 
@@ -99,7 +99,7 @@ def test_a_measured_product_is_put_on_the_unit_that_ran_it() -> None:
     for cpu, unit in ((plain, "vector"), (matrix, "tensor")):
         measured = measured_ceilings(calibration(cpu, gemm("fp32", 1e11), gemm("bf16", 3e11)))
         assert [ceiling.unit for ceiling in measured] == ["vector", unit]
-        # Either way a product is held against its own rate and elementwise work against fp32.
+        # Either way a product is compared with its own rate and elementwise work with fp32.
         roof = Roof(measured, "measured")
         assert rate(roof, "matmul", "bf16") == 3e11
         assert rate(roof, "vector", "bf16") == 1e11

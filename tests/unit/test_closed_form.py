@@ -104,7 +104,7 @@ def test_a_head_on_the_last_token_only_is_named(build: CaptureBuilder) -> None:
     build.kernel(110, 120, 140)
     found = reasons(form_of(build, shape("matrix", OUTER, INNER), shape("matrix", 48, INNER)))
     head = 2 * 48 * INNER
-    assert found == {"48 x 32 going forward: 1 of 64 tokens": head - head * TOKENS}
+    assert found == {"48 x 32 in the forward pass: 1 of 64 tokens": head - head * TOKENS}
 
 
 def test_a_first_layer_without_its_inputs_gradient_is_named(build: CaptureBuilder) -> None:
@@ -142,7 +142,7 @@ def test_declared_tokens_decide(build: CaptureBuilder) -> None:
     form = form_of(build, shape("matrix", OUTER, INNER))
     assert form is not None
     assert form.tokens == TOKENS // 2
-    assert reasons(form) == {"16 x 32 going forward: 64 of 32 tokens": WEIGHT * TOKENS}
+    assert reasons(form) == {"16 x 32 in the forward pass: 64 of 32 tokens": WEIGHT * TOKENS}
 
 
 def test_written_out_attention_is_attention(build: CaptureBuilder) -> None:
@@ -177,7 +177,7 @@ def test_batched_products_with_experts_are_products_of_weights(build: CaptureBui
     assert (form.formula, form.attention_flops, form.unexplained) == ("6 N D", 0, 0)
     # Each token meets one of four experts.
     assert reasons(form) == {
-        "4 x 32 x 16 going forward: 16 of 64 tokens": -3 * 2 * WEIGHT * TOKENS,
+        "4 x 32 x 16 in the forward pass: 16 of 64 tokens": -3 * 2 * WEIGHT * TOKENS,
         "gradients of 4 x 32 x 16: 25.0% of what the formula counts": -3 * 4 * WEIGHT * TOKENS,
     }
 

@@ -364,6 +364,22 @@ def test_the_page_needs_no_network_and_has_a_row_for_each_kernel(
     assert "-17.7%" in page.text
 
 
+def test_shapes_read_as_people_write_them(eager_to_compiled: Comparison) -> None:
+    change = eager_to_compiled.kernels[0]
+    assert change.head is not None
+    side = msgspec.structs.replace(
+        change.head,
+        op="aten::mm",
+        shapes='[[4096, 11008], [11008, 4096]] ["c10::BFloat16", "c10::BFloat16"]',
+    )
+    product = msgspec.structs.replace(change, match="new", base=None, head=side)
+    found = msgspec.structs.replace(eager_to_compiled, kernels=(product,))
+
+    page = page_of(found)
+    assert "4096x11008x4096 bf16" in page.text
+    assert "[[4096" not in page.text
+
+
 def test_names_cannot_break_any_form(eager_to_compiled: Comparison) -> None:
     evil = "<script>alert(1)</script>|`*\x1b[31m[red]"
     change = eager_to_compiled.kernels[0]

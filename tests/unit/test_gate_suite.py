@@ -284,5 +284,5 @@ def test_pass_in_much_noise_names_what_would_be_seen_and_the_pairs_that_would_do
     (warning,) = noisy.warnings
     assert warning.startswith("a pass says little: this noise lets 35 pairs detect only changes ab")
     assert "for 10% " in warning
-    assert warning.endswith(" pairs would do")
+    assert warning.endswith(" pairs are enough")
     assert quiet.warnings == ()

@@ -56,7 +56,7 @@ def test_mfu_is_flops_over_time_over_the_dense_peak(analysis: Analysis) -> None:
     assert use is not None
     assert use.peak is not None
     assert use.mfu is not None
-    # MFU leaves out the scores that the backward computes again, HFU keeps them.
+    # MFU leaves out the scores that the backward recomputes, HFU keeps them.
     assert use.model_flops == 6 * TOKENS * PARAMETERS + 3 * ATTENTION
     assert use.hardware_flops == use.model_flops + ATTENTION // 2
     assert (use.peak.rate, use.peak.source) == (989.4e12, "datasheet")

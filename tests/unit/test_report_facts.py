@@ -73,7 +73,7 @@ def test_mfu_is_not_taken_from_profiled_steps_and_says_so(bare_analysis: Analysi
 def test_the_step_time_names_its_clock_and_range(training_analysis: Analysis) -> None:
     fact = step_time_fact(training_analysis.steps)
     assert fact.value == "12.91 ms"
-    assert fact.note == "median of 10, 12.88 ms to 13.16 ms, quartiles 0.3% apart, CUDA events"
+    assert fact.note == "median of 10, 12.88 ms to 13.16 ms, interquartile range 0.3%, CUDA events"
 
 
 def test_one_step_has_no_spread(training_analysis: Analysis) -> None:
