@@ -37,20 +37,24 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
         rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
     if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
         rows.append(_memory_utilization_fact(utilization, utilization.memory_peak))
-    reasons = []
-    if uncounted > NEGLIGIBLE:
-        reasons.append(f"without the {missing} of device time that has no FLOP model")
     if utilization.basis == "profiled":
-        reasons.append("time and work of the profiled steps, because steps differ in work")
-    if reasons:
-        rows = [_lower_bound(fact, "; ".join(reasons)) for fact in rows]
+        rows = [_of_the_profiled_steps(fact) for fact in rows]
+    if uncounted > NEGLIGIBLE:
+        rows = [_lower_bound(fact, missing) for fact in rows]
     return (*rows, *closed)
 
 
-def _lower_bound(fact: Fact, why: str) -> Fact:
-    """`fact` as what it is where work is missing, or its time has the profiler's in it."""
+def _of_the_profiled_steps(fact: Fact) -> Fact:
+    """`fact` as what it is where steps differ in work: it speaks of no others."""
+    note = "of the profiled steps alone, in the time they took under the profiler"
+    return Fact(fact.label, fact.value, f"{fact.note}; {note}")
+
+
+def _lower_bound(fact: Fact, missing: str) -> Fact:
+    """`fact` as what it is where some device time has no model."""
     value = fact.value if fact.value == formatting.UNKNOWN else f"at least {fact.value}"
-    return Fact(fact.label, value, f"{fact.note}; {why}")
+    note = f"{fact.note}; without the {missing} of device time that has no FLOP model"
+    return Fact(fact.label, value, note)
 
 
 def headline_fact(analysis: Analysis) -> Fact:

@@ -224,7 +224,7 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     # Matmul FLOPs of one step that the optimizer does itself. In none of the other counts.
     optimizer_flops: int = 0
     # The median of the timed steps; where those did other work, the mean of the profiled steps
-    # themselves, which the profiler stretches: every share is a lower bound then.
+    # themselves, which the profiler stretches: every share is of those steps alone then.
     step_ns: int
     basis: Literal["timed", "profiled"] = "timed"
     flops_per_s: float

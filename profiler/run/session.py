@@ -228,13 +228,18 @@ class Session:
             self._clock.boundary(mark.tokens)
 
     def _take_timed(self, clock: StepClock) -> None:
-        """Tell the steps of `clock` apart that came while a GPU's own clock was settling."""
-        begun_ns = self.seen.first_step_start_ns or self.seen.started_ns
-        settled_ns = begun_ns + self.options.schedule.settling_ns
+        """Tell the steps of `clock` apart that came while a GPU's own clock was settling.
+
+        It settles under load, so what counts is how long the device took for the steps before.
+        """
+        worked_ns = sum(step.device_ns or 0 for step in self._unsettled)
         for step in clock.read():
-            on_device = step.device_start_ns is not None
-            early = on_device and (step.device_start_ns or 0) < settled_ns
-            (self._unsettled if early and not self._settled else self._settled).append(step)
+            settling = worked_ns < self.options.schedule.settling_ns
+            if settling and step.device_ns is not None and not self._settled:
+                self._unsettled.append(step)
+                worked_ns += step.device_ns
+            else:
+                self._settled.append(step)
 
     def _close_timed(self) -> None:
         """Keep the timed steps; where the script ended before it settled, the last ones."""
