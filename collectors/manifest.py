@@ -159,6 +159,9 @@ class ModelParameters(msgspec.Struct, frozen=True, kw_only=True):
 # A GPU at its power limit lowers its clock over about the first 200 ms of load: until then each
 # call of a product takes longer than the one before it, by up to 10 % in all (seen on an H100).
 GPU_SETTLING_NS: Final = 300_000_000
+# A whole step draws less than a product alone, and heats the chip for longer until it is steady:
+# after 0.3 s steps were still 2 to 4 % shorter than a second later (five programs on an H200).
+STEPS_SETTLING_NS: Final = 1_000_000_000
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,14 +177,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, warmup: int | None, timed: int, profiled: int) -> "Schedule":
         """With `warmup` None, three steps, and until a GPU's clock has settled."""
         if warmup is None:
-            return cls(timed=timed, profiled=profiled, settling_ns=GPU_SETTLING_NS)
+            return cls(timed=timed, profiled=profiled, settling_ns=STEPS_SETTLING_NS)
         return cls(warmup=warmup, timed=timed, profiled=profiled)
 
 
 class LaterSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps after the profiled ones, by the host's clock, in blocks of equally many."""
+    """Steps after the profiled ones, in blocks of equally many."""
 
     block_steps: int
+    # By CUDA events; else by the host's clock.
+    on_device: bool = False
     blocks_ns: tuple[int, ...]
 
 

@@ -109,6 +109,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     # Steps after the profiled ones, unwatched but for a mark each: how many, and their median.
     later: int = 0
     later_median_ns: int | None = None
+    later_clock: str = ""
     # Profiled over unprofiled step time, minus 1: what the profiler added.
     profiler_stretch: float | None = None
     launches_per_step: float | None = None

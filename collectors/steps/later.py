@@ -1,45 +1,67 @@
-"""How long steps take after the profiled ones: one mark of the host's clock a step.
+"""How long steps take after the profiled ones: one cheap mark a step, in bounded memory.
 
-A mark costs less than a microsecond and holds no device event. The host may run ahead of the
-device by what it can queue, so single marks say little; blocks of many steps do, and are all that
-is kept: when there are too many, neighbours are joined.
+A mark is a reading of the host's clock, less than a microsecond. A host that runs ahead marks steps
+long before the device does them, so on a GPU a CUDA event goes with each mark that is kept. There
+are never more than `_MOST_MARKS`: then every second one is dropped, and from there on fewer taken.
 """
 
 import time
+from dataclasses import dataclass
+from itertools import pairwise
 
+from gpuprof.collectors.live.cuda import StreamMoment
 from gpuprof.collectors.manifest import LaterSteps
 
-_MOST_BLOCKS = 64
+_MOST_MARKS = 65
+
+
+@dataclass(frozen=True)
+class _Mark:
+    host_ns: int
+    on_device: StreamMoment | None
 
 
 class LaterStepsClock:
-    """Counts marks and keeps the lengths of blocks of steps, never more than `_MOST_BLOCKS`."""
+    """Counts steps and keeps the ends of blocks of equally many."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, device_events: bool) -> None:
+        self._device_events = device_events
         self._block_steps = 1
-        self._blocks_ns: list[int] = []
+        self._marks: list[_Mark] = []
         self._in_block = 0
-        # The start of the block under way.
-        self._begun_ns: int | None = None
 
     def mark(self) -> None:
         """A step ended and the next begins now."""
-        now_ns = time.perf_counter_ns()
-        if self._begun_ns is None:
-            self._begun_ns = now_ns
-            return
-        self._in_block += 1
-        if self._in_block < self._block_steps:
-            return
-        self._blocks_ns.append(now_ns - self._begun_ns)
-        self._begun_ns, self._in_block = now_ns, 0
-        if len(self._blocks_ns) == _MOST_BLOCKS:
-            pairs = zip(self._blocks_ns[::2], self._blocks_ns[1::2], strict=True)
-            self._blocks_ns = [first + second for first, second in pairs]
+        if self._marks:
+            self._in_block += 1
+            if self._in_block < self._block_steps:
+                return
+        moment = StreamMoment() if self._device_events else None
+        self._marks.append(_Mark(time.perf_counter_ns(), moment))
+        self._in_block = 0
+        if len(self._marks) == _MOST_MARKS:
+            self._marks = self._marks[::2]
             self._block_steps *= 2
 
     def read(self) -> LaterSteps | None:
-        """What was seen in whole blocks; None where no step ended."""
-        if not self._blocks_ns:
+        """What was seen in whole blocks; None where no step ended. Waits for the device."""
+        if len(self._marks) < 2:
             return None
-        return LaterSteps(block_steps=self._block_steps, blocks_ns=tuple(self._blocks_ns))
+        on_device = self._device_lengths()
+        by_host = [after.host_ns - before.host_ns for before, after in pairwise(self._marks)]
+        return LaterSteps(
+            block_steps=self._block_steps,
+            on_device=on_device is not None,
+            blocks_ns=tuple(on_device or by_host),
+        )
+
+    def _device_lengths(self) -> list[int] | None:
+        """By the device's clock; None without one, or where the device has failed."""
+        moments = [mark.on_device for mark in self._marks if mark.on_device is not None]
+        if len(moments) < 2:
+            return None
+        try:
+            moments[-1].wait()
+            return [before.ns_until(after) for before, after in pairwise(moments)]
+        except RuntimeError:
+            return None

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuprof.collectors.errors import reason
@@ -36,6 +36,7 @@ from gpuprof.collectors.steps.sources import (
 )
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
 from gpuprof.profiler.run.surroundings import ample_recursion
+from gpuprof.profiler.run.timed_steps import TimedSteps
 
 # A script may start profilers of its own again and again, and each time ours gives way.
 _MOST_ATTEMPTS = 3
@@ -94,10 +95,8 @@ class Session:
         self._finder = StepFinder(self._sources(), self)
         self._phase = "warmup"
         self._clock: StepClock | None = None
-        # Steps that were timed while the device still settled, and after that.
-        self._unsettled: list[StepTime] = []
-        self._settled: list[StepTime] = []
-        self._later = LaterStepsClock()
+        self._timed = TimedSteps(options.schedule)
+        self._later: LaterStepsClock | None = None
         self._boundaries = 0
         self._trace: TorchTrace | None = None
         # Attempts to profile steps, and why the last one was dropped.
@@ -147,19 +146,20 @@ class Session:
     def _restart(self) -> None:
         self._drop_trace()
         self._phase, self._clock, self._boundaries = "warmup", None, 0
-        self._unsettled, self._settled = [], []
+        self._timed = TimedSteps(self.options.schedule)
         self.seen.steps.clear()
 
     def boundary(self, mark: Mark) -> None:
         """See `StepListener`."""
-        if self._phase == "later":
-            self._later.mark()
-            return
         # A step that is being captured does not run, and an event recorded in it would be captured.
         if not self.active or cuda.is_capturing_a_graph():
             return
-        with self._guarded(), ample_recursion():
-            self._advance(mark)
+        with self._guarded():
+            if self._later is not None:
+                self._later.mark()
+                return
+            with ample_recursion():
+                self._advance(mark)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -217,47 +217,25 @@ class Session:
             self._warn_once("the script runs torch.profiler itself; steps under it were not timed")
             self._clock = StepClock("timed", device_events=cuda.in_use())
         self._clock.boundary(mark.tokens)
-        if len(self._settled) + self._clock.steps < self.options.schedule.timed:
+        if self._clock.steps < self._timed.missing():
             return
-        self._take_timed(self._clock)
-        if len(self._settled) >= self.options.schedule.timed:
-            self._close_timed()
+        self._timed.take(self._clock.read())
+        if self._timed.missing() <= 0:
+            self._clock = None
+            self.seen.steps += self._timed.read()
             self._enter_profiled()
         else:
             self._clock = StepClock("timed", device_events=cuda.in_use())
             self._clock.boundary(mark.tokens)
 
-    def _take_timed(self, clock: StepClock) -> None:
-        """Tell the steps of `clock` apart that came while a GPU's own clock was settling.
-
-        It settles under load, so what counts is how long the device took for the steps before.
-        """
-        worked_ns = sum(step.device_ns or 0 for step in self._unsettled)
-        for step in clock.read():
-            settling = worked_ns < self.options.schedule.settling_ns
-            if settling and step.device_ns is not None and not self._settled:
-                self._unsettled.append(step)
-                worked_ns += step.device_ns
-            else:
-                self._settled.append(step)
-
-    def _close_timed(self) -> None:
-        """Keep the timed steps; where the script ended before it settled, the last ones."""
-        timed = self._settled or self._unsettled[-self.options.schedule.timed :]
-        early = self._unsettled if self._settled else self._unsettled[: -len(timed) or None]
-        self.seen.steps += [replace(step, phase="warmup") for step in early]
-        self.seen.steps += timed
-        self._unsettled, self._settled, self._clock = [], [], None
-
     def _close_clock(self) -> None:
         if self._clock is None:
             return
+        steps, self._clock = self._clock.read(), None
         if self._phase == "timed":
-            self._take_timed(self._clock)
-            self._close_timed()
-        else:
-            self.seen.steps += self._clock.read()
-            self._clock = None
+            self._timed.take(steps)
+            steps = self._timed.read()
+        self.seen.steps += steps
 
     def _enter_profiled(self) -> None:
         if self.options.schedule.profiled == 0:
@@ -318,6 +296,7 @@ class Session:
             self._finder.remove()
             raise StopAfterSteps(0)
         self._phase = "later"
+        self._later = LaterStepsClock(device_events=cuda.in_use())
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
@@ -402,14 +381,22 @@ class Session:
         if not self.active:
             return self.seen
         self.seen.ended_ns = self._unix.now_ns()
-        self.seen.later_steps = self._later.read()
         self._note_found_by()
         self._finder.remove()
-        for piece in (self._stop_first_look, self._finish_trace, self._use_first_look):
+        for piece in (
+            self._read_later,
+            self._stop_first_look,
+            self._finish_trace,
+            self._use_first_look,
+        ):
             with self._guarded():
                 piece()
         self._warn_of_the_clock()
         return self.seen
+
+    def _read_later(self) -> None:
+        if self._later is not None:
+            self.seen.later_steps = self._later.read()
 
     def _finish_trace(self) -> None:
         if self._trace is None:

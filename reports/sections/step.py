@@ -68,7 +68,7 @@ def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
 def later_fact(steps: StepTimes, later_median_ns: int) -> Fact:
     """How long steps took after the profiled ones, beside the timed ones."""
     number = formatting.counted(steps.later, "step")
-    note = f"median of {number} after the profiled ones, host clock"
+    note = f"median of {number} after the profiled ones, {steps.later_clock}"
     if steps.timed and steps.median_ns:
         change = later_median_ns / steps.median_ns - 1
         note = f"{change:+.1%}; {note}"

@@ -49,7 +49,7 @@ def unsettled(samples_ns: Sequence[int]) -> str | None:
 def later_median_ns(later: LaterSteps) -> int:
     """The median step of `later`, over blocks of a sixteenth of all of them or more.
 
-    In a block the device must have kept up with the host, but for what can be queued.
+    By the host's clock a block must be long for the device to have kept up but for its queue.
     """
     together = max(1, len(later.blocks_ns) // _BLOCKS)
     blocks = [

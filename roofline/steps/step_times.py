@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.roofline.analysis import (
     DEVICE_CLOCK,
     RooflinePoint,
@@ -74,6 +75,7 @@ def step_times(capture: Capture) -> StepTimes:
         ),
         later=0 if later is None else later.block_steps * len(later.blocks_ns),
         later_median_ns=None if later is None else later_median_ns(later),
+        later_clock=_later_clock(later),
         launches_per_step=_launches_per_step(capture, profiled),
         tokens_per_s=_tokens_per_s(timed, "device_ns" if on_device else "host_ns"),
     )
@@ -168,6 +170,12 @@ def _tokens_per_s(timed: pl.DataFrame, lengths: str) -> float | None:
         median_ns = _median(declared[lengths])
         return float(declared["tokens"][0]) / median_ns * 1e9 if median_ns else None
     return float(declared["tokens"].sum()) / total_ns * 1e9
+
+
+def _later_clock(later: LaterSteps | None) -> str:
+    if later is None:
+        return ""
+    return DEVICE_CLOCK if later.on_device else "host clock"
 
 
 def _mean(values: pl.Series) -> int | None:

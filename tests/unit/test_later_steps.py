@@ -28,7 +28,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> HostClock:
 
 
 def marked(host: HostClock, lengths: list[int]) -> LaterSteps | None:
-    marks = LaterStepsClock()
+    marks = LaterStepsClock(device_events=False)
     marks.mark()
     for length in lengths:
         host.now_ns += length
@@ -37,7 +37,7 @@ def marked(host: HostClock, lengths: list[int]) -> LaterSteps | None:
 
 
 def test_without_a_whole_step_nothing_was_seen(host: HostClock) -> None:
-    assert LaterStepsClock().read() is None
+    assert LaterStepsClock(device_events=False).read() is None
     assert marked(host, []) is None
 
 
@@ -87,3 +87,45 @@ def test_later_steps_within_the_spread_of_the_timed_ones_are_none(build: Capture
 
 def test_a_handful_of_later_steps_says_nothing(build: CaptureBuilder) -> None:
     assert warned(build, [100] * 10, (600,) * 4) == []
+
+
+class Event:
+    """A moment on a device that does each step in 40 ns, long after the host has marked it."""
+
+    reached_ns = 0
+
+    def __init__(self) -> None:
+        Event.reached_ns += 40
+        self.at_ns = Event.reached_ns
+
+    def wait(self) -> None:
+        return None
+
+    def ns_until(self, later: "Event") -> int:
+        return later.at_ns - self.at_ns
+
+
+def test_on_a_gpu_the_device_s_own_clock_counts(
+    host: HostClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(later, "StreamMoment", Event)
+    marks = LaterStepsClock(device_events=True)
+    for _ in range(21):
+        host.now_ns += 1
+        marks.mark()
+    assert marks.read() == LaterSteps(block_steps=1, on_device=True, blocks_ns=(40,) * 20)
+
+
+def test_a_device_that_failed_leaves_the_host_s_clock(
+    host: HostClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Event):
+        def wait(self) -> None:
+            raise RuntimeError("CUDA error")
+
+    monkeypatch.setattr(later, "StreamMoment", Broken)
+    marks = LaterStepsClock(device_events=True)
+    for _ in range(3):
+        host.now_ns += 7
+        marks.mark()
+    assert marks.read() == LaterSteps(block_steps=1, blocks_ns=(7, 7))
