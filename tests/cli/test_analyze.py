@@ -15,6 +15,8 @@ import msgspec
 import pytest
 
 from gpuprof.collectors import storage
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler import traces as importing
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.machine import calibration_cache
@@ -52,9 +54,8 @@ def test_a_trace_alone_is_enough(gpuprof: Gpuprof, tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten_without_force(gpuprof: Gpuprof, tmp_path: Path) -> None:
-    old = tmp_path / "absent.gpuprof"
-    old.mkdir()
-    (old / "manifest.json").write_text("{}")
+    manifest = Manifest(tool_version="0", source="gpuprof run", title="old.py", created_ns=1)
+    storage.save(Capture(manifest, (ProcessInfo(),)), tmp_path / "absent.gpuprof")
     # Refused before the trace is even looked at.
     result = gpuprof("analyze", "absent.json")
     assert result.returncode == 1

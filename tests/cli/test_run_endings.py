@@ -46,7 +46,7 @@ class Number(int):
 """
 
 
-@pytest.mark.parametrize("code", ["not [1]", "not []", "Code.BAD", "Number(259)", "('why', 2)"])
+@pytest.mark.parametrize("code", ["not []", "Code.BAD", "('why', 2)"])
 def test_any_exit_code_is_pythons_and_a_plain_number(
     tmp_path: Path, gpuprof: Gpuprof, code: str
 ) -> None:
@@ -90,19 +90,19 @@ def test_a_watchdog_that_leaves_ends_the_program(
     assert capture.kernels.height > 0
 
 
+# Each damage before the training or after it: what matters is whether we have begun to store.
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "when"),
     [
-        "sys.stdout.close()",
-        "sys.stdout = sys.stderr = None",
-        "sys.stdout = sys.stderr = open(os.devnull, 'w'); sys.stdout.close()",
-        "os.close(1); os.close(2)",
-        "os.close(1); os.close(2); log = open('mine.txt', 'wb', 0); log.write(b'mine')",
-        "sys.setrecursionlimit(60)",
-        "sys.stderr.reconfigure(encoding='ascii')",
+        ("sys.stdout.close()", "after"),
+        ("sys.stdout = sys.stderr = None", "before"),
+        ("sys.stdout = sys.stderr = open(os.devnull, 'w'); sys.stdout.close()", "after"),
+        ("os.close(1); os.close(2)", "before"),
+        ("os.close(1); os.close(2); log = open('mine.txt', 'wb', 0); log.write(b'mine')", "after"),
+        ("sys.setrecursionlimit(60)", "before"),
+        ("sys.stderr.reconfigure(encoding='ascii')", "after"),
     ],
 )
-@pytest.mark.parametrize("when", ["before", "after"])
 def test_what_a_program_does_to_its_surroundings_does_not_reach_us(
     tmp_path: Path, gpuprof: Gpuprof, damage: str, when: str
 ) -> None:
@@ -120,8 +120,9 @@ def test_what_a_program_does_to_its_surroundings_does_not_reach_us(
         assert (tmp_path / "mine.txt").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("mebibytes", [20, 200, 2000])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("mebibytes", "when"), [(20, "after"), (200, "before"), (200, "after"), (2000, "after")]
+)
 def test_without_memory_the_program_ends_as_it_does(
     tmp_path: Path, gpuprof: Gpuprof, mebibytes: int, when: str
 ) -> None:
@@ -166,7 +167,7 @@ except OSError:
     assert "the capture could not be stored: " in ours.stderr
 
 
-@pytest.mark.parametrize("failure", ["RuntimeError", "PanicException", "MemoryError"])
+@pytest.mark.parametrize("failure", ["PanicException", "MemoryError"])
 def test_a_failure_of_ours_does_not_end_the_training(
     tmp_path: Path, gpuprof: Gpuprof, failure: str
 ) -> None:
