@@ -69,7 +69,7 @@ def test_nothing_is_overwritten_without_force(gpuprof: Gpuprof, tmp_path: Path) 
     arguments = ("-o", "absent.gpuprof", "--to-chrome", "old.json", "-q")
     result = gpuprof("analyze", str(INFER), *arguments, "--force")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    assert stored(old).title == "h100_block_infer_fp16"
+    assert stored(tmp_path / "absent.gpuprof").title == "h100_block_infer_fp16"
     assert json.loads((tmp_path / "old.json").read_text())["traceEvents"]
 
 
