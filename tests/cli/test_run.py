@@ -123,7 +123,7 @@ def test_an_exception_inside_a_watched_call_prints_the_scripts_own_traceback(
     for options in ([], ["--warmup", "0", "--timed", "50", "--steps", "forward"]):
         ours = gpuprof("run", "-q", *options, "--force", "-o", "out.gpuprof", script)
         assert (ours.returncode, script_lines(ours.stderr)) == (1, script_lines(plain.stderr))
-        assert "gpuprof/" not in ours.stderr
+        assert "src/gpuprof/" not in ours.stderr
 
 
 def script_lines(trace: str) -> list[str]:
@@ -141,7 +141,7 @@ def test_a_syntax_error_is_told_as_python_tells_it(tmp_path: Path, gpuprof: Gpup
     ours = gpuprof("run", "-o", "out.gpuprof", script)
     assert ours.returncode == 1
     assert "SyntaxError" in ours.stderr
-    assert "gpuprof/" not in ours.stderr
+    assert "src/gpuprof/" not in ours.stderr
     assert not (tmp_path / "out.gpuprof").exists()
 
 
