@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -93,9 +94,15 @@ ENVIRONMENT_VARIABLES: Final = (
 T = TypeVar("T")
 
 
-def collect_fingerprint(environment: Mapping[str, str] = os.environ) -> Fingerprint:
-    """Describe this process, its devices and libraries."""
-    torch = _probe(_import_torch)
+def collect_fingerprint(
+    environment: Mapping[str, str] = os.environ, *, import_torch: bool = True
+) -> Fingerprint:
+    """Describe this process, its devices and libraries.
+
+    Without `import_torch` a process that has not imported torch is left without it: its device is
+    the CPU.
+    """
+    torch = _probe(_import_torch) if import_torch or "torch" in sys.modules else None
     facts = Fingerprint(
         driver=_probe(_driver_version),
         python=platform.python_version(),

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuprof.collectors.errors import reason
@@ -20,8 +19,7 @@ from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
-from gpuprof.collectors.manifest import LaterSteps, Schedule
-from gpuprof.collectors.steps.clock import StepClock, StepTime
+from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.later import LaterStepsClock
 from gpuprof.collectors.steps.sources import (
@@ -34,7 +32,10 @@ from gpuprof.collectors.steps.sources import (
     RangeSteps,
     StepSource,
 )
+from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
+from gpuprof.profiler.run.observations import Observations
+from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.profiler.run.surroundings import ample_recursion
 from gpuprof.profiler.run.timed_steps import TimedSteps
 
@@ -46,42 +47,8 @@ class StopAfterSteps(SystemExit):
     """Ends the script once the profiled steps are done, as `--stop-after` asks."""
 
 
-@dataclass(frozen=True)
-class SessionOptions:
-    """What to watch and for how long."""
-
-    schedule: Schedule = field(default_factory=Schedule)
-    # The name of a step source, or "script" for none, forces where steps come from.
-    steps: str | None = None
-    step_range: str | None = None
-    stop_after: bool = False
-    # False where another tool holds the device's tracing interface.
-    first_look: bool = True
-
-
-@dataclass
-class Observations:
-    """What a session has seen so far; `gpuprof.profiler.run.assemble` makes a capture of it."""
-
-    started_ns: int
-    ended_ns: int | None = None
-    found_by: str | None = None
-    steps: list[StepTime] = field(default_factory=list)
-    ranges: list[nvtx_ranges.RecordedRange] = field(default_factory=list)
-    trace: Path | None = None
-    # True where `trace` is the first look, not the profiled steps.
-    trace_is_first_look: bool = False
-    # Where the first step begins, if its start could be seen, and where the first look ends.
-    first_step_start_ns: int | None = None
-    first_look_end_ns: int | None = None
-    later_steps: LaterSteps | None = None
-    warnings: list[str] = field(default_factory=list)
-
-
 class Session:
     """Watches this process from `start` to `finish`. One at a time in a process."""
-
-    current: "Session | None" = None
 
     def __init__(
         self,
@@ -119,7 +86,7 @@ class Session:
 
     def start(self) -> None:
         """Begin to watch; the calling thread is taken for the one that steps."""
-        Session.current = self
+        current_session.current = self
         nvtx_ranges.install()
         # Not TemporaryDirectory: it would also clean up when a forked child exits.
         self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-"))
@@ -128,6 +95,10 @@ class Session:
         self._finder.install()
         self._start_first_look()
         self.seen.started_ns = self._unix.now_ns()
+
+    def step(self, tokens: int | None) -> None:
+        """What `gpuprof.step()` says."""
+        self.explicit.step(tokens)
 
     @property
     def active(self) -> bool:
@@ -376,8 +347,8 @@ class Session:
 
         On another thread than the one that steps, profiles that still run are lost.
         """
-        if Session.current is self:
-            Session.current = None
+        if current_session.current is self:
+            current_session.current = None
         if not self.active:
             return self.seen
         self.seen.ended_ns = self._unix.now_ns()
