@@ -87,7 +87,9 @@ class profile:
         self._recordings: list[Recording | None] = []
 
     def __enter__(self) -> "profile":
-        # Imports torch: under `gpuprof run` its session begins with that.
+        # First, because the session of `gpuprof run` begins with it.
+        import torch  # noqa: F401
+
         from gpuprof.profiler.run.recording import Recording
         from gpuprof.profiler.run.store_recorded import store_early
 

@@ -106,7 +106,7 @@ def collect_fingerprint(
     facts = Fingerprint(
         driver=_probe(_driver_version),
         python=platform.python_version(),
-        platform=_probe(platform.platform),
+        platform=_probe(_platform),
         cpu=_probe(cpu_name),
         cpu_cores=_probe(usable_cores),
         environment={
@@ -158,7 +158,7 @@ def cpu_device() -> Device:
 
 def cpu_name() -> str | None:
     """The CPU's model as Linux names it."""
-    return _cpuinfo().get("model name") or platform.processor() or None
+    return _cpuinfo().get("model name")
 
 
 def usable_cores() -> int | None:
@@ -197,6 +197,14 @@ def _import_torch() -> Any:
     import torch
 
     return torch
+
+
+def _platform() -> str:
+    # As platform.platform(), which starts a process to ask for what it then does not show: the
+    # program would get a SIGCHLD.
+    system = os.uname()
+    library = "".join(platform.libc_ver())
+    return f"{system.sysname}-{system.release}-{system.machine}-with-{library}"
 
 
 def _driver_version() -> str | None:

@@ -90,6 +90,13 @@ class TorchTrace:
         return self.path
 
 
+def initialise(folder: Path) -> None:
+    """Have Kineto begin on the calling thread, which imported torch: on others it complains."""
+    trace = TorchTrace(folder / "nothing.json", steps=None)
+    trace.start()
+    trace.stop()
+
+
 @contextmanager
 def _without_warnings() -> Iterator[None]:
     # What torch warns of concerns its own schedule (2.11: "Profiler clears events at the end of

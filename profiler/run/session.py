@@ -10,6 +10,7 @@ steps at all; a script that steps long enough never needs it and it is dropped.
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -70,6 +71,7 @@ class Session:
         self._attempts = 0
         self._dropped_because: str | None = None
         self._first_look: FirstLook | None = None
+        self._no_first_look_because: str | None = None
         self._exits = ExitStack()
         self._process = os.getpid()
         self._unix = UnixClock()
@@ -294,6 +296,11 @@ class Session:
     def _start_first_look(self) -> None:
         if not self.options.first_look or torch_trace.script_is_profiling():
             return
+        if threading.current_thread() is not threading.main_thread():
+            # It may only have loaded torch for another thread, and a profile stays on its own.
+            torch_trace.initialise(self._folder)
+            self._no_first_look_because = "torch was imported by another thread than the main one"
+            return
         nvtx_ranges.start_recording()
         self._first_look = FirstLook(
             self._folder / "first.json", time_is_over=self._first_look_is_over
@@ -327,6 +334,8 @@ class Session:
             return
         if self._dropped_because is not None:
             self._warn_once(f"{self._dropped_because}, so they were dropped")
+        if self._no_first_look_because is not None:
+            self._warn_once(f"{self._no_first_look_because}: the first step was not profiled")
         if look is not None and (not complete or self.options.schedule.profiled > 0):
             self.seen.trace = look.export()
             self.seen.trace_is_first_look = self.seen.trace is not None

@@ -52,8 +52,7 @@ class Storing:
     def hurry(self) -> None:
         """Do not wait for other ranks any longer."""
         self._hurry.set()
-        if self.claimed.is_set():
-            self._process.hurry()
+        self._process.hurry()
 
     @property
     def on_this_thread(self) -> bool:
@@ -69,6 +68,7 @@ class Storing:
         except BaseException as error:
             write_note(f"gpuprof: the capture could not be stored: {describe(error)}")
         finally:
+            self._process.close()
             self._watch.close()
 
     def _finish(self, ending: Ending, status: int) -> Recorded:

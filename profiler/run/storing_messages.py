@@ -9,6 +9,8 @@ from typing import Any, Final
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recorded import Recorded
 
+# A program may let SIGPIPE end it.
+_NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 _LENGTH: Final = struct.Struct("<q")
 
 
@@ -48,10 +50,9 @@ class Done:
 def send(connection: socket.socket, message: object) -> None:
     """Raises `OSError` where nobody listens any more."""
     content = pickle.dumps(message)
-    # A program may let SIGPIPE end it.
     view = memoryview(_LENGTH.pack(len(content)) + content)
     while view:
-        view = view[connection.send(view, socket.MSG_NOSIGNAL) :]
+        view = view[connection.send(view, _NO_SIGNAL) :]
 
 
 def receive(connection: socket.socket) -> Any:

@@ -40,6 +40,8 @@ class StoringProcess:
         self._connection: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
         self._early: Recorded | None = None
+        self._final_asked = False
+        self._hurried = False
         with suppress(OSError, subprocess.SubprocessError):
             self._start()
 
@@ -84,11 +86,26 @@ class StoringProcess:
 
     def store_final(self, recorded: Recorded, *, quiet: bool) -> bool:
         """Have the whole run stored and told about; False where nobody is there to do it."""
-        return self._ask(StoreFinal(recorded, quiet)) and self._answer() is not None
+        if not self._ask(StoreFinal(recorded, quiet)):
+            return False
+        self._final_asked = True
+        if self._hurried:
+            self.hurry()
+        return self._answer() is not None
 
     def hurry(self) -> None:
-        """Do not wait for other ranks any longer."""
-        self._ask(Hurry())
+        """Do not wait for other ranks any longer; may interrupt the other methods."""
+        self._hurried = True
+        if self._final_asked:
+            self._ask(Hurry())
+
+    def close(self) -> None:
+        """Let the process end, though children of the program may have the connection too."""
+        connection, self._connection = self._usable(), None
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _ask(self, message: object) -> bool:
         connection = self._usable()
