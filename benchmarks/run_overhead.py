@@ -1,6 +1,6 @@
 """What does `gpuprof run` cost a program, before it, in it and after it?
 
-    python benchmarks/run_overhead.py [--rounds N] [--steps N] [--parameters N]
+    python benchmarks/run_overhead.py [--rounds N] [--steps N] [--layers N]
 
 A training loop on the CPU runs under python and under `gpuprof run`, one after the other in each
 round. Printed are medians over the rounds, and ratios to python in the same round: the time from
@@ -20,13 +20,13 @@ import tempfile
 import time
 from pathlib import Path
 
-# Some steps are short, so that what the trace holds matters too.
 PROGRAM = """
 import time
 lines = [time.time()]
 import json, sys
 import torch
-torch.manual_seed(0)
+# With more threads than free cores a step waits for the one that waits for its core.
+torch.set_num_threads(1)
 layers = int(sys.argv[2])
 model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(layers)))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

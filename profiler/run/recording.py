@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import torch
+from torch.optim.optimizer import Optimizer
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda
@@ -11,6 +14,7 @@ from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.environment import EnvironmentInForce
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.graph_breaks import graph_breaks
+from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
@@ -95,11 +99,11 @@ class Recording:
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         # At the end of the script its optimizers and its model may be gone.
-        self._parameter_groups = (
-            self._fact("the optimizers", live_parameter_groups) or self._parameter_groups
-        )
-        self._model = self._fact("the model", live_model) or self._model
-        on_meta = self._fact("the devices of tensors", only_meta_tensors)
+        alive = self._fact("objects", _objects_of_torch) or []
+        groups = self._fact("the optimizers", lambda: live_parameter_groups(alive))
+        self._parameter_groups = groups or self._parameter_groups
+        self._model = self._fact("the model", lambda: live_model(alive)) or self._model
+        on_meta = self._fact("the devices of tensors", lambda: only_meta_tensors(alive))
         self._only_meta_tensors = on_meta or self._only_meta_tensors
         fingerprint = self._fact("the environment", self._fingerprint) or Fingerprint()
         breaks = self._fact("graph breaks", graph_breaks)
@@ -151,6 +155,10 @@ class Recording:
             if sentence not in self._unread:
                 self._unread.append(sentence)
             return None
+
+
+def _objects_of_torch() -> list[Any]:
+    return live_objects(Optimizer, torch.nn.Module, torch.Tensor)
 
 
 def _peak_memory_bytes() -> int:

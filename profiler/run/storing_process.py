@@ -57,8 +57,6 @@ class StoringProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                # Ctrl-C on a terminal is for the program.
-                start_new_session=True,
                 check=False,
             )
         if started.returncode == 0:

@@ -5,10 +5,11 @@ again with all the memory that took.
 """
 
 import os
+import signal
 import socket
 import sys
 import threading
-from typing import Any
+from typing import Any, Final
 
 from gpuprof.collectors.errors import describe
 from gpuprof.profiler.run.storing_messages import (
@@ -21,12 +22,16 @@ from gpuprof.profiler.run.storing_messages import (
     send,
 )
 
-# The program goes on while an early capture is stored.
-_NICENESS = 19
+_NICENESS: Final = 19
 
 
 def main(descriptor: int, encoding: str) -> None:
     """Do what comes over the socket `descriptor` until its other end is closed."""
+    # What a terminal sends is for the program. Not a new session: the scheduler would give that as
+    # much time as the program's, however low its priority.
+    os.setpgid(0, 0)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
     if sys.stderr is not None:
         sys.stderr.reconfigure(encoding=encoding, errors="replace")  # type: ignore[union-attr]
     with socket.socket(fileno=descriptor) as connection:
@@ -55,9 +60,11 @@ def _in_a_child(connection: socket.socket, message: Any) -> int:
 
 
 def _store_early(connection: socket.socket, message: StoreEarly) -> None:
+    # Meanwhile the program steps, perhaps on all cores.
+    os.nice(_NICENESS)
+    os.environ["POLARS_MAX_THREADS"] = "1"
     from gpuprof.profiler.run.store_recorded import store_early
 
-    os.nice(_NICENESS)
     output, problem = message.recorded.subject.output, ""
     try:
         store_early(message.recorded)
