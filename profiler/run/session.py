@@ -36,16 +36,12 @@ from gpuprof.collectors.steps.sources import (
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
 from gpuprof.profiler.run.observations import Observations
-from gpuprof.profiler.run.session_options import SessionOptions
+from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 from gpuprof.profiler.run.surroundings import ample_recursion
 from gpuprof.profiler.run.timed_steps import TimedSteps
 
 # A script may start profilers of its own again and again, and each time ours gives way.
 _MOST_ATTEMPTS = 3
-
-
-class StopAfterSteps(SystemExit):
-    """Ends the script once the profiled steps are done, as `--stop-after` asks."""
 
 
 class Session:
@@ -363,12 +359,8 @@ class Session:
         self.seen.ended_ns = self._unix.now_ns()
         self._note_found_by()
         self._finder.remove()
-        for piece in (
-            self._read_later,
-            self._stop_first_look,
-            self._finish_trace,
-            self._use_first_look,
-        ):
+        ending = (self._read_later, self._stop_first_look, self._finish_trace, self._use_first_look)
+        for piece in ending:
             with self._guarded():
                 piece()
         self._warn_of_the_clock()

@@ -16,3 +16,7 @@ class SessionOptions:
     stop_after: bool = False
     # False where another tool holds the device's tracing interface.
     first_look: bool = True
+
+
+class StopAfterSteps(SystemExit):
+    """Ends the script once the profiled steps are done, as `--stop-after` asks."""

@@ -25,8 +25,8 @@ from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
-from gpuprof.profiler.run.session import Session, StopAfterSteps
-from gpuprof.profiler.run.session_options import SessionOptions
+from gpuprof.profiler.run.session import Session
+from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 
 X = torch.ones(2, 4)
 SGD = "optimizer steps (SGD)"
