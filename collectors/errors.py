@@ -77,3 +77,10 @@ def reason(error: BaseException) -> str:
     except Exception:
         lines = []
     return lines[0] if lines else type(error).__name__
+
+
+def describe(error: BaseException) -> str:
+    """One line; what only we raise, and the system, explains itself."""
+    if isinstance(error, (GpuprofError, OSError)):
+        return reason(error)
+    return f"{type(error).__name__}: {reason(error)}"

@@ -6,26 +6,29 @@
 
 A capture is written under a temporary name and renamed, so a reader sees all of it or nothing.
 Tables without rows are not written. Whatever stands at its name and is no capture is left alone.
+
+Whoever looks only at names and manifests does without the tables' library.
 """
 
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-import polars as pl
 
-from gpuprof.collectors import schema
-from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, CommandError
 from gpuprof.collectors.manifest import CAPTURE_SCHEMA_VERSION, Manifest, ProcessInfo
 from gpuprof.collectors.schema_version import schema_version
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from gpuprof.collectors.capture import Capture
 
 SUFFIX = ".gpuprof"
 MANIFEST_FILE = "manifest.json"
@@ -88,7 +91,7 @@ def may_be_replaced(path: Path) -> bool:
 
 
 def save(
-    capture: Capture,
+    capture: "Capture",
     path: Path,
     *,
     extra: Mapping[str, bytes] | None = None,
@@ -100,7 +103,7 @@ def save(
     is replaced where `replaceable` says so and it is a capture alone; else the capture goes
     beside it, to the first free name of `names_beside`.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     temporary.mkdir(parents=True)
     try:
         (temporary / MANIFEST_FILE).write_bytes(_json(capture.manifest))
@@ -202,11 +205,16 @@ def write_file(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def load(path: str | Path) -> Capture:
+def load(path: str | Path) -> "Capture":
     """Read the capture stored in the folder `path`.
 
     Raises `CaptureError` where the folder is not a capture or was made by a newer gpuprof.
     """
+    import polars as pl
+
+    from gpuprof.collectors import schema
+    from gpuprof.collectors.capture import Capture
+
     path = Path(path)
     manifest = load_manifest(path)
     processes = tuple(load_process(path, rank) for rank in manifest.ranks)
@@ -259,7 +267,9 @@ class _Marks(msgspec.Struct):
     ranks: msgspec.Raw
 
 
-def _save_rank(capture: Capture, process: ProcessInfo, folder: Path) -> None:
+def _save_rank(capture: "Capture", process: ProcessInfo, folder: Path) -> None:
+    import polars as pl
+
     rank_folder = folder / f"rank={process.rank}"
     rank_folder.mkdir()
     (rank_folder / PROCESS_FILE).write_bytes(_json(process))
@@ -269,7 +279,11 @@ def _save_rank(capture: Capture, process: ProcessInfo, folder: Path) -> None:
             rows.write_parquet(rank_folder / f"{name}.parquet")
 
 
-def _load_table(path: Path, rank: int, name: str) -> pl.DataFrame:
+def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
+    import polars as pl
+
+    from gpuprof.collectors import schema
+
     file = path / f"rank={rank}" / f"{name}.parquet"
     if not file.exists():
         return schema.empty(name)

@@ -1,27 +1,34 @@
-"""The public Python API: profile a part of a program from inside it."""
+"""The public Python API: profile a part of a program from inside it.
+
+A program may import this before it sets the variables that torch reads, so torch is left alone
+until a block begins.
+"""
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from gpuprof.collectors import storage
-from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
-from gpuprof.collectors.live import nvtx_ranges
+from gpuprof.collectors.live.recorded_range import RecordedRange
 from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.commands.run import STEP_KINDS
 from gpuprof.profiler.configuration.file import apply_configuration
+from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.output import CaptureOutput, choose_output
-from gpuprof.profiler.run.recording import Recording, Subject
-from gpuprof.profiler.run.session import Session, SessionOptions
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.profiler.run.recorded import Subject
+from gpuprof.profiler.run.session_options import SessionOptions
+
+if TYPE_CHECKING:
+    from gpuprof.collectors.capture import Capture
+    from gpuprof.profiler.run.recording import Recording
+    from gpuprof.roofline.analysis import Analysis
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,7 +87,13 @@ class profile:
         self._recordings: list[Recording | None] = []
 
     def __enter__(self) -> "profile":
-        if Session.current is not None:
+        # First, because the session of `gpuprof run` begins with it.
+        import torch  # noqa: F401
+
+        from gpuprof.profiler.run.recording import Recording
+        from gpuprof.profiler.run.store_recorded import store_early
+
+        if current_session.current is not None:
             self._recordings.append(None)
             return self
         output = choose_output(self._requested_output, "profile", force=self._force)
@@ -88,7 +101,7 @@ class profile:
         apply_configuration()
         title = output.requested.stem
         subject = Subject(output, title, source="gpuprof.profile", command=())
-        recording = Recording(subject, self._options)
+        recording = Recording(subject, self._options, store_early=store_early)
         recording.start()
         self._recordings.append(recording)
         return self
@@ -103,13 +116,19 @@ class profile:
         # A forked child that leaves the block must not store what its parent records.
         if recording is None or not recording.session.active:
             return
+        from gpuprof.profiler.run.store_recorded import store_final
+
         failed = error is not None
-        self.analysis = recording.finish("exception" if failed else "finished", int(failed))
+        try:
+            recorded = recording.finish("exception" if failed else "finished", int(failed))
+            self.analysis = store_final(recorded)
+        finally:
+            recording.close()
         self._stored = recording.subject.output
         self.output = self._stored.shown
 
     @property
-    def capture(self) -> Capture | None:
+    def capture(self) -> "Capture | None":
         """The stored capture, once the block has ended."""
         if self._stored is None or not self._stored.stored:
             return None
@@ -130,8 +149,8 @@ def step(tokens: int | None = None) -> None:
     `tokens` is how many tokens the step processed on this rank, for tokens a second. Costs
     nothing where nothing records.
     """
-    if Session.current is not None:
-        Session.current.explicit.step(tokens)
+    if current_session.current is not None:
+        current_session.current.step(tokens)
 
 
 @contextmanager
@@ -145,16 +164,18 @@ def region(name: str, flops: int | None = None, bytes: int | None = None) -> Ite
     for what, count in (("flops", flops), ("bytes", bytes)):
         if count is not None and count < 0:
             raise CommandError(f"region {name!r}: {what} is {count}; give 0 or more, or None")
-    if Session.current is None:
-        with torch.profiler.record_function(name):
+    if current_session.current is None:
+        with _visible_to_other_profilers(name):
             yield
         return
+    from gpuprof.collectors.live import nvtx_ranges
+
     start_ns = unix_ns()
     try:
         yield
     finally:
         nvtx_ranges.add(
-            nvtx_ranges.RecordedRange(
+            RecordedRange(
                 name=name,
                 domain="region",
                 thread=threading.get_native_id(),
@@ -164,3 +185,9 @@ def region(name: str, flops: int | None = None, bytes: int | None = None) -> Ite
                 bytes=bytes,
             )
         )
+
+
+def _visible_to_other_profilers(name: str) -> AbstractContextManager[object]:
+    # Before torch is imported none of them can run.
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.profiler.record_function(name)

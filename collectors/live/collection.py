@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import polars as pl
-
-from gpuprof.collectors import schema
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.collector import CollectorRow, LiveCollector, Note, Scope
 from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.live.script_errors import is_ours
 
-# A panic within polars is no Exception. Signals and exits are the program's own and pass through.
-FAILURES: Final = (Exception, pl.exceptions.PanicException)
+if TYPE_CHECKING:
+    import polars as pl
 
 T = TypeVar("T")
 
@@ -43,14 +40,14 @@ class LiveCollection:
         for row, collector in self._collectors:
             self._try(row, "did not slow down", collector.slow_down)
 
-    def stop(self) -> dict[str, pl.DataFrame]:
+    def stop(self) -> "dict[str, pl.DataFrame]":
         """Stop every collector. The rows of all, by table."""
         frames: dict[str, list[pl.DataFrame]] = {}
         for row, collector in self._collectors:
             tables = self._try(row, "gave no rows", partial(_stopped, collector))
             for name, frame in (tables or {}).items():
                 frames.setdefault(name, []).append(frame)
-        return {name: pl.concat(parts) for name, parts in frames.items()}
+        return {name: _concatenated(parts) for name, parts in frames.items()}
 
     def notes(self, *, gpu_in_use: bool) -> tuple[Note, ...]:
         """What could not be recorded so far, of what matters to a program that uses a GPU or not.
@@ -65,7 +62,7 @@ class LiveCollection:
     def _try(self, row: CollectorRow, failing: str, step: Callable[[], T]) -> T | None:
         try:
             return step()
-        except FAILURES as error:
+        except BaseException as error:
             if not is_ours(error):
                 raise
             sentence = f"{row.name} {failing}, so {row.subject} is missing: {reason(error)}"
@@ -79,5 +76,17 @@ def _started(row: CollectorRow, scope: Scope) -> LiveCollector:
     return collector
 
 
-def _stopped(collector: LiveCollector) -> dict[str, pl.DataFrame]:
-    return {name: schema.conform(name, frame) for name, frame in collector.stop().items()}
+def _concatenated(frames: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+    # Where nothing was recorded the library stays out of the program.
+    import polars as pl
+
+    return pl.concat(frames)
+
+
+def _stopped(collector: LiveCollector) -> "dict[str, pl.DataFrame]":
+    tables = collector.stop()
+    if len(tables) == 0:
+        return {}
+    from gpuprof.collectors import schema
+
+    return {name: schema.conform(name, frame) for name, frame in tables.items()}

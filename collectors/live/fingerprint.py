@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -93,13 +94,19 @@ ENVIRONMENT_VARIABLES: Final = (
 T = TypeVar("T")
 
 
-def collect_fingerprint(environment: Mapping[str, str] = os.environ) -> Fingerprint:
-    """Describe this process, its devices and libraries."""
-    torch = _probe(_import_torch)
+def collect_fingerprint(
+    environment: Mapping[str, str] = os.environ, *, import_torch: bool = True
+) -> Fingerprint:
+    """Describe this process, its devices and libraries.
+
+    Without `import_torch` a process that has not imported torch is left without it: its device is
+    the CPU.
+    """
+    torch = _probe(_import_torch) if import_torch or "torch" in sys.modules else None
     facts = Fingerprint(
         driver=_probe(_driver_version),
         python=platform.python_version(),
-        platform=_probe(platform.platform),
+        platform=_probe(_platform),
         cpu=_probe(cpu_name),
         cpu_cores=_probe(usable_cores),
         environment={
@@ -151,7 +158,7 @@ def cpu_device() -> Device:
 
 def cpu_name() -> str | None:
     """The CPU's model as Linux names it."""
-    return _cpuinfo().get("model name") or platform.processor() or None
+    return _cpuinfo().get("model name")
 
 
 def usable_cores() -> int | None:
@@ -190,6 +197,14 @@ def _import_torch() -> Any:
     import torch
 
     return torch
+
+
+def _platform() -> str:
+    # As platform.platform(), which starts a process to ask for what it then does not show: the
+    # program would get a SIGCHLD.
+    system = os.uname()
+    library = "".join(platform.libc_ver())
+    return f"{system.sysname}-{system.release}-{system.machine}-with-{library}"
 
 
 def _driver_version() -> str | None:

@@ -3,18 +3,20 @@
 A trace does not tell: the profiler records operators on meta tensors like any others.
 """
 
-import gc
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from gpuprof.collectors.live.live_objects import live_objects
 
-def only_meta_tensors() -> bool:
+
+def only_meta_tensors(among: Sequence[Any] | None = None) -> bool:
     """Whether the parameters that are alive are all on the meta device; without any, all tensors.
 
     False where there are no tensors at all.
     """
-    # By type(), as in parameter_groups: isinstance would ask proxies for their __class__.
-    tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
+    tensors = live_objects(torch.Tensor, among=among)
     parameters = [found for found in tensors if issubclass(type(found), torch.nn.Parameter)]
     relevant = parameters or tensors
     return bool(relevant) and all(tensor.device.type == "meta" for tensor in relevant)

@@ -1,26 +1,28 @@
 """The model of this process: its parameters by role and shape, for closed forms such as 6 N."""
 
-import gc
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
+from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.manifest import ModelParameters, ParameterRole, ParameterShape
 
 _Key = tuple[ParameterRole, tuple[int, ...], bool]
 
 
-def live_model() -> ModelParameters | None:
+def live_model(among: Sequence[Any] | None = None) -> ModelParameters | None:
     """The one outermost module with parameters that is alive.
 
     None where there are several, which may or may not take part in a step, and where parameters
     are sharded over ranks (FSDP, DTensor) or not yet made: their sizes are not what a step
     multiplies.
     """
-    # By type(), as in parameter_groups: isinstance would ask proxies for their __class__.
-    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     # One whose constructor has not run yet has no _modules.
-    modules = [module for module in modules if "_modules" in vars(module)]
+    modules = [
+        module for module in live_objects(nn.Module, among=among) if "_modules" in vars(module)
+    ]
     inner = {id(child) for module in modules for child in module._modules.values()}
     roots = [
         module

@@ -8,26 +8,13 @@ they cost one test of a flag.
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import nvtx
 import torch
 
+from gpuprof.collectors.live.recorded_range import RecordedRange
 from gpuprof.collectors.live.unix_clock import unix_ns
-
-
-@dataclass(frozen=True)
-class RecordedRange:
-    """One closed range; times are Unix epoch nanoseconds, `thread` the system's thread id."""
-
-    name: str
-    domain: str
-    thread: int
-    start_ns: int
-    end_ns: int
-    flops: int | None = None
-    bytes: int | None = None
 
 
 class _OpenRanges(threading.local):

@@ -1,10 +1,12 @@
 """What the optimizers of this process step: sizes and types of their parameter groups."""
 
-import gc
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
+from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.manifest import ParameterGroup
 
 # torch's types as the profiler prints them, where those can be trained.
@@ -16,17 +18,15 @@ _PROFILER_NAMES = {
 }
 
 
-def live_optimizers() -> list[Optimizer]:
-    """Every optimizer of this process that is alive."""
-    # By type(): isinstance would ask each object for its __class__, and module proxies answer
-    # that with imports and warnings.
-    return [found for found in gc.get_objects() if issubclass(type(found), Optimizer)]
+def live_optimizers(among: Sequence[Any] | None = None) -> list[Optimizer]:
+    """Every optimizer of this process that is alive, `among` as in `live_objects`."""
+    return live_objects(Optimizer, among=among)
 
 
-def live_parameter_groups() -> tuple[ParameterGroup, ...]:
+def live_parameter_groups(among: Sequence[Any] | None = None) -> tuple[ParameterGroup, ...]:
     """The groups of every optimizer that is alive, one a type, without frozen parameters."""
     found = []
-    for optimizer in live_optimizers():
+    for optimizer in live_optimizers(among):
         # One whose constructor raised has none.
         for group in getattr(optimizer, "param_groups", ()):
             elements: dict[torch.dtype, int] = {}

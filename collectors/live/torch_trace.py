@@ -5,6 +5,7 @@ way; while the script's runs, ours does not start.
 """
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ class TorchTrace:
         os.environ.setdefault("TEARDOWN_CUPTI", "1")
         self._thread = threading.get_ident()
         own_profilers.add(id(self._profiler))
-        with _without_warnings():
+        with _without_warnings(), _without_compilers():
             self._profiler.start()
 
     @property
@@ -89,6 +90,13 @@ class TorchTrace:
         return self.path
 
 
+def initialise(folder: Path) -> None:
+    """Have Kineto begin on the calling thread, which imported torch: on others it complains."""
+    trace = TorchTrace(folder / "nothing.json", steps=None)
+    trace.start()
+    trace.stop()
+
+
 @contextmanager
 def _without_warnings() -> Iterator[None]:
     # What torch warns of concerns its own schedule (2.11: "Profiler clears events at the end of
@@ -96,6 +104,31 @@ def _without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def _without_compilers() -> Iterator[None]:
+    """Within this context torch does not import inductor to look at a setting of it.
+
+    A program that has not imported inductor has set nothing there, and may still set variables that
+    inductor and dynamo read when they are imported, which takes seconds.
+    """
+    if "torch._inductor" in sys.modules:
+        yield
+        return
+    module: Any = torch
+    original, thread = module.__getattr__, threading.get_ident()
+
+    def getattribute(name: str) -> Any:
+        if name == "_inductor" and threading.get_ident() == thread:
+            raise AttributeError(name)
+        return original(name)
+
+    module.__getattr__ = getattribute
+    try:
+        yield
+    finally:
+        module.__getattr__ = original
 
 
 @contextmanager

@@ -4,28 +4,12 @@ Events are read only after the last step, so that no step waits for the device. 
 runs ahead, the device does a step long after the host has marked it: both times are kept.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuprof.collectors.live.cuda import StreamMoment
 from gpuprof.collectors.live.run_delay import RunDelay
 from gpuprof.collectors.live.unix_clock import UnixClock, monotonic_ns
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """One complete step. Times on the Unix clock, durations from clocks that cannot jump."""
-
-    phase: str
-    start_ns: int
-    end_ns: int
-    host_ns: int
-    device_ns: int | None
-    tokens: int | None
-    # When the device began the step, which a host that runs ahead has marked long before.
-    device_start_ns: int | None = None
-    # While the stepping thread was ready and another had its core; None where nobody counts.
-    run_delay_ns: int | None = None
+from gpuprof.collectors.steps.step_time import StepTime
 
 
 class _Boundary(NamedTuple):

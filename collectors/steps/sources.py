@@ -273,11 +273,15 @@ class ForwardCalls:
 
     def install(self, callback: MarkCallback) -> None:
         self._callback = callback
-        self._thread = threading.get_ident()
+        if threading.current_thread() is threading.main_thread():
+            self._thread = threading.get_ident()
         self._watch_all()
 
     def _watch_all(self) -> None:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._thread is None:
+                # Whichever thread imported torch, this is the one that steps.
+                self._thread = threading.get_ident()
             if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
                 return module._call_impl(*args, **kwargs)
             self._stop_watching()

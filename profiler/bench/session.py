@@ -23,7 +23,8 @@ from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_c
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run.output import CaptureOutput
-from gpuprof.profiler.run.ranks import Parts, Ranks
+from gpuprof.profiler.run.parts import Parts
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE

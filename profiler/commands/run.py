@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from gpuprof.collectors.manifest import Schedule
     from gpuprof.profiler.run.run_target import run_target
-    from gpuprof.profiler.run.session import SessionOptions
+    from gpuprof.profiler.run.session_options import SessionOptions
 
     target = _target(arguments)
     output = _output(arguments, target)

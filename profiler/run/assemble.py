@@ -1,18 +1,19 @@
 """Makes a Capture of what a session saw."""
 
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import polars as pl
 
 from gpuprof._version import __version__
-from gpuprof.collectors import kineto, schema
+from gpuprof.collectors import kineto, schema, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.profiler.run.session import Observations
+from gpuprof.profiler.run.observations import Observations
+from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.roofline.work.attribution import attribute
 
 WHOLE_SCRIPT = "the whole script, which marked no steps"
@@ -22,16 +23,10 @@ _STEP_COLUMNS = (
 )
 
 
-def assemble(
-    seen: Observations,
-    process: ProcessInfo,
-    *,
-    source: str,
-    title: str,
-    collected: Mapping[str, pl.DataFrame],
-) -> Capture:
-    """The attributed capture of one process; `collected` are live collectors' rows by table."""
-    traced, problem = _read_trace(seen.trace)
+def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
+    """The attributed capture of one process; `read_again`: the next one has the same trace."""
+    seen, process = recorded.seen, recorded.process
+    traced, problem = _read_trace(seen.trace, read_again=read_again)
     found_by = seen.found_by or WHOLE_SCRIPT
     steps = _steps(seen, found_by, process.rank)
     process = msgspec.structs.replace(
@@ -47,26 +42,38 @@ def assemble(
         process = _with_traced_device(process, traced)
     manifest = Manifest(
         tool_version=__version__,
-        source=source,
-        title=title,
+        source=recorded.subject.source,
+        title=recorded.subject.title,
         created_ns=seen.started_ns,
         ranks=(process.rank,),
     )
     base = Capture(manifest, (process,)) if traced is None else _rebased(traced, manifest, process)
     tables = {**base.tables(), "steps": steps}
-    for name, frame in {**collected, "ranges": _ranges(seen, process)}.items():
+    for name, frame in {**recorded.collected, "ranges": _ranges(seen, process)}.items():
         tables[name] = pl.concat([tables[name], frame])
     return attribute(Capture(base.manifest, base.processes, **tables))
 
 
-def _read_trace(path: Path | None) -> tuple[Capture | None, tuple[str, ...]]:
+def _read_trace(path: Path | None, *, read_again: bool) -> tuple[Capture | None, tuple[str, ...]]:
     """The trace, and why there is none: step times are worth keeping without it."""
     if path is None:
         return None, ()
     try:
-        return kineto.read(path, advise=False), ()
+        return _read_once(path, read_again=read_again), ()
     except CaptureError as error:
         return None, (f"nothing was profiled: {error.problem}",)
+
+
+def _read_once(path: Path, *, read_again: bool) -> Capture:
+    """The trace at `path`; with `read_again` its tables stay beside it, which are quicker read."""
+    tables = path.with_suffix(storage.SUFFIX)
+    if storage.is_capture(tables):
+        return storage.load(tables)
+    traced = kineto.read(path, advise=False)
+    if read_again:
+        with suppress(OSError):
+            storage.save(traced, tables)
+    return traced
 
 
 def _rebased(traced: Capture, manifest: Manifest, process: ProcessInfo) -> Capture:

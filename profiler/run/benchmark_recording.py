@@ -8,8 +8,10 @@ from typing import TypeVar
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import GPU_SETTLING_NS, Schedule
 from gpuprof.profiler.run.output import CaptureOutput
-from gpuprof.profiler.run.recording import Recording, Subject
-from gpuprof.profiler.run.session import SessionOptions
+from gpuprof.profiler.run.recorded import Subject
+from gpuprof.profiler.run.recording import Recording
+from gpuprof.profiler.run.session_options import SessionOptions
+from gpuprof.profiler.run.store_recorded import store_final
 
 R = TypeVar("R")
 
@@ -27,7 +29,7 @@ def record_benchmark(call: Callable[[], R], schedule: Schedule, output: Path) ->
     place.refuse_existing()
     options = SessionOptions(schedule=schedule, steps="explicit", first_look=False)
     subject = Subject(place, output.stem, source=SOURCE, command=())
-    recording = Recording(subject, options, early=False)
+    recording = Recording(subject, options)
     # Of several benchmarks in one process each has its own peak.
     cuda.reset_peak_memory()
     recording.start()
@@ -37,10 +39,13 @@ def record_benchmark(call: Callable[[], R], schedule: Schedule, output: Path) ->
         # The first mark opens a step, and the profiler drops one to warm up.
         for _ in range(schedule.warmup + schedule.timed + schedule.profiled + 3):
             result = call()
-            recording.session.explicit.step(None)
+            recording.session.step(None)
         failed = False
     finally:
-        recording.finish("exception" if failed else "finished", int(failed))
+        try:
+            store_final(recording.finish("exception" if failed else "finished", int(failed)))
+        finally:
+            recording.close()
     return result
 
 

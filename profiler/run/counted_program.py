@@ -7,14 +7,15 @@ which ncu counts (cudaProfilerStart); ncu ends the program once it has counted e
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.run.script import RunTarget, execute, prepare
-from gpuprof.profiler.run.session import Session, SessionOptions
+from gpuprof.profiler.run.session_options import SessionOptions
+from gpuprof.profiler.run.torch_import import once_torch_is_imported
+
+if TYPE_CHECKING:
+    from gpuprof.profiler.run.session import Session
 
 
 def main() -> None:
@@ -27,17 +28,30 @@ def main() -> None:
         step_range=arguments.step_range,
         first_look=False,
     )
-    session = Session(options, on_profiled=_open_window)
-    session.start()
+    sessions: list[Session] = []
+
+    def begin() -> None:
+        from gpuprof.profiler.run.session import Session
+
+        session = Session(options, on_profiled=_open_window)
+        session.start()
+        sessions.append(session)
+
     try:
-        execute(program, arguments.arguments)
+        with once_torch_is_imported(begin):
+            execute(program, arguments.arguments)
     finally:
-        session.finish()
-        session.close()
+        for session in sessions:
+            session.finish()
+            session.close()
 
 
-def _open_window(_: Session) -> None:
+def _open_window(_: "Session") -> None:
     """The warm-up steps are done."""
+    import torch
+
+    from gpuprof.collectors.live import cuda
+
     if cuda.in_use():
         cuda.synchronize()
         # torch leaves it without annotations.

@@ -158,13 +158,13 @@ class EndingSignals:
         poll = select.poll()
         for readable in self._pipes:
             poll.register(readable, select.POLLIN)
-        readable, _ = poll.poll()[0]
+        readable, events = poll.poll()[0]
         number = self._pipes[readable]
-        with suppress(OSError):
-            if not os.read(readable, 4096):
-                # The program closed every descriptor that it did not know.
-                faulthandler.unregister(number)
-                return
+        if not events & select.POLLIN:
+            # The program closed every descriptor that it did not know, and may have opened others.
+            for closed in self._writable:
+                faulthandler.unregister(closed)
+            return
         if not self._answered.wait(_PATIENCE_S):
             # Python could not act on a second one, so that acts as if nobody handled it.
             _restore_default_action(number)

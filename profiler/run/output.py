@@ -9,11 +9,13 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuprof.collectors import storage
-from gpuprof.collectors.capture import Capture
-from gpuprof.profiler.captures import store
-from gpuprof.roofline.analysis import Analysis
+
+if TYPE_CHECKING:
+    from gpuprof.collectors.capture import Capture
+    from gpuprof.roofline.analysis import Analysis
 
 
 class CaptureOutput:
@@ -52,7 +54,11 @@ class CaptureOutput:
         """Whether the capture lies beside the place that a person asked for."""
         return self.named and self.path != self.requested
 
-    def store_early(self, capture: Capture, analysis: Analysis) -> None:
+    def adopt(self, other: "CaptureOutput") -> None:
+        """Take what `other` has stored, a copy of this in another process, for our own."""
+        self.path, self._written = other.path, other._written
+
+    def store_early(self, capture: "Capture", analysis: "Analysis") -> None:
         """Store what is known while the program goes on.
 
         It may still make a folder with the requested name, if that is not one of ours.
@@ -60,7 +66,11 @@ class CaptureOutput:
         self._store(capture, analysis, _with_our_suffix(self.requested))
 
     def store(
-        self, capture: Capture, analysis: Analysis, *, further: Mapping[str, bytes] | None = None
+        self,
+        capture: "Capture",
+        analysis: "Analysis",
+        *,
+        further: Mapping[str, bytes] | None = None,
     ) -> None:
         """Store the capture in place of what `store_early` stored.
 
@@ -70,11 +80,13 @@ class CaptureOutput:
 
     def _store(
         self,
-        capture: Capture,
-        analysis: Analysis,
+        capture: "Capture",
+        analysis: "Analysis",
         place: Path,
         further: Mapping[str, bytes] | None = None,
     ) -> None:
+        from gpuprof.profiler.captures import store
+
         former, was_written = self.path, self._written
         self.path = store(
             capture, analysis, place, replaceable=self._is_replaceable, further=further

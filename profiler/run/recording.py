@@ -1,78 +1,65 @@
-"""From the start of a session to a stored capture with its analysis."""
+"""From the start of a session to all that a capture is made of."""
 
 import os
-import resource
 from collections.abc import Callable
-from dataclasses import dataclass
-from threading import Event
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import msgspec
+import torch
+from torch.optim.optimizer import Optimizer
 
-from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda
-from gpuprof.collectors.live.collection import FAILURES, LiveCollection
+from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
+from gpuprof.collectors.live.environment import EnvironmentInForce
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.graph_breaks import graph_breaks
+from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
+from gpuprof.collectors.live.peak_memory import peak_resident_bytes
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.manifest import (
-    ENDED_BY_A_SIGNAL,
-    Calibration,
-    Device,
     Ending,
     Fingerprint,
     ModelParameters,
     ParameterGroup,
     ProcessInfo,
 )
-from gpuprof.profiler.captures import store
-from gpuprof.profiler.machine import calibration_cache
-from gpuprof.profiler.run import ranks
-from gpuprof.profiler.run.assemble import assemble
-from gpuprof.profiler.run.output import CaptureOutput
-from gpuprof.profiler.run.session import Session, SessionOptions
+from gpuprof.profiler.run.ranks import Ranks
+from gpuprof.profiler.run.recorded import Recorded, Subject
+from gpuprof.profiler.run.session import Session
+from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.profiler.run.surroundings import enough_address_space
-from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.analyze import analyze
 
 _SAMPLE_INTERVAL_NS = 20_000_000
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is recorded and where to."""
-
-    output: CaptureOutput
-    title: str
-    # "gpuprof run" or "gpuprof.profile"
-    source: str
-    command: tuple[str, ...]
-
-
 class Recording:
-    """A session with its live collectors, stored as soon as the profiled steps are done."""
+    """A session with its live collectors."""
 
-    def __init__(self, subject: Subject, options: SessionOptions, *, early: bool = True) -> None:
-        """`early`: also store when the profiled steps are done, long before `finish`."""
+    def __init__(
+        self,
+        subject: Subject,
+        options: SessionOptions,
+        *,
+        ranks: Ranks | None = None,
+        store_early: Callable[[Recorded], None] | None = None,
+    ) -> None:
+        """`store_early` is called with what is known when the profiled steps are done."""
         self.subject = subject
         self.options = options
-        on_profiled = self._store_early if early else self._keep_nothing
-        self.session = Session(options, on_profiled=on_profiled)
+        self.session = Session(options, on_profiled=self._profiled)
+        self.ranks = ranks or Ranks.from_environment()
+        self._store_early = store_early
+        self._environment = EnvironmentInForce()
         self._parameter_groups: tuple[ParameterGroup, ...] = ()
         self._model: ModelParameters | None = None
         self._unread: list[str] = []
         self._only_meta_tensors = False
-        self.ranks = ranks.Ranks.from_environment()
-        self._parts = ranks.Parts(subject.output.requested, self.ranks)
-        # Set where whoever waits for other ranks should not wait any longer.
-        self.hurry = Event()
         self._collection = LiveCollection(
             Scope(
                 None if self.ranks.alone else [self.ranks.local_rank],
@@ -91,88 +78,34 @@ class Recording:
                 raise
             self.session.give_up(error)
 
-    def finish(
-        self,
-        ending: Ending,
-        exit_code: int,
-        *,
-        calibrate: Callable[[Device], Calibration] | None = None,
-    ) -> Analysis:
-        """Stop watching, store the capture and return its analysis.
+    def finish(self, ending: Ending, exit_code: int) -> Recorded:
+        """Stop watching and return what was recorded; `close` must follow once it is stored."""
+        seen = self.session.finish()
+        collected = self._collection.stop()
+        process = self._process(ending, exit_code)
+        return Recorded(self.subject, self.ranks, seen, process, collected)
 
-        `calibrate` measures the ceilings of a CPU, which has no datasheet, if no earlier run on
-        this machine has. Of several ranks, rank 0 waits for the others and stores them all.
-        """
-        try:
-            seen = self.session.finish()
-            collected = self._collection.stop()
-            process = self._process(ending, exit_code)
-            capture = assemble(
-                seen,
-                process,
-                source=self.subject.source,
-                title=self.subject.title,
-                collected=collected,
-            )
-            # Ranks that measured at the same time would measure each other.
-            capture = _with_ceilings(capture, calibrate if self.ranks.alone else None)
-            analysis = analyze(capture)
-            if self.ranks.alone:
-                self.subject.output.store(capture, analysis)
-                return analysis
-            store(capture, analysis, self._parts.own)
-            return self._join(ending, exit_code) or analysis
-        finally:
-            self.session.close()
+    def close(self) -> None:
+        """Remove the traces, and restore what was replaced."""
+        self.session.close()
 
-    def _store_early(self, session: Session) -> None:
-        """Keep what is known once the profiled steps are done, whatever happens to the script."""
+    def _profiled(self, session: Session) -> None:
         self._collection.slow_down()
+        if self._store_early is None:
+            return
         with enough_address_space():
-            capture = assemble(
-                session.seen,
-                self._process("unknown", None),
-                source=self.subject.source,
-                title=self.subject.title,
-                collected={},
-            )
-            capture = _with_ceilings(capture, None)
-            analysis = analyze(capture)
-            if self.ranks.alone:
-                self.subject.output.store_early(capture, analysis)
-            else:
-                store(capture, analysis, self._parts.own)
-
-    def _keep_nothing(self, session: Session) -> None:
-        self._collection.slow_down()
-
-    def _join(self, ending: Ending, exit_code: int) -> Analysis | None:
-        """Store the capture of all ranks; None where that is another rank's to do."""
-        ended = ending in ENDED_BY_A_SIGNAL
-        if self.ranks.rank != 0 and not ended:
-            return None
-        failed = ended or exit_code != 0
-        patience_s = ranks.PATIENCE_AFTER_A_FAILURE_S if failed else ranks.PATIENCE_S
-        with self._parts.joined(patience_s, hurry=self.hurry) as found:
-            if found is None:
-                return None
-            joined, warnings = found
-            first, *others = joined.processes
-            first = msgspec.structs.replace(first, warnings=(*first.warnings, *warnings))
-            joined = joined.with_processes((first, *others))
-            analysis = analyze(joined)
-            self.subject.output.store(joined, analysis)
-            return analysis
+            process = self._process("unknown", None)
+            self._store_early(Recorded(self.subject, self.ranks, session.seen, process))
 
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         # At the end of the script its optimizers and its model may be gone.
-        self._parameter_groups = (
-            self._fact("the optimizers", live_parameter_groups) or self._parameter_groups
-        )
-        self._model = self._fact("the model", live_model) or self._model
-        on_meta = self._fact("the devices of tensors", only_meta_tensors)
+        alive = self._fact("objects", _objects_of_torch) or []
+        groups = self._fact("the optimizers", lambda: live_parameter_groups(alive))
+        self._parameter_groups = groups or self._parameter_groups
+        self._model = self._fact("the model", lambda: live_model(alive)) or self._model
+        on_meta = self._fact("the devices of tensors", lambda: only_meta_tensors(alive))
         self._only_meta_tensors = on_meta or self._only_meta_tensors
-        fingerprint = self._fact("the environment", collect_fingerprint) or Fingerprint()
+        fingerprint = self._fact("the environment", self._fingerprint) or Fingerprint()
         breaks = self._fact("graph breaks", graph_breaks)
         peak_memory_bytes = self._fact("peak memory", _peak_memory_bytes)
         notes = self._collection.notes(gpu_in_use=cuda.in_use())
@@ -190,7 +123,22 @@ class Recording:
             only_meta_tensors=self._only_meta_tensors,
             peak_memory_bytes=peak_memory_bytes,
             graph_breaks=breaks,
-            warnings=(*self._unread, *(note.sentence for note in notes)),
+            warnings=(
+                *self._unread,
+                *self._variables_without_effect(),
+                *(note.sentence for note in notes),
+            ),
+        )
+
+    def _fingerprint(self) -> Fingerprint:
+        return collect_fingerprint(self._environment.now())
+
+    def _variables_without_effect(self) -> tuple[str, ...]:
+        names = self._environment.without_effect()
+        if not names:
+            return ()
+        return (
+            f"changed too late, after torch was imported, and without effect: {', '.join(names)}",
         )
 
     def _fact(self, name: str, read: Callable[[], T]) -> T | None:
@@ -200,7 +148,7 @@ class Recording:
         """
         try:
             return read()
-        except FAILURES as error:
+        except BaseException as error:
             if not is_ours(error):
                 raise
             sentence = f"{name} could not be read: {reason(error)}"
@@ -209,26 +157,12 @@ class Recording:
             return None
 
 
-def _with_ceilings(capture: Capture, calibrate: Callable[[Device], Calibration] | None) -> Capture:
-    """`capture` with the ceilings measured on this machine, where there are any."""
-    (process,) = capture.processes
-    fingerprint = process.fingerprint
-    if process.device >= len(fingerprint.devices):
-        return capture
-    device = fingerprint.devices[process.device]
-    calibration = calibration_cache.load_cached(
-        device, fingerprint.torch or "", fingerprint.torch_threads
-    )
-    worth_it = device.kind == "cpu" and not capture.kernels.is_empty()
-    if calibration is None and calibrate is not None and worth_it:
-        calibration = calibrate(device)
-    process = msgspec.structs.replace(process, calibration=calibration)
-    return capture.with_processes((process,))
+def _objects_of_torch() -> list[Any]:
+    return live_objects(Optimizer, torch.nn.Module, torch.Tensor)
 
 
 def _peak_memory_bytes() -> int:
     """Device memory that torch held at most, or, without a GPU in use, the process's own."""
     if cuda.in_use():
         return cuda.peak_memory_bytes()
-    # Linux counts ru_maxrss in KiB.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak_resident_bytes()

@@ -17,11 +17,13 @@ from gpuprof.collectors.manifest import Ending
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
 from gpuprof.profiler.run.main_thread import call_on_main_thread
 from gpuprof.profiler.run.output import CaptureOutput
-from gpuprof.profiler.run.recording import Recording, Subject
+from gpuprof.profiler.run.recorded import Subject
 from gpuprof.profiler.run.script import PreparedProgram, RunTarget, execute, prepare
-from gpuprof.profiler.run.session import SessionOptions
+from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.profiler.run.storing import Storing
+from gpuprof.profiler.run.storing_process import StoringProcess
 from gpuprof.profiler.run.surroundings import flush
+from gpuprof.profiler.run.watch import Watch
 
 _ENDINGS: Final[dict[signal.Signals, Ending]] = {
     signal.SIGTERM: "sigterm",
@@ -55,16 +57,17 @@ def run_target(
         source="gpuprof run",
         command=(target.title, *target.arguments),
     )
-    recording = Recording(subject, options)
-    storing = Storing(recording, quiet=quiet)
+    storing_process = StoringProcess()
+    watch = Watch(subject, options, store_early=storing_process.store_early)
+    storing = Storing(watch, storing_process, quiet=quiet)
     process = os.getpid()
 
     def end(number: signal.Signals) -> bool:
-        recording.hurry.set()
+        storing.hurry()
         return storing.store(_ENDINGS[number], 128 + number)
 
     with EndingSignals(end).watching(), _saving_before_exit(storing, process):
-        ending, status = _execute(recording, program, target)
+        ending, status = _execute(watch, program, target)
         if os.getpid() != process:
             _end_forked_child(ending, status)
         flush(sys.stdout)
@@ -77,13 +80,11 @@ def run_target(
     return status
 
 
-def _execute(
-    recording: Recording, program: PreparedProgram, target: RunTarget
-) -> tuple[Ending, int]:
+def _execute(watch: Watch, program: PreparedProgram, target: RunTarget) -> tuple[Ending, int]:
     """Run the program to its end, and say how it ended and with what exit status."""
     try:
-        recording.start()
-        execute(program, target.arguments)
+        with watch.watching():
+            execute(program, target.arguments)
     except SystemExit as error:
         return "finished", exit_status(error)
     except KeyboardInterrupt as error:

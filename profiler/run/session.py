@@ -10,9 +10,9 @@ steps at all; a script that steps long enough never needs it and it is dropped.
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuprof.collectors.errors import reason
@@ -20,8 +20,7 @@ from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
-from gpuprof.collectors.manifest import LaterSteps, Schedule
-from gpuprof.collectors.steps.clock import StepClock, StepTime
+from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.later import LaterStepsClock
 from gpuprof.collectors.steps.sources import (
@@ -34,7 +33,10 @@ from gpuprof.collectors.steps.sources import (
     RangeSteps,
     StepSource,
 )
+from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
+from gpuprof.profiler.run.observations import Observations
+from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 from gpuprof.profiler.run.surroundings import ample_recursion
 from gpuprof.profiler.run.timed_steps import TimedSteps
 
@@ -42,46 +44,8 @@ from gpuprof.profiler.run.timed_steps import TimedSteps
 _MOST_ATTEMPTS = 3
 
 
-class StopAfterSteps(SystemExit):
-    """Ends the script once the profiled steps are done, as `--stop-after` asks."""
-
-
-@dataclass(frozen=True)
-class SessionOptions:
-    """What to watch and for how long."""
-
-    schedule: Schedule = field(default_factory=Schedule)
-    # The name of a step source, or "script" for none, forces where steps come from.
-    steps: str | None = None
-    step_range: str | None = None
-    stop_after: bool = False
-    # False where another tool holds the device's tracing interface.
-    first_look: bool = True
-
-
-@dataclass
-class Observations:
-    """What a session has seen so far; `gpuprof.profiler.run.assemble` makes a capture of it."""
-
-    started_ns: int
-    ended_ns: int | None = None
-    found_by: str | None = None
-    steps: list[StepTime] = field(default_factory=list)
-    ranges: list[nvtx_ranges.RecordedRange] = field(default_factory=list)
-    trace: Path | None = None
-    # True where `trace` is the first look, not the profiled steps.
-    trace_is_first_look: bool = False
-    # Where the first step begins, if its start could be seen, and where the first look ends.
-    first_step_start_ns: int | None = None
-    first_look_end_ns: int | None = None
-    later_steps: LaterSteps | None = None
-    warnings: list[str] = field(default_factory=list)
-
-
 class Session:
     """Watches this process from `start` to `finish`. One at a time in a process."""
-
-    current: "Session | None" = None
 
     def __init__(
         self,
@@ -103,6 +67,7 @@ class Session:
         self._attempts = 0
         self._dropped_because: str | None = None
         self._first_look: FirstLook | None = None
+        self._no_first_look_because: str | None = None
         self._exits = ExitStack()
         self._process = os.getpid()
         self._unix = UnixClock()
@@ -119,7 +84,7 @@ class Session:
 
     def start(self) -> None:
         """Begin to watch; the calling thread is taken for the one that steps."""
-        Session.current = self
+        current_session.current = self
         nvtx_ranges.install()
         # Not TemporaryDirectory: it would also clean up when a forked child exits.
         self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-"))
@@ -128,6 +93,10 @@ class Session:
         self._finder.install()
         self._start_first_look()
         self.seen.started_ns = self._unix.now_ns()
+
+    def step(self, tokens: int | None) -> None:
+        """What `gpuprof.step()` says."""
+        self.explicit.step(tokens)
 
     @property
     def active(self) -> bool:
@@ -323,6 +292,11 @@ class Session:
     def _start_first_look(self) -> None:
         if not self.options.first_look or torch_trace.script_is_profiling():
             return
+        if threading.current_thread() is not threading.main_thread():
+            # It may only have loaded torch for another thread, and a profile stays on its own.
+            torch_trace.initialise(self._folder)
+            self._no_first_look_because = "torch was imported by another thread than the main one"
+            return
         nvtx_ranges.start_recording()
         self._first_look = FirstLook(
             self._folder / "first.json", time_is_over=self._first_look_is_over
@@ -356,6 +330,8 @@ class Session:
             return
         if self._dropped_because is not None:
             self._warn_once(f"{self._dropped_because}, so they were dropped")
+        if self._no_first_look_because is not None:
+            self._warn_once(f"{self._no_first_look_because}: the first step was not profiled")
         if look is not None and (not complete or self.options.schedule.profiled > 0):
             self.seen.trace = look.export()
             self.seen.trace_is_first_look = self.seen.trace is not None
@@ -376,19 +352,15 @@ class Session:
 
         On another thread than the one that steps, profiles that still run are lost.
         """
-        if Session.current is self:
-            Session.current = None
+        if current_session.current is self:
+            current_session.current = None
         if not self.active:
             return self.seen
         self.seen.ended_ns = self._unix.now_ns()
         self._note_found_by()
         self._finder.remove()
-        for piece in (
-            self._read_later,
-            self._stop_first_look,
-            self._finish_trace,
-            self._use_first_look,
-        ):
+        ending = (self._read_later, self._stop_first_look, self._finish_trace, self._use_first_look)
+        for piece in ending:
             with self._guarded():
                 piece()
         self._warn_of_the_clock()

@@ -5,12 +5,11 @@ Nothing here may change how the program ends: what cannot be stored is one line.
 
 import threading
 from contextlib import redirect_stderr
-from functools import partial
 
-from gpuprof.collectors.errors import GpuprofError, reason
-from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device, Ending
-from gpuprof.profiler.machine import calibration_cache
-from gpuprof.profiler.run.recording import Recording
+from gpuprof.collectors.errors import describe
+from gpuprof.collectors.manifest import Ending
+from gpuprof.profiler.run.recorded import Recorded
+from gpuprof.profiler.run.storing_process import StoringProcess
 from gpuprof.profiler.run.surroundings import (
     ample_recursion,
     enough_address_space,
@@ -18,20 +17,20 @@ from gpuprof.profiler.run.surroundings import (
     handlers_at_rest,
     own_stderr,
 )
+from gpuprof.profiler.run.watch import Watch
 from gpuprof.reports.console.streams import write_note
-from gpuprof.reports.console.terminal import stderr
-from gpuprof.reports.terminal import render_summary
-from gpuprof.roofline.analysis import Analysis
 
 
 class Storing:
-    """Ends a recording and tells about it."""
+    """Ends a recording and has it stored and told about."""
 
-    def __init__(self, recording: Recording, *, quiet: bool) -> None:
+    def __init__(self, watch: Watch, process: StoringProcess, *, quiet: bool) -> None:
         self.claimed = threading.Event()
         self.done = threading.Event()
-        self._recording = recording
+        self._watch = watch
+        self._process = process
         self._quiet = quiet
+        self._hurry = threading.Event()
         self._claim = threading.Lock()
         self._thread: int | None = None
         self._stderr = own_stderr()
@@ -50,48 +49,38 @@ class Storing:
             self.done.set()
         return True
 
+    def hurry(self) -> None:
+        """Do not wait for other ranks any longer."""
+        self._hurry.set()
+        self._process.hurry()
+
     @property
     def on_this_thread(self) -> bool:
         """Whether the calling thread is the one that stores, or has stored."""
         return self._thread == threading.get_ident()
 
     def _store(self, ending: Ending, status: int) -> None:
-        output = self._recording.subject.output
-        # Whoever asked the program to go does not want to wait.
-        calibrate = None if ending in ENDED_BY_A_SIGNAL else partial(_calibrate, self._quiet)
         try:
             with enough_address_space():
-                analysis = self._recording.finish(ending, status, calibrate=calibrate)
+                recorded = self._finish(ending, status)
+                if not self._process.store_final(recorded, quiet=self._quiet):
+                    self._store_here(recorded)
         except BaseException as error:
-            _tell(f"the capture could not be stored: {_reason(error)}")
-            return
-        if not output.stored:
-            return
-        if output.moved:
-            _tell(f"{output.requested} was not free; the capture is {output.shown}")
-        if not self._quiet:
-            self._print_summary(analysis)
+            write_note(f"gpuprof: the capture could not be stored: {describe(error)}")
+        finally:
+            self._process.close()
+            self._watch.close()
 
-    def _print_summary(self, analysis: Analysis) -> None:
-        output = self._recording.subject.output
-        try:
-            render_summary(analysis, stderr(), output.shown)
-        except BaseException as error:
-            _tell(f"the summary of {output.shown} could not be printed: {_reason(error)}")
+    def _finish(self, ending: Ending, status: int) -> Recorded:
+        recorded = self._watch.finish(ending, status)
+        problem = self._process.take_early()
+        if problem:
+            warning = f"nothing was stored after the profiled steps: {problem}"
+            recorded.seen.warnings.append(warning)
+        return recorded
 
+    def _store_here(self, recorded: Recorded) -> None:
+        # Where the process can't be had, what it would have imported comes into the program's.
+        from gpuprof.profiler.run.telling import store_and_tell
 
-def _calibrate(quiet: bool, device: Device) -> Calibration:
-    if not quiet:
-        _tell("measuring once what this CPU can do (gpuprof calibrate)")
-    return calibration_cache.calibrate_cached(device)
-
-
-def _tell(sentence: str) -> None:
-    write_note(f"gpuprof: {sentence}")
-
-
-def _reason(error: BaseException) -> str:
-    """One line; what only we raise, and the system, explains itself."""
-    if isinstance(error, (GpuprofError, OSError)):
-        return reason(error)
-    return f"{type(error).__name__}: {reason(error)}"
+        store_and_tell(recorded, quiet=self._quiet, hurry=self._hurry)

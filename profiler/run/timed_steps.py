@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.collectors.steps.clock import StepTime
+from gpuprof.collectors.steps.step_time import StepTime
 
 
 class TimedSteps:

@@ -164,7 +164,10 @@ except OSError:
     script = write(tmp_path, use_up + train if when == "before" else train + use_up)
     ours = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", script)
     assert (ours.returncode, ours.stdout) == (0, "trained\n")
-    assert "the capture could not be stored: " in ours.stderr
+    # The trace of the steps could not be written, but another process stores what there is.
+    capture = storage.load(tmp_path / "out.gpuprof")
+    assert phases(capture).count("timed") == 2
+    assert (capture.kernels.height > 0) == (when == "after")
 
 
 @pytest.mark.parametrize("failure", ["PanicException", "MemoryError"])
@@ -176,9 +179,9 @@ def test_a_failure_of_ours_does_not_end_the_training(
         tmp_path,
         f"""
         class PanicException(BaseException): pass
-        from gpuprof.profiler.run import recording, session
+        from gpuprof.profiler.run import recording
         def fail(*_, **__): raise {failure}('no thread')
-        recording.assemble = fail
+        recording.ProcessInfo = fail
         train(9)
         print('trained')
         """,

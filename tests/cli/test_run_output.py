@@ -71,6 +71,8 @@ def test_files_put_into_the_early_capture_are_kept(tmp_path: Path, gpuprof: Gpup
         tmp_path,
         """
         train(9)
+        while not os.path.exists('out.gpuprof/manifest.json'):
+            train(1)
         torch.save(model.state_dict(), 'out.gpuprof/checkpoint.pt')
         """,
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpuprof.collectors.live import nvtx_ranges
-from gpuprof.collectors.live.nvtx_ranges import RecordedRange
+from gpuprof.collectors.live.recorded_range import RecordedRange
 
 # Made before anything is wrapped, if this module is the first to be imported.
 MADE_EARLY = nvtx.annotate("early", domain="mine")

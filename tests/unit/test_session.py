@@ -15,11 +15,18 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from gpuprof.collectors import kineto
 from gpuprof.collectors.live import nvtx_ranges, torch_trace, unix_clock
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
-from gpuprof.collectors.steps.clock import StepClock, StepTime
+from gpuprof.collectors.steps.clock import StepClock
+from gpuprof.collectors.steps.step_time import StepTime
+from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run import first_look as first_look_module
 from gpuprof.profiler.run import session as session_module
 from gpuprof.profiler.run.assemble import assemble
-from gpuprof.profiler.run.session import Observations, Session, SessionOptions, StopAfterSteps
+from gpuprof.profiler.run.observations import Observations
+from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.run.ranks import Ranks
+from gpuprof.profiler.run.recorded import Recorded, Subject
+from gpuprof.profiler.run.session import Session
+from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 
 X = torch.ones(2, 4)
 SGD = "optimizer steps (SGD)"
@@ -64,6 +71,11 @@ def start() -> Iterator[Start]:
 
 def phases(seen: Observations) -> list[str]:
     return [step.phase for step in seen.steps]
+
+
+def recorded(seen: Observations) -> Recorded:
+    subject = Subject(CaptureOutput(Path("unused")), title="t", source="test", command=())
+    return Recorded(subject, Ranks(0, 0, 1), seen, ProcessInfo())
 
 
 def operators(seen: Observations) -> set[str]:
@@ -128,7 +140,7 @@ def test_a_script_that_ends_early_has_its_first_step(start: Start) -> None:
     assert seen.trace_is_first_look
     assert seen.first_look_end_ns is not None
     assert "aten::addmm" in operators(seen)
-    capture = assemble(seen, ProcessInfo(), source="test", title="t", collected={})
+    capture = assemble(recorded(seen))
     assert capture.steps["phase"].to_list().count("profiled") == 1
     assert capture.kernels["step"].drop_nulls().n_unique() == 1
 
@@ -333,7 +345,7 @@ def test_nothing_of_a_session_stays_behind() -> None:
     before = [patched[0].prepare_trace, patched[1].__enter__, patched[0].step]
     session = Session(SessionOptions(schedule=Schedule(warmup=1, timed=1, profiled=1)))
     session.start()
-    assert Session.current is session
+    assert current_session.current is session
     training = Training()
     training.step(7)
     folder = session._folder
@@ -341,7 +353,7 @@ def test_nothing_of_a_session_stays_behind() -> None:
     seen = session.finish()
     session.close()
     assert seen.trace is not None
-    assert Session.current is None
+    assert current_session.current is None
     assert not folder.exists()
     assert [patched[0].prepare_trace, patched[1].__enter__, patched[0].step] == before
     assert "prepare_trace" not in vars(patched[0])
@@ -363,7 +375,7 @@ def test_a_trace_that_cannot_be_read_leaves_the_step_times(start: Start, tmp_pat
     seen = session.finish()
     assert seen.trace is not None
     seen.trace.write_text("{")
-    capture = assemble(seen, ProcessInfo(), source="test", title="t", collected={})
+    capture = assemble(recorded(seen))
     assert capture.steps["phase"].to_list().count("timed") == 2
     assert any(line.startswith("nothing was profiled: ") for line in capture.processes[0].warnings)
 

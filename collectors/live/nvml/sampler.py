@@ -7,11 +7,8 @@ sampler does nothing and says so.
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
-from gpuprof.collectors import schema
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.collector import DEFAULT_INTERVAL_NS, Availability, Note, Scope
 from gpuprof.collectors.live.nvml.gpm import open_gpm
@@ -32,14 +29,14 @@ from gpuprof.collectors.live.nvml.readings import (
 )
 from gpuprof.collectors.live.periodic import PeriodicThread
 
+if TYPE_CHECKING:
+    import polars as pl
+
 # What this collector fills of the table `samples`.
 COLUMNS: Final = tuple(RANGES)
 # Rows of one device before every second one is dropped and the interval doubled.
 _MAXIMUM_ROWS: Final = 20_000
 _ROW: Final = ("time_ns", "device", *COLUMNS)
-_INTEGER_COLUMNS: Final = frozenset(
-    name for name, dtype in schema.SAMPLES.items() if dtype.is_integer()
-)
 # Columns that nothing but GPM fills.
 _ACTIVITY: Final = (
     *("tensor_active_percent", "dram_active_percent"),
@@ -115,10 +112,10 @@ class NvmlSampler:
         """From now on sample once a second: the part of the run that matters is over."""
         self._thread.slow_down()
 
-    def stop(self) -> Mapping[str, pl.DataFrame]:
+    def stop(self) -> "Mapping[str, pl.DataFrame]":
         """End the thread and return all rows, as the table `samples`."""
         if not self._thread.running:
-            return {"samples": schema.empty("samples")}
+            return {}
         if self._thread.stop():
             self._sample_all()
             for device in self._devices:
@@ -126,8 +123,22 @@ class NvmlSampler:
             close_library(self._library)
         if self._thread.problem:
             self.notes.append(Note(f"NVML {self._thread.problem}"))
-        rows = [row for device in self._devices for row in list(device.rows)]
-        frame = pl.DataFrame(rows, schema={n: schema.SAMPLES[n] for n in _ROW}, orient="row")
+        # Here and not before, so that the program does not wait for it when it starts.
+        import polars as pl
+
+        from gpuprof.collectors import schema
+
+        dtypes = {name: schema.SAMPLES[name] for name in _ROW}
+        whole = [dtype.is_integer() for dtype in dtypes.values()]
+        rows = [
+            [
+                round(value) if is_whole and value is not None else value
+                for value, is_whole in zip(row, whole, strict=True)
+            ]
+            for device in self._devices
+            for row in list(device.rows)
+        ]
+        frame = pl.DataFrame(rows, schema=dtypes, orient="row")
         frame = frame.with_columns(pl.lit(self._rank, pl.Int32).alias("rank"))
         return {"samples": schema.conform("samples", frame).sort("time_ns", "device")}
 
@@ -226,10 +237,9 @@ class _SampledDevice:
         }
 
     def _checked(self, column: str, value: Any) -> float | None:
-        """`value` as its column holds it; None, noted once, for what the column cannot hold."""
+        """`value`; None, noted once, for what its column cannot hold."""
         if plausible(value, column):
-            number: float = round(value) if column in _INTEGER_COLUMNS else value
-            return number
+            return value
         if column not in self._implausible:
             self._implausible.add(column)
             self._note(f"{column} from NVML is out of range ({_shown(value)})", column)

@@ -1,0 +1,97 @@
+"""What does `gpuprof run` cost a program, before it, in it and after it?
+
+    python benchmarks/run_overhead.py [--rounds N] [--steps N] [--layers N]
+
+A training loop on the CPU runs under python and under `gpuprof run`, one after the other in each
+round. Printed are medians over the rounds, and ratios to python in the same round: the time from
+the start of the process to the script's first line, that of its imports and first step, and from
+its last line to the end of the process; and the longest step after the first ones, in median steps
+of its own run: what the end of the profiled steps costs the loop.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PROGRAM = """
+import time
+lines = [time.time()]
+import json, sys
+import torch
+# With more threads than free cores a step waits for the one that waits for its core.
+torch.set_num_threads(1)
+layers = int(sys.argv[2])
+model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(layers)))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+batch = torch.randn(128, 256)
+for _ in range(int(sys.argv[1])):
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    lines.append(time.time())
+print(json.dumps(lines))
+"""
+# Steps that python itself takes longer for.
+_FIRST = 3
+_PARTS = ("before", "first step", "after", "longest step")
+
+
+def measure(command: list[str], folder: Path) -> dict[str, float]:
+    """Seconds of one process by part, and its longest step in median steps."""
+    start = time.time()
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    end = time.time()
+    begun, first, *rest = json.loads(done.stdout.splitlines()[-1])
+    marks = [first, *rest]
+    steps = [later - earlier for earlier, later in itertools.pairwise(marks[_FIRST:])]
+    return {
+        "before": begun - start,
+        "first step": first - begun,
+        "after": end - marks[-1],
+        "longest step": max(steps) / statistics.median(steps),
+    }
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--layers", type=int, default=24)
+    arguments = parser.parse_args()
+    own = [str(arguments.steps), str(arguments.layers)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "program.py").write_text(PROGRAM)
+        # The ceilings of this CPU are measured once a machine: not here.
+        run = ["-m", "gpuprof", "run", "-f", "-o", "out.gpuprof", "program.py", *own]
+        commands = {
+            "python": [sys.executable, "program.py", *own],
+            "gpuprof run": [sys.executable, *run],
+        }
+        measure(commands["gpuprof run"], folder)
+        rounds = [
+            {name: measure(command, folder) for name, command in commands.items()}
+            for _ in range(arguments.rounds)
+        ]
+    print(f"{os.cpu_count()} cores, {arguments.rounds} rounds")
+    print(f"{'':14} {'python':>10} {'gpuprof run':>12} {'ratio':>7}")
+    for part in _PARTS:
+        medians = {name: statistics.median(one[name][part] for one in rounds) for name in commands}
+        ratio = statistics.median(one["gpuprof run"][part] / one["python"][part] for one in rounds)
+        unit = "steps" if part == "longest step" else "s"
+        print(
+            f"{part:14} {medians['python']:6.2f} {unit:<5}{medians['gpuprof run']:6.2f} {unit:<5}"
+            f" {ratio:7.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

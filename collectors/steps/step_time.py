@@ -1,0 +1,19 @@
+"""One timed step, as plain numbers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One complete step. Times on the Unix clock, durations from clocks that cannot jump."""
+
+    phase: str
+    start_ns: int
+    end_ns: int
+    host_ns: int
+    device_ns: int | None
+    tokens: int | None
+    # When the device began the step, which a host that runs ahead has marked long before.
+    device_start_ns: int | None = None
+    # While the stepping thread was ready and another had its core; None where nobody counts.
+    run_delay_ns: int | None = None

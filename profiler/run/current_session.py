@@ -1,0 +1,13 @@
+"""The session that watches this process, for those who ask before torch is imported too."""
+
+from typing import Protocol
+
+
+class StepMarker(Protocol):
+    """What the session can be told."""
+
+    def step(self, tokens: int | None) -> None:
+        """One step ends here."""
+
+
+current: StepMarker | None = None

@@ -1,0 +1,36 @@
+"""What a run has recorded, as plain data that another process can be given to store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.manifest import ProcessInfo
+from gpuprof.profiler.run.observations import Observations
+from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.run.ranks import Ranks
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is recorded and where to."""
+
+    output: CaptureOutput
+    title: str
+    # "gpuprof run" or "gpuprof.profile"
+    source: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """All that a capture is made of."""
+
+    subject: Subject
+    ranks: Ranks
+    seen: Observations
+    process: ProcessInfo
+    # Live collectors' rows by table.
+    collected: "Mapping[str, pl.DataFrame]" = field(default_factory=dict)

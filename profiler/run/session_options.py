@@ -1,0 +1,22 @@
+"""What a session is asked to do."""
+
+from dataclasses import dataclass, field
+
+from gpuprof.collectors.manifest import Schedule
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What to watch and for how long."""
+
+    schedule: Schedule = field(default_factory=Schedule)
+    # The name of a step source, or "script" for none, forces where steps come from.
+    steps: str | None = None
+    step_range: str | None = None
+    stop_after: bool = False
+    # False where another tool holds the device's tracing interface.
+    first_look: bool = True
+
+
+class StopAfterSteps(SystemExit):
+    """Ends the script once the profiled steps are done, as `--stop-after` asks."""

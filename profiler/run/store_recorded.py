@@ -1,0 +1,94 @@
+"""From what a run has recorded to a stored capture with its analysis."""
+
+from collections.abc import Callable
+from threading import Event
+from typing import Final
+
+import msgspec
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device
+from gpuprof.profiler.captures import store
+from gpuprof.profiler.machine import calibration_cache
+from gpuprof.profiler.run.assemble import assemble
+from gpuprof.profiler.run.parts import PATIENCE_AFTER_A_FAILURE_S, PATIENCE_S, Parts
+from gpuprof.profiler.run.recorded import Recorded
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
+
+Calibrate = Callable[[Device], Calibration]
+_NEVER: Final = Event()
+
+
+def store_early(recorded: Recorded) -> None:
+    """Keep what is known once the profiled steps are done, whatever happens to the program."""
+    capture, analysis = _analysed(recorded, calibrate=None, read_again=True)
+    if recorded.ranks.alone:
+        recorded.subject.output.store_early(capture, analysis)
+    else:
+        store(capture, analysis, _parts(recorded).own)
+
+
+def store_final(
+    recorded: Recorded, *, calibrate: Calibrate | None = None, hurry: Event = _NEVER
+) -> Analysis:
+    """Store the capture in place of an early one and return its analysis.
+
+    `calibrate` measures the ceilings of a CPU, which has no datasheet, if no earlier run on this
+    machine has. Of several ranks, rank 0 waits for the others, less long once `hurry` is set, and
+    stores them all.
+    """
+    # Ranks that measured at the same time would measure each other.
+    capture, analysis = _analysed(recorded, calibrate if recorded.ranks.alone else None)
+    if recorded.ranks.alone:
+        recorded.subject.output.store(capture, analysis)
+        return analysis
+    store(capture, analysis, _parts(recorded).own)
+    return _join(recorded, hurry) or analysis
+
+
+def _analysed(
+    recorded: Recorded, calibrate: Calibrate | None, *, read_again: bool = False
+) -> tuple[Capture, Analysis]:
+    capture = _with_ceilings(assemble(recorded, read_again=read_again), calibrate)
+    return capture, analyze(capture)
+
+
+def _parts(recorded: Recorded) -> Parts:
+    return Parts(recorded.subject.output.requested, recorded.ranks)
+
+
+def _join(recorded: Recorded, hurry: Event) -> Analysis | None:
+    """Store the capture of all ranks; None where that is another rank's to do."""
+    ended = recorded.process.ending in ENDED_BY_A_SIGNAL
+    if recorded.ranks.rank != 0 and not ended:
+        return None
+    failed = ended or recorded.process.exit_code != 0
+    patience_s = PATIENCE_AFTER_A_FAILURE_S if failed else PATIENCE_S
+    with _parts(recorded).joined(patience_s, hurry=hurry) as found:
+        if found is None:
+            return None
+        joined, warnings = found
+        first, *others = joined.processes
+        first = msgspec.structs.replace(first, warnings=(*first.warnings, *warnings))
+        joined = joined.with_processes((first, *others))
+        analysis = analyze(joined)
+        recorded.subject.output.store(joined, analysis)
+        return analysis
+
+
+def _with_ceilings(capture: Capture, calibrate: Calibrate | None) -> Capture:
+    """`capture` with the ceilings measured on this machine, where there are any."""
+    (process,) = capture.processes
+    fingerprint = process.fingerprint
+    if process.device >= len(fingerprint.devices):
+        return capture
+    device = fingerprint.devices[process.device]
+    calibration = calibration_cache.load_cached(
+        device, fingerprint.torch or "", fingerprint.torch_threads
+    )
+    worth_it = device.kind == "cpu" and not capture.kernels.is_empty()
+    if calibration is None and calibrate is not None and worth_it:
+        calibration = calibrate(device)
+    process = msgspec.structs.replace(process, calibration=calibration)
+    return capture.with_processes((process,))

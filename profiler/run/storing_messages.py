@@ -1,0 +1,75 @@
+"""What `gpuprof run` and the process that stores for it say to each other over a socket."""
+
+import pickle
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.run.recorded import Recorded
+
+# A program may let SIGPIPE end it.
+_NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
+_LENGTH: Final = struct.Struct("<q")
+
+
+@dataclass(frozen=True)
+class StoreEarly:
+    """Store what is known when the profiled steps are done. The answer is `StoredEarly`."""
+
+    recorded: Recorded
+
+
+@dataclass(frozen=True)
+class StoredEarly:
+    """The output as it is then, or why nothing was stored."""
+
+    output: CaptureOutput
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class StoreFinal:
+    """Store the whole run and tell about it on stderr. The answer is `Done`."""
+
+    recorded: Recorded
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class Hurry:
+    """Whoever waits for other ranks should not wait any longer. There is no answer."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """Stored, or told why not."""
+
+
+def send(connection: socket.socket, message: object) -> None:
+    """Raises `OSError` where nobody listens any more."""
+    content = pickle.dumps(message)
+    view = memoryview(_LENGTH.pack(len(content)) + content)
+    while view:
+        view = view[connection.send(view, _NO_SIGNAL) :]
+
+
+def receive(connection: socket.socket) -> Any:
+    """The next message; None where there will be none."""
+    header = _read(connection, _LENGTH.size)
+    if header is None:
+        return None
+    content = _read(connection, _LENGTH.unpack(header)[0])
+    return None if content is None else pickle.loads(content)
+
+
+def _read(connection: socket.socket, size: int) -> bytes | None:
+    parts = []
+    while size:
+        part = connection.recv(min(size, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

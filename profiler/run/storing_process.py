@@ -1,0 +1,139 @@
+"""Has captures stored by a process of its own, so that the program goes on meanwhile.
+
+Reading a trace and analysing it holds the interpreter's lock for as long as it takes, and needs
+libraries, memory and descriptors, which a program may have used up, replaced or hidden by then. The
+process is started before the program is, and lies idle until it is asked. It is nobody's child, so
+that a program which waits for any child of its own, or counts them, never meets it.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Final
+
+from gpuprof.collectors.errors import CollectorError
+from gpuprof.profiler.run.recorded import Recorded
+from gpuprof.profiler.run.storing_messages import (
+    Hurry,
+    StoredEarly,
+    StoreEarly,
+    StoreFinal,
+    receive,
+    send,
+)
+
+# The shell ends at once, and init adopts what it has started.
+_SHELL: Final = ("/bin/sh", "-c", '"$@" &', "sh")
+_START: Final = (
+    "import sys; number, encoding, *sys.path[:] = sys.argv[1:]; "
+    "from gpuprof.profiler.run.storing_server import main; main(int(number), encoding)"
+)
+
+
+class StoringProcess:
+    """The running program's side."""
+
+    def __init__(self) -> None:
+        """Start the process; where that fails `store_final` says so by its result."""
+        self._connection: socket.socket | None = None
+        self._identity: tuple[int, int] | None = None
+        self._early: Recorded | None = None
+        self._final_asked = False
+        self._hurried = False
+        with suppress(OSError, subprocess.SubprocessError):
+            self._start()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            paths = [os.path.abspath(path) for path in sys.path]
+            encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+            # Without site, as sys.path is given, and the PYTHON variables, which are the program's.
+            python = [sys.executable, "-E", "-S", "-c", _START, str(theirs.fileno()), encoding]
+            started = subprocess.run(
+                [*_SHELL, *python, *paths],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                check=False,
+            )
+        if started.returncode == 0:
+            self._connection, self._identity = ours, _identity(ours)
+
+    def store_early(self, recorded: Recorded) -> None:
+        """Ask for the early capture and return at once.
+
+        Raises `CollectorError` where there is nobody to ask.
+        """
+        if not self._ask(StoreEarly(recorded)):
+            raise CollectorError("the process that stores the capture has ended")
+        self._early = recorded
+
+    def take_early(self) -> str:
+        """Wait for the early capture, if one was asked for; returns what went wrong, or ""."""
+        if self._early is None:
+            return ""
+        recorded, self._early = self._early, None
+        answer = self._answer()
+        if not isinstance(answer, StoredEarly):
+            return "the process that stores the capture has ended"
+        recorded.subject.output.adopt(answer.output)
+        return answer.problem
+
+    def store_final(self, recorded: Recorded, *, quiet: bool) -> bool:
+        """Have the whole run stored and told about; False where nobody is there to do it."""
+        if not self._ask(StoreFinal(recorded, quiet)):
+            return False
+        self._final_asked = True
+        if self._hurried:
+            self.hurry()
+        return self._answer() is not None
+
+    def hurry(self) -> None:
+        """Do not wait for other ranks any longer; may interrupt the other methods."""
+        self._hurried = True
+        if self._final_asked:
+            self._ask(Hurry())
+
+    def close(self) -> None:
+        """Let the process end, though children of the program may have the connection too."""
+        connection, self._connection = self._usable(), None
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _ask(self, message: object) -> bool:
+        connection = self._usable()
+        if connection is None:
+            return False
+        try:
+            send(connection, message)
+        except OSError:
+            return False
+        return True
+
+    def _answer(self) -> object:
+        connection = self._usable()
+        if connection is None:
+            return None
+        try:
+            return receive(connection)
+        except OSError:
+            return None
+
+    def _usable(self) -> socket.socket | None:
+        """The connection, unless the program closed it and perhaps opened something there."""
+        if self._connection is None or _identity(self._connection) != self._identity:
+            return None
+        return self._connection
+
+
+def _identity(connection: socket.socket) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(connection.fileno())
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

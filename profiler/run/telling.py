@@ -1,0 +1,60 @@
+"""Stores a run that has ended, and tells on stderr where it is or why it is nowhere."""
+
+import os
+from functools import partial
+from threading import Event
+
+from gpuprof.collectors.errors import describe
+from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device, Fingerprint
+from gpuprof.profiler.machine import calibration_cache
+from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.run.recorded import Recorded
+from gpuprof.profiler.run.store_recorded import store_final
+from gpuprof.reports.console.streams import write_note
+from gpuprof.reports.console.terminal import stderr
+from gpuprof.reports.terminal import render_summary
+from gpuprof.roofline.analysis import Analysis
+
+
+def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> None:
+    """Store the capture and print its summary, if not `quiet`. What cannot be done is one line."""
+    calibrate = None
+    # Whoever asked the program to go does not want to wait.
+    if recorded.process.ending not in ENDED_BY_A_SIGNAL:
+        calibrate = partial(_calibrate, recorded.process.fingerprint, quiet)
+    output = recorded.subject.output
+    try:
+        analysis = store_final(recorded, calibrate=calibrate, hurry=hurry)
+    except BaseException as error:
+        tell(f"the capture could not be stored: {describe(error)}")
+        return
+    if not output.stored:
+        return
+    if output.moved:
+        tell(f"{output.requested} was not free; the capture is {output.shown}")
+    if not quiet:
+        _print_summary(analysis, output)
+
+
+def tell(sentence: str) -> None:
+    """Print one line on stderr."""
+    write_note(f"gpuprof: {sentence}")
+
+
+def _print_summary(analysis: Analysis, output: CaptureOutput) -> None:
+    try:
+        render_summary(analysis, stderr(), output.shown)
+    except BaseException as error:
+        tell(f"the summary of {output.shown} could not be printed: {describe(error)}")
+
+
+def _calibrate(fingerprint: Fingerprint, quiet: bool, device: Device) -> Calibration:
+    if not quiet:
+        tell("measuring once what this CPU can do (gpuprof calibrate)")
+    # As the program had it, for whose figures the ceilings are.
+    os.environ.update(fingerprint.environment)
+    import torch
+
+    if fingerprint.torch_threads is not None:
+        torch.set_num_threads(fingerprint.torch_threads)
+    return calibration_cache.calibrate_cached(device)

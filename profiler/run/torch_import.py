@@ -1,0 +1,87 @@
+"""Tells when the program has imported torch, and leaves nothing behind that shows it.
+
+What a program sets before that import (threads, allocators, compilers) counts as it does under
+python, because nothing of ours imports torch earlier.
+"""
+
+import importlib.abc
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+_TORCH: Final = "torch"
+
+
+@contextmanager
+def once_torch_is_imported(then: Callable[[], None]) -> Iterator[None]:
+    """Within this context, call `then` once: now if torch is imported, else as soon as it is.
+
+    It runs on the importing thread, before the import statement ends. What it raises is raised
+    there. Children of a fork do not call it.
+    """
+    if _TORCH in sys.modules:
+        then()
+        yield
+        return
+    finder = _Finder(then)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        finder.leave()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds torch as the other finders do, and has the loader tell when it is done.
+
+    An import that fails is followed by another look, with another loader.
+    """
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then: Callable[[], None] | None = then
+        self._process = os.getpid()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if name != _TORCH:
+            return None
+        for finder in list(sys.meta_path):
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    self._attend(spec.loader)
+                    return spec
+        return None
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        self._then = None
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
+
+    def _attend(self, loader: Any) -> None:
+        # On the instance: its type, and what it says about itself, stay as they are.
+        if loader is None or isinstance(loader, type):
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            with suppress(AttributeError):
+                del loader.exec_module
+            loader.exec_module(module)
+            if module.__name__ == _TORCH:
+                self._imported()
+
+        with suppress(AttributeError):
+            loader.exec_module = exec_module
+
+    def _imported(self) -> None:
+        then = self._then
+        self.leave()
+        if then is not None and os.getpid() == self._process:
+            then()
