@@ -70,6 +70,16 @@ class StepFinder:
         for source in self._sources:
             source.install(self._marked)
 
+    def leads_within_a_step(self) -> bool:
+        """Whether the leading marks may turn out to be parts of steps that an optimizer ends."""
+        return (
+            self._leader is not None
+            and len(self._sources) > 1
+            and isinstance(self._leader.source, ForwardCalls)
+            and self._forward_calls <= _FORWARD_CALLS_BEFORE_AN_OPTIMIZER
+            and training_is_pending()
+        )
+
     def may_settle(self) -> bool:
         """Whether the leading marks can be trusted to be the steps from here on."""
         if self._leader is None:

@@ -105,6 +105,7 @@ def _with_traced_device(process: ProcessInfo, traced: Capture) -> ProcessInfo:
 
 
 def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
+    looked_at = seen.first_look_steps
     rows: list[dict[str, object]] = [
         {
             "phase": step.phase,
@@ -117,12 +118,13 @@ def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
             "tokens": step.tokens,
         }
         for step in seen.steps
+        # The first look may hold steps that the clock of the warm-up saw too.
+        if not any(start_ns <= step.start_ns < end_ns for start_ns, end_ns in looked_at)
     ]
-    if seen.trace_is_first_look:
-        start_ns = seen.first_step_start_ns or seen.started_ns
-        end_ns = seen.first_look_end_ns or seen.ended_ns or start_ns
-        first = {"phase": "profiled", "start_ns": start_ns, "end_ns": end_ns}
-        rows.append({**first, "host_ns": end_ns - start_ns})
+    rows += [
+        {"phase": "profiled", "start_ns": start_ns, "end_ns": end_ns, "host_ns": end_ns - start_ns}
+        for start_ns, end_ns in looked_at
+    ]
     frame = pl.DataFrame(rows, schema={name: schema.STEPS[name] for name in _STEP_COLUMNS})
     return schema.conform(
         "steps",

@@ -1,10 +1,16 @@
-"""Profiles a program from its start until its first step is complete, in case no more comes."""
+"""Profiles a program from its start until its first step is complete, in case no more comes.
+
+What the leading marks mean may only show later: a forward call is a step of its own until an
+optimizer ends a step of several. So the first look keeps the steps that lie whole in it, by the
+marks that lead at the end; one that ended too soon holds none.
+"""
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from gpuprof.collectors.live.torch_trace import TorchTrace
+from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.profiler.run.main_thread import call_on_main_thread
 
 # A script that never steps is watched no longer than this, so that memory stays bounded.
@@ -14,9 +20,14 @@ FIRST_LOOK_SECONDS = 20.0
 class FirstLook:
     """The first look; begins with `start`, ends with `stop` or when its time is over."""
 
-    def __init__(self, path: Path, *, time_is_over: Callable[[], None]) -> None:
+    def __init__(self, path: Path, clock: UnixClock, *, time_is_over: Callable[[], None]) -> None:
         """`time_is_over` is called on the main thread, if the first look began there."""
         self.running = False
+        # Start and end of each step that lies whole in it, in Unix time.
+        self.steps: list[tuple[int, int]] = []
+        self._clock = clock
+        # Where the step under way began, and where the first one did.
+        self._since_ns = self._first_ns = clock.now_ns()
         self._time_is_over = time_is_over
         self._trace = TorchTrace(path, steps=None)
         self._timer: threading.Timer | None = None
@@ -24,6 +35,7 @@ class FirstLook:
     def start(self) -> None:
         """Begin to profile the calling thread."""
         self._trace.start()
+        self._since_ns = self._first_ns = self._clock.now_ns()
         self.running = True
         if threading.current_thread() is threading.main_thread():
             self._timer = threading.Timer(
@@ -31,6 +43,27 @@ class FirstLook:
             )
             self._timer.daemon = True
             self._timer.start()
+
+    def boundary(self, *, ends_a_step: bool) -> None:
+        """One step boundary; the first one of marks that begin steps ends none."""
+        if not self.running:
+            return
+        now_ns = self._clock.now_ns()
+        if ends_a_step:
+            self.steps.append((self._since_ns, now_ns))
+        else:
+            self._first_ns = now_ns
+        self._since_ns = now_ns
+
+    def restart(self) -> None:
+        """Other marks are the steps: what earlier ones bounded were none."""
+        self.steps.clear()
+        self._since_ns = self._first_ns
+
+    def end_the_step(self) -> None:
+        """Take what ran so far for the first step: the program ends, or has marked none."""
+        if self.running and not self.steps:
+            self.steps.append((self._since_ns, self._clock.now_ns()))
 
     def stop(self) -> bool:
         """End it, if it runs and on the thread that began it; whether it ended here and now."""

@@ -18,10 +18,7 @@ class Observations:
     steps: list[StepTime] = field(default_factory=list)
     ranges: list[RecordedRange] = field(default_factory=list)
     trace: Path | None = None
-    # True where `trace` is the first look, not the profiled steps.
-    trace_is_first_look: bool = False
-    # Where the first step begins, if its start could be seen, and where the first look ends.
-    first_step_start_ns: int | None = None
-    first_look_end_ns: int | None = None
+    # Start and end of the steps in `trace` where it is the first look; else empty.
+    first_look_steps: list[tuple[int, int]] = field(default_factory=list)
     later_steps: LaterSteps | None = None
     warnings: list[str] = field(default_factory=list)

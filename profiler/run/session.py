@@ -38,6 +38,7 @@ from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 from gpuprof.profiler.run.surroundings import ample_recursion
+from gpuprof.profiler.run.system_clock import clock_warnings
 from gpuprof.profiler.run.timed_steps import TimedSteps
 
 # A script may start profilers of its own again and again, and each time ours gives way.
@@ -114,6 +115,8 @@ class Session:
 
     def _restart(self) -> None:
         self._drop_trace()
+        if self._first_look is not None:
+            self._first_look.restart()
         self._phase, self._clock, self._boundaries = "warmup", None, 0
         self._timed = TimedSteps(self.options.schedule)
         self.seen.steps.clear()
@@ -164,9 +167,9 @@ class Session:
         steps = self._boundaries if mark.source.marks_end else self._boundaries - 1
         if self._clock is None:
             self._clock = StepClock("warmup", device_events=False)
-        if steps == 0:
-            self.seen.first_step_start_ns = self._unix.now_ns()
-        else:
+        if self._first_look is not None:
+            self._first_look.boundary(ends_a_step=steps > 0)
+        if steps > 0 and not self._finder.leads_within_a_step():
             self._stop_first_look()
         self._clock.boundary(mark.tokens)
         if steps >= self.options.schedule.warmup and self._finder.may_settle():
@@ -242,7 +245,6 @@ class Session:
         nvtx_ranges.stop_recording()
         self.seen.ranges = nvtx_ranges.take_recorded()
         self.seen.trace = self._trace.export()
-        self.seen.trace_is_first_look = False
         self._close_clock()
         self._trace = None
         if self._dropped_because is not None:
@@ -299,7 +301,7 @@ class Session:
             return
         nvtx_ranges.start_recording()
         self._first_look = FirstLook(
-            self._folder / "first.json", time_is_over=self._first_look_is_over
+            self._folder / "first.json", self._unix, time_is_over=self._first_look_is_over
         )
         self._first_look.start()
 
@@ -307,6 +309,8 @@ class Session:
         if self._first_look is None or not self._first_look.running:
             return
         with self._guarded():
+            if self._finder.leader is None:
+                self._first_look.end_the_step()
             self._stop_first_look()
             if self._finder.leader is None:
                 self._warn_once(
@@ -316,7 +320,6 @@ class Session:
 
     def _stop_first_look(self) -> None:
         if self._first_look is not None and self._first_look.stop():
-            self.seen.first_look_end_ns = self._unix.now_ns()
             nvtx_ranges.stop_recording()
             self.seen.ranges = nvtx_ranges.take_recorded()
             if self._unix.set_by_ns():
@@ -332,9 +335,15 @@ class Session:
             self._warn_once(f"{self._dropped_because}, so they were dropped")
         if self._no_first_look_because is not None:
             self._warn_once(f"{self._no_first_look_because}: the first step was not profiled")
-        if look is not None and (not complete or self.options.schedule.profiled > 0):
-            self.seen.trace = look.export()
-            self.seen.trace_is_first_look = self.seen.trace is not None
+        if look is None or (complete and self.options.schedule.profiled == 0):
+            return
+        if not look.steps:
+            self._warn_once(
+                "the profile of the first step ended before the step did, and the script before "
+                "its profiled steps: nothing was profiled (give fewer --warmup and --timed)"
+            )
+            return
+        self.seen.trace, self.seen.first_look_steps = look.export(), look.steps
 
     def _yield_profiler(self) -> None:
         """The script is about to start a profiler of its own."""
@@ -359,11 +368,13 @@ class Session:
         self.seen.ended_ns = self._unix.now_ns()
         self._note_found_by()
         self._finder.remove()
+        if self._first_look is not None:
+            self._first_look.end_the_step()
         ending = (self._read_later, self._stop_first_look, self._finish_trace, self._use_first_look)
         for piece in ending:
             with self._guarded():
                 piece()
-        self._warn_of_the_clock()
+        self.seen.warnings += clock_warnings(self._unix, self.seen)
         return self.seen
 
     def _read_later(self) -> None:
@@ -379,17 +390,6 @@ class Session:
                 self._close_trace()
         if self._trace is None or self._trace.can_stop_here:
             self._drop_trace()
-
-    def _warn_of_the_clock(self) -> None:
-        assert self.seen.ended_ns is not None
-        set_by_ns = self._unix.set_by_ns()
-        # A time service may steer it by half of that.
-        if abs(set_by_ns) > (self.seen.ended_ns - self.seen.started_ns) / 1000 + 1e9:
-            direction = "back" if set_by_ns < 0 else "forward"
-            self._warn_once(
-                f"the system's clock was set {direction} by {abs(set_by_ns) / 1e9:.0f} s while "
-                "the program ran: samples of the device may not belong to its steps"
-            )
 
     def close(self) -> None:
         """Remove the temporary files and restore what was replaced."""

@@ -34,7 +34,9 @@ def run(tmp_path: Path, gpuprof: Gpuprof) -> Run:
     def analysed(program: str, *options: str) -> Analysis:
         (tmp_path / "program.py").write_text(MODEL + textwrap.dedent(program))
         steps = ("--warmup", "2", "--timed", "3", "--profiled", "2")
-        result = gpuprof("run", "-q", *steps, *options, "-o", "capture.gpuprof", "program.py")
+        result = gpuprof("run", *steps, *options, "-o", "capture.gpuprof", "program.py")
+        # Where a count is wrong, which steps were profiled is the first question.
+        print(result.stdout)
         assert result.returncode == 0, result.stderr
         return analyze(storage.load(tmp_path / "capture.gpuprof"))
 

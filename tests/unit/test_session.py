@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
@@ -116,7 +117,7 @@ def test_steps_are_warmed_up_then_timed_then_profiled(start: Start) -> None:
     assert finished == [session]
     seen = session.finish()
     assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
-    assert (seen.found_by, seen.warnings, seen.trace_is_first_look) == (SGD, [], False)
+    assert (seen.found_by, seen.warnings, seen.first_look_steps) == (SGD, [], [])
     assert {"aten::addmm", "Optimizer.step#SGD.step"} & operators(seen) == {"aten::addmm"}
     for earlier, later in zip(seen.steps, seen.steps[1:], strict=False):
         assert earlier.end_ns <= later.start_ns
@@ -137,19 +138,81 @@ def test_a_script_that_ends_early_has_its_first_step(start: Start) -> None:
     session = start()
     Training().step(3)
     seen = session.finish()
-    assert seen.trace_is_first_look
-    assert seen.first_look_end_ns is not None
+    assert len(seen.first_look_steps) == 1
     assert "aten::addmm" in operators(seen)
     capture = assemble(recorded(seen))
     assert capture.steps["phase"].to_list().count("profiled") == 1
     assert capture.kernels["step"].drop_nulls().n_unique() == 1
 
 
+def accumulated(steps: int, calls: int) -> None:
+    """Steps of several passes each."""
+    training = Training()
+    for _ in range(steps):
+        for _ in range(calls):
+            training.model(torch.ones(2, 4)).sum().backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+
+
+def test_the_first_look_holds_all_passes_of_an_accumulated_step(start: Start) -> None:
+    session = start()
+    accumulated(steps=4, calls=3)
+    seen = session.finish()
+    capture = assemble(recorded(seen))
+    assert capture.steps["phase"].to_list().count("profiled") == 1
+    products = capture.kernels.filter(pl.col("name") == "aten::addmm")
+    assert products["step"].drop_nulls().len() == 3
+    assert phases(seen).count("timed") == 2
+
+
+def test_a_loop_of_passes_without_an_optimizers_step_is_a_step_a_pass(start: Start) -> None:
+    session = start()
+    training = Training()
+    for _ in range(5):
+        training.model(torch.ones(2, 4)).sum().backward()
+    seen = session.finish()
+    capture = assemble(recorded(seen))
+    profiled = capture.steps.filter(pl.col("phase") == "profiled")
+    products = capture.kernels.filter(pl.col("name") == "aten::addmm")
+    # The call after the last mark is complete for nobody.
+    assert profiled.height == 4
+    assert sorted(products["step"].drop_nulls()) == profiled["index"].to_list()
+    assert not set(phases(seen)) - {"warmup"}
+
+
+def test_a_first_look_that_ended_within_the_first_step_is_none(start: Start) -> None:
+    session = start()
+    training = Training()
+    training.model(torch.ones(2, 4)).sum().backward()
+    session._first_look_is_over()
+    training.step(4)
+    seen = session.finish()
+    assert phases(seen).count("timed") == 2
+    assert seen.trace is None
+    assert [warning for warning in seen.warnings if "ended before the step did" in warning]
+    assert not assemble(recorded(seen)).steps["phase"].is_in(["profiled"]).any()
+
+
+def test_a_first_look_at_marks_that_were_no_steps_is_none(start: Start) -> None:
+    session = start()
+    training = Training()
+    training.step()
+    for _ in range(4):
+        training.step()
+        # Said later than the optimizer's first step, these are the steps all the same.
+        session.step(None)
+    seen = session.finish()
+    assert seen.found_by != SGD
+    assert seen.trace is None
+    assert [warning for warning in seen.warnings if "ended before the step did" in warning]
+
+
 def test_profiled_steps_that_were_not_all_reached_are_kept(start: Start) -> None:
     session = start()
     Training().step(6)
     seen = session.finish()
-    assert not seen.trace_is_first_look
+    assert not seen.first_look_steps
     assert phases(seen).count("profiled") == 1
 
 
@@ -157,7 +220,7 @@ def test_a_script_without_steps_is_seen_whole(start: Start) -> None:
     session = start()
     torch.mm(torch.ones(2, 2), torch.ones(2, 2))
     seen = session.finish()
-    assert (seen.found_by, phases(seen), seen.trace_is_first_look) == (None, [], True)
+    assert (seen.found_by, phases(seen), len(seen.first_look_steps)) == (None, [], 1)
     assert "aten::mm" in operators(seen)
 
 
@@ -229,7 +292,7 @@ def test_a_failure_of_ours_does_not_reach_the_script(
     training.step(9)
     seen = session.finish()
     assert seen.warnings == ["profiling ended early: RuntimeError: the clock broke"]
-    assert seen.trace_is_first_look
+    assert len(seen.first_look_steps) == 1
 
 
 def test_a_profiler_of_the_scripts_own_takes_the_profiled_steps(start: Start) -> None:
@@ -243,7 +306,7 @@ def test_a_profiler_of_the_scripts_own_takes_the_profiled_steps(start: Start) ->
     assert phases(seen) == ["warmup"] + ["timed"] * 2
     assert "so they were dropped" in seen.warnings[0]
     # What the first look saw is there to show.
-    assert seen.trace_is_first_look
+    assert len(seen.first_look_steps) == 1
     assert "aten::addmm" in operators(seen)
 
 
@@ -259,7 +322,7 @@ def test_after_a_profiler_of_the_scripts_own_later_steps_are_profiled(start: Sta
     assert finished == [session]
     seen = session.finish()
     assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"] * 2
-    assert not seen.trace_is_first_look
+    assert not seen.first_look_steps
     assert [warning for warning in seen.warnings if "so later ones were profiled" in warning]
 
 
@@ -274,7 +337,7 @@ def test_a_script_that_profiles_again_and_again_has_its_first_step(start: Start)
         # The last of these begins to profile, and does not come to the end.
         training.step(2)
     assert finished == [session]
-    assert session.seen.trace_is_first_look
+    assert len(session.seen.first_look_steps) == 1
     assert "aten::addmm" in operators(session.finish())
 
 
@@ -413,7 +476,7 @@ class DeviceClock:
                 self.begun = getattr(self, "begun", owner.steps)
 
             def read(self) -> list[StepTime]:
-                base = owner.session.seen.first_step_start_ns or 0
+                base = owner.session.seen.started_ns
                 return [
                     dataclasses.replace(
                         step,
@@ -439,7 +502,7 @@ def settled_run(
         training.step()
         device.steps += 1
     seen = session.finish()
-    base = seen.first_step_start_ns or 0
+    base = seen.started_ns
     starts = [
         round(((step.device_start_ns or 0) - base) / 1e6)
         for step in seen.steps
@@ -466,7 +529,7 @@ def test_a_script_that_ends_before_keeps_its_last_timed_steps(
     seen, starts = settled_run(start, monkeypatch, 9)
     assert len(starts) == 4
     assert max(starts) < 100
-    assert seen.trace_is_first_look
+    assert len(seen.first_look_steps) == 1
 
 
 def test_a_warm_up_that_was_asked_for_is_taken_at_its_word() -> None:
