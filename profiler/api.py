@@ -149,6 +149,8 @@ def step(tokens: int | None = None) -> None:
     `tokens` is how many tokens the step processed on this rank, for tokens a second. Costs
     nothing where nothing records.
     """
+    if current_session.begin is not None:
+        current_session.begin()
     if current_session.current is not None:
         current_session.current.step(tokens)
 

@@ -1,5 +1,6 @@
 """The session that watches this process, for those who ask before torch is imported too."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -11,3 +12,5 @@ class StepMarker(Protocol):
 
 
 current: StepMarker | None = None
+# Begins the session of a program that marks steps without torch; None where none is waiting.
+begin: Callable[[], None] | None = None

@@ -11,6 +11,7 @@ from gpuprof.collectors.live.peak_memory import peak_resident_bytes
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.manifest import Ending, ProcessInfo
+from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
@@ -43,10 +44,15 @@ class Watch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """The program runs within this context."""
-        with once_torch_is_imported(self._begin):
-            yield
+        current_session.begin = _import_torch
+        try:
+            with once_torch_is_imported(self._begin):
+                yield
+        finally:
+            current_session.begin = None
 
     def _begin(self) -> None:
+        current_session.begin = None
         try:
             # What needs torch is imported with it.
             from gpuprof.profiler.run.recording import Recording
@@ -83,3 +89,9 @@ class Watch:
         """Remove the traces, and restore what was replaced."""
         if self._recording is not None:
             self._recording.close()
+
+
+def _import_torch() -> None:
+    """As the program's own import does, this begins the recording."""
+    current_session.begin = None
+    import torch  # noqa: F401
