@@ -11,6 +11,8 @@ They are caught once, in `gpuprof.profiler.cli.main`, and printed as one line on
 
 from pathlib import Path
 
+from gpuprof.collectors.distribution import install_command
+
 
 class GpuprofError(Exception):
     """Anything the user can act on; `exit_code` is what the command line exits with."""
@@ -30,7 +32,7 @@ class MissingDependencyError(GpuprofError):
     """A package that this feature needs is not installed."""
 
     def __init__(self, package: str, purpose: str, requirement: str) -> None:
-        super().__init__(f"{package} is needed to {purpose}: pip install '{requirement}'")
+        super().__init__(f"{package} is needed to {purpose}: {install_command(requirement)}")
 
 
 class CaptureError(GpuprofError):

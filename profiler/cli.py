@@ -22,6 +22,7 @@ from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
+from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.reports.console import streams
 
 _DESCRIPTION = "Measure how much of a machine's speed a PyTorch program uses, and what limits it."
@@ -91,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Command | None = None
     try:
         try:
+            for owner in other_owners(thorough=False):
+                streams.write_note(f"gpuprof: {owner.finding}; {owner.remedy}")
             arguments = make_parser().parse_args(argv)
             from gpuprof.profiler.configuration.file import apply_configuration
 

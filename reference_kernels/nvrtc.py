@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpuprof.collectors.distribution import with_extra
 from gpuprof.collectors.errors import GpuprofError, MissingDependencyError
 
 # What a block may use of shared memory without asking for more (CUDA C++ Programming Guide,
@@ -176,7 +177,7 @@ def _header_folders() -> tuple[Path, ...]:
 
 def _compiler() -> tuple[Any, Any]:
     """cuda-core's Program and ProgramOptions, once NVRTC is known to be there."""
-    missing = MissingDependencyError("cuda-core with NVRTC", "compile CUDA C++", "gpuprof[cuda]")
+    missing = MissingDependencyError("cuda-core with NVRTC", "compile CUDA C++", with_extra("cuda"))
     try:
         from cuda import pathfinder
         from cuda.core import Program, ProgramOptions

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from gpuprof.collectors.distribution import install_command, with_extra
 from gpuprof.roofline.cost_models.cost import Flops
 
 DeviceType = Literal["cuda", "cpu"]
@@ -164,7 +165,8 @@ class Version:
                 return f"{self.label} needs compute capability {needed}, this GPU has {has}"
         for requirement in self.requires:
             if not _is_importable(requirement.replace("-", ".")):
-                return f"{self.label} needs {requirement}: pip install 'gpuprof[cuda]'"
+                remedy = install_command(with_extra("cuda"))
+                return f"{self.label} needs {requirement}: {remedy}"
         return None
 
 

@@ -30,7 +30,7 @@ def read(path: Path) -> Capture:
     durations that ncu measured, laid end to end from 0: ncu's times are on no clock.
 
     Raises `CaptureError` where the file is neither or holds no kernels, and
-    `MissingDependencyError` where a report needs the extra `gpuprof[ncu]`.
+    `MissingDependencyError` where a report needs the extra `ncu`.
     """
     with plain_file(path) as file:
         if first_bytes(file, len(MAGIC)) == MAGIC:

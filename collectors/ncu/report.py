@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+from gpuprof.collectors.distribution import with_extra
 from gpuprof.collectors.errors import CaptureError, MissingDependencyError
 from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
 
@@ -20,7 +21,9 @@ def read_report(path: Path, file: Path) -> Profile:
     try:
         import ncu_report
     except ImportError as error:
-        raise MissingDependencyError("ncu-report", f"read {path.name}", "gpuprof[ncu]") from error
+        raise MissingDependencyError(
+            "ncu-report", f"read {path.name}", with_extra("ncu")
+        ) from error
     try:
         context = ncu_report.load_report(str(file))
         profile = Profile()

@@ -16,7 +16,9 @@ from typing import Any, Final
 
 import polars as pl
 
+from gpuprof._version import __version__
 from gpuprof.collectors import schema
+from gpuprof.collectors.distribution import DISTRIBUTION, install_command, with_extra
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import CollectorRow, Note, Scope
@@ -25,6 +27,7 @@ from gpuprof.collectors.live.nvml.library import ask, device_count
 from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
 from gpuprof.profiler.machine.calibration_cache import load_cached
+from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.roofline.machine.check import Check, State
 from gpuprof.roofline.machine.devices import find_spec
 
@@ -42,8 +45,8 @@ _REQUIRED_PACKAGES: Final = (
 # package: (what it is for, how to get it)
 _OPTIONAL_PACKAGES: Final = {
     "triton": ("reference kernels and inductor on GPUs", "comes with a CUDA build of torch"),
-    "cuda-core": ("kernels in CUDA C++", "pip install 'gpuprof[cuda]'"),
-    "ncu-report": ("reading .ncu-rep files", "pip install 'gpuprof[ncu]'"),
+    "cuda-core": ("kernels in CUDA C++", install_command(with_extra("cuda"))),
+    "ncu-report": ("reading .ncu-rep files", install_command(with_extra("ncu"))),
 }
 # Where the tools are installed without being on PATH.
 TOOL_PLACES: Final = {
@@ -89,7 +92,9 @@ def import_torch() -> tuple[Any, Check]:
     # A half-installed torch fails with anything from OSError to a SystemError of its libraries.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return None, Check("PyTorch", "torch", "no", reason, "pip install torch (pytorch.org)")
+        return None, Check(
+            "PyTorch", "torch", "no", reason, f"{install_command('torch')} (pytorch.org)"
+        )
     return torch, Check("PyTorch", "torch", "yes", str(torch.__version__))
 
 
@@ -242,10 +247,11 @@ def counter_permission(
 
 
 def package_checks() -> Iterator[Check]:
-    """Python packages: one line for the required, one for each optional one."""
+    """Python packages: this one, the required ones in one line, one line for each optional one."""
+    yield from own_checks()
     missing = [name for name in _REQUIRED_PACKAGES if package_version(name) is None]
     if missing:
-        remedy = "pip install " + " ".join(missing)
+        remedy = install_command(*missing)
         yield Check("Packages", "required", "no", f"missing: {', '.join(missing)}", remedy)
     else:
         found = ", ".join(f"{name} {package_version(name)}" for name in _REQUIRED_PACKAGES)
@@ -256,6 +262,15 @@ def package_checks() -> Iterator[Check]:
             yield Check("Packages", name, "no", f"for {purpose}", remedy)
         else:
             yield Check("Packages", name, "yes", version)
+
+
+def own_checks() -> Iterator[Check]:
+    """What this tool is installed as, and each distribution that owns its import or command too."""
+    version = package_version(DISTRIBUTION)
+    where = f"{DISTRIBUTION} {version}" if version else f"run from its source, {__version__}"
+    yield Check("Packages", "gpuprof", "yes", where)
+    for owner in other_owners(thorough=True):
+        yield Check("Packages", "gpuprof", "no", owner.finding, owner.remedy)
 
 
 def package_version(name: str) -> str | None:

@@ -264,7 +264,7 @@ def true_refusal(path: Path) -> str | None:
     if path.suffix == ".nsys-rep" and shutil.which("nsys") is None:
         return "only `nsys` can read and it is not on PATH"
     if ".ncu-rep" in path.name and importlib.util.find_spec("ncu_report") is None:
-        return "pip install 'gpuprof[ncu]'"
+        return "pip install 'gpuprof-roofline[ncu]'"
     return None
 
 

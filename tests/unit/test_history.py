@@ -228,9 +228,7 @@ def test_a_failing_otava_is_told_by_its_last_line(
     assert find_change_points([made_up(count=3)]) == ((),)
 
 
-@pytest.mark.skipif(
-    not change_points.is_installed(), reason="Apache Otava is not installed (pipx install)"
-)
+@pytest.mark.skipif(not change_points.is_installed(), reason="Apache Otava is not installed")
 def test_the_real_otava_finds_a_step_and_nothing_else() -> None:
     changed, steady, short = find_change_points([made_up(1.08), made_up(), made_up(count=3)])
 

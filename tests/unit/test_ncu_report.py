@@ -135,7 +135,7 @@ def test_without_ncu_report_the_pip_line_is_given(
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     path = tmp_path / "run.ncu-rep"
     path.write_bytes(b"NVR\x00more")
-    with pytest.raises(MissingDependencyError, match=r"pip install 'gpuprof\[ncu\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'gpuprof-roofline\[ncu\]'"):
         ncu.read(path)
 
 

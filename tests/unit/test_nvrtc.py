@@ -56,7 +56,7 @@ def test_a_source_that_does_not_compile_is_refused_with_the_compilers_words() ->
 def test_without_the_compiler_the_pip_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     # None makes an import fail as if the package were absent.
     monkeypatch.setitem(sys.modules, "cuda", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'gpuprof\[cuda\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'gpuprof-roofline\[cuda\]'"):
         nvrtc.compile_source(SOURCE, architecture="sm_90a")
 
 

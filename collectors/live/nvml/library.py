@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from gpuprof.collectors.distribution import install_command
 from gpuprof.collectors.errors import reason
 
 # More devices than any machine has: a count above it is no count.
@@ -30,7 +31,8 @@ def open_library(module: Any = None) -> tuple[Any, str]:
             import pynvml
         # nvidia-ml-py3, also `pynvml`, is Python 2: a SyntaxError.
         except Exception as error:
-            return None, f"pynvml cannot be imported ({reason(error)}): pip install nvidia-ml-py"
+            problem = f"pynvml cannot be imported ({reason(error)})"
+            return None, f"{problem}: {install_command('nvidia-ml-py')}"
         module = pynvml
     try:
         module.nvmlInit()
