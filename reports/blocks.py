@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.roofline.analysis import RooflinePoint, StepTimes
 from gpuprof.roofline.classes import BottleneckClass, ClassName
 
@@ -21,6 +22,8 @@ class Fact:
     note: str = ""
     # The class that gives the value its colour.
     kind: ClassName | None = None
+    # The value as it was recorded, where people are better served with another form of it.
+    recorded: str = ""
 
 
 class Block:
@@ -197,7 +200,7 @@ class PointTable(Block):
 
     key: str
     column: str
-    points: Sequence[RooflinePoint]
+    points: Sequence[GroupedPoint]
     # Figures are means for one of them; totals where there were none.
     profiled_steps: int
     # What the percentages of the roof are of.

@@ -14,15 +14,19 @@ def gain_sentence(gain_ns: int) -> str:
     return f"Up to {formatting.duration(gain_ns)} a step to gain."
 
 
-def flops_text(flops: tuple[Flops, ...] | None) -> str:
-    """FLOPs by unit and precision: "137 GFLOP bf16 matmul + 2.1 MFLOP fp32 vector"."""
+def flops_text(flops: tuple[Flops, ...] | None, profiled_steps: int = 0) -> str:
+    """FLOPs by unit and precision: "137 GFLOP bf16 matmul + 2.1 MFLOP fp32 vector".
+
+    With `profiled_steps` a mean for one of them.
+    """
     if flops is None:
         return formatting.UNKNOWN
     counted = [part for part in flops if part.count]
     if not counted:
         return "none"
     return " + ".join(
-        f"{formatting.flops(part.count)} {part.precision} {part.kind}" for part in counted
+        f"{formatting.flops(per_step(profiled_steps, part.count))} {part.precision} {part.kind}"
+        for part in counted
     )
 
 
@@ -49,3 +53,10 @@ def launched_by(point: RooflinePoint) -> str:
 def per_step(profiled_steps: int, total: float) -> float:
     """`total` over the profiled steps as a mean for one step, where there were steps."""
     return total / profiled_steps if profiled_steps else total
+
+
+def step_basis(profiled_steps: int) -> str:
+    """What the figures that `per_step` gives are of: the same base for all of a table."""
+    if not profiled_steps:
+        return "totals of the recording: no whole step was profiled"
+    return "one step" if profiled_steps == 1 else f"one step, mean of {profiled_steps} profiled"

@@ -11,6 +11,7 @@ from gpuprof.reports.figures import (
     launched_by,
     per_step,
     roof_percent,
+    step_basis,
 )
 from gpuprof.reports.point_rows import other_rows
 from gpuprof.reports.sections import SECTIONS
@@ -129,7 +130,7 @@ def _split(block: blocks.SplitTable) -> Iterable[str]:
 
 @_drawn.register
 def _points(block: blocks.PointTable) -> Iterable[str]:
-    shown = block.points[:TOP_ROWS]
+    shown = [each.point for each in block.points[:TOP_ROWS]]
     rows = [_row(point, block.profiled_steps) for point in shown]
     others = other_rows(block.points[TOP_ROWS:])
     if others is not None:
@@ -155,7 +156,8 @@ def _points(block: blocks.PointTable) -> Iterable[str]:
     )
     yield table(head, rows)
     remark = f" ! {OVER_PEAK}." if any_over_peak(shown) else ""
-    yield f"_{escaped(block.roof)}_{remark}"
+    basis = f"Calls and ms are of {step_basis(block.profiled_steps)}."
+    yield f"_{basis} {escaped(block.roof)}_{remark}"
 
 
 def _row(point: RooflinePoint, profiled_steps: int) -> tuple[str, ...]:

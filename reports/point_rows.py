@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact, PointTable
-from gpuprof.reports.figures import OVER_PEAK, flops_text, gain_sentence, is_over_peak, launched_by
+from gpuprof.reports.figures import (
+    OVER_PEAK,
+    flops_text,
+    gain_sentence,
+    is_over_peak,
+    launched_by,
+    per_step,
+)
+from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint
 
@@ -56,18 +64,22 @@ class PointRows:
 
 def row_points(key: str, points: Sequence[RooflinePoint]) -> tuple[tuple[str, RooflinePoint], ...]:
     """The points that get a row of their own, each with its row's id."""
-    return tuple((f"{key}-{index}", point) for index, point in enumerate(points[:MOST_ROWS]))
+    return tuple((row_id, each.point) for row_id, each in _with_ids(key, grouped(points)))
 
 
-def other_rows(rest: Sequence[RooflinePoint]) -> OtherRows | None:
+def _with_ids(key: str, points: Sequence[GroupedPoint]) -> list[tuple[str, GroupedPoint]]:
+    return [(f"{key}-{index}", each) for index, each in enumerate(points[:MOST_ROWS])]
+
+
+def other_rows(rest: Sequence[GroupedPoint]) -> OtherRows | None:
     """`rest` added up; None where there is no rest."""
     if not rest:
         return None
     return OtherRows(
         number=len(rest),
-        calls=sum(point.calls for point in rest),
-        device_ns=sum(point.device_ns for point in rest),
-        device_fraction=sum(point.device_fraction for point in rest),
+        calls=sum(each.point.calls for each in rest),
+        device_ns=sum(each.point.device_ns for each in rest),
+        device_fraction=sum(each.point.device_fraction for each in rest),
     )
 
 
@@ -75,33 +87,59 @@ def make_rows(table: PointTable) -> PointRows:
     """The rows of `table`, sorted by device time; at most `MOST_ROWS` points get their own."""
     return PointRows(
         tuple(
-            make_row(row_id, point, table.profiled_steps)
-            for row_id, point in row_points(table.key, table.points)
+            make_row(row_id, each, table.profiled_steps)
+            for row_id, each in _with_ids(table.key, table.points)
         ),
         other_rows(table.points[MOST_ROWS:]),
     )
 
 
-def make_row(row_id: str, point: RooflinePoint, profiled_steps: int) -> Row:
+def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
     """One point with its names made printable."""
-    shapes = readable_shapes(point.detail, point.name)
+    point = each.point
+    shapes = readable_shapes(point.detail, point.op or point.name)
+    if each.members:
+        shapes = f"{len(each.members)} operators or shapes"
     return Row(
         id=row_id,
         title=formatting.printable(formatting.short_name(point.name)),
         subtitle=formatting.printable(formatting.joined((launched_by(point), point.phase, shapes))),
         hint=formatting.printable(point.detail),
         point=point,
-        figures=point_figures(point, profiled_steps),
+        figures=(*point_figures(point, profiled_steps), *_members(each, profiled_steps)),
     )
 
 
+def _members(each: GroupedPoint, profiled_steps: int) -> list[Fact]:
+    """A line for each point that a row adds up."""
+    return [
+        Fact(
+            formatting.printable(member.op or member.name),
+            formatting.printable(
+                formatting.joined((member.phase, readable_shapes(member.op_detail, member.op)))
+            ),
+            f"{_calls(member, profiled_steps)}, "
+            f"{formatting.duration(per_step(profiled_steps, member.device_ns))}",
+        )
+        for member in each.members
+    ]
+
+
+def _calls(point: RooflinePoint, profiled_steps: int) -> str:
+    calls = per_step(profiled_steps, point.calls)
+    return f"{formatting.count(calls)} call{'' if calls == 1 else 's'}"
+
+
 def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]:
-    """All figures of a point: what it is, its time, work, rates, roof, verdict, assumptions."""
+    """All figures of a point: what it is, its time, work, rates, roof, verdict, assumptions.
+
+    Each amount is of what `step_basis` says.
+    """
     return (
         *_identity(point),
         *_time(point, profiled_steps),
-        *_work(point),
-        *_roof(point),
+        *_work(point, profiled_steps),
+        *_roof(point, profiled_steps),
         *(
             Fact("Assumed" if index == 0 else "", formatting.printable(assumption))
             for index, assumption in enumerate(point.assumptions)
@@ -120,30 +158,35 @@ def _identity(point: RooflinePoint) -> list[Fact]:
         ("Shapes", readable, shapes if shapes != readable else ""),
     )
     return [
-        Fact(label, formatting.printable(value), formatting.printable(note))
-        for label, value, note in labels
+        Fact(label, formatting.printable(value), recorded=formatting.printable(recorded))
+        for label, value, recorded in labels
         if value
     ]
 
 
 def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
-    steps = f"in {profiled_steps} profiled steps" if profiled_steps > 1 else ""
-    calls = max(point.calls, 1)
+    calls = per_step(profiled_steps, point.calls)
+    share = f"{formatting.percent(point.device_fraction)} of all"
+    if point.calls and calls != 1:
+        share = f"{formatting.duration(point.device_ns / point.calls)} a call, {share}"
+    device_ns = per_step(profiled_steps, point.device_ns)
     return [
-        Fact("Calls", formatting.count(point.calls), steps),
-        Fact(
-            "Device time",
-            formatting.duration(point.device_ns),
-            f"{formatting.duration(point.device_ns / calls)} a call, "
-            f"{formatting.percent(point.device_fraction)} of all",
-        ),
+        Fact("Calls", formatting.count(calls)),
+        Fact("Device time", formatting.duration(device_ns), share),
     ]
 
 
-def _work(point: RooflinePoint) -> list[Fact]:
-    read, written = (formatting.byte_count(n) for n in (point.bytes_read, point.bytes_written))
+def _work(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
+    read, written = (
+        formatting.byte_count(None if total is None else per_step(profiled_steps, total))
+        for total in (point.bytes_read, point.bytes_written)
+    )
     return [
-        Fact("FLOPs", flops_text(point.flops), "" if point.flops is not None else "no FLOP model"),
+        Fact(
+            "FLOPs",
+            flops_text(point.flops, profiled_steps),
+            "" if point.flops is not None else "no FLOP model",
+        ),
         Fact(
             "Bytes",
             f"{read} read, {written} written",
@@ -158,10 +201,12 @@ def _work(point: RooflinePoint) -> list[Fact]:
     ]
 
 
-def _roof(point: RooflinePoint) -> list[Fact]:
+def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     facts = []
     if point.roof_fraction is not None:
-        least = f"at least {formatting.duration(point.roof_ns)}"
+        least = ""
+        if point.roof_ns is not None:
+            least = f"at least {formatting.duration(per_step(profiled_steps, point.roof_ns))}"
         roof = f"of {point.roof}" if point.roof else ""
         warning = OVER_PEAK if is_over_peak(point.roof_fraction) else ""
         note = ", ".join(part for part in (roof, least, warning) if part)

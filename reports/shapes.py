@@ -1,12 +1,12 @@
 """Shapes and element types of an operator's arguments as people write them.
 
 An analysis holds them as the trace does, as two lists: `[[4096, 11008], [11008, 4096]]
-["c10::BFloat16", "c10::BFloat16"]`. People write `4096x11008, 11008x4096 bf16`, and for a product
-of two matrices the three sizes alone: `4096x11008x4096 bf16`.
+["c10::BFloat16", "c10::BFloat16"]`, or as the first alone. People write `4096x11008, 11008x4096
+bf16`, and for a product of two matrices the three sizes alone: `4096x11008x4096 bf16`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -15,6 +15,10 @@ from gpuprof.roofline import dtypes
 _Shape: TypeAlias = Sequence[int]
 # Tensors of one argument list that are named one by one.
 _MOST_OF_A_LIST = 2
+# Tensors of one shape beside each other that are named one by one.
+_MOST_ALIKE = 2
+# Apart from the x between sizes.
+_TIMES = "\N{MULTIPLICATION SIGN}"
 # Operators whose last two matrices are multiplied with each other.
 _PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm"})
 
@@ -38,15 +42,27 @@ def readable_shapes(detail: str, operator: str = "") -> str:
     parts = []
     # Neighbours of one type share its name.
     for name, group in groupby(zip(tensors, names, strict=True), key=lambda pair: pair[1]):
-        shapes = ", ".join(text for (text, _), _ in group)
+        shapes = ", ".join(_counted(text for (text, _), _ in group))
         parts.append(f"{shapes} {name}".rstrip())
     return ", ".join(parts)
+
+
+def _counted(texts: Iterable[str]) -> Iterator[str]:
+    """`texts` with many equal neighbours as one, their number in front."""
+    for text, group in groupby(texts):
+        number = len(list(group))
+        if number <= _MOST_ALIKE:
+            yield from [text] * number
+        else:
+            yield f"{number} {_TIMES} {text}"
 
 
 def _parsed(detail: str) -> tuple[list[Any], list[str]] | None:
     decoder = json.JSONDecoder()
     try:
         shapes, end = decoder.raw_decode(detail)
+        if isinstance(shapes, list) and not detail[end:].strip():
+            return shapes, [""] * len(shapes)
         types, rest = decoder.raw_decode(detail[end:].lstrip())
     except ValueError:
         return None

@@ -133,7 +133,7 @@ def _split(block: SplitTable, width: int) -> Iterable[RenderableType]:
 
 @_drawn.register
 def _points(block: PointTable, width: int) -> Iterable[RenderableType]:
-    shown = block.points[:TOP_KERNELS]
+    shown = [each.point for each in block.points[:TOP_KERNELS]]
     wide = width >= _WIDE
     share = formatting.percent(sum(point.device_fraction for point in shown))
     yield Text(

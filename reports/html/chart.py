@@ -11,6 +11,13 @@ import msgspec
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import PlotLevel
+from gpuprof.reports.html.axis_ranges import (
+    Place,
+    Ranges,
+    place,
+    ranges_where_the_time_is,
+    whole_ranges,
+)
 from gpuprof.reports.sections.roofline import can_be_drawn
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import ClassName, classes
@@ -18,8 +25,6 @@ from gpuprof.roofline.machine.ceilings import Ceiling, Source, at_clock
 
 _SMALLEST_DIAMETER = 9.0
 _LARGEST_DIAMETER = 54.0
-# Room around what is drawn, in decades.
-_MARGIN = 0.35
 # Ceilings of one source within this share of each other share a line and a label.
 _SAME_RATE = 0.002
 
@@ -35,12 +40,14 @@ class ChartPoint(msgspec.Struct, frozen=True):
 
 
 class ChartLevel(msgspec.Struct, frozen=True):
-    """The points of one level, and how many had to be left out."""
+    """The points of one level, how many had to be left out, and which lie outside of the axes."""
 
     name: str
     label: str
     points: tuple[ChartPoint, ...]
     note: str
+    # "2 smaller kernels (<0.1% of device time) lie outside of the axes"; "" where none does.
+    outside: str
 
 
 class CeilingLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,47 +73,74 @@ class CeilingLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """All that the page's script needs. Ranges are of the exponents, base 10."""
+    """All that the page's script needs. Ranges are of the exponents, base 10.
+
+    The axes begin where the time is; the whole ranges hold every point.
+    """
 
     levels: tuple[ChartLevel, ...]
     ceilings: tuple[CeilingLine, ...]
     x_range: tuple[float, float]
     y_range: tuple[float, float]
+    whole_x_range: tuple[float, float]
+    whole_y_range: tuple[float, float]
     # Each class with its sign, in the order of the legend.
     marks: dict[ClassName, str]
 
 
 def make_chart(analysis: Analysis, levels: Sequence[PlotLevel]) -> Chart | None:
     """The chart of `levels`. None without any point."""
-    drawn = tuple(map(_level, levels))
-    points = [point for level in drawn for point in level.points]
-    if not points:
+    places = [_places(level) for level in levels]
+    if not any(places):
         return None
     used = _used_precisions(point for level in levels for _, point in level.points)
     at_seen_clock = _at_seen_clock(analysis, used)
-    x_range, y_range = _ranges(points, (*analysis.ceilings, *at_seen_clock))
+    ceilings = (*analysis.ceilings, *at_seen_clock)
+    ranges = ranges_where_the_time_is(places, ceilings)
+    whole = whole_ranges(places, ceilings)
     lines = tuple(
         line
         for source in ("datasheet", "measured")
         for line in _lines(
             [c for c in analysis.ceilings if c.source == source],
-            x_range,
+            whole.x,
             used,
             is_roof=source == analysis.roof_source,
         )
     )
     lines += _clock_lines(at_seen_clock, lines)
-    return Chart(drawn, lines, x_range, y_range, _marks())
+    drawn = tuple(_level(level, found, ranges) for level, found in zip(levels, places, strict=True))
+    return Chart(drawn, lines, ranges.x, ranges.y, whole.x, whole.y, _marks())
 
 
 def _marks() -> dict[ClassName, str]:
     return {name: row.mark for name, row in classes().items() if row.mark}
 
 
-def _level(level: PlotLevel) -> ChartLevel:
+def _places(level: PlotLevel) -> list[Place]:
+    """Where the points of `level` lie that can be drawn, in their order."""
+    return [
+        place(point.arithmetic_intensity, point.flops_per_s, point.device_fraction)
+        for _, point in level.points
+        if can_be_drawn(point) and point.arithmetic_intensity and point.flops_per_s
+    ]
+
+
+def _level(level: PlotLevel, places: Sequence[Place], ranges: Ranges) -> ChartLevel:
     points = tuple(_point(row, point) for row, point in level.points if can_be_drawn(point))
     note = _left_out_note([point for _, point in level.points], level.label)
-    return ChartLevel(level.name, level.label, points, note)
+    outside = [place for place in places if not place.is_in(ranges)]
+    return ChartLevel(level.name, level.label, points, note, _outside_note(outside))
+
+
+def _outside_note(outside: Sequence[Place]) -> str:
+    """How many points the axes leave out as they begin, and their share of the time, or ""."""
+    if not outside:
+        return ""
+    number = formatting.counted(len(outside), "small point")
+    share = formatting.percent(sum(place.share for place in outside))
+    verb = "lies" if len(outside) == 1 else "lie"
+    return f"{number} ({share} of device time) {verb} outside of the axes."
 
 
 def _point(row: str, point: RooflinePoint) -> ChartPoint:
@@ -146,27 +180,6 @@ def _used_precisions(points: Iterable[RooflinePoint]) -> frozenset[tuple[str, st
     """(FLOP kind, precision) of all work counted."""
     return frozenset(
         (part.kind, part.precision) for point in points for part in point.flops or () if part.count
-    )
-
-
-def _ranges(
-    points: Sequence[ChartPoint], ceilings: Sequence[Ceiling]
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Axis ranges that hold the points, the ridges and the roofs."""
-    compute = [c.rate for c in ceilings if c.kind == "compute"]
-    memory = [c.rate for c in ceilings if c.kind == "memory"]
-    x = [math.log10(point.x) for point in points]
-    y = [math.log10(point.y) for point in points]
-    x_low, x_high, y_low, y_high = min(x), max(x), min(y), max(y)
-    if compute:
-        y_high = max(y_high, math.log10(max(compute)))
-        y_low = min(y_low, math.log10(min(compute)))
-    if compute and memory:
-        x_low = min(x_low, math.log10(min(compute) / max(memory)))
-        x_high = max(x_high, math.log10(max(compute) / min(memory)) + 2 * _MARGIN)
-    return (
-        (round(x_low - _MARGIN, 4), round(x_high + _MARGIN, 4)),
-        (round(y_low - _MARGIN, 4), round(y_high + _MARGIN, 4)),
     )
 
 

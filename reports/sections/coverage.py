@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.figures import per_step, step_basis
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
 
@@ -23,10 +24,16 @@ def coverage_sentence(analysis: Analysis) -> str:
     if not coverage.device_ns:
         return f"No device work was recorded in the profiled steps.{outside}"
     return (
-        f"{formatting.percent(coverage.with_op)} of {formatting.duration(coverage.device_ns)} "
-        f"device time has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
+        f"{formatting.percent(coverage.with_op)} of {_device_time(analysis)} "
+        f"has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
         f"{formatting.percent(coverage.with_bytes)} a byte model.{_of_a_step(analysis)}{outside}"
     )
+
+
+def _device_time(analysis: Analysis) -> str:
+    steps = analysis.steps.profiled
+    device_ns = per_step(steps, analysis.coverage.device_ns)
+    return f"{formatting.duration(device_ns)} device time{' a step' if steps else ''}"
 
 
 def _of_a_step(analysis: Analysis) -> str:
@@ -39,26 +46,27 @@ def _of_a_step(analysis: Analysis) -> str:
     if share > _LITTLE:
         return ""
     return (
-        f" That is {formatting.duration(device_ns)} a step, {formatting.percent(share)} of its "
-        f"{formatting.step_duration(step_ns)}."
+        f" That is {formatting.percent(share)} of the step's {formatting.step_duration(step_ns)}."
     )
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
     facts = [Fact("Coverage", coverage_sentence(analysis))]
-    unmodelled = analysis.coverage.unmodelled
+    unmodelled, steps = analysis.coverage.unmodelled, analysis.steps.profiled
     if unmodelled:
         names = ", ".join(
-            f"{op.name} ({formatting.duration(op.device_ns)})" for op in unmodelled[:_NAMED]
+            f"{op.name} ({formatting.duration(per_step(steps, op.device_ns))})"
+            for op in unmodelled[:_NAMED]
         )
         left = len(unmodelled) - _NAMED
-        facts.append(Fact("No model", f"{names} and {left} more" if left > 0 else names))
+        names = f"{names} and {left} more" if left > 0 else names
+        facts.append(Fact("No model", f"{names}{', in one step' if steps else ''}"))
     return (Facts(tuple(facts)),)
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
     lead = Paragraph(coverage_sentence(analysis))
-    coverage = analysis.coverage
+    coverage, steps = analysis.coverage, analysis.steps.profiled
     if not coverage.unmodelled:
         return (lead,)
     columns = (
@@ -70,13 +78,14 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     rows = tuple(
         (
             op.name,
-            formatting.count(op.calls),
-            formatting.duration(op.device_ns),
+            formatting.count(per_step(steps, op.calls)),
+            formatting.duration(per_step(steps, op.device_ns)),
             formatting.percent(op.device_ns / coverage.device_ns if coverage.device_ns else None),
         )
         for op in coverage.unmodelled
     )
-    return (lead, Table(columns, rows))
+    basis = Paragraph(f"Calls and device time are of {step_basis(steps)}.", "note")
+    return (lead, Table(columns, rows), basis)
 
 
 SECTION = Section(

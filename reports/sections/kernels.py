@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpuprof.reports.blocks import Block, Paragraph, PointTable
+from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.sections.roof import roof_sentence
 from gpuprof.reports.sections.section import Section
 from gpuprof.roofline.analysis import Analysis
@@ -19,7 +20,7 @@ def _title(analysis: Analysis) -> str:
 
 def _table(analysis: Analysis, column: str) -> PointTable:
     steps = analysis.steps.profiled
-    return PointTable("kernel", column, analysis.kernels, steps, roof_sentence(analysis))
+    return PointTable("kernel", column, grouped(analysis.kernels), steps, roof_sentence(analysis))
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpuprof.reports.blocks import Block, PointTable
+from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.sections.roof import roof_sentence
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
@@ -12,7 +13,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     if not analysis.ops:
         return ()
     steps = analysis.steps.profiled
-    return (PointTable("op", "Operator", analysis.ops, steps, roof_sentence(analysis)),)
+    return (PointTable("op", "Operator", grouped(analysis.ops), steps, roof_sentence(analysis)),)
 
 
 SECTION = Section(key="ops", title=titled("Operators"), fields=("ops",), body=_body)

@@ -18,14 +18,60 @@ def _chart(analysis: Analysis) -> Chart:
     return chart
 
 
-def test_every_point_and_every_line_lies_in_the_ranges(training_analysis: Analysis) -> None:
+def test_every_point_and_every_line_lies_in_the_whole_ranges(training_analysis: Analysis) -> None:
     chart = _chart(training_analysis)
     for x, y in [
         *((point.x, point.y) for point in chart.levels[0].points),
         *((line.x1, line.y1) for line in chart.ceilings),
     ]:
-        assert chart.x_range[0] <= math.log10(x) <= chart.x_range[1] + 1e-3
-        assert chart.y_range[0] <= math.log10(y) <= chart.y_range[1]
+        assert chart.whole_x_range[0] <= math.log10(x) <= chart.whole_x_range[1] + 1e-3
+        assert chart.whole_y_range[0] <= math.log10(y) <= chart.whole_y_range[1]
+
+
+def _shares_outside(chart: Chart, analysis: Analysis) -> list[float]:
+    rows = dict(row_points("kernel", analysis.kernels))
+    return [
+        rows[point.row].device_fraction
+        for point in chart.levels[0].points
+        if not chart.x_range[0] <= math.log10(point.x) <= chart.x_range[1]
+        or not chart.y_range[0] <= math.log10(point.y) <= chart.y_range[1]
+    ]
+
+
+def test_a_tiny_kernel_far_below_does_not_stretch_the_axes(training_analysis: Analysis) -> None:
+    chart = _chart(training_analysis)
+    tiny = msgspec.structs.replace(
+        training_analysis.kernels[0], device_fraction=1e-6, flops_per_s=12.0
+    )
+    analysis = msgspec.structs.replace(
+        training_analysis, kernels=(*training_analysis.kernels, tiny)
+    )
+    stretched = _chart(analysis)
+    assert (stretched.x_range, stretched.y_range) == (chart.x_range, chart.y_range)
+    assert stretched.whole_y_range[0] < math.log10(12)
+    before = _shares_outside(chart, training_analysis)
+    after = _shares_outside(stretched, analysis)
+    assert len(after) == len(before) + 1
+    assert sum(after) < 0.01
+    assert stretched.levels[0].outside.startswith(f"{len(after)} small point")
+
+
+def test_what_takes_the_time_is_in_the_axes_wherever_it_lies(training_analysis: Analysis) -> None:
+    slow = msgspec.structs.replace(training_analysis.kernels[0], flops_per_s=12.0)
+    chart = _chart(
+        msgspec.structs.replace(training_analysis, kernels=(slow, *training_analysis.kernels[1:]))
+    )
+    assert chart.y_range[0] < math.log10(12)
+    assert chart.levels[0].outside == ""
+
+
+def test_one_point_alone_has_axes_around_it(cpu_analysis: Analysis) -> None:
+    point = cpu_analysis.kernels[0]
+    chart = _chart(msgspec.structs.replace(cpu_analysis, kernels=(point,)))
+    assert point.arithmetic_intensity is not None
+    low, high = chart.x_range
+    assert low < math.log10(point.arithmetic_intensity) < high
+    assert chart.x_range == chart.whole_x_range
 
 
 def test_compute_roofs_begin_at_their_ridge(training_analysis: Analysis) -> None:

@@ -122,8 +122,11 @@ def test_only_recorded_facts_are_listed(
 
 
 def test_coverage_of_little_device_time_says_how_little(training_analysis: Analysis) -> None:
+    whole_ns = training_analysis.coverage.device_ns
+    share_of_a_step = f"100% of {whole_ns / 3e6:.1f} ms device time a step has an operator"
+    assert coverage_sentence(training_analysis).startswith(share_of_a_step)
     assert "That is" not in coverage_sentence(training_analysis)
     coverage = msgspec.structs.replace(training_analysis.coverage, device_ns=18_900)
     steps = msgspec.structs.replace(training_analysis.steps, median_ns=17_000_000, profiled=1)
     little = msgspec.structs.replace(training_analysis, coverage=coverage, steps=steps)
-    assert "That is 18.9 µs a step, 0.1% of its 17.00 ms." in coverage_sentence(little)
+    assert "That is 0.1% of the step's 17.00 ms." in coverage_sentence(little)

@@ -28,6 +28,14 @@ BF16 = '["c10::BFloat16", "c10::BFloat16"]'
             '[[[2], [4, 3], [1]], []] ["TensorList", "Scalar"]',
             "3 tensors up to 4x3",
         ),
+        (
+            "aten::stack",
+            '[[2, 3], [2, 3], [2, 3], [4]] ["float", "float", "float", "float"]',
+            "3 \N{MULTIPLICATION SIGN} 2x3, 4 fp32",
+        ),
+        # Traces of some versions have no types.
+        ("aten::mul", "[[4096, 11008], []]", "4096x11008"),
+        ("aten::mm", "[[3, 4], [4, 5]]", "3x4x5"),
         ("aten::relu", '[[]] ["float"]', ""),
         ("aten::relu", '[[7]] ["c10::FutureType_x"]', "7"),
     ],
@@ -42,7 +50,7 @@ def test_shapes_are_for_people(operator: str, detail: str, expected: str) -> Non
         "",
         "grid 2x66x1, block 384x1x1",
         "[[4096, 4096]] bf16",
-        "[[4]]",
+        "[[4]",
         '[[4]] ["float", "float"]',
         '{"a": 1} []',
         '[[4]] ["float"] and more',

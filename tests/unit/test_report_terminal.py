@@ -38,7 +38,7 @@ def test_the_summary_says_what_matters(training_analysis: Analysis) -> None:
         "compute GEMMs reach 66 %",
         "Up to 3.01 ms a step to gain.",
         "98.3% a FLOP model",
-        "mylib::rope_backward (576 µs)",
+        "mylib::rope_backward (192 µs)",
         "The power limit lowered the SM clock",
     ):
         assert part in text

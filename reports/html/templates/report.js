@@ -86,8 +86,11 @@
   const card = document.getElementById("card");
   const allCeilings = document.getElementById("all-ceilings");
   const buttons = [...document.querySelectorAll("[data-level]")];
+  const allPoints = document.getElementById("all-points");
   const narrow = matchMedia("(max-width: 1000px)");
+  const phone = matchMedia("screen and (max-width: 620px)");
   const print = matchMedia("print");
+  const touch = matchMedia("(pointer: coarse)");
   const isNarrow = () => narrow.matches || print.matches;
   let current = data.levels[0];
 
@@ -134,11 +137,11 @@
     };
     const font = (line) => ({ size: 12, color: colour(line.is_roof ? "ink" : "soft") });
     const lines = shownCeilings();
-    return [
-      ...lines.filter((line) => line.kind === "memory" && line.name)
-        .map((line) => slantedLabel(line, perDecade, ranges, font(line))),
-      ...flatLabels(lines.filter((line) => line.kind === "compute"), perDecade, ranges, font),
-    ];
+    const flat = flatLabels(lines.filter((line) => line.kind === "compute"), perDecade, ranges, font);
+    const slanted = lines
+      .filter((line) => line.kind === "memory" && line.name && (line.is_roof || !phone.matches))
+      .map((line) => slantedLabel(line, perDecade, ranges, font(line), flat));
+    return [...slanted.filter(Boolean), ...flat];
   }
 
   // Plotly reads a little HTML in labels: what comes from the data is escaped.
@@ -149,20 +152,35 @@
     return `${escape(line.name)}${separator}${line.rate}${measured}`;
   }
 
-  function slantedLabel(line, perDecade, ranges, font) {
+  function slantedLabel(line, perDecade, ranges, font, flat) {
     const angle = Math.atan2(perDecade.y, perDecade.x);
     const offset = Math.log10(line.y0 / line.x0);
     // Low down the line runs among the memory-bound points; near its upper end it is free.
     const start = Math.max(ranges.x[0], ranges.y[0] - offset);
     const end = Math.min(ranges.x[1], ranges.y[1] - offset, Math.log10(line.x1));
-    const x = start + 0.68 * (end - start);
+    if (start >= end) return null;
     const side = line.is_roof ? 1 : -1;
+    const at = (share) => start + share * (end - start);
+    const half = (text(line, " ").length * 6.5) / 2;
+    // On a phone the flat ceilings' labels are in the plot too.
+    const isFree = (share) => !phone.matches || flat.every((other) =>
+      [-1, -0.5, 0, 0.5, 1].every((part) => {
+        const right = (ranges.x[1] - at(share)) * perDecade.x - half * part * Math.cos(angle);
+        const above = (at(share) + offset - other.y) * perDecade.y + half * part * Math.sin(angle);
+        return right > 6 * other.text.length + 16 || Math.abs(above - other.yshift - 8) > 20;
+      }));
+    const x = at([0.68, 0.8, 0.5, 0.35, 0.2].find(isFree) ?? 0.68);
     return {
       x, y: x + offset, xref: "x", yref: "y", text: text(line, " "), font, showarrow: false,
       textangle: (-angle * 180) / Math.PI,
       xshift: -side * 10 * Math.sin(angle), yshift: side * 10 * Math.cos(angle),
     };
   }
+
+  const firstRanges = () =>
+    allPoints?.checked
+      ? { x: data.whole_x_range, y: data.whole_y_range }
+      : { x: data.x_range, y: data.y_range };
 
   // Moves heights apart to at least `gap`, each group around its own centre and below `limit`.
   // `heights` runs from high to low; so does the result.
@@ -184,11 +202,13 @@
       Array.from({ length: group.count }, (_, index) => top(group) - index * gap));
   }
 
-  // In the right margin, with a thin leader to each line's end.
+  // In the right margin, with a thin leader to each line's end; on a phone above the line's end.
   function flatLabels(lines, perDecade, ranges, font) {
     const height = (line) => (Math.log10(line.y0) - ranges.y[0]) * perDecade.y;
-    const sorted = [...lines].sort((a, b) => height(b) - height(a));
     const top = (ranges.y[1] - ranges.y[0]) * perDecade.y;
+    const inside = lines.filter((line) => height(line) >= 0 && height(line) <= top);
+    const sorted = inside.sort((a, b) => height(b) - height(a));
+    if (phone.matches) return labelsInside(sorted, height, font);
     const heights = spread(sorted.map(height), isNarrow() ? 31 : 16, top);
     return sorted.map((line, index) => ({
       x: 1, xref: "paper", xanchor: "left", y: Math.log10(line.y0), yref: "y",
@@ -196,6 +216,21 @@
       ax: 24, ay: height(line) - heights[index], borderpad: 2,
       arrowhead: 0, arrowwidth: 1, arrowcolor: font(line).color,
     }));
+  }
+
+  // Leaves out the labels that would stand away from their line.
+  function labelsInside(sorted, height, font) {
+    let lowest = Infinity;
+    return sorted.flatMap((line) => {
+      if (!line.is_roof && height(line) > lowest - 15) return [];
+      lowest = Math.min(height(line), lowest - 15);
+      return [{
+        x: 1, xref: "paper", xanchor: "right", y: Math.log10(line.y0), yref: "y",
+        yanchor: "bottom", yshift: lowest - height(line), text: text(line, " "),
+        font: { ...font(line), size: 11 }, showarrow: false, borderpad: 0,
+        bgcolor: `color-mix(in srgb, ${colours()("page")} 70%, transparent)`,
+      }];
+    });
   }
 
   // A tick a decade; 2 and 5 too where few decades are on screen.
@@ -230,16 +265,17 @@
   function currentRanges() {
     const layout = chart.layout;
     return {
-      x: [...(layout?.xaxis?.range ?? data.x_range)],
-      y: [...(layout?.yaxis?.range ?? data.y_range)],
+      x: [...(layout?.xaxis?.range ?? firstRanges().x)],
+      y: [...(layout?.yaxis?.range ?? firstRanges().y)],
     };
   }
 
   function layout(colour) {
     const ranges = currentRanges();
     const labelled = shownCeilings().some((line) => line.kind === "compute");
+    const beside = labelled && !phone.matches;
     const margin = {
-      l: 70, r: labelled ? (isNarrow() ? 185 : 270) : 16, t: 38, b: 56,
+      l: phone.matches ? 58 : 70, r: beside ? (isNarrow() ? 185 : 270) : 16, t: 38, b: 56,
     };
     const width = print.matches ? 700 : chart.clientWidth;
     const height = chart.clientHeight;
@@ -247,6 +283,8 @@
     return {
       width, height, margin, annotations: labels(colour, area, ranges),
       paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
+      // A finger that moves over the plot scrolls the page; the mode bar has zoom and pan.
+      dragmode: touch.matches ? false : "zoom",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
       legend: {
         orientation: "h", x: 0, xanchor: "left", y: 1, yanchor: "bottom",
@@ -277,7 +315,9 @@
     for (const button of buttons) {
       button.setAttribute("aria-pressed", String(button.dataset.level === current.name));
     }
-    document.getElementById("chart-note").textContent = current.note;
+    const outside = allPoints?.checked ? "" : current.outside;
+    document.getElementById("chart-note").textContent =
+      [outside, current.note].filter(Boolean).join(" ");
   }
 
   function showCard(row, x, y) {
@@ -307,6 +347,11 @@
     requestAnimationFrame(() => element.classList.add("found"));
   }
 
+  // The drawing that stands here without script makes room.
+  chart.replaceChildren();
+  chart.classList.add("drawn");
+  chart.setAttribute("role", "img");
+  chart.setAttribute("aria-label", "Roofline plot; the tables below have the same figures");
   draw();
   document.getElementById("chart-tools").hidden = false;
   chart.on("plotly_hover", ({ points: [point], event }) => {
@@ -328,7 +373,11 @@
     });
   }
   allCeilings?.addEventListener("change", draw);
-  for (const query of [matchMedia("(prefers-color-scheme: dark)"), print]) {
+  allPoints?.addEventListener("change", () => {
+    const { x, y } = firstRanges();
+    Plotly.relayout(chart, { "xaxis.range": [...x], "yaxis.range": [...y] });
+  });
+  for (const query of [matchMedia("(prefers-color-scheme: dark)"), print, touch]) {
     query.addEventListener("change", draw);
   }
   let pending;

@@ -1,0 +1,243 @@
+"""The pages on a phone, on paper, in the dark and without script, in headless Chromium."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import chromium
+import pytest
+
+from gpuprof.profiler.captures import load_analysis
+from gpuprof.reports.comparison import page as comparison_page
+from gpuprof.reports.gate import page as gate_page
+from gpuprof.reports.history.page import render_history
+from gpuprof.reports.html.page import render_html
+from gpuprof.roofline.comparison.compare import compare
+from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point
+from gpuprof.roofline.gate.judge import judge
+from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.series import ProcessRun, Series, Side
+
+pytestmark = pytest.mark.skipif(chromium.EXECUTABLE is None, reason="Chromium is not installed")
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+WIDTHS = (390, 500, 800, 1400)
+Pages: TypeAlias = dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
+    with chromium.started(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    """One page of each kind, of real captures where there are."""
+    folder = tmp_path_factory.mktemp("pages")
+    base, head = (load_analysis(CAPTURES / f"h100_attention_{side}") for side in ("base", "head"))
+    comparison = compare(base, head)
+    sides: tuple[Side, Side] = ("A", "B")
+    suite = [
+        Series(
+            benchmark=name,
+            runs=tuple(
+                ProcessRun(side=side, pair=pair, samples=(1e6 * factor * (1 + pair / 1e3),) * 9)
+                for pair in range(5)
+                for side, factor in zip(sides, (1.0, slower), strict=True)
+            ),
+        )
+        for name, slower in (("attention", 1.2), ("train/of a model with a long name", 1.0))
+    ]
+    info = SideInfo(label="x")
+    gate = GateResult(
+        tool_version="1",
+        created_ns=0,
+        base=info,
+        head=info,
+        settings=RuleSettings(),
+        judgements=judge(suite, give_up=True),
+        explanations=(Explanation(benchmark="attention", comparison=comparison),),
+    )
+    series = HistorySeries(
+        benchmark="train",
+        metric="time",
+        unit="ns",
+        fingerprint="f",
+        device="H100",
+        points=tuple(
+            Point(
+                measured_ns=(1767000000 + index * 86400) * 10**9,
+                commit="abc",
+                value=(3e6, 4e6)[index > 3],
+                low=2.9e6,
+                high=4.1e6,
+                processes=5,
+            )
+            for index in range(8)
+        ),
+    )
+    texts = {
+        "block": render_html(load_analysis(CAPTURES / "h100_llama_block")),
+        "decode": render_html(load_analysis(CAPTURES / "h100_llama2_7b_decode")),
+        "compare": comparison_page.render_html(comparison),
+        "gate": gate_page.render_html(gate),
+        "history": render_history([series], [[ChangePoint(index=4, change=0.33, p_value=0)]]),
+    }
+    found = {name: folder / f"{name}.html" for name in texts}
+    for name, text in texts.items():
+        found[name].write_text(text, encoding="utf-8")
+    return found
+
+
+# Opens every row and every list, and finds what no one could read: texts in columns of a few
+# letters, and a page wider than its screen. Texts that scroll in a box of their own are read there.
+_UNREADABLE = """
+for (const details of document.querySelectorAll("details")) details.open = true;
+const narrow = [...document.querySelectorAll("dd, dt, td, th, p, li, figcaption")]
+  .filter((element) => {
+    const box = element.getBoundingClientRect();
+    const words = element.innerText.trim().split(/\\s+/);
+    const longest = Math.max(...words.map((word) => word.length));
+    const size = parseFloat(getComputedStyle(element).fontSize);
+    const shown = element.getClientRects().length > 0;
+    return shown && longest > 3 && box.width < Math.min(longest, 9) * 0.45 * size;
+  });
+return {
+  wide: document.documentElement.scrollWidth - innerWidth,
+  narrow: narrow.map((element) => element.innerText.slice(0, 40)),
+};
+"""
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_text_has_room(
+    browser: chromium.Chromium, pages: Pages, width: int, script: bool
+) -> None:
+    found: dict[str, Any] = {}
+    for name, page in pages.items():
+        browser.open(page, width=width, script=script)
+        found[name] = browser.evaluate(_UNREADABLE)
+    assert found == {name: {"wide": 0, "narrow": []} for name in pages}
+
+
+def test_an_opened_rows_figures_are_as_wide_as_the_table(
+    browser: chromium.Chromium, pages: Pages
+) -> None:
+    for width in (390, 800):
+        browser.open(pages["block"], width=width)
+        share = browser.evaluate(
+            """
+            const row = document.getElementById("op-0");
+            row.querySelector("details").open = true;
+            return row.querySelector(".figures").getBoundingClientRect().width / innerWidth;
+            """
+        )
+        assert share > 0.85
+
+
+def test_a_phones_roofline_has_the_width_of_the_screen(
+    browser: chromium.Chromium, pages: Pages
+) -> None:
+    browser.open(pages["block"], width=390)
+    drawn = browser.evaluate(
+        """
+        const area = document.querySelector("#chart .nsewdrag").getBoundingClientRect();
+        const labels = [...document.querySelectorAll("#chart .annotation-text")];
+        return {
+          width: area.width,
+          inside: labels.every((label) => {
+            const box = label.getBoundingClientRect();
+            return box.left >= area.left - 1 && box.right <= area.right + 1;
+          }),
+          texts: labels.map((label) => label.textContent),
+        };
+        """
+    )
+    assert drawn["width"] > 270
+    assert drawn["inside"]
+    assert any("bf16 tensor 989 TFLOP/s" in text for text in drawn["texts"])
+
+
+def test_points_outside_of_the_axes_are_counted_and_can_be_shown(
+    browser: chromium.Chromium, pages: Pages
+) -> None:
+    browser.open(pages["block"])
+    before, after = browser.evaluate(
+        """
+        const state = () => ({
+          range: document.getElementById("chart").layout.yaxis.range,
+          note: document.getElementById("chart-note").textContent,
+        });
+        const before = state();
+        document.getElementById("all-points").click();
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        return [before, state()];
+        """
+    )
+    assert "1 small point (<0.1% of device time) lies outside of the axes." in before["note"]
+    assert "outside" not in after["note"]
+    # Its rate is about 7 MFLOP/s; all others are above 100 GFLOP/s.
+    assert before["range"][0] > 9
+    assert after["range"][0] < 7
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_without_script_the_roofline_is_drawn(
+    browser: chromium.Chromium, pages: Pages, width: int
+) -> None:
+    browser.open(pages["block"], width=width, script=False)
+    drawn = browser.evaluate(
+        """
+        const shown = [...document.querySelectorAll(".picture")]
+          .filter((picture) => picture.getBoundingClientRect().width > 0);
+        const [picture] = shown;
+        const points = [...picture.querySelectorAll("a")];
+        return {
+          pictures: shown.length,
+          height: picture.getBoundingClientRect().height,
+          letters: picture.getBoundingClientRect().width / picture.viewBox.baseVal.width * 12.5,
+          labels: [...picture.querySelectorAll(".label")].map((label) => label.textContent),
+          points: points.length,
+          rows: points.every((point) => document.querySelector(point.getAttribute("href"))),
+        };
+        """
+    )
+    assert drawn["pictures"] == 1
+    assert drawn["height"] > 250
+    assert drawn["letters"] > 9
+    assert "bf16 tensor 989 TFLOP/s" in drawn["labels"]
+    assert drawn["points"] > 20
+    assert drawn["rows"]
+
+
+def test_with_script_the_drawing_makes_room(browser: chromium.Chromium, pages: Pages) -> None:
+    browser.open(pages["block"])
+    assert browser.evaluate("return document.querySelectorAll('.picture').length") == 0
+
+
+def test_an_opened_row_has_one_base_for_all_amounts(
+    browser: chromium.Chromium, pages: Pages
+) -> None:
+    browser.open(pages["block"])
+    row = browser.evaluate(
+        """
+        const row = document.getElementById("op-1");
+        row.querySelector("details").open = true;
+        const terms = [...row.querySelectorAll("dt")];
+        return {
+          basis: row.querySelector(".basis").textContent,
+          calls: row.cells[1].textContent,
+          figures: Object.fromEntries(
+            terms.map((term) => [term.textContent, term.nextElementSibling.innerText])),
+        };
+        """
+    )
+    assert row["basis"] == "Figures of one step, mean of 3 profiled"
+    assert row["figures"]["Calls"] == row["calls"]
+    # Of 2 calls a step.
+    flops = 2 * 2 * 11008 * 4096 * 4096
+    assert row["figures"]["FLOPs"] == f"{flops / 1e9:.0f} GFLOP bf16 matmul"
+    assert row["figures"]["Shapes"].split("\n")[0].startswith("11008x4096x4096 bf16")

@@ -1,0 +1,159 @@
+"""A headless Chromium under a test's control, with no network: one process for many pages.
+
+It speaks the DevTools protocol over a pair of pipes, so that a test can choose the width of the
+screen, dark or light, paper, and whether script runs: a headless window has a least width, and its
+flags cannot be changed while it runs.
+"""
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--remote-debugging-pipe",
+)
+# Chromium reads commands from its file 3 and writes to its file 4. Copies beyond them come first,
+# as the pipes may have these numbers themselves.
+_START = """
+import os, sys
+from fcntl import F_DUPFD, fcntl
+read, write = (fcntl(int(number), F_DUPFD, 10) for number in sys.argv[1:3])
+os.dup2(read, 3)
+os.dup2(write, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+_PATIENCE_S = 60
+
+
+class Chromium:
+    """One browser with one tab."""
+
+    def __init__(self, commands: int, answers: int) -> None:
+        self._commands = commands
+        self._answers = answers
+        self._unread = b""
+        self._number = 0
+        self._session: str | None = None
+        target = self._send("Target.createTarget", url="about:blank")["targetId"]
+        attached = self._send("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        self._send("Page.enable")
+
+    def open(
+        self,
+        page: Path,
+        *,
+        width: int = 1400,
+        height: int = 1000,
+        script: bool = True,
+        dark: bool = False,
+        paper: bool = False,
+    ) -> None:
+        """Load `page` on a screen of `width` CSS pixels and wait until it is drawn."""
+        self._send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        media = "print" if paper else "screen"
+        self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self._send("Emulation.setScriptExecutionDisabled", value=not script)
+        self._send("Page.navigate", url=page.as_uri())
+        self._wait_for("Page.loadEventFired")
+
+    def evaluate(self, body: str) -> Any:
+        """What the body of an async function returns in the page."""
+        answer = self._send(
+            "Runtime.evaluate",
+            expression=f"(async () => {{ {body} }})()",
+            awaitPromise=True,
+            returnByValue=True,
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str, *, text: str = "") -> None:
+        """One key, as a keyboard sends it."""
+        self._send("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, text=text)
+        self._send("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+
+    def screenshot(self) -> str:
+        """The whole page as a PNG in base64."""
+        shot = self._send("Page.captureScreenshot", captureBeyondViewport=True)
+        return str(shot["data"])
+
+    def _send(self, method: str, **parameters: Any) -> Any:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        unsent = json.dumps(message).encode() + b"\0"
+        while unsent:
+            unsent = unsent[os.write(self._commands, unsent) :]
+        while (answer := self._next()).get("id") != self._number:
+            pass
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
+
+    def _wait_for(self, event: str) -> None:
+        while self._next().get("method") != event:
+            pass
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._unread:
+            ready, _, _ = select.select([self._answers], [], [], _PATIENCE_S)
+            assert ready, "Chromium does not answer"
+            read = os.read(self._answers, 1 << 20)
+            assert read, "Chromium ended"
+            self._unread += read
+        message, _, self._unread = self._unread.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+
+@contextmanager
+def started(profile: Path) -> Iterator[Chromium]:
+    """A browser that keeps its files in `profile`."""
+    assert EXECUTABLE is not None
+    commands_out, commands = os.pipe()
+    answers, answers_in = os.pipe()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", _START, str(commands_out), str(answers_in)),
+            *(EXECUTABLE, *_FLAGS, f"--user-data-dir={profile}"),
+        ],
+        pass_fds=(commands_out, answers_in),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(commands_out)
+    os.close(answers_in)
+    try:
+        yield Chromium(commands, answers)
+    finally:
+        os.close(commands)
+        process.terminate()
+        process.wait()
+        os.close(answers)
