@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors import storage
+from gpuprof.collectors.files.writing import refuse_unwritable
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
@@ -37,7 +38,7 @@ class CaptureOutput:
         if self.named:
             storage.refuse_existing_capture(self._shown, force=self._force)
         else:
-            storage.refuse_unwritable(self._shown)
+            refuse_unwritable(self._shown)
 
     @property
     def shown(self) -> Path:

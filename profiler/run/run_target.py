@@ -18,7 +18,13 @@ from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_
 from gpuprof.profiler.run.main_thread import call_on_main_thread
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recorded import Subject
-from gpuprof.profiler.run.script import PreparedProgram, RunTarget, execute, prepare
+from gpuprof.profiler.run.script import (
+    PreparedProgram,
+    RunTarget,
+    execute,
+    prepare,
+    refuse_without_torch,
+)
 from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.profiler.run.storing import Storing
 from gpuprof.profiler.run.storing_process import StoringProcess
@@ -51,6 +57,7 @@ def run_target(
     except SyntaxError as error:
         traceback.print_exception(type(error), error, None)
         return 1
+    refuse_without_torch(program)
     subject = Subject(
         output=output,
         title=target.title,
