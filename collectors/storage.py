@@ -93,8 +93,9 @@ def save(
     is replaced where `replaceable` says so and it is a capture alone; else the capture goes
     beside it, to the first free name of `names_beside`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with under_a_temporary_name(path) as temporary:
+        if not os.path.lexists(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
         (temporary / MANIFEST_FILE).write_bytes(_json(capture.manifest))
         for process in capture.processes:

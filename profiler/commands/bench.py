@@ -98,7 +98,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from gpuprof.profiler.bench.session import Request, encode, run_bench
     from gpuprof.profiler.run.output import choose_output
     from gpuprof.reports.bench.table import print_bench
-    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.streams import write_line, write_note
     from gpuprof.reports.console.terminal import stdout
 
     if arguments.check and arguments.output is not None:
@@ -127,6 +127,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     print_bench(report, stdout())
     if arguments.json is not None:
         write_file(arguments.json, encode(report))
+    if output is not None and output.moved_because:
+        write_note(f"gpuprof: {output.moved_because}; the capture is {output.shown}")
     if output is not None and output.stored:
         write_line(f"gpuprof summary {output.shown}")
     return _exit_code(report)

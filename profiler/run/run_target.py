@@ -84,7 +84,7 @@ def run_target(
         # As python: whoever started us sees which signal it was, and a shell ends its loop.
         _run_exit_functions()
         die_by(signal.SIGINT)
-    return status
+    return storing.exit_code(status)
 
 
 def _execute(watch: Watch, program: PreparedProgram, target: RunTarget) -> tuple[Ending, int]:
@@ -173,7 +173,9 @@ def _saving_before_exit(storing: Storing, process: int) -> Iterator[None]:
 
     def exit_process(status: int) -> None:
         if os.getpid() == process and isinstance(status, int):
-            _store_on_any_thread(storing, int.__int__(status) & 0xFF, original)
+            status = int.__int__(status) & 0xFF
+            _store_on_any_thread(storing, status, original)
+            status = storing.exit_code(status)
         original(status)
 
     os._exit = exit_process  # type: ignore[assignment]
@@ -188,7 +190,7 @@ def _store_on_any_thread(storing: Storing, status: int, exit_process: Any) -> No
 
     def store_and_exit() -> None:
         if storing.store("exit", status):
-            exit_process(status)
+            exit_process(storing.exit_code(status))
         if not storing.on_this_thread:
             wait_for_the_end()
 
