@@ -35,6 +35,10 @@ class MissingDependencyError(GpuprofError):
         super().__init__(f"{package} is needed to {purpose}: {install_command(requirement)}")
 
 
+# The oldest release that is supported, as in pyproject.toml.
+TORCH = "torch>=2.6"
+
+
 class CaptureError(GpuprofError):
     """A capture, trace or export that cannot be read.
 
@@ -83,6 +87,8 @@ def reason(error: BaseException) -> str:
 
 def describe(error: BaseException) -> str:
     """One line; what only we raise, and the system, explains itself."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     if isinstance(error, (GpuprofError, OSError)):
         return reason(error)
     return f"{type(error).__name__}: {reason(error)}"

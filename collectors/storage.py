@@ -22,6 +22,12 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError, CommandError
+from gpuprof.collectors.files.writing import (
+    refuse_taken,
+    refuse_unwritable,
+    under_a_temporary_name,
+    write_parquet,
+)
 from gpuprof.collectors.manifest import CAPTURE_SCHEMA_VERSION, Manifest, ProcessInfo
 from gpuprof.collectors.schema_version import schema_version
 
@@ -40,29 +46,13 @@ _RANK_FOLDER = re.compile(r"rank=\d+")
 T = TypeVar("T")
 
 
-def refuse_existing(path: Path, *, force: bool, option: str = "-o") -> None:
-    """Raise `CommandError` if `path` exists and may not be replaced, or cannot be made.
-
-    Called before any work starts, so that nothing is measured only to be thrown away.
-    """
-    if path.exists() and not force:
-        raise CommandError(f"{path} exists; choose another {option} or pass --force to replace it")
-    refuse_unwritable(path, option=option)
-
-
-def refuse_unwritable(path: Path, *, option: str = "-o") -> None:
-    """Raise `CommandError` if nothing can be made at `path`."""
-    other = f"choose another {option}"
-    parent = path.absolute().parent
-    if not parent.is_dir():
-        raise CommandError(f"{parent} is not a folder; make it first or {other}")
-    if not os.access(parent, os.W_OK):
-        raise CommandError(f"{parent} cannot be written to; {other}")
-
-
 def refuse_existing_capture(path: Path, *, force: bool) -> None:
-    """As `refuse_existing`; and `force` replaces captures and empty folders only."""
-    refuse_existing(path, force=force)
+    """Raise `CommandError` if no capture may or can be stored at `path`.
+
+    `force` replaces captures and empty folders only.
+    """
+    refuse_taken(path, force=force)
+    refuse_unwritable(path)
     if not os.path.lexists(path) or may_be_replaced(path):
         return
     if is_capture(path):
@@ -103,9 +93,10 @@ def save(
     is replaced where `replaceable` says so and it is a capture alone; else the capture goes
     beside it, to the first free name of `names_beside`.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    temporary.mkdir(parents=True)
-    try:
+    with under_a_temporary_name(path) as temporary:
+        if not os.path.lexists(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
         (temporary / MANIFEST_FILE).write_bytes(_json(capture.manifest))
         for process in capture.processes:
             _save_rank(capture, process, temporary)
@@ -116,8 +107,6 @@ def save(
             for place in names_beside(path)
             if _claim(temporary, place) or (replaceable(place) and _replace(temporary, place))
         )
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def names_beside(path: Path) -> Iterator[Path]:
@@ -198,13 +187,6 @@ def _own(path: Path) -> list[Path]:
     ]
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
 def load(path: str | Path) -> "Capture":
     """Read the capture stored in the folder `path`.
 
@@ -276,7 +258,7 @@ def _save_rank(capture: "Capture", process: ProcessInfo, folder: Path) -> None:
     for name, frame in capture.tables().items():
         rows = frame.filter(pl.col("rank") == process.rank).drop("rank")
         if rows.height:
-            rows.write_parquet(rank_folder / f"{name}.parquet")
+            write_parquet(rows, rank_folder / f"{name}.parquet")
 
 
 def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":

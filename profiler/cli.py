@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from gpuprof._version import __version__
-from gpuprof.collectors.errors import GpuprofError
+from gpuprof.collectors.errors import TORCH, GpuprofError, MissingDependencyError, describe
 from gpuprof.profiler.commands.analyze import AnalyzeCommand
 from gpuprof.profiler.commands.baseline import BaselineCommand
 from gpuprof.profiler.commands.bench import BenchCommand
@@ -116,3 +116,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has enough of it.
         streams.discard(sys.stdout)
         return 1
+    except OSError as error:
+        # A full disk, a folder where a file should be, no permission.
+        streams.write_note(f"gpuprof: {describe(error)}")
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name != "torch" or command is None:
+            raise
+        missing = MissingDependencyError("torch", f"run gpuprof {command.name}", TORCH)
+        streams.write_note(f"gpuprof: {missing}")
+        return missing.exit_code

@@ -1,6 +1,5 @@
 """Traces of other tools -> a capture with its analysis, stored or written out. Without torch."""
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from isal import igzip
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.files.writing import whole_file
 from gpuprof.collectors.live.fingerprint import accelerators
 from gpuprof.collectors.live.nvml.library import ask, device_count, text
 from gpuprof.collectors.manifest import Calibration, ProcessInfo
@@ -50,12 +50,8 @@ def analyze_rank(capture: Capture, rank: int | None) -> Analysis:
 
 def write_chrome_trace(capture: Capture, analysis: Analysis, path: Path) -> None:
     """Write the analysed rank as a Chrome trace, compressed where the name ends in .gz."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with whole_file(path) as temporary:
         _write(temporary, chrome_trace(capture.rank(analysis.rank), analysis), path.suffix)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write(path: Path, pieces: Iterable[bytes], suffix: str) -> None:

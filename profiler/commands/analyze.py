@@ -94,7 +94,7 @@ def default_output(paths: Sequence[Path]) -> Path | None:
 
 def check_chrome_file(file: Path | None, paths: Sequence[Path], *, force: bool) -> None:
     """Raise `CommandError` where the Chrome trace may not be written to `file`."""
-    from gpuprof.collectors.storage import refuse_existing
+    from gpuprof.collectors.files.writing import refuse_existing
 
     if file is None:
         return
@@ -102,7 +102,7 @@ def check_chrome_file(file: Path | None, paths: Sequence[Path], *, force: bool) 
         expected = " or ".join(_CHROME_SUFFIXES)
         raise CommandError(f"--to-chrome {file}: the name must end in {expected}", exit_code=2)
     refuse_existing(file, force=force, option="--to-chrome")
-    if file.is_dir() or file.resolve() in [path.resolve() for path in paths]:
+    if file.resolve() in [path.resolve() for path in paths]:
         raise CommandError(f"{file} will not be replaced; choose another --to-chrome")
 
 

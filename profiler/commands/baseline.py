@@ -101,6 +101,7 @@ def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
             raise CommandError(f"{file} exists; choose another name or pass --force", exit_code=2)
         # Why earlier levels were accepted stays on record.
         blessings = folder.load(arguments.name).blessings
+    folder.refuse_unwritable()
     baseline = _measured(arguments) if arguments.source is None else _taken(arguments)
     folder.save(msgspec.structs.replace(baseline, blessings=blessings))
     counts = {

@@ -94,11 +94,11 @@ class BenchCommand:
 def _bench(arguments: argparse.Namespace) -> int:
     # Kineto would tell of each start and stop of a profiler; it looks when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from gpuprof.collectors import storage
+    from gpuprof.collectors.files.writing import refuse_existing, write_file
     from gpuprof.profiler.bench.session import Request, encode, run_bench
     from gpuprof.profiler.run.output import choose_output
     from gpuprof.reports.bench.table import print_bench
-    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.streams import write_line, write_note
     from gpuprof.reports.console.terminal import stdout
 
     if arguments.check and arguments.output is not None:
@@ -108,7 +108,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         output = choose_output(arguments.output, "bench", force=arguments.force)
         output.refuse_existing()
     if arguments.json is not None:
-        storage.refuse_existing(arguments.json, force=arguments.force, option="--json")
+        refuse_existing(arguments.json, force=arguments.force, option="--json")
     report = run_bench(
         Request(
             wanted=tuple(arguments.wanted),
@@ -126,7 +126,9 @@ def _bench(arguments: argparse.Namespace) -> int:
         return 0
     print_bench(report, stdout())
     if arguments.json is not None:
-        storage.write_file(arguments.json, encode(report))
+        write_file(arguments.json, encode(report))
+    if output is not None and output.moved_because:
+        write_note(f"gpuprof: {output.moved_because}; the capture is {output.shown}")
     if output is not None and output.stored:
         write_line(f"gpuprof summary {output.shown}")
     return _exit_code(report)
@@ -166,7 +168,7 @@ def _list() -> int:
 def _check_claims(arguments: argparse.Namespace) -> int:
     import msgspec
 
-    from gpuprof.collectors.storage import refuse_existing, write_file
+    from gpuprof.collectors.files.writing import refuse_existing, write_file
     from gpuprof.reports.bench.claims import print_claims
     from gpuprof.reports.console.terminal import stdout
     from gpuprof.roofline.claims.judge import judge

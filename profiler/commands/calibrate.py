@@ -41,14 +41,14 @@ class CalibrateCommand:
         """Calibrate and print one table a device."""
         import msgspec
 
-        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.formatting import printable
         from gpuprof.reports.machine.calibration import ceiling_table, remarks
 
         if arguments.json is not None:
-            refuse_existing(arguments.json, force=arguments.force)
+            refuse_existing(arguments.json, force=arguments.force, option="--json")
         calibrations = []
         for device in _devices(arguments.device):
             calibration = _measure(device, force=arguments.force)
@@ -94,12 +94,12 @@ def _whereabouts(calibration: "Calibration") -> str:
 
 def _devices(wanted: str | None) -> "Sequence[Device]":
     """The devices to calibrate. Raises `CommandError` where `wanted` is not one of them."""
-    from gpuprof.collectors.errors import CommandError, MissingDependencyError
+    from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
     from gpuprof.collectors.live.fingerprint import collect_fingerprint, cpu_device
 
     fingerprint = collect_fingerprint()
     if fingerprint.torch is None:
-        raise MissingDependencyError("torch", "measure ceilings", "torch>=2.6")
+        raise MissingDependencyError("torch", "measure ceilings", TORCH)
     if wanted is None:
         return fingerprint.devices
     if wanted == "cpu":

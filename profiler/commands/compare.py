@@ -52,7 +52,7 @@ class CompareCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
-        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.reports.comparison.terminal import render_comparison
         from gpuprof.reports.console.streams import write_note
         from gpuprof.reports.console.terminal import stdout

@@ -196,7 +196,7 @@ class SelftestAction:
 
         import msgspec
 
-        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.gate.rules import suite_rules
         from gpuprof.profiler.gate.selection import configured
         from gpuprof.reports.console.streams import write_line
@@ -232,7 +232,7 @@ def _recorded(
     """The processes of a self-test and what was known of their noise before them."""
     import msgspec
 
-    from gpuprof.collectors.storage import refuse_existing, write_file
+    from gpuprof.collectors.files.writing import refuse_existing, write_file
     from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
     from gpuprof.roofline.gate.suite import MeasuredProcess
 

@@ -159,7 +159,7 @@ def _show(arguments: argparse.Namespace) -> None:
 def _export(arguments: argparse.Namespace, file: Path) -> None:
     import polars as pl
 
-    from gpuprof.collectors.storage import refuse_existing
+    from gpuprof.collectors.files.writing import refuse_existing, whole_file, write_parquet
     from gpuprof.profiler.gate.history import History
     from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.formatting import counted
@@ -173,12 +173,13 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
         {name: [getattr(value, name) for value in values] for name in columns},
         schema={name: kinds.get(name, pl.String) for name in columns},
     )
-    frame.write_parquet(file)
+    with whole_file(file) as temporary:
+        write_parquet(frame, temporary)
     write_line(f"Wrote {file}: {counted(frame.height, 'row')}")
 
 
 def _plot(arguments: argparse.Namespace, file: Path) -> None:
-    from gpuprof.collectors.storage import refuse_existing, write_file
+    from gpuprof.collectors.files.writing import refuse_existing, write_file
     from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.history.page import render_history
 

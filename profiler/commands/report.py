@@ -36,7 +36,7 @@ class ReportCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
-        from gpuprof.collectors.storage import refuse_existing, write_file
+        from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.captures import load_analysis
         from gpuprof.reports.console.streams import write_bytes, write_note
 
@@ -48,8 +48,6 @@ class ReportCommand:
         if suffix not in _SUFFIXES:
             expected = ", ".join(_SUFFIXES)
             raise CommandError(f"{output}: the name must end in one of {expected}", exit_code=2)
-        if output.is_dir():
-            raise CommandError(f"{output} is a folder; choose another -o")
         refuse_existing(output, force=arguments.force)
         write_file(output, render(load_analysis(arguments.capture), suffix))
         write_note(f"gpuprof: wrote {output}")

@@ -17,9 +17,9 @@ import msgspec
 
 from gpuprof._version import __version__
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.files.writing import refuse_unwritable_folder, write_file
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.schema_version import refuse_newer, schema_version
-from gpuprof.collectors.storage import write_file
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import StoredSide
 from gpuprof.reports.formatting import counted, date
@@ -167,15 +167,16 @@ class BaselineFolder:
                 )
         return read_baseline(file)
 
+    def refuse_unwritable(self) -> None:
+        """Raise `CommandError` if nothing can be kept here, before anything is measured."""
+        refuse_unwritable_folder(self.folder, option="--folder")
+
     def save(self, baseline: Baseline) -> Path:
-        """Write `baseline`, in place of one of its name."""
+        """Write `baseline`, in place of one of its name. Raises `OSError`."""
         file = self.file(baseline.name)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            # Without a time in it the same baseline is the same file.
-            write_file(file, gzip.compress(msgspec.json.encode(baseline), mtime=0))
-        except OSError as error:
-            raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Without a time in it the same baseline is the same file.
+        write_file(file, gzip.compress(msgspec.json.encode(baseline), mtime=0))
         return file
 
     def all(self) -> tuple[Baseline, ...]:

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof._version import __version__
+from gpuprof.collectors.files.writing import write_file
 from gpuprof.collectors.manifest import Fingerprint
-from gpuprof.collectors.storage import write_file
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.planning import TargetNoise

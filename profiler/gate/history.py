@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.files.writing import refuse_unwritable
 from gpuprof.collectors.schema_version import refuse_newer
 from gpuprof.roofline.gate.history import Value
 
@@ -41,7 +42,11 @@ _NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
 
 @dataclass(frozen=True)
 class History:
-    """One file. Every method raises `CommandError` (exit 2) where it is no history of ours."""
+    """One file.
+
+    Every method raises `CommandError`: exit 2 where it is no history of ours, 1 where the system
+    lets nobody read or write it.
+    """
 
     file: Path
 
@@ -73,6 +78,9 @@ class History:
                 f"there is no history {self.file}; make one with `gpuprof history add`",
                 exit_code=2,
             )
+        is_new = create and not self.file.exists()
+        if create:
+            refuse_unwritable(self.file, option="--db")
         try:
             database = sqlite3.connect(self.file)
         except sqlite3.Error as error:
@@ -82,10 +90,16 @@ class History:
             with database:
                 self._prepare(database)
                 yield database
+        # The disk is full, or another process has locked it.
+        except sqlite3.OperationalError as error:
+            raise CommandError(f"{self.file}: {error}") from error
         except sqlite3.Error as error:
             raise CommandError(f"{self.file} is no history: {error}", exit_code=2) from error
         finally:
             database.close()
+            # What a full disk leaves of a new one.
+            if is_new and self.file.is_file() and self.file.stat().st_size == 0:
+                self.file.unlink()
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         (application,) = database.execute("PRAGMA application_id").fetchone()

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.files.writing import (
+    refuse_existing,
+    refuse_unwritable_folder,
+    write_file,
+)
 from gpuprof.reports.console.streams import write_line
 from gpuprof.reports.console.terminal import stdout
 from gpuprof.reports.gate.annotations import render_annotations
@@ -52,9 +56,10 @@ class Outputs:
         """Raise `CommandError` for what is in the way, before anything is measured."""
         if self.folder.exists():
             self._refuse_folder(force=force)
+        refuse_unwritable_folder(self.folder, option="-o")
         for form, file in self.files.items():
             if file.absolute().parent != self.folder.absolute():
-                storage.refuse_existing(file, force=force, option=f"--{form}")
+                refuse_existing(file, force=force, option=f"--{form}")
 
     def _refuse_folder(self, *, force: bool) -> None:
         folder = self.folder
@@ -81,11 +86,14 @@ class Outputs:
     def write(self, result: GateResult, environment: Mapping[str, str] | None = None) -> None:
         """Print the verdicts and write every file; on GitHub also the summary and annotations."""
         environment = os.environ if environment is None else environment
-        _write(self.folder / GATE_FILE, render_json(result))
-        _write(self.folder / PAGE_FILE, render_html(result))
-        for form, file in self.files.items():
-            _write(file, FORMS[form](result))
-        render_gate(result, stdout(), self.folder)
+        try:
+            _write(self.folder / GATE_FILE, render_json(result))
+            _write(self.folder / PAGE_FILE, render_html(result))
+            for form, file in self.files.items():
+                _write(file, FORMS[form](result))
+        finally:
+            # Also where the disk is full.
+            render_gate(result, stdout(), self.folder)
         if summary := environment.get("GITHUB_STEP_SUMMARY"):
             # Other steps' words stand in the same file.
             with Path(summary).open("a", encoding="utf-8") as stream:
@@ -96,7 +104,7 @@ class Outputs:
 
 
 def _write(file: Path, text: str) -> None:
-    storage.write_file(file, text.encode())
+    write_file(file, text.encode())
 
 
 def _folder_in_repository(environment: Mapping[str, str]) -> str:

@@ -54,13 +54,15 @@ def kept_on_failure() -> Iterator[Path]:
     The error names a log in it.
     """
     folder = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
-    keep = True
+    keep = False
     try:
         yield folder
-        keep = False
-    finally:
+    except CommandError:
         # Where it failed before anything was measured there is nothing to keep.
-        if not (keep and any(folder.iterdir())):
+        keep = any(folder.iterdir())
+        raise
+    finally:
+        if not keep:
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof._version import __version__
+from gpuprof.collectors.files.writing import write_file
 from gpuprof.collectors.manifest import Calibration, Device
-from gpuprof.collectors.storage import write_file
 
 # A quiet machine's repeats agree within a few percent. Figures worse than this are used once, with
 # their spread beside them, and measured again the next time.

@@ -2,16 +2,22 @@
 
 A program may make a folder of the same name, put files into ours or change its directory, and
 other runs may be given the same name. So only what this run has written is replaced, and with
-`force` a capture that stood there; else the capture goes beside it.
+`force` a capture that stood there; else the capture goes beside it. Where its folder cannot be
+written any more it goes to the folder that the run was started in, or to the one for temporary
+files: what was measured is not thrown away.
 """
 
 import os
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors import storage
+from gpuprof.collectors.errors import describe
+from gpuprof.collectors.files.writing import refuse_unwritable
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
@@ -29,7 +35,10 @@ class CaptureOutput:
         # A program may change its directory.
         self.requested = Path(os.path.abspath(requested))
         self.path = self.requested
+        self._started_in = Path(os.path.abspath(os.curdir))
         self._force = force
+        # Why the folder of `requested` could not be written.
+        self._trouble = ""
         self._written: tuple[int, int] | None = None
 
     def refuse_existing(self) -> None:
@@ -37,11 +46,13 @@ class CaptureOutput:
         if self.named:
             storage.refuse_existing_capture(self._shown, force=self._force)
         else:
-            storage.refuse_unwritable(self._shown)
+            refuse_unwritable(self._shown)
 
     @property
     def shown(self) -> Path:
         """`path` relative to where the run was started, if it was given so."""
+        if self.path.parent != self.requested.parent:
+            return self.path
         return self._shown.with_name(self.path.name)
 
     @property
@@ -50,13 +61,16 @@ class CaptureOutput:
         return self._written is not None
 
     @property
-    def moved(self) -> bool:
-        """Whether the capture lies beside the place that a person asked for."""
-        return self.named and self.path != self.requested
+    def moved_because(self) -> str:
+        """Why the capture does not lie where a person would look for it; "" where it does."""
+        if self.path.parent != self.requested.parent:
+            return self._trouble
+        beside = self.named and self.path != self.requested
+        return f"{self.requested} was not free" if beside else ""
 
     def adopt(self, other: "CaptureOutput") -> None:
         """Take what `other` has stored, a copy of this in another process, for our own."""
-        self.path, self._written = other.path, other._written
+        self.path, self._written, self._trouble = other.path, other._written, other._trouble
 
     def store_early(self, capture: "Capture", analysis: "Analysis") -> None:
         """Store what is known while the program goes on.
@@ -87,12 +101,53 @@ class CaptureOutput:
     ) -> None:
         from gpuprof.profiler.captures import store
 
+        try:
+            written = store(
+                capture, analysis, place, replaceable=self._is_replaceable, further=further
+            )
+        except OSError as error:
+            self.store_elsewhere(capture, analysis, error, further=further)
+        else:
+            self._wrote(written)
+
+    def store_elsewhere(
+        self,
+        capture: "Capture",
+        analysis: "Analysis",
+        error: OSError,
+        *,
+        further: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Store the capture in another folder, because of `error`, which is raised if none will."""
+        from gpuprof.profiler.captures import store
+
+        name = _with_our_suffix(self.requested).name
+        for folder in self._other_folders():
+            with suppress(OSError):
+                written = store(
+                    capture,
+                    analysis,
+                    folder / name,
+                    replaceable=self._is_replaceable,
+                    further=further,
+                )
+                self._trouble = describe(error)
+                self._wrote(written)
+                return
+        raise error
+
+    def _other_folders(self) -> Iterator[Path]:
+        # It may have been removed, and a capture makes the folders that it lies in.
+        if self._started_in != self.requested.parent and self._started_in.is_dir():
+            yield self._started_in
+        # Raises where there is none.
+        with suppress(OSError):
+            yield Path(tempfile.gettempdir())
+
+    def _wrote(self, path: Path) -> None:
         former, was_written = self.path, self._written
-        self.path = store(
-            capture, analysis, place, replaceable=self._is_replaceable, further=further
-        )
-        self._written = _identity(self.path)
-        if self.path != former and was_written is not None and _identity(former) == was_written:
+        self.path, self._written = path, _identity(path)
+        if path != former and was_written is not None and _identity(former) == was_written:
             storage.remove(former)
 
     def _is_replaceable(self, place: Path) -> bool:

@@ -18,7 +18,13 @@ from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_
 from gpuprof.profiler.run.main_thread import call_on_main_thread
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recorded import Subject
-from gpuprof.profiler.run.script import PreparedProgram, RunTarget, execute, prepare
+from gpuprof.profiler.run.script import (
+    PreparedProgram,
+    RunTarget,
+    execute,
+    prepare,
+    refuse_without_torch,
+)
 from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.profiler.run.storing import Storing
 from gpuprof.profiler.run.storing_process import StoringProcess
@@ -51,6 +57,7 @@ def run_target(
     except SyntaxError as error:
         traceback.print_exception(type(error), error, None)
         return 1
+    refuse_without_torch(program)
     subject = Subject(
         output=output,
         title=target.title,
@@ -77,7 +84,7 @@ def run_target(
         # As python: whoever started us sees which signal it was, and a shell ends its loop.
         _run_exit_functions()
         die_by(signal.SIGINT)
-    return status
+    return storing.exit_code(status)
 
 
 def _execute(watch: Watch, program: PreparedProgram, target: RunTarget) -> tuple[Ending, int]:
@@ -166,7 +173,9 @@ def _saving_before_exit(storing: Storing, process: int) -> Iterator[None]:
 
     def exit_process(status: int) -> None:
         if os.getpid() == process and isinstance(status, int):
-            _store_on_any_thread(storing, int.__int__(status) & 0xFF, original)
+            status = int.__int__(status) & 0xFF
+            _store_on_any_thread(storing, status, original)
+            status = storing.exit_code(status)
         original(status)
 
     os._exit = exit_process  # type: ignore[assignment]
@@ -181,7 +190,7 @@ def _store_on_any_thread(storing: Storing, status: int, exit_process: Any) -> No
 
     def store_and_exit() -> None:
         if storing.store("exit", status):
-            exit_process(status)
+            exit_process(storing.exit_code(status))
         if not storing.on_this_thread:
             wait_for_the_end()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,13 @@ def prepare(target: RunTarget) -> PreparedProgram:
     if target.kind == "command":
         return _command(target.value)
     return _script(target.value) if target.kind == "script" else _module(target.value)
+
+
+def refuse_without_torch(program: PreparedProgram) -> None:
+    """Raise `MissingDependencyError` where `program` has no torch to import."""
+    beside = importlib.machinery.PathFinder.find_spec("torch", [program.path0])
+    if beside is None and importlib.util.find_spec("torch") is None:
+        raise MissingDependencyError("torch", "profile a program", TORCH)
 
 
 def execute(program: PreparedProgram, arguments: Sequence[str]) -> None:

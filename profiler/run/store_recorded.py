@@ -26,7 +26,7 @@ def store_early(recorded: Recorded) -> None:
     if recorded.ranks.alone:
         recorded.subject.output.store_early(capture, analysis)
     else:
-        store(capture, analysis, _parts(recorded).own)
+        _store_part(recorded, capture, analysis)
 
 
 def store_final(
@@ -43,8 +43,19 @@ def store_final(
     if recorded.ranks.alone:
         recorded.subject.output.store(capture, analysis)
         return analysis
-    store(capture, analysis, _parts(recorded).own)
+    if not _store_part(recorded, capture, analysis):
+        return analysis
     return _join(recorded, hurry) or analysis
+
+
+def _store_part(recorded: Recorded, capture: Capture, analysis: Analysis) -> bool:
+    """Store one rank where the rank that joins them looks; False where it had to go elsewhere."""
+    try:
+        store(capture, analysis, _parts(recorded).own)
+    except OSError as error:
+        recorded.subject.output.store_elsewhere(capture, analysis, error)
+        return False
+    return True
 
 
 def _analysed(

@@ -1,6 +1,7 @@
 """Stores what a run has seen, once, whoever ends the program and in whatever state it left us.
 
-Nothing here may change how the program ends: what cannot be stored is one line.
+Nothing here may change how the program ends: what cannot be stored is one line. Only where the
+program ended well and its capture is lost does whoever started it see that by the exit code.
 """
 
 import threading
@@ -30,6 +31,7 @@ class Storing:
         self._watch = watch
         self._process = process
         self._quiet = quiet
+        self._lost = False
         self._hurry = threading.Event()
         self._claim = threading.Lock()
         self._thread: int | None = None
@@ -54,6 +56,10 @@ class Storing:
         self._hurry.set()
         self._process.hurry()
 
+    def exit_code(self, status: int) -> int:
+        """What to exit with where the program exits with `status`."""
+        return status or int(self._lost)
+
     @property
     def on_this_thread(self) -> bool:
         """Whether the calling thread is the one that stores, or has stored."""
@@ -63,9 +69,10 @@ class Storing:
         try:
             with enough_address_space():
                 recorded = self._finish(ending, status)
-                if not self._process.store_final(recorded, quiet=self._quiet):
-                    self._store_here(recorded)
+                done = self._process.store_final(recorded, quiet=self._quiet)
+                self._lost = self._store_here(recorded) if done is None else done.lost
         except BaseException as error:
+            self._lost = True
             write_note(f"gpuprof: the capture could not be stored: {describe(error)}")
         finally:
             self._process.close()
@@ -79,8 +86,8 @@ class Storing:
             recorded.seen.warnings.append(warning)
         return recorded
 
-    def _store_here(self, recorded: Recorded) -> None:
+    def _store_here(self, recorded: Recorded) -> bool:
         # Where the process can't be had, what it would have imported comes into the program's.
         from gpuprof.profiler.run.telling import store_and_tell
 
-        store_and_tell(recorded, quiet=self._quiet, hurry=self._hurry)
+        return not store_and_tell(recorded, quiet=self._quiet, hurry=self._hurry)

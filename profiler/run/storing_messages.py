@@ -46,6 +46,8 @@ class Hurry:
 class Done:
     """Stored, or told why not."""
 
+    lost: bool
+
 
 def send(connection: socket.socket, message: object) -> None:
     """Raises `OSError` where nobody listens any more."""

@@ -16,6 +16,7 @@ from typing import Final
 from gpuprof.collectors.errors import CollectorError
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.profiler.run.storing_messages import (
+    Done,
     Hurry,
     StoredEarly,
     StoreEarly,
@@ -82,14 +83,15 @@ class StoringProcess:
         recorded.subject.output.adopt(answer.output)
         return answer.problem
 
-    def store_final(self, recorded: Recorded, *, quiet: bool) -> bool:
-        """Have the whole run stored and told about; False where nobody is there to do it."""
+    def store_final(self, recorded: Recorded, *, quiet: bool) -> Done | None:
+        """Have the whole run stored and told about; None where nobody is there to do it."""
         if not self._ask(StoreFinal(recorded, quiet)):
-            return False
+            return None
         self._final_asked = True
         if self._hurried:
             self.hurry()
-        return self._answer() is not None
+        answer = self._answer()
+        return answer if isinstance(answer, Done) else None
 
     def hurry(self) -> None:
         """Do not wait for other ranks any longer; may interrupt the other methods."""

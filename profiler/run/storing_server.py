@@ -78,8 +78,8 @@ def _store_final(connection: socket.socket, message: StoreFinal) -> None:
 
     hurry = threading.Event()
     threading.Thread(target=_listen, args=(connection, hurry), daemon=True).start()
-    store_and_tell(message.recorded, quiet=message.quiet, hurry=hurry)
-    _answer(connection, Done())
+    stored = store_and_tell(message.recorded, quiet=message.quiet, hurry=hurry)
+    _answer(connection, Done(lost=not stored))
 
 
 def _listen(connection: socket.socket, hurry: threading.Event) -> None:

@@ -16,8 +16,11 @@ from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
 
 
-def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> None:
-    """Store the capture and print its summary, if not `quiet`. What cannot be done is one line."""
+def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> bool:
+    """Store the capture and print its summary, if not `quiet`. What cannot be done is one line.
+
+    Returns False where the capture is lost.
+    """
     calibrate = None
     # Whoever asked the program to go does not want to wait.
     if recorded.process.ending not in ENDED_BY_A_SIGNAL:
@@ -27,13 +30,15 @@ def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> None:
         analysis = store_final(recorded, calibrate=calibrate, hurry=hurry)
     except BaseException as error:
         tell(f"the capture could not be stored: {describe(error)}")
-        return
+        return False
     if not output.stored:
-        return
-    if output.moved:
-        tell(f"{output.requested} was not free; the capture is {output.shown}")
+        # Another rank stores it.
+        return True
+    if output.moved_because:
+        tell(f"{output.moved_because}; the capture is {output.shown}")
     if not quiet:
         _print_summary(analysis, output)
+    return True
 
 
 def tell(sentence: str) -> None:

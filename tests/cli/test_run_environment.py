@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from training_script import FEW
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.manifest import ProcessInfo
@@ -24,7 +25,6 @@ def train(steps):
         model(torch.randn(2, 8)).sum().backward()
         optimizer.step()
 """
-FEW = ("--warmup", "1", "--timed", "2", "--profiled", "1")
 # One thread only: set to two, each of these is told from the default anywhere.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -10,27 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from training_script import FEW, write
 
 from gpuprof.collectors import storage
 
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
-
-TRAINING = """
-import os, sys, torch
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def train(steps):
-    for _ in range(steps):
-        model(torch.randn(2, 8)).sum().backward()
-        optimizer.step()
-"""
-# Fewer steps than by default, so that tests are quick.
-FEW = ("--warmup", "1", "--timed", "2", "--profiled", "1")
-
-
-def write(folder: Path, source: str) -> str:
-    (folder / "script.py").write_text(TRAINING + textwrap.dedent(source))
-    return "script.py"
 
 
 def captures(folder: Path) -> list[str]:
@@ -232,3 +216,66 @@ def test_the_ranks_that_were_there_are_stored_where_one_is_killed(
     assert endings[killed] == "unknown"
     assert re.search(rf"rank {killed} did not end .* only its profiled", str(capture.processes[0]))
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [other.name]
+
+
+def test_a_capture_that_lost_its_folder_is_kept_elsewhere_and_told(
+    tmp_path: Path, gpuprof: Gpuprof
+) -> None:
+    (tmp_path / "results").mkdir()
+    source = "train(2)\nimport shutil\nshutil.rmtree('results')\nopen('results', 'w').close()"
+    ours = gpuprof("run", "-q", *FEW, "-o", "results/a", write(tmp_path, source))
+    assert (ours.returncode, ours.stdout) == (0, "")
+    place = tmp_path / "a.gpuprof"
+    said = f"gpuprof: {tmp_path}/results/a: Not a directory; the capture is {place}\n"
+    assert ours.stderr == said
+    assert storage.load(place).processes[0].ending == "finished"
+
+
+def test_a_program_that_leaves_by_os_exit_does_not_hide_that_its_capture_is_lost(
+    tmp_path: Path, gpuprof: Gpuprof
+) -> None:
+    source = """
+    from gpuprof.profiler.run import recording
+    recording.ProcessInfo = None
+    os._exit(0)
+    """
+    ours = gpuprof("run", "-q", "-o", "out", write(tmp_path, source))
+    assert ours.returncode == 1
+    assert ours.stderr.startswith("gpuprof: the capture could not be stored: TypeError: ")
+
+
+def test_without_torch_each_command_is_one_line_or_does_without(
+    tmp_path: Path, gpuprof_environment: dict[str, str]
+) -> None:
+    capture = Path(__file__).parents[1] / "data" / "captures" / "h100_llama_block"
+    source = f"""
+    import sys
+    sys.modules["torch"] = None
+    from gpuprof.profiler.cli import main
+    for command in (
+        ["run", "-c", "print('the program')"], ["bench", "vector_add"], ["calibrate"],
+        ["summary", {str(capture)!r}], ["analyze", {str(capture)!r}, "-q"],
+        ["report", {str(capture)!r}, "-o", "a.md"], ["doctor", "--json"],
+    ):
+        code = main(command)
+        print(command[0], code, file=sys.stderr)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        cwd=tmp_path, env=gpuprof_environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    install = "pip install 'torch>=2.6'"
+    assert done.stderr.splitlines() == [
+        f"gpuprof: torch is needed to profile a program: {install}",
+        "run 1",
+        f"gpuprof: torch is needed to run gpuprof bench: {install}",
+        "bench 1",
+        f"gpuprof: torch is needed to measure ceilings: {install}",
+        "calibrate 1",
+        "summary 0",
+        "analyze 0",
+        "gpuprof: wrote a.md",
+        "report 0",
+        "doctor 0",
+    ]
+    assert "the program" not in done.stdout

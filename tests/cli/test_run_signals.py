@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from training_script import FEW, TRAINING
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.manifest import ProcessInfo
@@ -15,19 +16,10 @@ from gpuprof.collectors.manifest import ProcessInfo
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 Both = Callable[..., tuple["subprocess.CompletedProcess[str]", ProcessInfo]]
 
-TRAINING = """
-import os, signal, sys, threading, time
-import torch
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def train(steps):
-    for _ in range(steps):
-        model(torch.randn(2, 8)).sum().backward()
-        optimizer.step()
+SCRIPT = f"""{TRAINING}
 def ourselves(number):
     os.kill(os.getpid(), number)
 """
-FEW = ("--warmup", "1", "--timed", "2", "--profiled", "1")
 
 
 @pytest.fixture
@@ -35,7 +27,7 @@ def both(tmp_path: Path, gpuprof: Gpuprof) -> Both:
     """Run a script with python and with gpuprof: it prints and ends the same, and is captured."""
 
     def run(*source: str) -> tuple["subprocess.CompletedProcess[str]", ProcessInfo]:
-        (tmp_path / "script.py").write_text(TRAINING + "".join(map(textwrap.dedent, source)))
+        (tmp_path / "script.py").write_text(SCRIPT + "".join(map(textwrap.dedent, source)))
         plain = subprocess.run(
             [sys.executable, "script.py"],
             cwd=tmp_path,
@@ -172,7 +164,7 @@ def test_a_signal_sent_twice_at_once_keeps_the_capture(both: Both) -> None:
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path, gpuprof_environment: object) -> None:
-    (tmp_path / "script.py").write_text(TRAINING + "ourselves(signal.SIGHUP)\nprint('here')")
+    (tmp_path / "script.py").write_text(SCRIPT + "ourselves(signal.SIGHUP)\nprint('here')")
     done = subprocess.run(
         ["nohup", sys.executable, "-m", "gpuprof", "run", "-q", "script.py"],
         cwd=tmp_path,
@@ -214,7 +206,7 @@ def test_ctrl_c_ends_a_loop_of_the_shell(
     tmp_path: Path, gpuprof_environment: dict[str, str]
 ) -> None:
     (tmp_path / "script.py").write_text(
-        TRAINING + "train(2)\nprint('started', flush=True)\nos.killpg(0, signal.SIGINT)\ntrain(99)"
+        SCRIPT + "train(2)\nprint('started', flush=True)\nos.killpg(0, signal.SIGINT)\ntrain(99)"
     )
     command = f"{sys.executable} -m gpuprof run -q -f -o out.gpuprof script.py"
     done = subprocess.run(
@@ -271,7 +263,7 @@ def test_what_a_handler_raises_while_our_hook_runs_reaches_the_program(
     tmp_path: Path, gpuprof: Gpuprof, handler: str
 ) -> None:
     (tmp_path / "script.py").write_text(
-        TRAINING
+        SCRIPT
         + handler
         + HOOK
         + "signal.signal(signal.SIGALRM, handler)\n"

@@ -9,54 +9,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from recorded_gate import H100, HERE, recorded_gate
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.gate import change_points
 from gpuprof.profiler.gate.change_points import as_csv, find_change_points, parse
 from gpuprof.profiler.gate.history import History
 from gpuprof.reports.history.page import MOST_PLOTTED, plot, render_history
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point, series_of, values_of
-from gpuprof.roofline.gate.measurement import Measurement
-from gpuprof.roofline.gate.result import GateResult, SideInfo
-from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.suite import MeasuredProcess
 from gpuprof.roofline.machine.environment import differences, strict_key
 
 RECORDED = Path(__file__).parents[1] / "data" / "otava" / "analyze.txt"
-H100 = Device(index=0, kind="cuda", name="H100", total_memory_bytes=85, multiprocessors=132)
-HERE = Fingerprint(devices=(H100,), driver="550.54", environment={"RANK": "0"})
 DAY_NS = 86_400 * 10**9
-
-
-def result_of(
-    *times: float, created_ns: int = 1, fingerprint: Fingerprint = HERE, commit: str | None = None
-) -> GateResult:
-    processes = [
-        MeasuredProcess(
-            target="train",
-            side="B",
-            pair=pair,
-            first=True,
-            measurements={
-                "train": Measurement(
-                    samples_ns=(round(time),) * 4,
-                    figures={"mfu": 0.4},
-                    counters={"kernels": 12},
-                )
-            },
-        )
-        for pair, time in enumerate(times)
-    ]
-    return GateResult(
-        tool_version="1",
-        created_ns=created_ns,
-        base=SideInfo(label="main"),
-        head=SideInfo(label="the working tree", commit=commit, fingerprint=fingerprint),
-        settings=RuleSettings(),
-        judgements=(),
-        processes=(msgspec.structs.replace(processes[0], side="A"), *processes),
-    )
 
 
 def made_up(step: float = 1.0, count: int = 40) -> HistorySeries:
@@ -83,7 +47,7 @@ def made_up(step: float = 1.0, count: int = 40) -> HistorySeries:
 
 def test_a_gate_gives_a_row_for_each_process_and_metric_of_its_head(tmp_path: Path) -> None:
     history = History(tmp_path / "h.sqlite")
-    values = values_of(result_of(2e6, 4e6), commit="abc", branch="main")
+    values = values_of(recorded_gate(2e6, 4e6), commit="abc", branch="main")
 
     assert history.add(values) == 2 * 3
     assert history.add(values) == 0
@@ -102,13 +66,13 @@ def test_a_gate_gives_a_row_for_each_process_and_metric_of_its_head(tmp_path: Pa
 
 
 def test_a_commit_of_the_result_goes_before_that_of_the_folder() -> None:
-    values = values_of(result_of(2e6, commit="own"), commit="abc", branch=None)
+    values = values_of(recorded_gate(2e6, commit="own"), commit="abc", branch=None)
 
     assert {value.commit for value in values} == {"own"}
 
 
 def test_processes_that_count_for_nothing_have_no_rows() -> None:
-    result = result_of(2e6, 3e6, 4e6)
+    result = recorded_gate(2e6, 3e6, 4e6)
     head = [p for p in result.processes if p.side == "B"]
     spoiled = (
         msgspec.structs.replace(head[0], failure="boom"),
@@ -122,7 +86,7 @@ def test_processes_that_count_for_nothing_have_no_rows() -> None:
 
 
 def test_rows_cannot_be_changed_or_deleted(tmp_path: Path) -> None:
-    History(tmp_path / "h.sqlite").add(values_of(result_of(2e6)))
+    History(tmp_path / "h.sqlite").add(values_of(recorded_gate(2e6)))
     database = sqlite3.connect(tmp_path / "h.sqlite")
 
     for statement in ("DELETE FROM measurements", "UPDATE measurements SET value = 0"):
@@ -153,9 +117,9 @@ def test_files_that_are_no_history_are_told_in_one_line(tmp_path: Path) -> None:
 def test_a_series_has_a_point_for_each_gate_and_ends_where_the_environment_differs() -> None:
     other = msgspec.structs.replace(HERE, torch="2.9")
     values = [
-        *values_of(result_of(5e6, 3e6, 4e6, created_ns=2 * DAY_NS)),
-        *values_of(result_of(2e6, 1e6, created_ns=DAY_NS)),
-        *values_of(result_of(9e6, created_ns=3 * DAY_NS, fingerprint=other)),
+        *values_of(recorded_gate(5e6, 3e6, 4e6, created_ns=2 * DAY_NS)),
+        *values_of(recorded_gate(2e6, 1e6, created_ns=DAY_NS)),
+        *values_of(recorded_gate(9e6, created_ns=3 * DAY_NS, fingerprint=other)),
     ]
 
     series = [one for one in series_of(values) if one.metric == "time"]

@@ -1,5 +1,6 @@
 """Captures on disk: read back as written, replaced as a whole, refused where damaged."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from polars.testing import assert_frame_equal
 from gpuprof.collectors import schema, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, CommandError
+from gpuprof.collectors.files.writing import refuse_existing, write_file, write_parquet
 from gpuprof.collectors.manifest import (
     CAPTURE_SCHEMA_VERSION,
     Calibration,
@@ -186,7 +188,7 @@ def test_a_reader_never_sees_a_capture_that_is_partly_deleted(
 
 def test_one_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     for content in (b"one", b"two"):
-        storage.write_file(tmp_path / "report.html", content)
+        write_file(tmp_path / "report.html", content)
         assert (tmp_path / "report.html").read_bytes() == content
     assert os.listdir(tmp_path) == ["report.html"]
 
@@ -210,10 +212,10 @@ def test_force_replaces_nothing_but_captures(stored: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_refused_before_work_starts(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="not a folder"):
-        storage.refuse_existing(tmp_path / "absent" / "out", force=True)
+        refuse_existing(tmp_path / "absent" / "out", force=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match="not a folder"):
-        storage.refuse_existing(tmp_path / "file" / "out", force=True)
+        refuse_existing(tmp_path / "file" / "out", force=True)
 
 
 # -- damage ------------------------------------------------------------------------------------
@@ -303,3 +305,15 @@ def test_a_column_of_another_type_is_refused(stored: Path) -> None:
     frame = pl.read_parquet(file).with_columns(pl.lit("soon").alias("start_ns"))
     frame.write_parquet(file)
     assert "kernels.parquet" in refusal(stored)
+
+
+def test_an_error_of_the_system_that_polars_words_itself_is_one_of_the_system(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(FileNotFoundError, match="No such file or directory"):
+        write_parquet(pl.DataFrame({"a": [1]}), tmp_path / "absent" / "table")
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as told:
+        write_parquet(pl.DataFrame({"a": [1]}), full)
+    assert (told.value.errno, told.value.filename) == (errno.ENOSPC, str(full))

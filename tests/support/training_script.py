@@ -1,0 +1,23 @@
+"""A script that trains a small model for as many steps as it is told to."""
+
+import textwrap
+from pathlib import Path
+
+TRAINING = """
+import os, signal, sys, threading, time
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps):
+    for _ in range(steps):
+        model(torch.randn(2, 8)).sum().backward()
+        optimizer.step()
+"""
+# Fewer steps than by default, so that tests are quick.
+FEW = ("--warmup", "1", "--timed", "2", "--profiled", "1")
+
+
+def write(folder: Path, source: str) -> str:
+    """Write the script, which goes on with `source`; returns its name."""
+    (folder / "script.py").write_text(TRAINING + textwrap.dedent(source))
+    return "script.py"
