@@ -109,7 +109,7 @@ STEPS: Final = pl.Schema(
         "rank": pl.Int32,
         "index": pl.Int32,
         **_TIMES,
-        # warmup, timed (no profiler attached) or profiled
+        # warmup, timed (no profiler attached), profiled, or cut off (profiled, but not to its end)
         "phase": pl.String,
         # Between the CUDA events at the step's two ends; null without a GPU.
         "device_ns": pl.Int64,

@@ -17,8 +17,8 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     utilization = analysis.utilization
     closed = () if analysis.closed_form is None else (closed_form_fact(analysis.closed_form),)
     if utilization is None:
-        timed = analysis.steps.timed
-        why = "no matmul was counted" if timed else "no step was timed without the profiler"
+        known = analysis.steps.length_ns
+        why = "no matmul was counted" if known else "no step was seen"
         lost = analysis.coverage.lost_launches
         if lost:
             why = f"{lost} of {analysis.coverage.launches} launches have no device work recorded"
@@ -37,16 +37,18 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
         rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
     if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
         rows.append(_memory_utilization_fact(utilization, utilization.memory_peak))
-    if utilization.basis == "profiled":
-        rows = [_of_the_profiled_steps(fact) for fact in rows]
+    if utilization.basis != "timed":
+        rows = [_under_the_profiler(fact, utilization) for fact in rows]
     if uncounted > NEGLIGIBLE:
         rows = [_lower_bound(fact, missing) for fact in rows]
     return (*rows, *closed)
 
 
-def _of_the_profiled_steps(fact: Fact) -> Fact:
-    """`fact` as what it is where steps differ in work: it speaks of no others."""
+def _under_the_profiler(fact: Fact, utilization: Utilization) -> Fact:
+    """`fact` as what it is where no step without the profiler did the same work."""
     note = "of the profiled steps alone, in the time they took under the profiler"
+    if utilization.basis == "whole trace":
+        note = "of the whole trace, in the time from its first to its last device work"
     return Fact(fact.label, fact.value, f"{fact.note}; {note}")
 
 
@@ -70,6 +72,8 @@ def _flop_utilization_facts(
     utilization: Utilization, mfu: float, peak: Ceiling, reached: str
 ) -> list[Fact]:
     note = f"{reached} of {formatting.flops_rate(peak.rate)} {peak.label}"
+    if utilization.devices > 1:
+        note += f", of each of {utilization.devices} devices"
     if utilization.optimizer_flops:
         note += f"; without {formatting.flops(utilization.optimizer_flops)} of the optimizer"
     if utilization.model_flops_causal != utilization.model_flops:

@@ -15,7 +15,7 @@ from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.phase import Phase
 
-ANALYSIS_SCHEMA_VERSION = 2
+ANALYSIS_SCHEMA_VERSION = 3
 ANALYSIS_FILE = "analysis.json"
 
 Level = Literal["kernel", "op", "range", "step"]
@@ -83,6 +83,13 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 DEVICE_CLOCK: Final = "CUDA events"
 
+# What a step's length is.
+# timed: of steps that ran without a profiler.
+# device period: from the end of one profiled step's device work to the end of the next one's.
+# host range: between the host's marks of a profiled step.
+# whole trace: nothing marks steps; from the first to the last device work, taken as one step.
+StepDefinition = Literal["timed", "device period", "host range", "whole trace"]
+
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long steps took. The timed ones ran with no profiler attached."""
@@ -92,8 +99,10 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     warmup: int
     timed: int
     profiled: int
-    # `DEVICE_CLOCK` or "host clock"; "host clock under the profiler" where no step was timed.
+    # `DEVICE_CLOCK` or "host clock"; with "under the profiler" where no step was timed.
     clock: str
+    # What the lengths below are; None where there are none.
+    definition: StepDefinition | None = None
     # None where there was no complete step.
     median_ns: int | None = None
     minimum_ns: int | None = None
@@ -115,6 +124,14 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     launches_per_step: float | None = None
     tokens_per_s: float | None = None
 
+    @property
+    def length_ns(self) -> int | None:
+        """A step's length by `definition`.
+
+        The median of timed steps. Of profiled ones the mean, as their work is counted together.
+        """
+        return self.median_ns if self.timed else self.profiled_mean_ns
+
 
 class SplitPart(msgspec.Struct, frozen=True):
     """The part of a step's time that one bottleneck class takes."""
@@ -130,11 +147,13 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     step_ns: int
-    # "timed": device work from the profiled steps inside the unprofiled step time.
-    # "profiled": all from profiled steps, because the profiler stretches a CPU's work itself.
-    basis: Literal["timed", "profiled"]
+    # "timed": device work from the profiled steps inside the unprofiled step time. Else all is from
+    # profiled steps.
+    basis: StepDefinition
     # In the order of `gpuprof.roofline.classes`.
     parts: tuple[SplitPart, ...]
+    # Of the device's busy time, what is longer than the step and therefore in no part.
+    clipped_ns: int = 0
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -163,19 +182,35 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(part for part in self.parts if bottleneck_class(part.kind).idle)
 
 
-class Exposed(msgspec.Struct, frozen=True, kw_only=True):
-    """The busy time of one profiled step, split without overlap: what hides what."""
+class ExposedCopies(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies of one kind over a link, as far as nothing hides them."""
 
-    # In which a kernel ran that is neither communication nor a copy.
+    # "host to device", "device to host", "device to device", "host to host"; "" where unknown.
+    direction: str
+    # "pageable" or "pinned"; "" where unknown.
+    host_memory: str = ""
+    exposed_ns: int
+
+
+class Exposed(msgspec.Struct, frozen=True, kw_only=True):
+    """The busy time of one device in one profiled step, split without overlap: what hides what."""
+
+    # As the trace numbers it; None on a CPU.
+    device: int | None = None
+    # In which work ran that is neither communication nor a copy over a link.
     computing_ns: int
     # Communication that nothing else hides.
     communication_ns: int
-    # Copies and memsets that neither kernels nor communication hide.
+    # Copies to or from the host or another device that no computing hides.
     copies_ns: int
+    # They add up to copies_ns.
+    copies: tuple[ExposedCopies, ...] = ()
+    # Without work on this device while another one of the process works. Not busy time.
+    other_devices_ns: int = 0
 
     @property
     def busy_ns(self) -> int:
-        """Time with any device work. The parts add up to it."""
+        """Time with any device work."""
         return self.computing_ns + self.communication_ns + self.copies_ns
 
 
@@ -224,10 +259,12 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     checkpointed_flops: int = 0
     # Matmul FLOPs of one step that the optimizer does itself. In none of the other counts.
     optimizer_flops: int = 0
-    # The median of the timed steps; where those did other work, the mean of the profiled steps
-    # themselves, which the profiler stretches: every share is of those steps alone then.
+    # The median of the timed steps; without them, or where they did other work, the mean of the
+    # profiled steps, which the profiler stretches: every share is of those steps alone then.
     step_ns: int
-    basis: Literal["timed", "profiled"] = "timed"
+    basis: StepDefinition = "timed"
+    # GPUs of this process that computed: the shares are of all their peaks together.
+    devices: int = 1
     flops_per_s: float
     peak: Ceiling | None = None
     mfu: float | None = None
@@ -316,8 +353,10 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # Which ceilings the percentages use; None where the device has none.
     roof_source: Source | None = None
     split: StepSplit | None = None
-    # None where no device work was recorded.
+    # Of the device that the step waits for; None where no device work was recorded.
     exposed: Exposed | None = None
+    # Of all devices of the process, by number.
+    devices: tuple[Exposed, ...] = ()
     utilization: Utilization | None = None
     # None where the parameters of the model are not known, or the formula does not apply.
     closed_form: ClosedForm | None = None

@@ -9,6 +9,7 @@ from gpuprof.roofline.analysis import (
     Analysis,
     Coverage,
     DeviceState,
+    Exposed,
     RooflinePoint,
     StepTimes,
     UnmodelledOp,
@@ -29,9 +30,11 @@ from gpuprof.roofline.points.points import NO_OP, Machine, kernel_points, op_poi
 from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
-from gpuprof.roofline.steps.exposure import exposed
+from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
 from gpuprof.roofline.steps.settling import unlike_later_steps, unsettled
-from gpuprof.roofline.steps.step_times import busy_ns_per_step, split_step, step_times
+from gpuprof.roofline.steps.split import clip_warning, split_step
+from gpuprof.roofline.steps.step_times import step_times
+from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
@@ -46,6 +49,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
 
     Raises `ValueError` for a rank that the capture does not hold.
     """
+    behind = device_runs_behind(capture)
     capture = attribute(capture.rank(capture.manifest.ranks[0] if rank is None else rank))
     process = capture.processes[0]
     device = _device(process)
@@ -59,10 +63,16 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     work = find_work(capture, math_mode(device, process))
     on_cpu = device is not None and device.kind == "cpu"
     state = _device_state(capture, device)
-    busy_ns = busy_ns_per_step(work)
-    times = step_times(capture)
+    stretch = profiled_stretch(capture, work, behind=behind)
+    uses = () if stretch is None else device_uses(work, stretch)
+    use = critical(uses)
+    times = step_times(capture, stretch)
     unequal = unequal_work(
-        work, times, capture.steps, busy_ns=busy_ns, clock_ratio=_clock_ratio(state)
+        work,
+        times,
+        capture.steps,
+        busy_ns=0 if use is None else use.busy_ns,
+        clock_ratio=_clock_ratio(state),
     )
     times = msgspec.structs.replace(times, unequal=unequal or "")
     ops, kernels, ranges = (
@@ -75,17 +85,17 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     )
     # A step's figures are of all its device work, or they are none.
     complete = work.lost_launches == 0
-    split = split_step(times, ops, busy_ns, steps=work.steps, on_cpu=on_cpu) if complete else None
+    split = None
+    if complete and stretch is not None and use is not None:
+        own = on_device(computing(stretch.work_of(work)), use.device)
+        split = split_step(times, stretch, use, op_points(own, machine), on_cpu=on_cpu)
     traffic = weight_traffic(work)
-    use = utilization(work, times, roof, traffic) if complete else None
+    shares = None
+    if complete and stretch is not None:
+        roofs = _roofs(process, uses, machine, roof_source)
+        shares = utilization(work, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
-        classify_step(
-            split,
-            _why_no_split(times, ops, complete=complete),
-            idle_is_stretched=bool(times.unequal) and not on_cpu,
-        ),
-        times,
-        on_cpu=on_cpu,
+        classify_step(split, _why_no_split(times, ops, complete=complete)), times, on_cpu=on_cpu
     )
     return Analysis(
         tool_version=__version__,
@@ -104,8 +114,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ceilings=ceilings,
         roof_source=roof_source,
         split=split,
-        exposed=exposed(work) if complete else None,
-        utilization=use,
+        exposed=use if complete else None,
+        devices=uses if complete else (),
+        utilization=shares,
         closed_form=(
             closed_form(work, process.model, tokens=declared_tokens(capture.steps))
             if complete
@@ -128,7 +139,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *_sentences(unsettled(times.samples_ns) if times.timed else None),
             *_sentences(unlike_later_steps(times)),
             *_unequal(times),
-            *_without_mbu(use, roof, traffic),
+            *_sentences(clip_warning(split)),
+            *_without_mbu(shares, roof, traffic),
         ),
     )
 
@@ -199,6 +211,25 @@ def _ceilings(
         if process.calibration.device.name == device.name:
             found += measured_ceilings(process.calibration)
     return found, notes
+
+
+def _roofs(
+    process: ProcessInfo, uses: tuple[Exposed, ...], machine: Machine, source: Source | None
+) -> tuple[Roof, ...]:
+    """The roofs of all devices of the process that compute; none where one of them has none."""
+    if machine.roof is None or source is None:
+        return ()
+    roofs = [machine.roof]
+    by_index = {device.index: device for device in process.fingerprint.devices}
+    for use in uses:
+        main = machine.device is None or use.device in (None, machine.device.index)
+        if main or not use.computing_ns:
+            continue
+        # A trace that names one device of several means that the others are like it.
+        device = by_index.get(use.device, machine.device) if use.device is not None else None
+        ceilings, _ = _ceilings(device, process)
+        roofs.append(Roof(tuple(each for each in ceilings if each.source == source), source))
+    return tuple(roofs) if all(roof.ceilings for roof in roofs) else ()
 
 
 def _roof_source(ceilings: tuple[Ceiling, ...]) -> Source | None:

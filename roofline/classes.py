@@ -18,6 +18,11 @@ COMPUTE: ClassName = "compute"
 MEMORY: ClassName = "memory"
 LATENCY: ClassName = "latency"
 UNKNOWN: ClassName = "unknown"
+# Of a step's time: what nothing hides.
+COMMUNICATION: ClassName = "communication"
+COPY: ClassName = "copy"
+# No device work, on a device that another one of the process keeps waiting.
+OTHER_DEVICE: ClassName = "other device"
 # No device work: a GPU waits for the host; on a CPU no operator runs, but what calls them.
 LAUNCH: ClassName = "launch"
 OUTSIDE: ClassName = "outside"

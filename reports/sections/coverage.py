@@ -38,7 +38,7 @@ def _device_time(analysis: Analysis) -> str:
 
 def _of_a_step(analysis: Analysis) -> str:
     """How little of a step that device time is, where coverage of it says little of the step."""
-    step_ns, steps = analysis.steps.median_ns, analysis.steps.profiled
+    step_ns, steps = analysis.steps.length_ns, analysis.steps.profiled
     if not step_ns or not steps:
         return ""
     device_ns = analysis.coverage.device_ns / steps

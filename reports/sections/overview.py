@@ -110,10 +110,11 @@ def _idle_tile(analysis: Analysis) -> Tile:
     if split is None or not split.idle_parts:
         return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
     idle = sum(share.fraction for share in step_shares(split) if share.row.idle)
-    label = bottleneck_class(split.idle_parts[0].kind).part
+    label = bottleneck_class(split.idle_parts[-1].kind).part
     time, step = formatting.duration(split.idle_ns), formatting.step_duration(split.step_ns)
     kind = "a step" if split.basis == "timed" else "a profiled step"
-    return Tile(label.capitalize(), formatting.percent(idle), f"{time} of {kind} of {step}")
+    whole = f"a trace of {step}" if split.basis == "whole trace" else f"{kind} of {step}"
+    return Tile(label.capitalize(), formatting.percent(idle), f"{time} of {whole}")
 
 
 SECTION = Section(

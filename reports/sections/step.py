@@ -41,7 +41,20 @@ def split_basis(split: StepSplit) -> str:
     """What the split's times were taken from."""
     if split.basis == "timed":
         return "device work of the profiled steps, inside the step time without the profiler"
-    return "from the profiled steps, which the profiler lengthens"
+    if split.basis == "whole trace":
+        return "all that the trace holds, from the first to the last device work"
+    return f"from the profiled steps ({split.basis}), which the profiler lengthens"
+
+
+def definition(steps: StepTimes) -> str:
+    """What the step time is, and by which clock."""
+    what = {
+        "timed": f"timed without the profiler, {steps.clock}",
+        "device period": "device period under the profiler",
+        "host range": "host range under the profiler",
+        "whole trace": "whole trace: nothing marks steps",
+    }
+    return steps.clock if steps.definition is None else what[steps.definition]
 
 
 def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
@@ -65,6 +78,33 @@ def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
+def device_facts(analysis: Analysis) -> tuple[Fact, ...]:
+    """What the step's device spends on copies, and each of several devices its step."""
+    step_ns = None if analysis.split is None else analysis.split.step_ns
+    found = []
+    if analysis.exposed is not None and analysis.exposed.copies_ns:
+        copies = ", ".join(
+            f"{formatting.duration(part.exposed_ns)} "
+            f"{formatting.joined([part.direction or 'of unknown direction', part.host_memory])}"
+            for part in analysis.exposed.copies
+            if part.exposed_ns
+        )
+        found.append(Fact("Exposed copies", copies))
+    if step_ns and len(analysis.devices) > 1 and analysis.exposed is not None:
+        for use in analysis.devices:
+            chosen = use.device == analysis.exposed.device
+            note = (
+                f"{formatting.duration(use.computing_ns)} computing, "
+                f"{formatting.duration(use.communication_ns)} exposed communication, "
+                f"{formatting.duration(use.copies_ns)} exposed copies"
+            )
+            if chosen:
+                note += "; it works longest: the split is of its step"
+            busy = f"{formatting.percent(use.busy_ns / step_ns)} busy"
+            found.append(Fact(f"Device {use.device}", busy, note))
+    return tuple(found)
+
+
 def later_fact(steps: StepTimes, later_median_ns: int) -> Fact:
     """How long steps took after the profiled ones, beside the timed ones."""
     number = formatting.counted(steps.later, "step")
@@ -81,18 +121,21 @@ def schedule_text(steps: StepTimes) -> str:
 
 
 def step_time_fact(steps: StepTimes) -> Fact:
-    """The median step time with its range, spread and clock."""
-    if steps.median_ns is None:
+    """The step time with its definition; its range and spread where there are several."""
+    if steps.length_ns is None:
         return Fact("Step time", formatting.UNKNOWN, "no complete step was seen")
-    number = steps.timed or steps.profiled
-    notes = [f"median of {number}" if number > 1 else "one step"]
+    number = steps.timed or len(steps.samples_ns)
+    average = "median" if steps.timed else "mean"
+    notes = [f"{average} of {number}" if number > 1 else "one step"]
+    if steps.definition == "whole trace":
+        notes = []
     if number > 1 and steps.minimum_ns is not None and steps.maximum_ns is not None:
         shortest = formatting.step_duration(steps.minimum_ns)
         notes.append(f"{shortest} to {formatting.step_duration(steps.maximum_ns)}")
     if number > 1 and steps.relative_spread is not None:
         notes.append(f"interquartile range {formatting.percent(steps.relative_spread)}")
-    notes.append(steps.clock)
-    return Fact("Step time", formatting.step_duration(steps.median_ns), ", ".join(notes))
+    notes.append(definition(steps))
+    return Fact("Step time", formatting.step_duration(steps.length_ns), ", ".join(notes))
 
 
 def stretch_fact(steps: StepTimes, state: DeviceState | None) -> Fact:
@@ -124,6 +167,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     facts = (
         ceiling_fact(analysis),
         *step_facts(analysis.steps, analysis.device_state),
+        *device_facts(analysis),
         *utilization_facts(analysis),
         Fact("Bottleneck", verdict.kind, evidence, kind=verdict.kind),
     )
@@ -140,12 +184,15 @@ def _split(analysis: Analysis) -> tuple[Block, ...]:
 
 def _body(analysis: Analysis) -> Sequence[Block]:
     steps = analysis.steps
-    facts = Facts((*step_facts(steps, analysis.device_state), *utilization_facts(analysis)))
-    plotted = "timed" if steps.timed else "profiled"
-    plot = StepPlot(
-        steps,
-        f"{len(steps.samples_ns)} {plotted} steps, the first at the top ({steps.clock})",
+    facts = Facts(
+        (
+            *step_facts(steps, analysis.device_state),
+            *device_facts(analysis),
+            *utilization_facts(analysis),
+        )
     )
+    plotted = formatting.counted(len(steps.samples_ns), "timed step" if steps.timed else "step")
+    plot = StepPlot(steps, f"{plotted}, the first at the top ({definition(steps)})")
     if analysis.split is None:
         absent = Paragraph(f"The step cannot be split: {_why(analysis)}.", "absent")
         return (absent, Columns(((facts,), (plot,))))
@@ -154,7 +201,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 
 
 def _why(analysis: Analysis) -> str:
-    if analysis.steps.median_ns is None:
+    if analysis.steps.length_ns is None:
         return "no complete step was seen"
     if analysis.roof_source is None:
         return "no ceiling is known for this device"
@@ -164,7 +211,7 @@ def _why(analysis: Analysis) -> str:
 SECTION = Section(
     key="step",
     title=titled("Where a step's time goes"),
-    fields=("steps", "split", "exposed", "utilization", "closed_form"),
+    fields=("steps", "split", "exposed", "devices", "utilization", "closed_form"),
     summary=_summary,
     body=_body,
 )

@@ -5,9 +5,7 @@ from typing import Literal
 import msgspec
 
 from gpuprof.roofline.comparison.result import Comparison, KernelChange
-
-# Device work that a step pays for only where nothing hides it.
-HIDEABLE = frozenset({"collective", "memcpy", "memset"})
+from gpuprof.roofline.copies import is_over_link
 
 CauseKind = Literal["kernel", "communication", "copies", "waiting", "unexplained"]
 
@@ -24,6 +22,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None
     # For a kernel.
     kernel: KernelChange | None = None
+
+
+def is_hideable(kernel: KernelChange) -> bool:
+    """Whether a step pays for `kernel` only where nothing hides it: communication, copies."""
+    side = kernel.side
+    return side.kind == "collective" or is_over_link(side.kind, side.name)
 
 
 def causes(comparison: Comparison) -> tuple[Cause, ...]:
@@ -47,7 +51,7 @@ def causes(comparison: Comparison) -> tuple[Cause, ...]:
     found = [
         cause("kernel", kernel.name, kernel.change_ns, kernel)
         for kernel in comparison.kernels
-        if not (exposed_known and kernel.side.kind in HIDEABLE)
+        if not (exposed_known and is_hideable(kernel))
     ]
     parts: tuple[tuple[CauseKind, str, float | None], ...] = (
         ("communication", "exposed communication", step.communication_ns),

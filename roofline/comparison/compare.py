@@ -7,13 +7,14 @@ import msgspec
 from gpuprof._version import __version__
 from gpuprof.roofline.analysis import Analysis, StepSplit
 from gpuprof.roofline.classes import LAUNCH, bottleneck_class
-from gpuprof.roofline.comparison.causes import HIDEABLE
+from gpuprof.roofline.comparison.causes import is_hideable
 from gpuprof.roofline.comparison.matching import match_kernels, sides
 from gpuprof.roofline.comparison.result import (
     ComparedSide,
     Comparison,
     KernelChange,
     Lengths,
+    Quantity,
     StepChange,
 )
 from gpuprof.roofline.machine.environment import differences
@@ -68,18 +69,20 @@ def _step_change(
         return None
     before, after = base.split, head.split
     timed = before is not None and after is not None and before.basis == after.basis == "timed"
+    whole = [one is not None and one.basis == "whole trace" for one in (before, after)]
     base_ns, head_ns = _length(base, timed=timed), _length(head, timed=timed)
-    if base_ns is None or head_ns is None:
+    if base_ns is None or head_ns is None or any(whole) != all(whole):
         return _device_time_change(base, head, kernels)
+    profiled: Quantity = "whole trace" if all(whole) else "profiled step time"
     communication = copies = None
     if base.exposed is not None and head.exposed is not None:
         communication = float(head.exposed.communication_ns - base.exposed.communication_ns)
         copies = float(head.exposed.copies_ns - base.exposed.copies_ns)
-        kernels = tuple(change for change in kernels if change.side.kind not in HIDEABLE)
+        kernels = tuple(change for change in kernels if not is_hideable(change))
     idle = [max(0, base_ns - _busy(base)), max(0, head_ns - _busy(head))]
     return _with_rest(
         StepChange(
-            lengths=Lengths("step time" if timed else "profiled step time", base_ns, head_ns),
+            lengths=Lengths("step time" if timed else profiled, base_ns, head_ns),
             **_by_match(kernels),
             communication_ns=communication,
             copies_ns=copies,
@@ -92,15 +95,12 @@ def _step_change(
 
 
 def _length(analysis: Analysis, *, timed: bool) -> int | None:
-    """The step that the parts add up to: a timed one, or a profiled one.
-
-    A profiled step by the host's clock is shorter than its device work where the host runs ahead.
-    """
+    """The step that the parts add up to: a timed one, or a profiled one."""
     if analysis.split is None:
         return None
-    if timed:
+    if timed or analysis.split.basis != "timed":
         return analysis.split.step_ns
-    profiled = analysis.steps.profiled_median_ns
+    profiled = analysis.steps.profiled_mean_ns
     return None if profiled is None else max(profiled, _busy(analysis))
 
 
@@ -180,20 +180,22 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
             "not both captures have a step with device work: device time is compared, and what "
             "idle time did is unknown"
         )
+    elif step.lengths.quantity == "whole trace":
+        notes.append(
+            "nothing marks steps: all that the two traces recorded is compared, from the first to "
+            "the last device work"
+        )
     elif step.lengths.quantity == "profiled step time":
         notes.append(
             "the parts are those of profiled steps: the profiler lengthens operators on a CPU and "
             "steps that wait for the host"
         )
-        for name, one, length_ns in (
-            ("base", base, step.lengths.base_ns),
-            ("head", head, step.lengths.head_ns),
-        ):
-            if one.exposed is not None and one.exposed.busy_ns == length_ns:
-                notes.append(
-                    f"the host ran ahead of the device in the {name}: its step is taken to be as "
-                    "long as its device work"
-                )
+        bases = [one.split.basis for one in (base, head) if one.split is not None]
+        if len(set(bases)) > 1 and "timed" not in bases:
+            notes.append(
+                f"a step is the {bases[0]} in the base and the {bases[1]} in the head: the device "
+                "ran behind its host in one of them"
+            )
     clocks = [
         None if one.device_state is None else one.device_state.sm_clock_mhz_median
         for one in (base, head)

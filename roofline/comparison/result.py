@@ -20,7 +20,7 @@ COMPARISON_SCHEMA_VERSION = 2
 Match = Literal["name", "normalised name", "operator", "fused", "time", "new", "removed"]
 
 
-Quantity = Literal["step time", "profiled step time", "device time"]
+Quantity = Literal["step time", "profiled step time", "whole trace", "device time"]
 
 
 class KernelSide(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from gpuprof.roofline.analysis import Bottleneck, StepSplit
 from gpuprof.roofline.classes import (
     COMPUTE,
     LATENCY,
+    LAUNCH,
     MEMORY,
     UNKNOWN,
     bottleneck_class,
@@ -19,6 +20,9 @@ _NEAR_ROOF = 0.5
 # start and drain it. GPU: an empty kernel takes about 2 us on an H100; CPU: dispatch of an
 # operator takes a few us.
 _SMALL_WORK_NS = {"cuda": 2_000, "hip": 2_000, "cpu": 5_000}
+# The most that torch.profiler made a step longer: a launch-bound block on an H200 took 229 us
+# without it and 538 us with it and shapes.
+_LONGEST_STRETCH = 2.35
 
 
 @dataclass(frozen=True)
@@ -73,22 +77,50 @@ def _share(fraction: float, label: str) -> str:
     return sentence
 
 
-def classify_step(
-    split: StepSplit | None, reason_unknown: str, *, idle_is_stretched: bool = False
-) -> Bottleneck:
+def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
     """The largest loss of a step.
 
-    With `idle_is_stretched` time without device work is no candidate: the profiler made it longer,
-    and no step without the profiler did the same work.
+    The profiler makes a step longer by what the host does in it, and so the time without device
+    work. A gap of a profiled step therefore counts by what is left of it for certain.
     """
     if split is None:
         return Bottleneck(UNKNOWN, reason_unknown, None)
-    losses = [part for part in split.parts if bottleneck_class(part.kind).loss]
-    if idle_is_stretched:
-        losses = [part for part in losses if not bottleneck_class(part.kind).idle]
-    largest = max(losses, key=lambda part: part.nanoseconds, default=None)
-    if largest is None or largest.nanoseconds == 0:
+    losses = {
+        part.kind: part.nanoseconds for part in split.parts if bottleneck_class(part.kind).loss
+    }
+    gap_ns, certain_ns = losses.get(LAUNCH, 0), certain_gap_ns(split)
+    losses[LAUNCH] = certain_ns
+    kind = max(losses, key=lambda name: losses[name])
+    lost_ns = losses[kind]
+    if lost_ns == 0 and gap_ns:
+        # Nothing is lost for certain, and this may be.
+        kind = LAUNCH
+    if kind == LAUNCH:
+        lost_ns = gap_ns
+    if lost_ns == 0:
         return Bottleneck(COMPUTE, "the whole step runs at its roof", 0)
-    row, lost_ns = bottleneck_class(largest.kind), largest.nanoseconds
-    evidence = f"{lost_ns / split.step_ns:.0%} of the step ({lost_ns / 1e6:.3g} ms): {row.loss}"
+    row = bottleneck_class(kind)
+    evidence = f"{lost_ns / split.step_ns:.0%} of the step ({_time(lost_ns)}): {row.loss}"
+    if kind == LAUNCH and certain_ns < gap_ns:
+        evidence += f"; without the profiler for {_time(certain_ns)} to {_time(gap_ns)}"
+    elif gap_ns > lost_ns:
+        evidence += (
+            f"; it also waits for the host, without the profiler for {_time(certain_ns)} to "
+            f"{_time(gap_ns)}"
+        )
     return Bottleneck(row.name, evidence, lost_ns if row.removable else None)
+
+
+def certain_gap_ns(split: StepSplit) -> int:
+    """How long the device waits for the host at least in a step without the profiler."""
+    gap_ns = split.nanoseconds(LAUNCH)
+    if split.basis == "timed":
+        return gap_ns
+    return min(gap_ns, max(0, round(split.step_ns / _LONGEST_STRETCH) - split.busy_ns))
+
+
+def _time(nanoseconds: int) -> str:
+    if nanoseconds == 0:
+        return "0"
+    milliseconds = nanoseconds / 1e6
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1e3:.3g} s"

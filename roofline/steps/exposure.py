@@ -1,30 +1,98 @@
-"""Communication and copies that no computing hides."""
+"""What of a step each device spends on computing, and on what computing does not hide."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 import polars as pl
 
-from gpuprof.roofline.analysis import Exposed
-from gpuprof.roofline.intervals import union_ns
+from gpuprof.roofline import copies
+from gpuprof.roofline.analysis import Exposed, ExposedCopies
+from gpuprof.roofline.intervals import clipped, union_ns
+from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.work import Work
 
-_COPIES = ("memcpy", "memset")
+_COMMUNICATES: Final = pl.col("kind") == "collective"
+# What has no device, on a CPU, is of one.
+_NO_DEVICE: Final = -1
 
 
-def exposed(work: Work) -> Exposed | None:
-    """What of one profiled step's busy time is computing, and what computing does not hide.
+def computing(work: Work) -> Work:
+    """The part of `work` that is neither communication nor a copy over a link."""
+    return replace(work, kernels=work.kernels.filter(~_COMMUNICATES & ~pl.col("over_link")))
 
-    None where no device work was recorded.
+
+def on_device(work: Work, device: int | None) -> Work:
+    """The part of `work` that ran on `device`."""
+    ran_there = pl.col("device").eq_missing(pl.lit(device, pl.Int32))
+    return replace(work, kernels=work.kernels.filter(ran_there))
+
+
+def device_uses(work: Work, stretch: Stretch) -> tuple[Exposed, ...]:
+    """Each device's busy time in one step of `stretch`, by device.
+
+    Computing hides copies and communication, copies hide communication. Of copies that overlap, the
+    first in the order of direction and host memory hides the others.
     """
     kernels = work.kernels
-    if kernels.is_empty():
-        return None
-    without_collectives = kernels.filter(pl.col("kind") != "collective")
-    computing = without_collectives.filter(~pl.col("kind").is_in(_COPIES))
-    busy_ns, local_ns, computing_ns = (
-        union_ns(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
-        for frame in (kernels, without_collectives, computing)
+    if stretch.window_ns is None:
+        kernels = stretch.work_of(work).kernels
+    labelled = kernels.select(
+        "start_ns",
+        "end_ns",
+        "over_link",
+        device=pl.col("device").fill_null(_NO_DEVICE),
+        communicates=_COMMUNICATES,
+        copy=pl.when("over_link").then("name"),
     )
+    if stretch.window_ns is not None:
+        start, end = clipped(
+            labelled["start_ns"].to_numpy(), labelled["end_ns"].to_numpy(), stretch.window_ns
+        )
+        labelled = labelled.with_columns(start_ns=pl.Series(start), end_ns=pl.Series(end))
+    found = [_use(labelled, device, stretch.steps) for device in labelled["device"].unique().sort()]
+    return tuple(use for use in found if use.busy_ns)
+
+
+def critical(uses: Iterable[Exposed]) -> Exposed | None:
+    """The device that works longest, which the step waits for; None without device work."""
+    return max(uses, key=lambda use: use.busy_ns, default=None)
+
+
+def _use(kernels: pl.DataFrame, device: int, steps: int) -> Exposed:
+    own = kernels.filter(pl.col("device") == device)
+    busy = own.filter(~pl.col("communicates") & ~pl.col("over_link"))
+    computing_ns = covered_ns = _covered_ns(busy)
+    exposed_copies: list[ExposedCopies] = []
+    for (way, memory), names in _copy_kinds(own):
+        busy = pl.concat([busy, own.filter(pl.col("copy").is_in(names))])
+        reached_ns = _covered_ns(busy)
+        exposed_copies.append(
+            ExposedCopies(
+                direction=way,
+                host_memory=memory,
+                exposed_ns=round((reached_ns - covered_ns) / steps),
+            )
+        )
+        covered_ns = reached_ns
+    busy_ns = _covered_ns(own)
     return Exposed(
-        computing_ns=round(computing_ns / work.steps),
-        communication_ns=round((busy_ns - local_ns) / work.steps),
-        copies_ns=round((local_ns - computing_ns) / work.steps),
+        device=None if device == _NO_DEVICE else device,
+        computing_ns=round(computing_ns / steps),
+        communication_ns=round((busy_ns - covered_ns) / steps),
+        copies_ns=sum(part.exposed_ns for part in exposed_copies),
+        copies=tuple(exposed_copies),
+        other_devices_ns=round((_covered_ns(kernels) - busy_ns) / steps),
     )
+
+
+def _copy_kinds(kernels: pl.DataFrame) -> list[tuple[tuple[str, str], list[str]]]:
+    """The names of copies by direction and host memory."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name in kernels["copy"].drop_nulls().unique().sort():
+        kinds.setdefault((copies.direction(name), copies.host_memory(name)), []).append(name)
+    return sorted(kinds.items())
+
+
+def _covered_ns(kernels: pl.DataFrame) -> int:
+    return union_ns(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())

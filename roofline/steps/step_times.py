@@ -1,42 +1,25 @@
-"""How long the steps took, and where the time of one step went."""
-
-import math
-from collections import Counter
+"""How long the steps took."""
 
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import LaterSteps
-from gpuprof.roofline.analysis import (
-    DEVICE_CLOCK,
-    RooflinePoint,
-    SplitPart,
-    StepSplit,
-    StepTimes,
-)
-from gpuprof.roofline.classes import (
-    AT_ROOF,
-    LAUNCH,
-    OUTSIDE,
-    UNKNOWN,
-    ClassName,
-    bottleneck_class,
-    classes,
-)
-from gpuprof.roofline.intervals import union_ns
+from gpuprof.roofline.analysis import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.steps.settling import later_median_ns
-from gpuprof.roofline.work.work import Work
+from gpuprof.roofline.steps.stretch import Stretch
 
-# Device work in profiled steps may exceed the timed step by so much before it counts as other
-# work: its length was seen to differ by 1 % between steps with and without a profiler.
-_BUSY_TOLERANCE = 1.02
+_CLOCK_OF_PROFILED = {
+    "device period": "the device's clock under the profiler",
+    "host range": "host clock under the profiler",
+    "whole trace": "the device's clock under the profiler",
+}
 
 
-def step_times(capture: Capture) -> StepTimes:
+def step_times(capture: Capture, stretch: Stretch | None) -> StepTimes:
     """Step times of a one-rank capture, from the steps that ran without a profiler.
 
-    Where there are none, the profiled ones are shown and `clock` says so.
+    Where there are none they are those of `stretch`, its profiled ones.
     """
     phases = {
         phase: capture.steps.filter(pl.col("phase") == phase)
@@ -46,13 +29,14 @@ def step_times(capture: Capture) -> StepTimes:
     on_device = timed.height > 0 and timed["device_ns"].is_not_null().all()
     samples = timed["device_ns" if on_device else "host_ns"].drop_nulls()
     clock = DEVICE_CLOCK if on_device else "host clock"
+    profiled_lengths = pl.Series(() if stretch is None else stretch.lengths_ns, dtype=pl.Int64)
     if timed.is_empty():
-        samples, clock = profiled["host_ns"].drop_nulls(), "host clock under the profiler"
+        samples = profiled_lengths
+        clock = _CLOCK_OF_PROFILED["host range" if stretch is None else stretch.definition]
     median_ns = _median(samples)
     host_median_ns = _median(timed["host_ns"])
-    # Device against device, or host against host: a host that runs ahead shows nothing.
-    profiled_lengths = _device_step_ns(capture, profiled) if on_device else profiled["host_ns"]
     profiled_median_ns = _median(profiled_lengths)
+    profiled_definition = None if stretch is None else stretch.definition
     later = capture.processes[0].later_steps
     return StepTimes(
         found_by=capture.processes[0].steps_found_by or "nothing in the trace marks steps",
@@ -60,6 +44,7 @@ def step_times(capture: Capture) -> StepTimes:
         timed=timed.height,
         profiled=profiled.height,
         clock=clock,
+        definition="timed" if timed.height else profiled_definition,
         median_ns=median_ns,
         minimum_ns=_int(samples.min()),
         maximum_ns=_int(samples.max()),
@@ -79,77 +64,6 @@ def step_times(capture: Capture) -> StepTimes:
         launches_per_step=_launches_per_step(capture, profiled),
         tokens_per_s=_tokens_per_s(timed, "device_ns" if on_device else "host_ns"),
     )
-
-
-def busy_ns_per_step(work: Work) -> int:
-    """Time of one profiled step in which at least one piece of device work ran."""
-    kernels = work.kernels
-    return round(
-        union_ns(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()) / work.steps
-    )
-
-
-def split_step(
-    times: StepTimes, points: tuple[RooflinePoint, ...], busy_ns: int, *, steps: int, on_cpu: bool
-) -> StepSplit | None:
-    """One step's time as time at the roof, below it by class, unmodelled, and waiting.
-
-    Device work keeps its length under the profiler on a GPU, so it is set against the unprofiled
-    step time; a CPU's operators are stretched themselves, so there all comes from profiled steps.
-    Where work overlaps on several streams, each part shrinks by the overlap in proportion.
-    """
-    timed_ns = times.median_ns if times.timed and not on_cpu else None
-    fits = timed_ns is not None and busy_ns <= timed_ns * _BUSY_TOLERANCE
-    basis_is_timed = fits and not times.unequal
-    # The device work is a mean over the profiled steps, and so is what it is set against.
-    step_ns = timed_ns if basis_is_timed else times.profiled_mean_ns
-    if step_ns is None or not points:
-        return None
-    busy_ns = min(busy_ns, step_ns)
-    total_ns = sum(point.device_ns for point in points) / steps
-    scale = busy_ns / total_ns / steps if total_ns else 0.0
-    lost = Counter[ClassName]()
-    for point in points:
-        kind, lost_ns = _lost(point)
-        lost[kind] += lost_ns
-    idle = OUTSIDE if on_cpu else LAUNCH
-    spent = {kind: math.floor(lost[kind] * scale) for kind, row in classes().items() if row.loss}
-    spent[AT_ROOF] = busy_ns - sum(spent.values())
-    spent[idle] = step_ns - busy_ns
-    return StepSplit(
-        step_ns=step_ns,
-        basis="timed" if basis_is_timed else "profiled",
-        parts=tuple(
-            SplitPart(kind, spent[kind])
-            for kind, row in classes().items()
-            if kind == idle or not row.idle
-        ),
-    )
-
-
-def _lost(point: RooflinePoint) -> tuple[ClassName, int]:
-    """The class that `point` loses time to, and how much of its device time."""
-    kind = point.bottleneck.kind
-    if not bottleneck_class(kind).has_roof:
-        return kind, point.device_ns
-    if point.roof_ns is None:
-        return UNKNOWN, point.device_ns
-    return kind, max(0, point.device_ns - point.roof_ns)
-
-
-def _device_step_ns(capture: Capture, profiled: pl.DataFrame) -> pl.Series:
-    """For each profiled step the time from the end of its predecessor's device work to its own.
-
-    The first one begins at its host's start: the device was idle then.
-    """
-    ends = (
-        capture.kernels.drop_nulls("step")
-        .group_by("step")
-        .agg(pl.col("end_ns").max())
-        .sort("step")["end_ns"]
-    )
-    starts = pl.concat([profiled["start_ns"].head(min(1, ends.len())), ends.head(-1)])
-    return pl.Series("device_step_ns", ends.to_numpy() - starts.to_numpy())
 
 
 def _launches_per_step(capture: Capture, profiled: pl.DataFrame) -> float | None:

@@ -1,10 +1,10 @@
 """MFU, HFU and MBU of a step (Chowdhery et al. 2022, appendix B; docs/numbers.md)."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gpuprof.roofline.analysis import StepTimes, Utilization
+from gpuprof.roofline.analysis import StepDefinition, StepTimes, Utilization
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic
 from gpuprof.roofline.work.call_groups import (
@@ -38,28 +38,38 @@ class _Counts:
 
 
 def utilization(
-    work: Work, times: StepTimes, roof: Roof | None, read: WeightTraffic
+    work: Work,
+    times: StepTimes,
+    roofs: Sequence[Roof],
+    read: WeightTraffic,
+    *,
+    profiled: StepDefinition,
 ) -> Utilization | None:
     """Shares of the peaks from the work of the profiled steps and the time of the unprofiled ones.
 
-    Where those did other work, the time of the profiled ones themselves.
-
-    `read` is what a step of `work` reads of its model. None without timed steps or matmuls. The
-    peak is that of the precision with most FLOPs.
+    Without those, or where they did other work, the time of the profiled ones themselves, by the
+    definition `profiled`. `roofs` are those of the devices that did the work, and the shares of
+    their peaks together; none where any is unknown. `read` is what a step of `work` reads of its
+    model. None without a step or matmuls. The peak is that of the precision with most FLOPs.
     """
-    step_ns = times.profiled_mean_ns if times.unequal else times.median_ns
-    if times.timed == 0 or not step_ns:
+    step_ns = times.profiled_mean_ns if times.unequal else times.length_ns
+    if not step_ns:
         return None
     counts = _count(call_groups(work))
     if counts.full == 0:
         return None
     precision = max(counts.by_precision, key=lambda name: counts.by_precision[name])
+    roof = roofs[0] if roofs else None
     peak = roof.compute_rate("matmul", precision) if roof is not None else None
     other = _other_peak(counts.by_precision, precision, roof)
     step_s = step_ns / 1e9
 
     def share(flops: int, of: Ceiling | None) -> float | None:
-        return None if of is None else flops / step_s / of.rate
+        if of is None or of.precision is None:
+            return None
+        rates = [each.compute_rate("matmul", of.precision) for each in roofs]
+        known = [rate.rate for rate in rates if rate is not None]
+        return flops / step_s / sum(known) if len(known) == len(rates) else None
 
     hardware, hardware_causal = round(counts.full / work.steps), round(counts.kept / work.steps)
     model = round((counts.full - counts.again_full) / work.steps)
@@ -68,7 +78,10 @@ def utilization(
     memory_peak = None if roof is None or weights is None else roof.memory_rate()
     mbu = None
     if memory_peak is not None and weights is not None and keys_values is not None:
-        mbu = (weights + keys_values) / step_s / memory_peak.rate
+        bandwidths = [each.memory_rate() for each in roofs]
+        known = [rate.rate for rate in bandwidths if rate is not None]
+        if len(known) == len(bandwidths):
+            mbu = (weights + keys_values) / step_s / sum(known)
     return Utilization(
         precision=precision,
         model_flops=model,
@@ -78,7 +91,8 @@ def utilization(
         checkpointed_flops=round(counts.checkpointed / work.steps),
         optimizer_flops=round(counts.optimizer / work.steps),
         step_ns=step_ns,
-        basis="profiled" if times.unequal else "timed",
+        basis="timed" if times.timed and not times.unequal else profiled,
+        devices=max(len(roofs), 1),
         flops_per_s=model / step_s,
         peak=peak,
         mfu=share(model, peak),

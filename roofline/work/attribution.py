@@ -14,6 +14,7 @@ from msgspec import structs
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ProcessInfo
+from gpuprof.roofline.work.cut_off import cut_off_step
 
 _LAUNCH_KEY: Final = ("rank", "process", "correlation")
 
@@ -22,7 +23,7 @@ _STREAM = ("process", "device", "context", "stream")
 
 
 def attribute(capture: Capture) -> Capture:
-    """`capture` with `op_id` and `step` of its kernels filled.
+    """`capture` with `op_id` and `step` of its kernels filled, and a cut-off last step marked so.
 
     A leaf operator of a CPU run keeps its own op_id; its step is where the operator started. A
     kernel without a launch in the capture has no operator and counts to the step in which it
@@ -34,14 +35,18 @@ def attribute(capture: Capture) -> Capture:
     if not pending:
         return capture
     parts = []
+    all_steps = []
     processes = []
     for info in capture.processes:
         kernels = capture.kernels.filter(pl.col("rank") == info.rank)
+        steps = capture.steps.filter(pl.col("rank") == info.rank)
         if not info.attributed:
             kernels, info = _attribute_rank(capture.rank(info.rank), info)
+            kernels, steps, info = _without_cut_off_step(kernels, steps, info)
         parts.append(kernels)
+        all_steps.append(steps)
         processes.append(info)
-    tables = {**capture.tables(), "kernels": pl.concat(parts)}
+    tables = {**capture.tables(), "kernels": pl.concat(parts), "steps": pl.concat(all_steps)}
     return Capture(capture.manifest, tuple(processes), **tables)
 
 
@@ -121,6 +126,25 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
             "their operators are unknown.",
         )
     return result, structs.replace(info, attributed=True, warnings=warnings)
+
+
+def _without_cut_off_step(
+    kernels: pl.DataFrame, steps: pl.DataFrame, info: ProcessInfo
+) -> tuple[pl.DataFrame, pl.DataFrame, ProcessInfo]:
+    """The last step's phase changed, and its work of no step, where an imported trace cut it."""
+    found = None if info.schedule is not None else cut_off_step(steps, kernels)
+    if found is None:
+        return kernels, steps, info
+    index, sentence = found
+    return (
+        kernels.with_columns(step=pl.when(pl.col("step") != index).then("step")),
+        steps.with_columns(
+            phase=pl.when((pl.col("phase") == "profiled") & (pl.col("index") == index))
+            .then(pl.lit("cut off"))
+            .otherwise("phase")
+        ),
+        structs.replace(info, warnings=(*info.warnings, sentence)),
+    )
 
 
 def _launched_before_the_capture(kernels: pl.DataFrame, launched: pl.Series) -> pl.Series:

@@ -11,6 +11,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline import dtypes
+from gpuprof.roofline.copies import over_link
 from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled, is_modelled_kernel
 from gpuprof.roofline.cost_models.call import MKLDNN, MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
@@ -89,12 +90,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     if steps:
         outside_ns = int(kernels.filter(pl.col("step").is_null())["duration_ns"].sum())
         kernels = kernels.filter(pl.col("step").is_not_null())
-    kernels = kernels.with_columns(
-        ((pl.col("kind") == "memcpy") & ~pl.col("name").str.contains("DtoD|DeviceToDevice")).alias(
-            "over_link"
-        ),
-    )
-    kernels = with_owners(kernels, capture.ops)
+    kernels = with_owners(kernels.with_columns(over_link=over_link()), capture.ops)
     launched = launches_of_steps(capture)
     grouped = (
         owner_table(kernels, capture)

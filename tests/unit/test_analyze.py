@@ -12,10 +12,6 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.cost_models.call import MathMode
-from gpuprof.roofline.steps.step_times import busy_ns_per_step
-from gpuprof.roofline.work.attribution import attribute
-from gpuprof.roofline.work.work import find_work
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 
@@ -30,7 +26,9 @@ def flops(analysis: Analysis) -> int:
 
 
 def busy_ns(capture: Capture) -> int:
-    return busy_ns_per_step(find_work(attribute(capture), MathMode()))
+    exposed = analyze(capture).exposed
+    assert exposed is not None
+    return exposed.busy_ns
 
 
 def test_of_nested_operators_one_has_the_work() -> None:
@@ -126,10 +124,13 @@ def test_an_empty_capture_says_that_nothing_is_known(build: CaptureBuilder) -> N
     assert analysis.bottleneck.evidence == "no device work was recorded"
 
 
-def test_work_outside_any_step_cannot_be_split(build: CaptureBuilder) -> None:
+def test_work_without_any_step_is_one_step(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
-    assert analyze(build.build()).bottleneck.evidence == "no complete step was recorded"
+    analysis = analyze(build.build())
+    assert analysis.split is not None
+    assert (analysis.split.basis, analysis.split.step_ns) == ("whole trace", 40)
+    assert analysis.bottleneck.kind == "latency"
 
 
 def two_ranks(build: CaptureBuilder) -> Capture:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuprof.roofline.analysis import SplitPart, StepSplit
+from gpuprof.roofline.analysis import SplitPart, StepDefinition, StepSplit
 from gpuprof.roofline.classes import classes
 from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.machine.roof_time import ResourceTime, RoofTime
@@ -94,11 +94,11 @@ def test_without_a_roof_or_time_the_class_is_unknown(device_ns: int) -> None:
     assert verdict(roof, device_ns) == ("unknown", "nobody knows", None)
 
 
-def split(**parts: int) -> StepSplit:
+def split(basis: StepDefinition = "timed", **parts: int) -> StepSplit:
     parts = {"roof": 1_000_000 - sum(parts.values()), **parts}
     return StepSplit(
         step_ns=1_000_000,
-        basis="timed",
+        basis=basis,
         parts=tuple(SplitPart(kind, nanoseconds) for kind, nanoseconds in parts.items()),
     )
 
@@ -124,8 +124,29 @@ def test_a_step_that_cannot_be_split_is_unknown() -> None:
     assert classify_step(None, "no step").evidence == "no step"
 
 
-def test_waiting_that_the_profiler_stretched_is_no_verdict() -> None:
-    parts = split(launch=600_000, memory=50_000)
-    assert classify_step(parts, "").kind == "launch"
-    found = classify_step(parts, "", idle_is_stretched=True)
-    assert (found.kind, found.gain_ns) == ("memory", 50_000)
+@pytest.mark.parametrize("basis", ["device period", "host range", "whole trace"])
+def test_a_gap_of_a_profiled_step_never_wins_over_a_larger_certain_loss(
+    basis: StepDefinition,
+) -> None:
+    # As in the recording h100_block_infer_fp16: the device is busy for 70 % of the step, so without
+    # the profiler the gap may be none at all.
+    parts = {"launch": 300_000, "compute": 160_000}
+    assert classify_step(split(**parts), "").kind == "launch"
+    found = classify_step(split(basis, **parts), "")
+    assert (found.kind, found.gain_ns) == ("compute", 160_000)
+    assert found.evidence.endswith(
+        "; it also waits for the host, without the profiler for 0 to 0.3 ms"
+    )
+
+
+def test_a_gap_that_the_profiler_cannot_have_made_wins_with_its_range() -> None:
+    # 2.35 times as long at most: 425,532 ns of the step are left, and 100,000 of them are busy.
+    found = classify_step(split("host range", launch=900_000, memory=50_000), "")
+    assert (found.kind, found.gain_ns) == ("launch", 900_000)
+    assert found.evidence.endswith("; without the profiler for 0.326 ms to 0.9 ms")
+
+
+def test_a_gap_is_the_verdict_where_nothing_else_is_lost() -> None:
+    found = classify_step(split("host range", launch=100_000), "")
+    assert (found.kind, found.gain_ns) == ("launch", 100_000)
+    assert found.evidence.endswith("; without the profiler for 0 to 0.1 ms")

@@ -50,7 +50,8 @@ def test_every_row_can_be_drawn_and_said() -> None:
         assert row.part, row.name
         assert row.mark in MARKS | {""}, row.name
     assert not classes()["roof"].loss
-    assert [row.name for row in classes().values() if row.idle] == ["launch", "outside"]
+    idle = [row.name for row in classes().values() if row.idle]
+    assert idle == ["other device", "launch", "outside"]
 
 
 def test_a_class_without_a_row_is_an_error_and_not_time_without_a_model() -> None:

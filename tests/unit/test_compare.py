@@ -17,7 +17,7 @@ from gpuprof.reports.comparison import sentences
 from gpuprof.reports.comparison.markdown import render_comparison as render_markdown
 from gpuprof.reports.comparison.page import render_html
 from gpuprof.reports.comparison.terminal import render_comparison
-from gpuprof.roofline.analysis import Analysis, DeviceState, SplitPart
+from gpuprof.roofline.analysis import Analysis, DeviceState, SplitPart, StepDefinition
 from gpuprof.roofline.comparison.causes import causes
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
@@ -68,7 +68,7 @@ def slower(analysis: Analysis, name: str, factor: float) -> Analysis:
         steps=msgspec.structs.replace(
             steps,
             median_ns=steps.median_ns + each,
-            profiled_median_ns=steps.profiled_median_ns + each,
+            profiled_mean_ns=(steps.profiled_mean_ns or 0) + each,
         ),
     )
 
@@ -188,17 +188,31 @@ def test_exposed_communication_is_a_part_of_its_own() -> None:
     assert step.idle_ns == -3_000
 
 
-def test_a_step_is_as_long_as_its_device_work_where_the_host_ran_ahead() -> None:
+def with_basis(analysis: Analysis, basis: StepDefinition) -> Analysis:
+    assert analysis.split is not None
+    return msgspec.structs.replace(
+        analysis, split=msgspec.structs.replace(analysis.split, basis=basis)
+    )
+
+
+def test_a_profiled_step_is_that_of_its_split_and_definitions_that_differ_are_said() -> None:
     base = recorded("infer_fp16")
-    steps = msgspec.structs.replace(base.steps, profiled_median_ns=1_000, median_ns=1_000)
-    ahead = msgspec.structs.replace(base, steps=steps)
-
-    found = compare(ahead, ahead)
-
-    assert base.exposed is not None
+    found = compare(base, with_basis(base, "device period"))
+    assert base.split is not None
     assert found.step is not None
-    assert found.step.lengths.base_ns == base.exposed.busy_ns
-    assert any("ran ahead of the device in the base" in note for note in found.notes)
+    assert found.step.lengths.base_ns == base.split.step_ns == base.steps.length_ns
+    assert any("host range in the base and the device period in the head" in n for n in found.notes)
+
+
+def test_whole_traces_are_compared_with_each_other_and_never_with_a_step() -> None:
+    base = recorded("infer_fp16")
+    whole = with_basis(base, "whole trace")
+    both, one = compare(whole, whole), compare(base, whole)
+    assert both.step is not None
+    assert one.step is not None
+    assert both.step.lengths.quantity == "whole trace"
+    assert any("nothing marks steps" in note for note in both.notes)
+    assert one.step.lengths.quantity == "device time"
 
 
 def test_without_steps_device_time_is_compared(
@@ -287,7 +301,7 @@ def test_the_terminal_names_the_change_and_what_carries_it(
 ) -> None:
     text = printed(eager_to_compiled, width)
 
-    assert "1.822 ms → 1.500 ms" in text
+    assert "1.870 ms → 1.531 ms" in text
     assert "waiting for the host" in text
     assert "aten::mul, aten::silu →" in text
     assert max(map(len, text.splitlines())) <= width
@@ -361,7 +375,7 @@ def test_the_page_needs_no_network_and_has_a_row_for_each_kernel(
 
     assert all(reference.startswith(("#", "data:")) for reference in page.references)
     assert page.tags.count("details") == len(eager_to_compiled.kernels)
-    assert "-17.7%" in page.text
+    assert "-18.1%" in page.text
 
 
 def test_shapes_read_as_people_write_them(eager_to_compiled: Comparison) -> None:

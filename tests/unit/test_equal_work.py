@@ -48,7 +48,7 @@ def test_profiled_steps_that_differ_are_divided_by_their_own_time(build: Capture
     assert "FLOP each" in analysis.steps.unequal
     use = analysis.utilization
     assert use is not None
-    assert use.basis == "profiled"
+    assert use.basis == "device period"
     assert use.mfu == pytest.approx(22 * FLOPS / (use.step_ns * 1e-9) / PEAK)
     assert analysis.steps.profiled_mean_ns == use.step_ns
     assert any("steps differ in work" in warning for warning in analysis.warnings)
@@ -62,7 +62,7 @@ def test_timed_steps_that_are_shorter_than_the_profiled_ones_work_did_less(
     assert analysis.utilization is not None
     assert analysis.utilization.step_ns == analysis.steps.profiled_mean_ns
     assert analysis.split is not None
-    assert analysis.split.basis == "profiled"
+    assert analysis.split.basis == "device period"
 
 
 def test_declared_tokens_tell_that_steps_differ(build: CaptureBuilder) -> None:

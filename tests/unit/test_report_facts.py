@@ -10,7 +10,7 @@ from gpuprof.reports.sections.machine import environment_facts
 from gpuprof.reports.sections.overview import ending_sentence
 from gpuprof.reports.sections.step import step_shares, step_time_fact
 from gpuprof.reports.utilization import utilization_facts
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import Analysis, StepDefinition
 from gpuprof.roofline.cost_models.cost import Flops
 
 
@@ -65,20 +65,57 @@ def test_mfu_of_little_of_the_work_is_unknown(training_analysis: Analysis) -> No
     assert fact.note == "95.0% of device time has no FLOP model, such as replayed CUDA graphs"
 
 
-def test_mfu_is_not_taken_from_profiled_steps_and_says_so(bare_analysis: Analysis) -> None:
+def test_mfu_without_a_step_is_unknown_and_says_so(bare_analysis: Analysis) -> None:
     (fact,) = utilization_facts(bare_analysis)
-    assert (fact.value, fact.note) == ("-", "no step was timed without the profiler")
+    assert (fact.value, fact.note) == ("-", "no step was seen")
+
+
+def test_mfu_of_profiled_steps_and_of_several_devices_says_so(training_analysis: Analysis) -> None:
+    use = training_analysis.utilization
+    assert use is not None
+    of_two = msgspec.structs.replace(use, basis="device period", devices=2)
+    fact, *_ = utilization_facts(msgspec.structs.replace(training_analysis, utilization=of_two))
+    assert "of each of 2 devices" in fact.note
+    assert "in the time they took under the profiler" in fact.note
 
 
 def test_the_step_time_names_its_clock_and_range(training_analysis: Analysis) -> None:
     fact = step_time_fact(training_analysis.steps)
     assert fact.value == "12.91 ms"
-    assert fact.note == "median of 10, 12.88 ms to 13.16 ms, interquartile range 0.3%, CUDA events"
+    assert fact.note == (
+        "median of 10, 12.88 ms to 13.16 ms, interquartile range 0.3%, "
+        "timed without the profiler, CUDA events"
+    )
 
 
 def test_one_step_has_no_spread(training_analysis: Analysis) -> None:
     steps = msgspec.structs.replace(training_analysis.steps, timed=1)
-    assert step_time_fact(steps).note == "one step, CUDA events"
+    assert step_time_fact(steps).note == "one step, timed without the profiler, CUDA events"
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        ("device period", "mean of 2, 20 ms to 22 ms, device period under the profiler"),
+        ("host range", "mean of 2, 20 ms to 22 ms, host range under the profiler"),
+        ("whole trace", "whole trace: nothing marks steps"),
+    ],
+)
+def test_a_step_time_of_profiled_steps_names_its_definition(
+    training_analysis: Analysis, definition: StepDefinition, said: str
+) -> None:
+    steps = msgspec.structs.replace(
+        training_analysis.steps,
+        timed=0,
+        definition=definition,
+        samples_ns=(20_000_000,) if definition == "whole trace" else (20_000_000, 22_000_000),
+        minimum_ns=20_000_000,
+        maximum_ns=22_000_000,
+        relative_spread=None,
+        profiled_mean_ns=21_000_000,
+    )
+    fact = step_time_fact(steps)
+    assert (fact.value, fact.note.replace(".00 ", " ")) == ("21.00 ms", said)
 
 
 def test_no_step_is_said_once_with_the_reason(bare_analysis: Analysis) -> None:

@@ -97,7 +97,7 @@ def test_the_page_names_where_its_figures_come_from(training_analysis: Analysis)
         "mylib::rope_backward",
         "SW power cap",
         "OMP_NUM_THREADS",
-        "analysis schema 2",
+        "analysis schema 3",
         "gpuprof 0.1.0",
         "attention is causal and square",
     ):

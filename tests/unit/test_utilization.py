@@ -103,11 +103,39 @@ def test_an_unknown_device_has_rates_and_no_mfu(build: CaptureBuilder) -> None:
     assert (use.peak, use.mfu, use.mfu_causal) == (None, None, None)
 
 
-def test_without_timed_steps_there_is_no_utilization(build: CaptureBuilder) -> None:
+def test_without_timed_steps_the_profiled_ones_are_the_step(build: CaptureBuilder) -> None:
+    steps(build, profiled=2)
+    for step in (0, 1000):
+        build.mm(step, step + 50)
+        build.kernel(step + 10, step + 100, step + 900)
+    use = use_of(build)
+    assert use is not None
+    assert (use.basis, use.step_ns, use.devices) == ("host range", 1000, 1)
+    assert use.mfu == pytest.approx(FLOPS / 1000e-9 / 989.4e12)
+
+
+def test_without_any_step_the_trace_is_the_step(build: CaptureBuilder) -> None:
+    for start in (0, 5000):
+        build.mm(start, start + 50)
+        build.kernel(start + 10, start + 100, start + 900)
+    use = use_of(build)
+    assert use is not None
+    # From 100 to 5900, with the work of both products.
+    assert (use.basis, use.step_ns) == ("whole trace", 5800)
+    assert use.mfu == pytest.approx(2 * FLOPS / 5800e-9 / 989.4e12)
+
+
+def test_several_gpus_of_a_process_have_the_peaks_of_all(build: CaptureBuilder) -> None:
     steps(build)
-    build.mm(0, 50)
-    build.kernel(10, 1000, 1040)
-    assert use_of(build) is None
+    for device in range(4):
+        build.mm(100 * device, 100 * device + 50)
+        build.kernel(100 * device + 10, 100 * device + 200, 100 * device + 260, device=device)
+    analysis = analyze(build.build())
+    use = analysis.utilization
+    assert use is not None
+    assert use.devices == 4
+    assert use.mfu == pytest.approx(4 * FLOPS / 1000e-9 / (4 * 989.4e12))
+    assert [one.device for one in analysis.devices] == [0, 1, 2, 3]
 
 
 def test_without_matmuls_there_is_no_utilization(build: CaptureBuilder) -> None:

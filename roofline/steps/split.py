@@ -1,0 +1,128 @@
+"""Where the time of one step went: a part for each class, without overlap or remainder."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gpuprof.roofline.analysis import Exposed, RooflinePoint, SplitPart, StepSplit, StepTimes
+from gpuprof.roofline.classes import (
+    AT_ROOF,
+    COMMUNICATION,
+    COPY,
+    LAUNCH,
+    OTHER_DEVICE,
+    OUTSIDE,
+    UNKNOWN,
+    ClassName,
+    bottleneck_class,
+    classes,
+)
+from gpuprof.roofline.steps.stretch import Stretch
+
+# Device work in profiled steps may exceed the timed step by so much before it counts as other
+# work: its length was seen to differ by 1 % between steps with and without a profiler.
+_BUSY_TOLERANCE: Final = 1.02
+# Parts that most steps do not have: left out where they are empty.
+_RARE: Final = (COMMUNICATION, COPY, OTHER_DEVICE)
+
+
+def split_step(
+    times: StepTimes,
+    stretch: Stretch,
+    use: Exposed,
+    points: Sequence[RooflinePoint],
+    *,
+    on_cpu: bool,
+) -> StepSplit:
+    """One step's time on one device as computing, exposed communication and copies, and waiting.
+
+    `use` is how the device spent a step of `stretch`, `points` are its computing work in those
+    steps. Device work keeps its length under the profiler on a GPU, so it is set against the
+    unprofiled step time where that is known; a CPU's operators are stretched themselves.
+
+    Of the time in which anything computes, as much is at the roof as the work needs there. What
+    overlaps with other computing takes from the time lost, for it is hidden.
+    """
+    timed_ns = times.median_ns if times.timed and not on_cpu and not times.unequal else None
+    fits = timed_ns is not None and use.busy_ns <= timed_ns * _BUSY_TOLERANCE
+    step_ns = timed_ns if fits and timed_ns is not None else stretch.mean_ns
+    spent = {
+        **_computing(points, use.computing_ns, steps=stretch.steps),
+        COMMUNICATION: use.communication_ns,
+        COPY: use.copies_ns,
+    }
+    clipped_ns = max(0, use.busy_ns - step_ns)
+    if clipped_ns:
+        spent = _clipped(spent, step_ns)
+    idle_ns = step_ns - sum(spent.values())
+    idle = OUTSIDE if on_cpu else LAUNCH
+    spent[OTHER_DEVICE] = min(idle_ns, use.other_devices_ns)
+    spent[idle] = idle_ns - spent[OTHER_DEVICE]
+    return StepSplit(
+        step_ns=step_ns,
+        basis="timed" if fits else stretch.definition,
+        parts=tuple(
+            SplitPart(kind, spent.get(kind, 0))
+            for kind, row in classes().items()
+            if spent.get(kind) or kind == idle or not (row.idle or kind in _RARE)
+        ),
+        clipped_ns=clipped_ns,
+    )
+
+
+def _clipped(spent: Mapping[ClassName, int], step_ns: int) -> dict[ClassName, int]:
+    """`spent` of a step that is shorter: what is at the roof stays as far as it can."""
+    at_roof_ns = min(spent.get(AT_ROOF, 0), step_ns)
+    others = {kind: part for kind, part in spent.items() if kind != AT_ROOF}
+    return {AT_ROOF: at_roof_ns, **_in_proportion(others, step_ns - at_roof_ns)}
+
+
+def clip_warning(split: StepSplit | None) -> str | None:
+    """A sentence where device work did not fit into the step, with its size."""
+    if split is None or not split.clipped_ns:
+        return None
+    whole_ns = split.step_ns + split.clipped_ns
+    return (
+        f"the device works for {whole_ns / 1e6:.4g} ms in a profiled step, "
+        f"{split.clipped_ns / 1e6:.3g} ms longer than the step ({split.step_ns / 1e6:.4g} ms, "
+        f"{split.basis}): the split leaves that out"
+    )
+
+
+def _computing(
+    points: Sequence[RooflinePoint], computing_ns: int, *, steps: int
+) -> dict[ClassName, int]:
+    """The `computing_ns` of one step as the time at the roof, and what is lost by class."""
+    lost: Counter[ClassName] = Counter()
+    for point in points:
+        kind, lost_ns = _lost(point)
+        lost[kind] += lost_ns
+    alone_ns, lost_ns = sum(point.device_ns for point in points), sum(lost.values())
+    at_roof_ns = alone_ns - lost_ns
+    hidden_ns = max(0, alone_ns - computing_ns * steps)
+    if hidden_ns < lost_ns:
+        lost = Counter(_in_proportion(lost, lost_ns - hidden_ns))
+    else:
+        lost.clear()
+    return _in_proportion({AT_ROOF: at_roof_ns, **lost}, computing_ns)
+
+
+def _in_proportion(parts: Mapping[ClassName, int], total_ns: int) -> dict[ClassName, int]:
+    """`parts` scaled to add up to `total_ns`. What rounding leaves goes to the largest."""
+    before_ns = sum(parts.values())
+    if not before_ns:
+        return {**parts}
+    scaled = {kind: part * total_ns // before_ns for kind, part in parts.items()}
+    largest = max(scaled, key=lambda kind: scaled[kind])
+    scaled[largest] += total_ns - sum(scaled.values())
+    return scaled
+
+
+def _lost(point: RooflinePoint) -> tuple[ClassName, int]:
+    """The class that `point` loses time to, and how much of its device time."""
+    kind = point.bottleneck.kind
+    if not bottleneck_class(kind).has_roof:
+        return kind, point.device_ns
+    if point.roof_ns is None:
+        return UNKNOWN, point.device_ns
+    return kind, max(0, point.device_ns - point.roof_ns)

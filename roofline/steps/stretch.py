@@ -1,0 +1,138 @@
+"""Which profiled steps stand for a step, and how long each of them was.
+
+A capture has one definition of a step's length, the same for all of its ranks:
+
+- device period: from the end of one step's device work to the end of the next one's. Where the
+  device runs behind its host, the host's marks tell when work was queued and not when it ran.
+- host range: between the host's marks. The device is done with a step when the host is.
+- whole trace: nothing marks steps, so all that was recorded is taken as one, from the first to the
+  last device work.
+"""
+
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.analysis import StepDefinition
+from gpuprof.roofline.work.attribution import launch_of_kernels
+from gpuprof.roofline.work.work import Work
+
+# Of a step: device work that ends by so much after its host's mark is behind. A program that waits
+# for its device ends some microseconds before or after.
+_BEHIND: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The profiled steps that figures of one step are means of."""
+
+    definition: StepDefinition
+    # Of each of them, in order.
+    lengths_ns: tuple[int, ...]
+    # Their indices in `steps`; None: all work is of the one step.
+    indices: tuple[int, ...] | None = None
+    # Where the steps follow each other on the device without a gap: when the first begins and the
+    # last ends. What runs in between is theirs, whoever launched it.
+    window_ns: tuple[int, int] | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return len(self.lengths_ns)
+
+    @property
+    def mean_ns(self) -> int:
+        """The mean length of a step."""
+        return round(fmean(self.lengths_ns))
+
+    def work_of(self, work: Work) -> Work:
+        """The part of `work` that these steps launched."""
+        if self.indices is None:
+            return work
+        launched = pl.col("step").is_in(self.indices)
+        return replace(work, kernels=work.kernels.filter(launched), steps=self.steps)
+
+
+def device_runs_behind(capture: Capture) -> bool:
+    """Whether the device of any rank of `capture` ends its profiled steps after the host does.
+
+    Device period and host range differ there. Ranks wait for each other, so one is enough.
+    """
+    steps = capture.steps.filter(pl.col("phase") == "profiled")
+    if steps.is_empty() or capture.launches.is_empty():
+        return False
+    launched = pl.concat(
+        [
+            capture.kernels.select("rank", "end_ns", "kind"),
+            launch_of_kernels(capture).select("launch_ns"),
+        ],
+        how="horizontal",
+    ).filter((pl.col("kind") != "op") & pl.col("launch_ns").is_not_null())
+    work = launched.partition_by("rank", as_dict=True)
+    return any(
+        _runs_behind(marks.sort("start_ns"), work[rank])
+        for rank, marks in steps.partition_by("rank", as_dict=True).items()
+        if rank in work
+    )
+
+
+def _runs_behind(steps: pl.DataFrame, launched: pl.DataFrame) -> bool:
+    """Whether most of one rank's steps are marked before the device is done with them."""
+    times_ns = launched["launch_ns"].to_numpy()
+    row = np.searchsorted(steps["start_ns"].to_numpy(), times_ns, side="right") - 1
+    marked_ns = steps["end_ns"].to_numpy()[row]
+    inside = (row >= 0) & (times_ns < marked_ns)
+    if not inside.any():
+        return False
+    after_ns = launched["end_ns"].to_numpy() - marked_ns
+    lags_ns = [after_ns[inside & (row == step)].max() for step in np.unique(row[inside])]
+    return bool(np.median(lags_ns) > _BEHIND * np.median(steps["host_ns"].to_numpy()))
+
+
+def profiled_stretch(capture: Capture, work: Work, *, behind: bool) -> Stretch | None:
+    """The profiled steps of an attributed one-rank capture with this `work`.
+
+    `behind` says whether the device runs behind the host. None where nothing was profiled.
+    """
+    profiled = capture.steps.filter(pl.col("phase") == "profiled").sort("start_ns")
+    timed = capture.steps.filter(pl.col("phase") == "timed")
+    kernels = work.kernels
+    if profiled.is_empty():
+        return _whole_trace(kernels) if timed.is_empty() else None
+    ends = (
+        kernels.filter(pl.col("kind") != "op")
+        .drop_nulls("step")
+        .group_by("step")
+        .agg(pl.col("end_ns").max())
+        .sort("step")
+    )
+    indices, end_ns = tuple(ends["step"]), np.maximum.accumulate(ends["end_ns"].to_numpy())
+    if timed.height and timed["device_ns"].is_not_null().all() and len(indices):
+        # The device was idle when the first of them began: gpuprof waits for it before.
+        first_ns = int(profiled["start_ns"][0])
+        return Stretch("device period", _differences(first_ns, *end_ns), indices)
+    if timed.is_empty() and behind and len(indices) > 1:
+        window_ns = int(end_ns[0]), int(end_ns[-1])
+        return Stretch("device period", _differences(*end_ns), indices[1:], window_ns)
+    hosts = tuple(profiled["host_ns"].to_list())
+    if timed.is_empty() and behind and len(indices) == 1:
+        # No period can be seen in one step, but it is not shorter than its own device work.
+        extent_ns = int(end_ns[0]) - int(kernels.drop_nulls("step")["start_ns"].to_numpy().min())
+        if extent_ns > max(hosts):
+            return Stretch("device period", (extent_ns,), indices)
+    return Stretch("host range", hosts, tuple(profiled["index"]))
+
+
+def _whole_trace(kernels: pl.DataFrame) -> Stretch | None:
+    if kernels.is_empty():
+        return None
+    first_ns = int(kernels["start_ns"].to_numpy().min())
+    return Stretch("whole trace", _differences(first_ns, kernels["end_ns"].to_numpy().max()))
+
+
+def _differences(*times_ns: int) -> tuple[int, ...]:
+    return tuple(np.diff(np.array(times_ns, np.int64)).tolist())

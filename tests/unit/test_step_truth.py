@@ -1,0 +1,147 @@
+"""Over all captures: a split adds up and obeys physics, and steps are as long as they really were.
+
+What is true of a recording was worked out with Python's json module alone
+(benchmarks/step_by_hand.py).
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.opening import open_traces
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.machine.ceilings import Roof
+
+DATA = Path(__file__).parents[1] / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+OWN = (
+    *sorted((DATA / "captures").iterdir()),
+    *sorted((DATA / "kineto").iterdir()),
+    *sorted((DATA / "nsys").glob("*.sqlite.gz")),
+)
+OTHERS = tuple(
+    path
+    for path in (
+        *sorted((SHARED / "public" / "kineto").glob("*.json.gz")),
+        *sorted((SHARED / "public" / "nsys").glob("nsightful*.sqlite")),
+    )
+    # It takes longest, and another recording of the same program is here.
+    if "autograd_api" not in path.name
+)
+RUNS = ("h200x4_ddp", "h200x4_straggler")
+needs_shared = pytest.mark.skipif(not OTHERS, reason="the recordings of ../shared are absent")
+
+
+def analyses(capture: Capture) -> Iterator[Analysis]:
+    for rank in capture.manifest.ranks:
+        yield analyze(capture, rank=rank)
+
+
+@cache
+def run(name: str) -> tuple[Analysis, ...]:
+    """The ranks of one run of ../shared."""
+    files = sorted((SHARED / "recordings").glob(f"{name}_rank*.json.gz"))
+    return tuple(analyses(open_traces(files)))
+
+
+@cache
+def single(name: str) -> Analysis:
+    """One public trace or recording."""
+    files = [SHARED / folder / name for folder in ("public/kineto", "recordings")]
+    return analyze(open_traces([file for file in files if file.exists()]))
+
+
+def at_peak_ns(analysis: Analysis) -> float:
+    """The FLOPs of a step over the peak of the unit that does them; of operators with a roof."""
+    source = analysis.roof_source
+    if source is None or analysis.split is None:
+        return 0.0
+    roof = Roof(tuple(c for c in analysis.ceilings if c.source == source), source)
+    total = 0.0
+    for op in analysis.ops:
+        for part in op.flops or () if op.roof_ns is not None else ():
+            ceiling = roof.compute_rate(part.kind, part.precision)
+            if ceiling is not None and part.kind == "matmul":
+                total += part.count / ceiling.rate * 1e9
+    return total / max(analysis.steps.profiled, 1)
+
+
+def obeys_physics(analysis: Analysis) -> None:
+    split = analysis.split
+    if split is None:
+        return
+    parts = {part.kind: part.nanoseconds for part in split.parts}
+    assert sum(parts.values()) == split.step_ns
+    assert min(parts.values()) >= 0
+    clipped = [warning for warning in analysis.warnings if "the split leaves that out" in warning]
+    assert bool(clipped) == bool(split.clipped_ns)
+    if any("compute roof" in warning for warning in analysis.warnings):
+        # Said already: peak or count are wrong.
+        return
+    assert parts.get("roof", 0) >= 0.99 * at_peak_ns(analysis)
+    use = analysis.exposed
+    assert use is not None
+    assert split.busy_ns + split.clipped_ns == use.busy_ns
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_every_split_of_our_captures_adds_up_and_obeys_physics(path: Path) -> None:
+    try:
+        capture = open_traces([path])
+    except CaptureError:
+        return
+    for analysis in analyses(capture):
+        obeys_physics(analysis)
+
+
+@needs_shared
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
+def test_every_split_of_public_traces_adds_up_and_obeys_physics(path: Path) -> None:
+    for analysis in analyses(open_traces([path])):
+        obeys_physics(analysis)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", RUNS)
+def test_every_rank_of_a_run_adds_up_and_has_the_same_definition(name: str) -> None:
+    for analysis in run(name):
+        obeys_physics(analysis)
+        assert analysis.steps.definition == "device period"
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "milliseconds"), [("h200x4_ddp", 21.3), ("h200x4_straggler", 20.9)]
+)
+def test_the_ranks_of_a_run_have_the_devices_period(name: str, milliseconds: float) -> None:
+    for analysis in run(name):
+        assert analysis.steps.length_ns == pytest.approx(milliseconds * 1e6, rel=0.005)
+
+
+@needs_shared
+def test_checkpointed_training_has_the_devices_period() -> None:
+    analysis = single("tracelens_mi300_resnet_act_checkpoint.json.gz")
+    assert analysis.steps.definition == "device period"
+    assert analysis.steps.length_ns == pytest.approx(18.8e6, rel=0.005)
+    assert analysis.bottleneck.kind == "communication"
+
+
+@needs_shared
+def test_overlapped_communication_does_not_shrink_what_is_at_the_roof() -> None:
+    for analysis in run("h200x4_ddp"):
+        assert analysis.split is not None
+        assert analysis.split.nanoseconds("roof") >= 5_270_000
+
+
+@needs_shared
+def test_the_profilers_gaps_are_not_the_verdict_of_an_inference() -> None:
+    analysis = single("h100_block_infer_fp16.json.gz")
+    assert analysis.steps.definition == "host range"
+    assert analysis.bottleneck.kind == "compute"
+    assert analysis.bottleneck.gain_ns == pytest.approx(301_000, rel=0.01)
+    assert "waits for the host, without the profiler for 0 to" in analysis.bottleneck.evidence
