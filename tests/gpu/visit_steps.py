@@ -238,7 +238,8 @@ def anchored(seen: Seen) -> tuple[bool, str]:
     longest_ns = max(timed["device_ns"].to_list())
     state = seen.analysis["device_state"]
     clock = state and state["sm_clock_mhz_median"]
-    fits = bool(gaps) and -5_000 < min(gaps) and max(gaps) < longest_ns and bool(clock) and clock > 1000
+    meets = bool(gaps) and -5_000 < min(gaps) and max(gaps) < longest_ns
+    fits = meets and bool(clock) and clock > 1000
     return fits, f"gaps of {min(gaps)} to {max(gaps)} ns, {clock} MHz"
 
 
