@@ -1,0 +1,270 @@
+"""Programs of which it is known what holds them back: does gpuprof say so, and by how much?
+
+    python tests/gpu/visit_classes.py [--output FOLDER] [PROGRAM ...]
+
+Each program runs under `gpuprof run` as a person would start it. It times its parts by CUDA events
+of its own: a queue that the host fills before the device begins, so that nothing waits in between.
+Compared are the class of the step's largest loss, or of the main operator's point, and the parts of
+the split with the events. Exits 1 where one differs.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Of the step: what the split may differ from the events.
+TOLERANCE = 0.05
+
+HEAD = """
+import json, sys, time, torch
+import gpuprof
+torch.manual_seed(0)
+cuda, bf16 = "cuda", torch.bfloat16
+# So that one launch of the host more does not matter to what the device is asked to do.
+CYCLES = 20_000_000
+
+def alone_ms(work, repeats=7):
+    \"\"\"Device time of `work` with nothing to wait for, the median of some.\"\"\"
+    took = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(CYCLES)
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        took.append(start.elapsed_time(end))
+    return sorted(took)[repeats // 2]
+
+def steps(step, seconds=2.5, **parts):
+    \"\"\"Run `step` as a loop, and print the length of its last third and of its parts alone.\"\"\"
+    events, end = [], time.time() + seconds
+    while time.time() < end or len(events) < 60:
+        step()
+        gpuprof.step()
+        events.append(torch.cuda.Event(enable_timing=True))
+        events[-1].record()
+        # As programs do that log their loss now and then: the host is never far ahead.
+        if len(events) % 20 == 0:
+            events[-1].synchronize()
+    torch.cuda.synchronize()
+    last = events[len(events) * 2 // 3:]
+    own = {"step": last[0].elapsed_time(last[-1]) / (len(last) - 1)}
+    for _ in range(20):
+        step()
+    own |= {name: alone_ms(work) for name, work in parts.items()}
+    print(json.dumps(own))
+"""
+
+COMPUTE = """
+a, b = (torch.randn(8192, 8192, device=cuda, dtype=bf16) for _ in range(2))
+def step():
+    for _ in range(4):
+        a @ b
+steps(step, busy=step)
+"""
+
+DRAM = """
+tensors = [torch.randn(1 << 28, device=cuda) for _ in range(4)]
+def step():
+    for tensor in tensors:
+        tensor.mul_(1.0001)
+steps(step, busy=step)
+"""
+
+L2 = """
+small = torch.randn(1 << 22, device=cuda)
+def step():
+    for _ in range(400):
+        small.mul_(1.0001)
+# The host needs about 3 us a launch, the device little more: a product first, so that the device
+# never waits.
+a, b = (torch.randn(8192, 8192, device=cuda, dtype=bf16) for _ in range(2))
+def with_a_lead():
+    a @ b
+    step()
+steps(with_a_lead, busy=with_a_lead)
+"""
+
+LAUNCH = """
+tiny = torch.randn(64, device=cuda)
+def step():
+    for _ in range(400):
+        tiny.mul_(1.0001)
+steps(step, busy=step)
+"""
+
+FEW_BLOCKS = """
+rows = torch.randn(8, 1 << 20, device=cuda)
+def step():
+    for _ in range(10):
+        torch.cumsum(rows, 1)
+steps(step, busy=step)
+"""
+
+TAIL = """
+# One 128 x 256 tile of the output each, two hundred of them on 132 multiprocessors.
+a = torch.randn(128 * 20, 8192, device=cuda, dtype=bf16)
+b = torch.randn(8192, 256 * 7, device=cuda, dtype=bf16)
+def step():
+    for _ in range(40):
+        a @ b
+steps(step, busy=step)
+"""
+
+FP32 = """
+torch.backends.cuda.matmul.allow_tf32 = False
+a, b = (torch.randn(4096, 4096, device=cuda) for _ in range(2))
+def step():
+    for _ in range(4):
+        a @ b
+steps(step, busy=step)
+"""
+
+PAGEABLE = """
+host, device = torch.randn(1 << 24), torch.empty(1 << 24, device=cuda)
+a, b = (torch.randn(4096, 4096, device=cuda, dtype=bf16) for _ in range(2))
+def step():
+    device.copy_(host)
+    a @ b
+def copy():
+    device.copy_(host)
+steps(step, busy=step)
+"""
+
+PINNED = """
+host, device = torch.randn(1 << 24).pin_memory(), torch.empty(1 << 24, device=cuda)
+a, b = (torch.randn(4096, 4096, device=cuda, dtype=bf16) for _ in range(2))
+def copy():
+    device.copy_(host, non_blocking=True)
+def step():
+    copy()
+    a @ b
+steps(step, busy=step, copy=copy)
+"""
+
+HIDDEN = """
+host, device = torch.randn(1 << 23).pin_memory(), torch.empty(1 << 23, device=cuda)
+a, b = (torch.randn(8192, 8192, device=cuda, dtype=bf16) for _ in range(2))
+side = torch.cuda.Stream()
+def products():
+    for _ in range(4):
+        a @ b
+def step():
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        device.copy_(host, non_blocking=True)
+    products()
+    torch.cuda.current_stream().wait_stream(side)
+steps(step, busy=step, products=products)
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and the class that holds it back."""
+
+    source: str
+    # Of the step; "" where that is not looked at.
+    expected: str
+    # Of the point with most device time; "" where that is not looked at.
+    point: str = ""
+    # The split's part "copy", by the program's own copy; None where there must be none to speak of.
+    copies: str | None = None
+    # False where a copy from pageable memory keeps the host: events around it say nothing.
+    busy_is_known: bool = True
+
+
+PROGRAMS = {
+    "compute": Program(COMPUTE, "compute", "compute"),
+    "dram": Program(DRAM, "memory", "memory"),
+    "l2": Program(L2, "", "cache"),
+    "launch": Program(LAUNCH, "launch"),
+    "few_blocks": Program(FEW_BLOCKS, "few-blocks", "few-blocks"),
+    "tail": Program(TAIL, "tail", "tail"),
+    "fp32": Program(FP32, "no-tensor", "no-tensor"),
+    "pageable": Program(PAGEABLE, "copy", copies="step", busy_is_known=False),
+    "pinned": Program(PINNED, "copy", copies="copy"),
+    "hidden": Program(HIDDEN, "compute", "compute"),
+}
+
+
+def seen(name: str, source: str, folder: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    """What gpuprof says of a program, and what the program says of itself in ms."""
+    script, capture = folder / f"{name}.py", folder / f"{name}.gpuprof"
+    script.write_text(HEAD + source)
+    command = [sys.executable, "-m", "gpuprof", "run", "-f", "-o", str(capture), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    (folder / f"{name}.txt").write_text(done.stderr)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-800:])
+    own = json.loads(done.stdout.splitlines()[-1])
+    return json.loads((capture / "analysis.json").read_bytes()), own
+
+
+def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) -> list[str]:
+    """What differs, a line each."""
+    split = analysis["split"]
+    parts = {part["kind"]: part["nanoseconds"] / 1e6 for part in split["parts"]}
+    step_ms = analysis["steps"]["median_ns"] / 1e6
+    wrong = []
+    verdict = (analysis["bottleneck"] or {}).get("kind")
+    if program.expected and verdict != program.expected:
+        wrong.append(f"the step is {verdict}, not {program.expected}")
+    largest = max(analysis["kernels"], key=lambda point: point["device_ns"])
+    point = (largest["bottleneck"] or {}).get("kind")
+    if program.point and point != program.point:
+        wrong.append(f"{largest['name'][:40]} is {point}, not {program.point}")
+    allowed_ms = TOLERANCE * own["step"]
+    figures = {"step": (step_ms, own["step"])}
+    if program.busy_is_known:
+        idle_ms = parts.get("launch", 0.0)
+        figures["busy"] = (step_ms - idle_ms, own["busy"])
+    if program.copies is None:
+        figures["exposed copies"] = (parts.get("copy", 0.0), 0.0)
+    elif program.copies in own and program.copies != "step":
+        figures["exposed copies"] = (parts.get("copy", 0.0), own[program.copies])
+    for name, (found, expected) in figures.items():
+        if abs(found - expected) > allowed_ms:
+            wrong.append(f"{name} {found:.3f} ms, by events {expected:.3f}")
+    return wrong
+
+
+def main() -> int:
+    """Run all programs and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
+    parser.add_argument("--output", type=Path, help="keep summaries and captures here")
+    arguments = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.output or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in arguments.programs:
+            program = PROGRAMS[name]
+            try:
+                analysis, own = seen(name, program.source, folder)
+                wrong = compared(program, analysis, own)
+                parts = {
+                    part["kind"]: round(part["nanoseconds"] / 1e6, 3)
+                    for part in analysis["split"]["parts"]
+                    if part["nanoseconds"]
+                }
+                told = f"own {own}, split {parts}, {analysis['bottleneck']['evidence']}"
+            except (RuntimeError, subprocess.TimeoutExpired, OSError, KeyError) as error:
+                wrong, told = [f"{type(error).__name__}: {error}"], ""
+            failed += bool(wrong)
+            print(
+                f"{'WRONG' if wrong else 'ok':6} {name:11} {'; '.join(wrong)}\n    {told}",
+                flush=True,
+            )
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
