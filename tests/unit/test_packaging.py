@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from checkout import needs_checkout
 
 from gpuprof._version import __version__
 from gpuprof.collectors.distribution import DISTRIBUTION, Extra
 
+pytestmark = needs_checkout
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path.parent.name for path in ROOT.glob("src/gpuprof/*/__init__.py"))
 # Left in the folders by tools, or by an editor.
