@@ -7,10 +7,10 @@ importing them, so that a missing Triton or CUDA takes away its versions and not
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import torch
 
@@ -18,7 +18,8 @@ from gpuprof.collectors.distribution import install_command, with_extra
 from gpuprof.roofline.cost_models.cost import Flops
 
 DeviceType = Literal["cuda", "cpu"]
-Requirement = Literal["triton", "cuda-core"]
+# Triton has tensor descriptors, through which TMA loads tiles, from 3.4 on.
+Requirement = Literal["triton", "triton>=3.4", "cuda-core"]
 
 TORCH_DTYPES = {
     "fp64": torch.float64,
@@ -28,6 +29,17 @@ TORCH_DTYPES = {
     "bf16": torch.bfloat16,
     "fp8": torch.float8_e4m3fn,
     "int8": torch.int8,
+}
+
+
+# Requirement: (a module that only it has, how to get it)
+_REQUIREMENTS: Final[Mapping[Requirement, tuple[str, str]]] = {
+    "triton": ("triton", "it comes with a CUDA build of torch"),
+    "triton>=3.4": (
+        "triton.tools.tensor_descriptor",
+        "it comes with a CUDA build of torch from 2.8 on",
+    ),
+    "cuda-core": ("cuda.core", install_command(with_extra("cuda"))),
 }
 
 
@@ -164,8 +176,8 @@ class Version:
                 needed, has = (".".join(map(str, pair)) for pair in (self.capability, found))
                 return f"{self.label} needs compute capability {needed}, this GPU has {has}"
         for requirement in self.requires:
-            if not _is_importable(requirement.replace("-", ".")):
-                remedy = install_command(with_extra("cuda"))
+            module, remedy = _REQUIREMENTS[requirement]
+            if not _is_importable(module):
                 return f"{self.label} needs {requirement}: {remedy}"
         return None
 

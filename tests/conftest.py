@@ -24,6 +24,8 @@ from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.phase import Phase
 
+pytest_plugins = ["skips"]
+
 PROFILED_STEPS = 3
 
 _DATASHEET = "NVIDIA H100 datasheet, dense"

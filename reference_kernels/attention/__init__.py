@@ -47,7 +47,7 @@ VERSIONS = (
         "triton-flash",
         "FlashAttention-2 forward in Triton, tiles by TMA where the GPU has it",
         _HALF,
-        requires=("triton",),
+        requires=("triton>=3.4",),
         capability=(8, 0),
     ),
     Version(
@@ -55,7 +55,7 @@ VERSIONS = (
         "triton-flash-backward",
         "FlashAttention-2 backward in Triton",
         _HALF,
-        requires=("triton",),
+        requires=("triton>=3.4",),
         capability=(8, 0),
     ),
     Version(
@@ -70,7 +70,7 @@ VERSIONS = (
         "triton-paged-decode",
         "pages read in place through the block table, the sequence split over programs",
         _HALF,
-        requires=("triton",),
+        requires=("triton>=3.4",),
         capability=(8, 0),
     ),
 )

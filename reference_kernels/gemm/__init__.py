@@ -84,7 +84,7 @@ VERSIONS: tuple[Version, ...] = (
         "triton-persistent",
         "Triton, one program a multiprocessor, tiles loaded by TMA",
         ("bf16", "fp16", "fp8"),
-        requires=("triton",),
+        requires=("triton>=3.4",),
         capability=(9, 0),
     ),
     _version(

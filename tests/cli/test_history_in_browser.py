@@ -1,18 +1,15 @@
 """The page of a history in headless Chromium, with no network: its plots are drawn."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from browser import CHROMIUM, needs_browser
 
 from gpuprof.reports.history.page import render_history
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point
 
-_CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-
-pytestmark = pytest.mark.skipif(_CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = needs_browser
 
 
 def test_each_series_is_drawn_with_its_points_and_its_change(tmp_path: Path) -> None:
@@ -37,10 +34,10 @@ def test_each_series_is_drawn_with_its_points_and_its_change(tmp_path: Path) -> 
     page = tmp_path / "history.html"
     page.write_text(render_history([series], [[ChangePoint(index=4, change=0.33, p_value=0)]]))
 
-    assert _CHROMIUM is not None
+    assert CHROMIUM is not None
     done = subprocess.run(
         [
-            *(_CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
             *("--no-first-run", "--disable-background-networking", "--disable-sync"),
             *("--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=10000"),
             *(f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()),

@@ -7,7 +7,6 @@ of the body; the browser prints the document and the test reads it there.
 import html
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from browser import CHROMIUM, needs_browser
 
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.gate import page as gate_page
@@ -27,9 +27,7 @@ from gpuprof.roofline.gate.result import GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import ProcessRun, Series, Side
 
-_CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-
-pytestmark = pytest.mark.skipif(_CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = needs_browser
 
 _FLAGS = (
     "--headless",
@@ -102,7 +100,7 @@ def probe(tmp_path: Path) -> Probe:
         profile.mkdir(exist_ok=True)
         document = subprocess.run(
             [
-                str(_CHROMIUM),
+                str(CHROMIUM),
                 *_FLAGS,
                 f"--user-data-dir={profile}",
                 "--dump-dom",

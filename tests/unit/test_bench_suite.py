@@ -1,6 +1,9 @@
 """The vocabulary of the reference suite: checks that catch wrong results, reasons in words."""
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,7 +15,13 @@ from gpuprof.reference_kernels.families import (
     select,
 )
 from gpuprof.reference_kernels.stream.problem import Stream
-from gpuprof.reference_kernels.suite import UnsupportedError, Version, poison, relative_error
+from gpuprof.reference_kernels.suite import (
+    Requirement,
+    UnsupportedError,
+    Version,
+    poison,
+    relative_error,
+)
 from gpuprof.roofline.bench.libraries import is_library
 from gpuprof.roofline.claims.byte_sizes import parse_bytes
 
@@ -81,9 +90,39 @@ def test_a_version_says_why_it_cannot() -> None:
     assert version().why_not("bf16", CPU) == "stream/torch has no bf16: fp32"
 
 
-def test_a_version_names_the_package_it_lacks() -> None:
-    lacking = version(requires=("no-such-package",))
-    assert "needs no-such-package: pip install" in (lacking.why_not("fp32", CPU) or "")
+@pytest.mark.parametrize(
+    ("requirement", "module", "remedy"),
+    [
+        ("triton", "triton", "it comes with a CUDA build of torch"),
+        ("triton>=3.4", "triton.tools.tensor_descriptor", "it comes with a CUDA build of torch"),
+        ("cuda-core", "cuda.core", "pip install 'gpuprof-roofline[cuda]'"),
+    ],
+)
+def test_a_version_names_the_package_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, requirement: Requirement, module: str, remedy: str
+) -> None:
+    # None makes an import fail as if the package were absent.
+    monkeypatch.setitem(sys.modules, module, None)
+    reason = version(requires=(requirement,)).why_not("fp32", CPU) or ""
+    assert reason.startswith(f"stream/torch needs {requirement}: {remedy}")
+
+
+def test_a_version_that_an_older_triton_cannot_import_requires_a_newer_one() -> None:
+    code = (
+        "import sys; from importlib import import_module\n"
+        "sys.modules['triton.tools.tensor_descriptor'] = None\n"
+        "from gpuprof.reference_kernels.families import select\n"
+        "for version in [version for family in select(()) for version in family.versions]:\n"
+        "    try:\n"
+        "        import_module(version.module)\n"
+        "        imported = True\n"
+        "    except ImportError:\n"
+        "        imported = False\n"
+        "    assert imported != ('triton>=3.4' in version.requires), version.label\n"
+    )
+    # Triton's interpreter, which other tests ask for, needs the module itself.
+    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
 def test_what_cannot_be_is_not_prepared() -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from checkout import needs_checkout
 
 import gpuprof
 from gpuprof.collectors.live.fingerprint import ENVIRONMENT_VARIABLES
@@ -44,6 +45,7 @@ def test_examples_are_on_pages_whose_examples_are_run() -> None:
     assert with_examples == {"docs/api.md", "docs/numbers.md"}
 
 
+@needs_checkout
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -91,6 +93,7 @@ def test_the_index_names_every_page() -> None:
     assert {page for page in pages if f"({page})" not in index} == set()
 
 
+@needs_checkout
 def test_every_path_that_contributing_names_exists() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = re.findall(r"(?<![\w./])((?:\w+/)+[\w.]*)", text)

@@ -8,7 +8,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from checkout import needs_checkout
 
+pytestmark = needs_checkout
 ROOT = Path(__file__).parents[2]
 # What each source folder may import of the others. Nothing imports profiler.
 ALLOWED = {

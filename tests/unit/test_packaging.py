@@ -3,21 +3,42 @@
 Built without isolation, and so without a network: setuptools comes from the environment.
 """
 
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from checkout import needs_checkout
 
 from gpuprof._version import __version__
+from gpuprof.collectors.distribution import DISTRIBUTION, Extra
 
+pytestmark = needs_checkout
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path.parent.name for path in ROOT.glob("src/gpuprof/*/__init__.py"))
 # Left in the folders by tools, or by an editor.
 NOT_SHIPPED = ("__pycache__", "*.pyc", "*~")
+NOT_COPIED = (".*", "*.egg-info", "build", "dist", "demo.gpuprof")
+# What a source distribution has beside the package.
+BESIDE = ("benchmarks", "docs", "examples", "tests")
+FILES = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "constraints.txt",
+    "noxfile.py",
+    "pyproject.toml",
+    "setup.py",
+)
 
 
 def expected() -> set[str]:
@@ -41,15 +62,17 @@ def expected() -> set[str]:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """An sdist of this checkout, and the wheel that is built from that sdist."""
     checkout = tmp_path_factory.mktemp("checkout")
-    for name in ("src", *SOURCES):
-        shutil.copytree(
-            ROOT / name,
-            checkout / name,
-            symlinks=True,
-            ignore=shutil.ignore_patterns(*NOT_SHIPPED, "*.egg-info"),
-        )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, checkout)
+    shutil.copytree(
+        ROOT,
+        checkout,
+        symlinks=True,
+        ignore=shutil.ignore_patterns(*NOT_SHIPPED, *NOT_COPIED),
+        dirs_exist_ok=True,
+    )
+    # Left by a run of the tests, or by `make demo`: none of it is shipped.
+    (checkout / "tests" / "__pycache__").mkdir()
+    (checkout / "tests" / "__pycache__" / "conftest.pyc").write_bytes(b"")
+    (checkout / "report.html").write_text("")
     done = subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist"],
         cwd=checkout,
@@ -59,6 +82,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.suffix: path for path in (checkout / "dist").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def metadata(built: dict[str, Path]) -> Message:
+    """The metadata of the wheel; its payload is the page that the index shows."""
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_string(wheel.read(name).decode())
 
 
 def test_the_wheel_holds_every_file_and_nothing_else(built: dict[str, Path]) -> None:
@@ -75,10 +106,52 @@ def test_the_wheel_holds_every_file_and_nothing_else(built: dict[str, Path]) -> 
 def test_the_sdist_holds_every_file_as_a_file(built: dict[str, Path]) -> None:
     with tarfile.open(built[".gz"]) as sdist:
         members = {member.name.split("/", 1)[-1]: member for member in sdist.getmembers()}
-    missing = {f"src/{name}" for name in expected()} - members.keys()
-    assert missing == set()
+    beside = {
+        str(path.relative_to(ROOT))
+        for folder in BESIDE
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file()
+        and not any(path.match(pattern) for pattern in NOT_SHIPPED)
+        and "__pycache__" not in path.parts
+    }
+    wanted = {f"src/{name}" for name in expected()} | beside | set(FILES)
+    found = {name for name, member in members.items() if member.isfile()}
+    assert wanted - found == set()
+    assert {name for name in found - wanted if ".egg-info/" not in name} == {
+        "MANIFEST.in",
+        "PKG-INFO",
+        "setup.cfg",
+    }
     assert not any(member.issym() or member.islnk() for member in members.values())
-    assert {"pyproject.toml", "README.md", "LICENSE"} <= members.keys()
+
+
+def test_the_metadata_says_whose_what_and_for_whom(metadata: Message) -> None:
+    assert metadata["Name"] == DISTRIBUTION
+    assert metadata["Version"] == __version__
+    assert metadata["Author"]
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Keywords"]
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert set(metadata.get_all("Provides-Extra", [])) == {*get_args(Extra), "dev"}
+
+
+def test_the_page_on_the_index_needs_no_file_beside_it(metadata: Message) -> None:
+    page = metadata.get_payload()
+    assert isinstance(page, str)
+    targets = re.findall(r"\]\(([^)]*)\)", page) + re.findall(r"(?:src|href)=\S+", page)
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert "![" not in page
+    assert "<!--" not in page
+    # All else is README.md, word by word, and each link is the path of a file that is shipped.
+    assert "details (docs/numbers.md)" in page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = re.findall(r"```.*?```", readme, re.DOTALL)
+    assert len(code) > 3
+    assert [block for block in code if block not in page] == []
+    paths = re.findall(r" \(([\w./]+\.md)\)", page)
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
 
 
 def test_the_wheel_runs_from_the_folder_it_is_installed_to(
