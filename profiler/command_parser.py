@@ -1,7 +1,7 @@
 """How the words of a command line become a command's arguments."""
 
 import argparse
-from typing import Any
+from typing import Any, NoReturn
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -27,6 +27,22 @@ class CommandParser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, unknown
+
+    def format_usage(self) -> str:
+        """As of every parser; plainer, and at no cost, where it is wanted only for a case of error.
+
+        Some versions of argparse ask for it before each mixed parse.
+        """
+        if not self._within:
+            return super().format_usage()
+        formatter = argparse.HelpFormatter(self.prog)
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        return formatter.format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """As of every parser."""
+        self._within = False
+        super().error(message)
 
     @property
     def _mixes(self) -> bool:
