@@ -27,7 +27,7 @@ from gpuprof.profiler.commands.summary import SummaryCommand
 from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.reports.console import streams
 
-_DESCRIPTION = "Measure how much of a machine's speed a PyTorch program uses, and what limits it."
+_DESCRIPTION = "Measure how much of a machine's speed a PyTorch program uses and what limits it."
 
 
 class Command(Protocol):
