@@ -9,6 +9,7 @@ GpuprofError
 They are caught once, in `gpuprof.profiler.cli.main`, and printed as one line on stderr.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpuprof.collectors.distribution import install_command
@@ -43,7 +44,8 @@ class CaptureError(GpuprofError):
     """A capture, trace or export that cannot be read.
 
     `place` is where in the file it went wrong ("byte 1024", "table kernels"), `expected` what
-    should have stood there, `remedy` what the user can do.
+    should have stood there, `remedy` what the user can do, and `remarks` are whole sentences about
+    what else was found in the file.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class CaptureError(GpuprofError):
         place: str = "",
         expected: str = "",
         remedy: str = "",
+        remarks: Sequence[str] = (),
     ) -> None:
         where = f"{path}, {place}" if place else f"{path}"
         parts = [f"{where}: {problem}"]
@@ -61,7 +64,8 @@ class CaptureError(GpuprofError):
             parts.append(f"expected {expected}")
         if remedy:
             parts.append(remedy)
-        super().__init__("; ".join(parts))
+        sentence = "; ".join(parts)
+        super().__init__(" ".join((f"{sentence}.", *remarks)) if remarks else sentence)
         self.path = Path(path)
         self.problem = problem
         self.place = place

@@ -213,7 +213,12 @@ def load_manifest(path: Path) -> Manifest:
         raise CaptureError(path, "no such capture", remedy="make one with `gpuprof run script.py`")
     file = path / MANIFEST_FILE
     if not file.is_file():
-        raise CaptureError(path, "not a capture", expected=f"a folder with {MANIFEST_FILE}")
+        raise CaptureError(
+            path,
+            "not a capture",
+            expected=f"a folder with {MANIFEST_FILE}",
+            remedy=f"`gpuprof analyze {path}` makes one of a trace",
+        )
     version = _read(file, schema_version)
     if version > CAPTURE_SCHEMA_VERSION:
         raise CaptureError(

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from gpuprof._version import __version__
 from gpuprof.collectors.errors import TORCH, GpuprofError, MissingDependencyError, describe
+from gpuprof.profiler.command_hints import refuse_unknown_command, with_help_as_an_option
+from gpuprof.profiler.command_parser import CommandParser
 from gpuprof.profiler.commands.analyze import AnalyzeCommand
 from gpuprof.profiler.commands.baseline import BaselineCommand
 from gpuprof.profiler.commands.bench import BenchCommand
@@ -25,7 +27,7 @@ from gpuprof.profiler.commands.summary import SummaryCommand
 from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.reports.console import streams
 
-_DESCRIPTION = "Measure how much of a machine's speed a PyTorch program uses, and what limits it."
+_DESCRIPTION = "Measure how much of a machine's speed a PyTorch program uses and what limits it."
 
 
 class Command(Protocol):
@@ -72,6 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
         title="commands",
         metavar="COMMAND",
         required=True,
+        parser_class=CommandParser,
         # Else argparse would format the help to find it.
         prog=parser.prog,
     )
@@ -94,7 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             for owner in other_owners(thorough=False):
                 streams.write_note(f"gpuprof: {owner.finding}; {owner.remedy}")
-            arguments = make_parser().parse_args(argv)
+            words = with_help_as_an_option(sys.argv[1:] if argv is None else argv)
+            refuse_unknown_command(words, [command.name for command in COMMANDS])
+            arguments = make_parser().parse_args(words)
             from gpuprof.profiler.configuration.file import apply_configuration
 
             apply_configuration()

@@ -64,8 +64,9 @@ def read(path: Path, *, advise: bool = True) -> Capture:
     if tables.is_empty():
         raise CaptureError(
             path,
-            " ".join(("no events: no operator, kernel, launch or range", *findings.sentences())),
+            "no events: no operator, kernel, launch or range",
             expected="a trace of at least one step",
+            remarks=findings.sentences(),
         )
     return _capture(path, metadata_fields, tables, findings, advise=advise)
 

@@ -55,7 +55,7 @@ class CalibrateCommand:
             calibrations.append(calibration)
             stdout().print(ceiling_table(calibration))
             for sentence in remarks(calibration):
-                write_line(printable(sentence))
+                stdout().print(printable(sentence))
             write_line(_whereabouts(calibration))
         if arguments.json is not None:
             content = msgspec.json.format(msgspec.json.encode(calibrations), indent=1)

@@ -92,7 +92,7 @@ class CalibrateAction:
             known = store.calibrations(session.target, session.fingerprint)
             console.print(calibration_table(known))
         for warning in result.warnings:
-            write_line(f"! {warning}")
+            console.print(f"! {warning}")
         if None in kept:
             write_line(f"! not kept, because {store.folder} cannot be written")
         else:
@@ -126,7 +126,6 @@ class PlanAction:
 
         from gpuprof.profiler.gate.calibration_store import CalibrationStore, noise_of
         from gpuprof.profiler.gate.rules import rule_settings
-        from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.gate.noise import plan_remarks, plan_table
         from gpuprof.roofline.gate.planning import plan
@@ -147,9 +146,10 @@ class PlanAction:
                 )
             known.append(noise_of(store.sessions(target, latest.fingerprint)))
         plans = plan(known, settings, effect)
-        stdout().print(plan_table(plans, settings))
+        console = stdout()
+        console.print(plan_table(plans, settings))
         for sentence in plan_remarks(plans, known, settings):
-            write_line(sentence)
+            console.print(sentence)
         return 0
 
 
@@ -199,7 +199,6 @@ class SelftestAction:
         from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.gate.rules import suite_rules
         from gpuprof.profiler.gate.selection import configured
-        from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.gate.noise import selftest_remarks, selftest_table
         from gpuprof.roofline.gate.selftest import selftest
@@ -215,9 +214,10 @@ class SelftestAction:
             found = selftest(processes, rules, gates=arguments.gates, effect=effect)
         except ValueError as error:
             raise CommandError(str(error), exit_code=2) from error
-        stdout().print(selftest_table(found))
+        console = stdout()
+        console.print(selftest_table(found))
         for sentence in selftest_remarks(found):
-            write_line(sentence)
+            console.print(sentence)
         if arguments.json is not None:
             write_file(arguments.json, msgspec.json.format(msgspec.json.encode(found), indent=1))
         return 0

@@ -143,17 +143,17 @@ def _change_points(
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.console.terminal import stdout
     from gpuprof.reports.history.table import change_sentences, history_table
 
     series = _series(arguments)
     changes, remark = _change_points(series)
-    stdout().print(history_table(series, changes))
+    console = stdout()
+    console.print(history_table(series, changes))
     for sentence in change_sentences(series, changes or [() for _ in series]):
-        write_line(sentence)
+        console.print(sentence)
     if remark:
-        write_line(remark)
+        console.print(remark)
 
 
 def _export(arguments: argparse.Namespace, file: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import GpuprofError, describe
 from gpuprof.profiler.configuration.file import (
     CONFIGURATION_FILE,
     Configuration,
@@ -26,7 +26,8 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
     """Measure `items` in pairs of processes of the commit given and of the working tree.
 
     gpuprof.toml says how; a test's own budget wins over those there. Raises `pytest.UsageError`
-    where there is no such commit or a budget is none.
+    where there is no such commit, a budget is none or a disk is full, and ends the session where
+    SIGTERM ended the gate.
     """
     steps = Steps.parse(config.getoption("--gpuprof-steps"))
     target = Target(
@@ -58,5 +59,12 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
                     output=Path(output),
                 )
             )
-    except CommandError as error:
-        raise pytest.UsageError(str(error)) from error
+    except (GpuprofError, OSError) as error:
+        raise pytest.UsageError(describe(error)) from error
+    except SystemExit as ended:
+        # By SIGTERM. What pytest does not know the reason of is an error of its own to it.
+        pytest.exit("the gate was ended by SIGTERM", returncode=_status(ended))
+
+
+def _status(ended: SystemExit) -> int:
+    return ended.code if isinstance(ended.code, int) else 1

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -16,6 +17,8 @@ from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.roofline.work.attribution import attribute
 
+# pytorch torch/csrc/autograd/engine.cpp: one event for each node of each backward pass.
+_AUTOGRAD_NODE: Final = "autograd::engine::evaluate_function"
 WHOLE_SCRIPT = "the whole script, which marked no steps"
 _STEP_COLUMNS = (
     *("phase", "start_ns", "end_ns"),
@@ -36,7 +39,13 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
         steps_found_by=found_by,
         later_steps=seen.later_steps,
         shapes_recorded=traced is not None,
-        warnings=(*process.warnings, *seen.warnings, *problem, *_trace_warnings(traced)),
+        warnings=(
+            *process.warnings,
+            *seen.warnings,
+            *_unmarked_loop(seen, traced),
+            *problem,
+            *_trace_warnings(traced),
+        ),
     )
     if traced is not None:
         process = _with_traced_device(process, traced)
@@ -152,6 +161,26 @@ def _ranges(seen: Observations, process: ProcessInfo) -> pl.DataFrame:
         for r in seen.ranges
     ]
     return pl.DataFrame(rows, schema=schema.RANGES)
+
+
+def _unmarked_loop(seen: Observations, traced: Capture | None) -> tuple[str, ...]:
+    """What to do where backward passes show that the program has steps, and nothing marks them."""
+    known = seen.found_by is not None or not seen.looks_for_steps
+    if known or traced is None or any("gpuprof.step()" in said for said in seen.warnings):
+        return ()
+    passes = backward_passes(traced)
+    if passes < 2:
+        return ()
+    return (
+        f"nothing marked a step, though {passes} backward passes ran: call gpuprof.step() at the "
+        "end of each pass of the loop, and steps are timed and profiled one by one",
+    )
+
+
+def backward_passes(traced: Capture) -> int:
+    """At least so many ran: each evaluates each node of its graph once."""
+    nodes = traced.ops.filter(pl.col("name").str.starts_with(_AUTOGRAD_NODE))
+    return min(nodes["name"].value_counts()["count"], default=0)
 
 
 def _trace_warnings(traced: Capture | None) -> tuple[str, ...]:

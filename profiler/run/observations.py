@@ -13,6 +13,8 @@ class Observations:
     """What a session has seen so far; `gpuprof.profiler.run.assemble` makes a capture of it."""
 
     started_ns: int
+    # False where a person wants the whole program as one step.
+    looks_for_steps: bool = True
     ended_ns: int | None = None
     found_by: str | None = None
     steps: list[StepTime] = field(default_factory=list)

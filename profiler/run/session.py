@@ -72,7 +72,9 @@ class Session:
         self._exits = ExitStack()
         self._process = os.getpid()
         self._unix = UnixClock()
-        self.seen = Observations(started_ns=self._unix.now_ns())
+        self.seen = Observations(
+            started_ns=self._unix.now_ns(), looks_for_steps=options.steps != "script"
+        )
 
     def _sources(self) -> Sequence[StepSource]:
         sources: list[StepSource] = [self.explicit, ProfilerSteps(torch_trace.own_profilers)]

@@ -7,7 +7,7 @@ it says on stderr is beside the matter, and is lost where nobody listens.
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TextIO, cast
 
@@ -77,8 +77,14 @@ class OutputStream:
 
     @property
     def encoding(self) -> str:
-        """The stream's; that of one without, such as a string, is UTF-8."""
-        return getattr(self._stream, "encoding", None) or "utf-8"
+        """The stream's; that of one without, such as a string, is UTF-8.
+
+        Python takes the locale C for UTF-8; a terminal that was given it shows ASCII.
+        """
+        encoding = getattr(self._stream, "encoding", None)
+        if encoding is None:
+            return "utf-8"
+        return "ascii" if encoding.startswith("utf") and asks_for_ascii(os.environ) else encoding
 
     def isatty(self) -> bool:
         """Whether it is a terminal. False for a closed one."""
@@ -131,6 +137,17 @@ class NoteStream(OutputStream):
                 write()
             except BrokenPipeError:
                 discard(self._stream)
+
+
+def asks_for_ascii(environment: Mapping[str, str]) -> bool:
+    """Whether the locale of `environment` is C, as it says itself."""
+    if environment.get("PYTHONIOENCODING") or environment.get("PYTHONUTF8"):
+        return False
+    chosen = environment.get("LC_ALL") or environment.get("LC_CTYPE")
+    # Python itself puts these where LANG alone says C (PEP 538).
+    if not environment.get("LC_ALL") and chosen in ("C.UTF-8", "C.utf8", "UTF-8"):
+        chosen = None
+    return (chosen or environment.get("LANG")) in ("C", "POSIX")
 
 
 def without_trailing_blanks(text: str) -> str:

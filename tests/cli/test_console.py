@@ -202,12 +202,19 @@ def test_a_full_disk_is_one_line() -> None:
     assert done.stderr == b"gpuprof: stdout: No space left on device\n"
 
 
-def test_a_real_process_in_ascii() -> None:
+@pytest.mark.parametrize(
+    "chosen", [{"PYTHONIOENCODING": "ascii"}, {"LANG": "C"}, {"LC_ALL": "C", "LANG": "C.UTF-8"}]
+)
+def test_a_real_process_in_ascii_draws_bars(chosen: dict[str, str]) -> None:
+    locale = ("LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING", "PYTHONUTF8")
+    others = {name: value for name, value in os.environ.items() if name not in locale}
     done = subprocess.run(
-        [sys.executable, "-m", "gpuprof", "bench", "--list"],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        [sys.executable, "-m", "gpuprof", "summary", CAPTURE],
+        env={**others, **chosen},
         capture_output=True,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.isascii()
+    assert b" ####" in done.stdout
+    assert b"?" not in done.stdout

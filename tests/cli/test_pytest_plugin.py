@@ -128,3 +128,30 @@ def test_beside_other_workers_nothing_is_measured(run_pytest: Pytest, option: st
 
     assert "needs the machine for itself: run without xdist (-n0)" in done.stderr
     assert done.returncode == 4
+
+
+@pytest.mark.parametrize(
+    ("happens", "code", "said"),
+    [
+        ("signal.raise_signal(signal.SIGTERM)", 143, "Exit: the gate was ended by SIGTERM"),
+        ("open('absent/file', 'w')", 4, "ERROR: absent/file: No such file or directory"),
+    ],
+)
+def test_a_gate_that_is_ended_is_no_internal_error(
+    run_pytest: Pytest, tmp_path: Path, happens: str, code: int, said: str
+) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import signal\n"
+        "from gpuprof.profiler.gate import pytest_session\n"
+        f"pytest_session.run_gate = lambda plan: {happens}\n"
+    )
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+
+    done = run_pytest("--gpuprof-gate", "HEAD", "--tb=line")
+
+    assert done.returncode == code, done.stdout
+    assert said in done.stdout + done.stderr
+    assert "INTERNALERROR" not in done.stdout
+    assert "Traceback" not in done.stderr

@@ -196,7 +196,7 @@ def test_a_program_without_torch_is_left_without_it(both: Both) -> None:
 
 
 def test_nothing_that_stores_is_imported_into_the_program(both: Both) -> None:
-    both(
+    process = both(
         f"""
         import sys
         import torch
@@ -208,6 +208,7 @@ def test_nothing_that_stores_is_imported_into_the_program(both: Both) -> None:
             "sys.meta_path", "[type(one) for one in sys.meta_path if 'gpuprof' in repr(one)]"
         )
     )
+    assert process.ending == "finished"
 
 
 def test_torch_is_found_wherever_it_is_imported(both: Both, tmp_path: Path) -> None:
@@ -301,7 +302,7 @@ print(died)
 
 
 def test_the_process_that_stores_is_no_child_of_the_program(both: Both) -> None:
-    both(CHILDREN)
+    assert both(CHILDREN).ending == "finished"
 
 
 def test_a_loop_goes_on_while_the_early_capture_is_stored(

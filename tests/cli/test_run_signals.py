@@ -89,7 +89,7 @@ def test_a_handler_of_the_program_finds_none_before_it(
 
 
 def test_what_signal_says_is_what_python_says(both: Both) -> None:
-    both(
+    _, process = both(
         """
         names = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGRTMAX)
         print([signal.getsignal(name) == signal.SIG_DFL for name in names])
@@ -111,6 +111,7 @@ def test_what_signal_says_is_what_python_says(both: Both) -> None:
         ourselves(signal.SIGTERM)
         """
     )
+    assert process.ending == "sigterm"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_ctrl_c_ends_a_loop_of_the_shell(
 
 def test_a_handler_for_the_last_real_time_signal_is_the_programs(both: Both) -> None:
     # The first look ends on another thread than it began on.
-    both(
+    _, process = both(
         """
         signal.signal(signal.SIGRTMAX, lambda number, frame: print('handled'))
         thread = threading.Thread(target=train, args=(9,))
@@ -235,6 +236,7 @@ def test_a_handler_for_the_last_real_time_signal_is_the_programs(both: Both) -> 
         time.sleep(0.01)
         """
     )
+    assert process.ending == "finished"
 
 
 HOOK = """

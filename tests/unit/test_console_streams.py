@@ -43,8 +43,10 @@ class Failing(io.StringIO):
     def __init__(self, error: OSError) -> None:
         super().__init__()
         self._error = error
+        self.attempts = 0
 
     def write(self, text: str) -> int:
+        self.attempts += 1
         raise self._error
 
 
@@ -215,9 +217,12 @@ def test_a_broken_pipe_ends_a_command_and_a_full_disk_is_told(
 def test_what_is_said_on_stderr_is_lost_where_nobody_listens(
     monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
-    monkeypatch.setattr("sys.stderr", Failing(error))
+    lost = Failing(error)
+    monkeypatch.setattr("sys.stderr", lost)
     streams.write_note("x")
-    Terminal(NoteStream(Failing(error))).print("x")
+    assert lost.attempts == 1
+    Terminal(NoteStream(lost)).print("x")
+    assert lost.attempts > 1
 
 
 def closed() -> TextIO:
@@ -228,7 +233,7 @@ def closed() -> TextIO:
 
 @pytest.mark.parametrize("stream", [None, closed()])
 def test_a_stream_that_is_not_there_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, stream: TextIO | None
+    monkeypatch: pytest.MonkeyPatch, stream: TextIO | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr", stream)
     streams.write_note("x")
@@ -237,6 +242,7 @@ def test_a_stream_that_is_not_there_is_no_error(
     streams.write_bytes(b"x")
     streams.flush()
     Terminal(OutputStream(None)).print("x")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_json_is_utf_8_whatever_the_terminal_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,3 +303,32 @@ def test_there_is_one_way_to_a_terminal() -> None:
         and ast.unparse(node.func) in ("print", "Console", "rich.print", "rich.console.Console")
     ]
     assert others == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"LANG": "C"}, True),
+        # As python makes of it before our code runs.
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, True),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": "POSIX"}, True),
+        ({"LANG": "de_DE.UTF-8", "LC_CTYPE": "C"}, True),
+        ({"LANG": "C", "LC_ALL": "C.UTF-8"}, False),
+        ({"LANG": "C.UTF-8"}, False),
+        ({"LANG": "C", "PYTHONUTF8": "1"}, False),
+        ({"LANG": "C", "PYTHONIOENCODING": "utf-8"}, False),
+        # Nobody has chosen anything, as in a container.
+        ({"LC_CTYPE": "C.UTF-8"}, False),
+        ({}, False),
+    ],
+)
+def test_who_chooses_the_locale_c_reads_ascii(
+    environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert streams.asks_for_ascii(environment) is expected
+    for name in ("LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING", "PYTHONUTF8"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert OutputStream(Stream("utf-8")).encoding == ("ascii" if expected else "utf-8")
+    assert OutputStream(Stream("cp1252")).encoding == "cp1252"

@@ -224,6 +224,32 @@ def test_a_script_without_steps_is_seen_whole(start: Start) -> None:
     assert "aten::mm" in operators(seen)
 
 
+def bare_loop(passes: int) -> None:
+    """Train without an optimizer or a module, as a loop by hand does."""
+    weight = torch.ones(4, 4, requires_grad=True)
+    for _ in range(passes):
+        (X @ weight).square().mean().backward()
+        with torch.no_grad():
+            weight -= 0.1 * weight.grad
+            weight.grad = None
+
+
+@pytest.mark.parametrize(
+    ("passes", "options", "told"),
+    [(3, {}, True), (1, {}, False), (0, {}, False), (3, {"steps": "script"}, False)],
+)
+def test_a_loop_with_a_bare_backward_is_told_of_the_step_mark(
+    start: Start, passes: int, options: dict[str, Any], told: bool
+) -> None:
+    session = start(**options)
+    torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+    bare_loop(passes)
+    warnings = assemble(recorded(session.finish())).processes[0].warnings
+    assert [f"{passes} backward passes ran: call gpuprof.step()" in one for one in warnings] == (
+        [True] if told else []
+    )
+
+
 def test_without_steps_only_the_first_seconds_are_profiled(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,9 @@ NVML keeps the counters in two samples; the rates are averages over the time bet
 import math
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
+
+from gpuprof.collectors.live.nvml.library import answer
 
 # NVIDIA documents the rates for samples at least this far apart.
 _MINIMUM_NS: Final = 100_000_000
@@ -43,7 +44,7 @@ class Gpm:
             self._samples.append(library.nvmlGpmSampleAlloc())
             self._earlier_ns = time.monotonic_ns()
             library.nvmlGpmSampleGet(handle, self._samples[0])
-        except Exception:
+        except BaseException:
             self.close()
             raise
 
@@ -83,16 +84,14 @@ class Gpm:
     def close(self) -> None:
         """Free both samples."""
         for sample in self._samples:
-            with suppress(Exception):
-                self._library.nvmlGpmSampleFree(sample)
+            self._free(sample)
         self._samples = []
+
+    def _free(self, sample: Any) -> None:
+        answer(lambda: self._library.nvmlGpmSampleFree(sample))
 
 
 def open_gpm(library: Any, handle: Any) -> Gpm | None:
     """GPM of a device, or None before Hopper, on a MIG slice, or with an old pynvml or driver."""
-    try:
-        if not library.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-            return None
-        return Gpm(library, handle)
-    except Exception:
-        return None
+    supported = answer(lambda: library.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+    return answer(lambda: Gpm(library, handle)) if supported else None

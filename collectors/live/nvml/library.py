@@ -53,11 +53,21 @@ def ask(question: Callable[[Any], T]) -> T | None:
     if library is None:
         return None
     try:
-        return question(library)
-    except Exception:
-        return None
+        return answer(lambda: question(library))
     finally:
         close_library(library)
+
+
+def answer(question: Callable[[], T]) -> T | None:
+    """What NVML says, or None where it fails.
+
+    That may be by anything: NVML's own errors, those of ctypes, or of a pynvml that is older or
+    newer than the driver.
+    """
+    try:
+        return question()
+    except Exception:
+        return None
 
 
 def device_count(library: Any) -> int:
@@ -71,10 +81,8 @@ def device_count(library: Any) -> int:
 def find_handle(library: Any, uuid: str) -> Any:
     """The NVML handle of a device by UUID, with or without its "GPU-" or "MIG-" prefix."""
     bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
-    try:
-        return library.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
-    except Exception:
-        return library.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
+    whole = answer(lambda: library.nvmlDeviceGetHandleByUUID(f"GPU-{bare}"))
+    return library.nvmlDeviceGetHandleByUUID(f"MIG-{bare}") if whole is None else whole
 
 
 def visible_handles(library: Any, environment: Mapping[str, str] = os.environ) -> dict[int, Any]:
@@ -149,28 +157,16 @@ def _by_prefix(library: Any, handles: Sequence[Any], prefix: str) -> list[Any]:
 
 
 def _handle(library: Any, index: int) -> Any:
-    try:
-        return library.nvmlDeviceGetHandleByIndex(index)
-    except Exception:
-        return None
+    return answer(lambda: library.nvmlDeviceGetHandleByIndex(index))
 
 
 def _mig_handle(library: Any, uuid: str) -> Any:
-    try:
-        return find_handle(library, uuid)
-    except Exception:
-        return None
+    return answer(lambda: find_handle(library, uuid))
 
 
 def _name(library: Any, handle: Any) -> str | None:
-    try:
-        return text(library.nvmlDeviceGetName(handle))
-    except Exception:
-        return None
+    return answer(lambda: text(library.nvmlDeviceGetName(handle)))
 
 
 def _uuid(library: Any, handle: Any) -> str | None:
-    try:
-        return text(library.nvmlDeviceGetUUID(handle))
-    except Exception:
-        return None
+    return answer(lambda: text(library.nvmlDeviceGetUUID(handle)))
