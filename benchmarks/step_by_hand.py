@@ -121,21 +121,21 @@ def read_sqlite(path: Path) -> tuple[list[Work], list[Interval]]:
         tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
         work = []
         queries = {
-            "CUPTI_ACTIVITY_KIND_KERNEL": "SELECT k.start, k.end, s.value, 0 FROM "
+            "CUPTI_ACTIVITY_KIND_KERNEL": "SELECT k.start, k.end, s.value, 0, k.globalPid FROM "
             "CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName",
-            "CUPTI_ACTIVITY_KIND_MEMCPY": "SELECT start, end, 'memcpy', copyKind FROM "
+            "CUPTI_ACTIVITY_KIND_MEMCPY": "SELECT start, end, 'memcpy', copyKind, globalPid FROM "
             "CUPTI_ACTIVITY_KIND_MEMCPY",
-            "CUPTI_ACTIVITY_KIND_MEMSET": "SELECT start, end, 'memset', 0 FROM "
+            "CUPTI_ACTIVITY_KIND_MEMSET": "SELECT start, end, 'memset', 0, globalPid FROM "
             "CUPTI_ACTIVITY_KIND_MEMSET",
         }
         for table, query in queries.items():
-            if table in tables:
-                for start, end, name, kind in database.execute(query):
-                    # CUpti_ActivityMemcpyKind: 8 stays within a device.
-                    within = " DtoD" if kind == 8 else ""
-                    category = name if name == "memcpy" else ""
-                    work.append(Work(start, end, what_it_is(category, name + within), None))
-    return work, []
+            for start, end, name, kind, owner in database.execute(query) if table in tables else ():
+                # CUpti_ActivityMemcpyKind: 8 stays within a device.
+                within = " DtoD" if kind == 8 else ""
+                category = name if name == "memcpy" else ""
+                work.append((owner, Work(start, end, what_it_is(category, name + within), None)))
+    first = min((owner for owner, _ in work), default=None)
+    return [piece for owner, piece in work if owner == first], []
 
 
 def step_of(work: list[Work], marks: list[Interval]) -> Step | None:
