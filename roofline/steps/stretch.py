@@ -60,10 +60,12 @@ class Stretch:
 def device_runs_behind(capture: Capture) -> bool:
     """Whether the device of any rank of `capture` ends its profiled steps after the host does.
 
-    Device period and host range differ there. Ranks wait for each other, so one is enough.
+    Device period and host range differ there. Ranks wait for each other, so one is enough. Where
+    steps were timed without the profiler nothing rests on the answer, and it is False.
     """
     steps = capture.steps.filter(pl.col("phase") == "profiled")
-    if steps.is_empty() or capture.launches.is_empty():
+    timed = (capture.steps["phase"] == "timed").any()
+    if timed or steps.is_empty() or capture.launches.is_empty():
         return False
     launched = pl.concat(
         [
@@ -115,11 +117,11 @@ def profiled_stretch(capture: Capture, work: Work, *, behind: bool) -> Stretch |
         # The device was idle when the first of them began: gpuprof waits for it before.
         first_ns = int(profiled["start_ns"][0])
         return Stretch("device period", _differences(first_ns, *end_ns), indices)
-    if timed.is_empty() and behind and len(indices) > 1:
+    if behind and len(indices) > 1:
         window_ns = int(end_ns[0]), int(end_ns[-1])
         return Stretch("device period", _differences(*end_ns), indices[1:], window_ns)
     hosts = tuple(profiled["host_ns"].to_list())
-    if timed.is_empty() and behind and len(indices) == 1:
+    if behind and len(indices) == 1:
         only = _only_step(capture.kernels, indices, int(profiled["start_ns"][0]), max(hosts))
         if only is not None:
             return only
