@@ -39,6 +39,7 @@ from gpuprof.roofline.utilization.closed_form import closed_form, declared_token
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
 from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.meta_device import computes_nothing
 from gpuprof.roofline.work.work import Work, find_work
@@ -135,6 +136,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *process.warnings,
             *notes,
             *_on_meta(capture),
+            *impossible(capture),
             *_over_roof(ops, roof_source),
             *_sentences(unsettled(times.samples_ns) if times.timed else None),
             *_sentences(unlike_later_steps(times)),

@@ -2,5 +2,6 @@
 
 from typing import Literal
 
-# Where in a training step an operator ran; "" where nothing tells.
-Phase = Literal["forward", "backward", "optimizer", ""]
+# Where in a training step an operator ran; "" where nothing tells. gradients: after the backward
+# pass and before the optimizer's step, where gradients are clipped, unscaled, or reduced last.
+Phase = Literal["forward", "backward", "gradients", "optimizer", ""]

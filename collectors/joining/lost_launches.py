@@ -55,6 +55,28 @@ def unnamed(
     return launches.join(kernels, on=[process, "correlation"], how="anti", nulls_equal=True)
 
 
+def still_queued(
+    missing: pl.DataFrame, launches: pl.DataFrame, process: str = "process"
+) -> pl.DataFrame:
+    """Those of `missing`, as `unnamed` gives them, that follow all others of their process.
+
+    Their work was still in the queue when the recording ended: nothing was lost before that.
+    """
+    seen = launches.join(missing, on=[process, "correlation"], how="anti", nulls_equal=True)
+    last = seen.group_by(process).agg(last_ns=pl.col("start_ns").max())
+    return (
+        missing.join(last, on=process, how="left", nulls_equal=True, maintain_order="left")
+        .filter(pl.col("start_ns") > pl.col("last_ns"))
+        .drop("last_ns")
+    )
+
+
+def queued_sentence(queued: int) -> str:
+    """A warning for `queued` launches whose work the recording did not live to see."""
+    last = "last launch" if queued == 1 else f"last {queued} launches"
+    return f"the recording ended before the device work of its {last}"
+
+
 def lost_count(missing: pl.DataFrame, kernels: pl.DataFrame) -> int:
     """How many of the launches `missing`, as `unnamed` gives them, have no device work for certain.
 

@@ -19,6 +19,8 @@ from gpuprof.collectors.joining.lost_launches import (
     device_launches,
     lost_count,
     lost_sentence,
+    queued_sentence,
+    still_queued,
     unnamed,
 )
 from gpuprof.collectors.kineto import metadata
@@ -210,7 +212,12 @@ def _missing(
             "CUDA), they are of another accelerator, or they are in a missing part of the file."
         )
     launches = device_launches(frames["launches"])
-    lost = lost_count(unnamed(launches, frames["kernels"]), frames["kernels"])
+    without_work = unnamed(launches, frames["kernels"])
+    # In a step they are a part of it, whose figures are then of too little.
+    queued = still_queued(without_work, launches).height if frames["steps"].is_empty() else 0
+    if queued:
+        missing.append(f"{queued_sentence(queued)}.".capitalize())
+    lost = max(0, lost_count(without_work, frames["kernels"]) - queued)
     if lost:
         missing.append(f"{lost_sentence(lost, launches.height)}.")
     if frames["ops"].is_empty():

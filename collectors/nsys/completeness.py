@@ -6,6 +6,8 @@ from gpuprof.collectors.joining.lost_launches import (
     device_launches,
     lost_count,
     lost_sentence,
+    queued_sentence,
+    still_queued,
     unnamed,
 )
 from gpuprof.collectors.nsys.activities import WHOLE_GRAPH
@@ -61,7 +63,11 @@ def _unlinked(kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
             f"{orphans} of {kernels.height} pieces of device work have no launch recorded"
         )
     made = device_launches(calls, "global_pid")
-    dropped = lost_count(unnamed(made, kernels, "global_pid"), kernels)
+    without_work = unnamed(made, kernels, "global_pid")
+    queued = still_queued(without_work, made, "global_pid").height
+    if queued:
+        warnings.append(queued_sentence(queued))
+    dropped = max(0, lost_count(without_work, kernels) - queued)
     if dropped:
         warnings.append(lost_sentence(dropped, made.height))
     return warnings

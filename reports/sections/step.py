@@ -43,7 +43,7 @@ def split_basis(split: StepSplit) -> str:
         return "device work of the profiled steps, inside the step time without the profiler"
     if split.basis == "whole trace":
         return "all that the trace holds, from the first to the last device work"
-    return f"from the profiled steps ({split.basis}), which the profiler lengthens"
+    return f"from the profiled steps by {split.basis}, which the profiler lengthens"
 
 
 def definition(steps: StepTimes) -> str:
@@ -83,10 +83,11 @@ def device_facts(analysis: Analysis) -> tuple[Fact, ...]:
     step_ns = None if analysis.split is None else analysis.split.step_ns
     found = []
     if analysis.exposed is not None and analysis.exposed.copies_ns:
+        largest = sorted(analysis.exposed.copies, key=lambda part: -part.exposed_ns)
         copies = ", ".join(
-            f"{formatting.duration(part.exposed_ns)} "
-            f"{formatting.joined([part.direction or 'of unknown direction', part.host_memory])}"
-            for part in analysis.exposed.copies
+            f"{formatting.duration(part.exposed_ns)} {part.direction or 'of unknown direction'}"
+            + (f" ({part.host_memory})" if part.host_memory else "")
+            for part in largest
             if part.exposed_ns
         )
         found.append(Fact("Exposed copies", copies))

@@ -62,6 +62,15 @@ def _certain(analysis: Analysis, of: Callable[[Utilization], float | None]) -> f
     return of(use)
 
 
+def _gap(analysis: Analysis) -> float | None:
+    """The time without device work in a step; of a GPU, without the profiler, which makes it."""
+    split = analysis.split
+    on_cpu = analysis.device is not None and analysis.device.kind == "cpu"
+    if split is None or not (on_cpu or split.basis == "timed"):
+        return None
+    return max(split.idle_ns, _SHORTEST_NS)
+
+
 def _certain_bandwidth(analysis: Analysis) -> float | None:
     """Bytes of the whole step over its time, as `_certain`."""
     without = 1 - (analysis.coverage.with_bytes or 0.0)
@@ -97,7 +106,7 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             Metric(name="launch_gap", unit="ns"),
-            lambda a: None if a.split is None else max(a.split.idle_ns, _SHORTEST_NS),
+            _gap,
         ),
         Figure(
             Metric(name="exposed_communication", unit="ns"),

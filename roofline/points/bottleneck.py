@@ -105,8 +105,8 @@ def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
         evidence += f"; without the profiler for {_time(certain_ns)} to {_time(gap_ns)}"
     elif gap_ns > lost_ns:
         evidence += (
-            f"; it also waits for the host, without the profiler for {_time(certain_ns)} to "
-            f"{_time(gap_ns)}"
+            "; the device also waits for the host, without the profiler for "
+            f"{_time(certain_ns)} to {_time(gap_ns)}"
         )
     return Bottleneck(row.name, evidence, lost_ns if row.removable else None)
 

@@ -60,10 +60,12 @@ class Stretch:
 def device_runs_behind(capture: Capture) -> bool:
     """Whether the device of any rank of `capture` ends its profiled steps after the host does.
 
-    Device period and host range differ there. Ranks wait for each other, so one is enough.
+    Device period and host range differ there. Ranks wait for each other, so one is enough. Where
+    steps were timed without the profiler nothing rests on the answer, and it is False.
     """
     steps = capture.steps.filter(pl.col("phase") == "profiled")
-    if steps.is_empty() or capture.launches.is_empty():
+    timed = (capture.steps["phase"] == "timed").any()
+    if timed or steps.is_empty() or capture.launches.is_empty():
         return False
     launched = pl.concat(
         [
@@ -115,16 +117,36 @@ def profiled_stretch(capture: Capture, work: Work, *, behind: bool) -> Stretch |
         # The device was idle when the first of them began: gpuprof waits for it before.
         first_ns = int(profiled["start_ns"][0])
         return Stretch("device period", _differences(first_ns, *end_ns), indices)
-    if timed.is_empty() and behind and len(indices) > 1:
+    if behind and len(indices) > 1:
         window_ns = int(end_ns[0]), int(end_ns[-1])
         return Stretch("device period", _differences(*end_ns), indices[1:], window_ns)
     hosts = tuple(profiled["host_ns"].to_list())
-    if timed.is_empty() and behind and len(indices) == 1:
-        # No period can be seen in one step, but it is not shorter than its own device work.
-        extent_ns = int(end_ns[0]) - int(kernels.drop_nulls("step")["start_ns"].to_numpy().min())
-        if extent_ns > max(hosts):
-            return Stretch("device period", (extent_ns,), indices)
+    if behind and len(indices) == 1:
+        only = _only_step(capture.kernels, indices, int(profiled["start_ns"][0]), max(hosts))
+        if only is not None:
+            return only
     return Stretch("host range", hosts, tuple(profiled["index"]))
+
+
+def _only_step(
+    kernels: pl.DataFrame, indices: tuple[int, ...], marked_ns: int, host_ns: int
+) -> Stretch | None:
+    """The period of a single step that the device does later than the host marks it.
+
+    It begins where the work of earlier steps ends, if that reaches into it. Else nothing shows a
+    period; but it is not shorter than the step's own device work.
+    """
+    own = kernels.filter(pl.col("step").is_not_null())
+    first_ns, last_ns = (
+        int(own["start_ns"].to_numpy().min()),
+        int(own["end_ns"].to_numpy().max()),
+    )
+    earlier = kernels.filter(pl.col("step").is_null() & (pl.col("start_ns") < first_ns))
+    reached_ns = int(earlier["end_ns"].to_numpy().max(initial=marked_ns))
+    begun_ns = min(first_ns, reached_ns) if reached_ns > marked_ns else first_ns
+    if reached_ns > marked_ns or last_ns - begun_ns > host_ns:
+        return Stretch("device period", (last_ns - begun_ns,), indices)
+    return None
 
 
 def _whole_trace(kernels: pl.DataFrame) -> Stretch | None:

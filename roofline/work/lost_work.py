@@ -6,7 +6,12 @@ import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import NONE, enclosing
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.joining.lost_launches import device_launches, lost_count, unnamed
+from gpuprof.collectors.joining.lost_launches import (
+    device_launches,
+    lost_count,
+    still_queued,
+    unnamed,
+)
 from gpuprof.roofline.work.attribution import rows_of, steps_at
 from gpuprof.roofline.work.owners import owners_of
 
@@ -23,12 +28,18 @@ class StepLaunches:
 
 
 def launches_of_steps(capture: Capture) -> StepLaunches:
-    """The launches of a one-rank capture, and what was lost of their device work."""
+    """The launches of a one-rank capture, and what was lost of their device work.
+
+    Without steps the figures are of the time that was recorded, and what was still queued at its
+    end is not lost.
+    """
     launches = device_launches(capture.launches)
-    if (capture.steps["phase"] == "profiled").any():
+    with_steps = (capture.steps["phase"] == "profiled").any()
+    if with_steps:
         launches = launches.filter(steps_at(capture, launches["start_ns"]).is_not_null())
     missing = unnamed(launches, capture.kernels)
-    lost = lost_count(missing, capture.kernels)
+    queued = 0 if with_steps else still_queued(missing, launches).height
+    lost = max(0, lost_count(missing, capture.kernels) - queued)
     ops = capture.ops
     rows = enclosing(ops, missing, "start_ns", rows_of(ops, ops["parent_id"]))
     op_ids = ops["op_id"].gather(rows[rows != NONE])

@@ -23,8 +23,8 @@ _CHECKPOINT: Final = r"Checkpoint\w*Backward\d*$"
 Booleans = npt.NDArray[np.bool_]
 _Code = TypeVar("_Code", bound=np.signedinteger[Any])
 
-_UNKNOWN, _BACKWARD_CODE, _OPTIMIZER_CODE, _FORWARD_CODE = 0, 1, 2, 3
-_PHASES: Final = ("", "backward", "optimizer", "forward")
+_UNKNOWN, _BACKWARD_CODE, _OPTIMIZER_CODE, _FORWARD_CODE, _GRADIENTS_CODE = 0, 1, 2, 3, 4
+_PHASES: Final = ("", "backward", "optimizer", "forward", "gradients")
 _REPEATED_CODE, _ONCE_CODE = 1, 2
 
 
@@ -34,8 +34,9 @@ def op_phases(capture: Capture) -> pl.DataFrame:
     backward: the nearest ancestor that says so (or the operator itself) is a node of autograd.
     optimizer: it is an optimizer's step, as an operator or as a range around it on its thread, and
     not a forward pass that the step evaluates (a closure).
-    forward: neither, in a step that holds a backward pass (work outside all steps counts as one
-    step). Else "": a run without backward has no phases.
+    gradients: neither, between the last node of a backward pass and the optimizer's step.
+    forward: none of these, in a step that holds a backward pass (work outside all steps counts as
+    one step). Else "": a run without backward has no phases.
 
     recompute: activation checkpointing ran it a second time, inside the backward pass. Python
     stacks tell where they were recorded. The tree tells too: an operator carries a sequence number
@@ -122,6 +123,7 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
     codes[_evaluated_by_a_closure(capture, node, parents)] = _FORWARD_CODE
     codes[node] = _BACKWARD_CODE
     codes = inherit(codes, parents)
+    codes[(codes == _UNKNOWN) & _between_backward_and_optimizer(capture, node)] = _GRADIENTS_CODE
     steps = steps_at(capture, ops["start_ns"]).fill_null(NONE).to_numpy()
     with_backward = np.isin(steps, np.unique(steps[codes == _BACKWARD_CODE]))
     codes[with_backward & (codes == _UNKNOWN)] = _FORWARD_CODE
@@ -197,6 +199,41 @@ def _in_optimizer_range(capture: Capture) -> Booleans:
     return inside
 
 
+def _between_backward_and_optimizer(capture: Capture, node: Booleans) -> Booleans:
+    """Which operators start after the last node before an optimizer's step, and before that step.
+
+    Autograd may run on threads of its own, so times tell and not threads.
+    """
+    ops = capture.ops
+    starts, ends = ops["start_ns"].to_numpy(), ops["end_ns"].fill_null(NEVER).to_numpy()
+    calls = _optimizer_calls(capture).filter(pl.col("name").str.starts_with(_STEP))
+    if calls.is_empty() or not node.any():
+        return np.zeros(ops.height, np.bool_)
+    begun = np.sort(calls["start_ns"].to_numpy())
+    order = np.argsort(starts[node], kind="stable")
+    node_starts = starts[node][order]
+    node_ends = np.maximum.accumulate(ends[node][order])
+    # For each step of an optimizer when the backward passes before it are over.
+    before = np.searchsorted(node_starts, begun) - 1
+    over = np.where(before >= 0, node_ends[before], NEVER)
+    following = np.searchsorted(begun, starts, side="right")
+    known = following < len(begun)
+    result: Booleans = known & (starts >= over[np.minimum(following, len(begun) - 1)])
+    return result
+
+
+def _optimizer_calls(capture: Capture) -> pl.DataFrame:
+    """The calls of optimizers, which traces hold as ranges or as operators."""
+    columns = ["name", "process", "thread", "start_ns", "end_ns"]
+    named = _named(capture.ops["name"], _OPTIMIZER)
+    return pl.concat(
+        [
+            capture.ranges.filter(pl.col("name").str.contains(_OPTIMIZER)).select(columns),
+            capture.ops.filter(pl.Series(named)).select(columns),
+        ]
+    ).sort("start_ns", "end_ns", descending=[False, True])
+
+
 def _evaluated_by_a_closure(capture: Capture, node: Booleans, parents: Integers) -> Booleans:
     """Which operators run the model inside an optimizer's step.
 
@@ -204,13 +241,7 @@ def _evaluated_by_a_closure(capture: Capture, node: Booleans, parents: Integers)
     a graph is the model's. Others step with gradients enabled, after the last backward pass.
     """
     ops = capture.ops
-    columns = ["name", "process", "thread", "start_ns", "end_ns"]
-    calls = pl.concat(
-        [
-            capture.ranges.filter(pl.col("name").str.contains(_OPTIMIZER)).select(columns),
-            ops.filter(pl.Series(_named(ops["name"], _OPTIMIZER))).select(columns),
-        ]
-    ).sort("start_ns", "end_ns", descending=[False, True])
+    calls = _optimizer_calls(capture)
     within = enclosing(calls, ops, "start_ns")
     # Autograd may run on threads of its own: a pass belongs to the step at whose time it begins.
     backward = np.sort(ops["start_ns"].to_numpy()[node])

@@ -199,7 +199,7 @@ def ragged(seen: Seen) -> tuple[bool, str]:
     if use is None or use["mfu"] is None:
         return True, f"unknown, {text}"
     # The profiler stretches their time, so the share may lie below.
-    fits = use["basis"] == "profiled" and 0.5 * own["least"] < use["mfu"] < 1.02 * own["most"]
+    fits = use["basis"] != "timed" and 0.5 * own["least"] < use["mfu"] < 1.02 * own["most"]
     return fits, f"{use['basis']} {use['mfu']:.3f}, {text}"
 
 

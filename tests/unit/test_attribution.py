@@ -206,6 +206,41 @@ def test_forward_is_only_known_in_a_step_with_a_backward() -> None:
     assert op_phases(capture)["phase"].to_list() == expected
 
 
+def test_what_follows_the_backward_pass_up_to_the_optimizer_is_of_the_gradients() -> None:
+    """Clipping, and the reduction that a sharded model's last node leaves for its end."""
+    node, optimizer = (
+        "autograd::engine::evaluate_function: MmBackward0",
+        "Optimizer.step#AdamW.step",
+    )
+    ops = [
+        op(0, 0, 10, name="aten::mm"),
+        # Two passes of accumulated gradients, on a thread of autograd.
+        op(1, 20, 40, name=node, thread=2),
+        op(2, 50, 60, name="aten::mm"),
+        op(3, 70, 90, name=node, thread=2),
+        # Of the last node's end, then on both threads after it.
+        op(4, 80, 85, 3, name="c10d::reduce_scatter", thread=2),
+        op(5, 95, 99, name="fsdp::reduce_scatter", thread=2),
+        op(6, 100, 110, name="aten::_foreach_norm"),
+        op(7, 101, 105, 6, name="aten::linalg_vector_norm"),
+        op(8, 120, 130, name=optimizer),
+        op(9, 121, 125, 8, name="aten::_fused_adamw_"),
+        op(10, 140, 150, name="aten::mm"),
+    ]
+    phases = op_phases(capture_of(ops=ops, steps=[step(0, 0, 200)]))["phase"].to_list()
+    assert phases == [
+        *("forward", "backward", "forward", "backward", "backward"),
+        *("gradients", "gradients", "gradients", "optimizer", "optimizer", "forward"),
+    ]
+
+
+def test_without_an_optimizer_nothing_tells_where_the_gradients_are_done() -> None:
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    ops = [op(0, 0, 10), op(1, 20, 40, name=node), op(2, 50, 60)]
+    capture = capture_of(ops=ops, steps=[step(0, 0, 200)])
+    assert op_phases(capture)["phase"].to_list() == ["forward", "backward", "forward"]
+
+
 def test_an_optimizer_range_marks_the_operators_of_its_thread() -> None:
     capture = capture_of(
         ops=[op(0, 10, 20), op(1, 10, 20, thread=2), op(2, 30, 40)],

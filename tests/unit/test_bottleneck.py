@@ -135,7 +135,7 @@ def test_a_gap_of_a_profiled_step_never_wins_over_a_larger_certain_loss(
     found = classify_step(split(basis, **parts), "")
     assert (found.kind, found.gain_ns) == ("compute", 160_000)
     assert found.evidence.endswith(
-        "; it also waits for the host, without the profiler for 0 to 0.3 ms"
+        "; the device also waits for the host, without the profiler for 0 to 0.3 ms"
     )
 
 

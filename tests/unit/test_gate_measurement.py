@@ -137,3 +137,13 @@ def test_the_run_delay_of_this_thread_only_grows() -> None:
 def test_without_a_count_a_run_delay_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuprof.collectors.live.run_delay._FILE", "/absent")
     assert RunDelay().read_ns() is None
+
+
+def test_the_gap_of_a_gpu_is_that_of_steps_without_the_profiler(recorded: Capture) -> None:
+    assert "launch_gap" in measured(recorded).figures
+    profiled = replace(recorded, steps=recorded.steps.filter(pl.col("phase") == "profiled"))
+    analysis = analyze(profiled)
+    assert analysis.split is not None
+    assert analysis.split.basis != "timed"
+    assert "launch_gap" not in measurement(profiled, analysis).figures
+    assert "launch_gap" in measured(on_a_cpu(profiled)).figures

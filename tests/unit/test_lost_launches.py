@@ -150,3 +150,34 @@ def test_work_without_an_id_may_be_that_of_a_launch_which_no_work_names() -> Non
     analysis = analyze(kineto.read(TRACE.parent / "amd-rccl.json"))
     assert (analysis.coverage.launches, analysis.coverage.lost_launches) == (2, 0)
     assert analysis.exposed is not None
+
+
+def queued_at_the_end(build: CaptureBuilder) -> None:
+    for start in (0, 1000, 2000, 3000):
+        build.kernel(start + 10, start + 100, start + 500)
+    # Launched after all others whose work was recorded.
+    del build.rows["kernels"][2:]
+
+
+def test_work_that_was_still_queued_when_the_recording_ended_is_not_lost(
+    build: CaptureBuilder,
+) -> None:
+    queued_at_the_end(build)
+    analysis = analyze(build.build())
+    assert (analysis.coverage.launches, analysis.coverage.lost_launches) == (4, 0)
+    assert analysis.split is not None
+    assert (analysis.split.step_ns, analysis.split.idle_ns) == (1400, 600)
+
+
+def test_work_that_a_step_lacks_at_its_end_is_lost(build: CaptureBuilder) -> None:
+    queued_at_the_end(build)
+    build.step("profiled", 0, 4000)
+    analysis = analyze(build.build())
+    assert (analysis.coverage.lost_launches, analysis.split) == (2, None)
+
+
+def test_work_that_is_missing_in_between_is_lost(build: CaptureBuilder) -> None:
+    for start in (0, 1000, 2000, 3000):
+        build.kernel(start + 10, start + 100, start + 500)
+    del build.rows["kernels"][1:3]
+    assert analyze(build.build()).coverage.lost_launches == 2

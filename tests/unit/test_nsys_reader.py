@@ -450,11 +450,16 @@ def test_lost_launches_and_lost_work_are_counted(tmp_path: Path) -> None:
     path = write_export(
         tmp_path / "a.sqlite",
         CUPTI_ACTIVITY_KIND_KERNEL=[kernel(5, 6), kernel(7, 8, correlationId=2)],
-        CUPTI_ACTIVITY_KIND_RUNTIME=[launch(0, 1), launch(1, 2, correlationId=3)],
+        CUPTI_ACTIVITY_KIND_RUNTIME=[
+            launch(0, 1, correlationId=3),
+            launch(1, 2),
+            launch(2, 3, correlationId=4),
+        ],
     )
     assert nsys.read(path).processes[0].warnings == (
         "1 of 2 pieces of device work have no launch recorded",
-        "1 of 2 launches (50.0%) have no device work recorded: device time is too low, and what "
+        "the recording ended before the device work of its last launch",
+        "1 of 3 launches (33.3%) have no device work recorded: device time is too low, and what "
         "depends on it is left out",
     )
 

@@ -157,3 +157,18 @@ def test_a_last_step_that_is_cut_off_is_left_out_and_said(
 def test_a_short_last_step_that_gpuprof_itself_ended_counts(build: CaptureBuilder) -> None:
     cut(build, 1)
     assert analyze(build.build(schedule=Schedule())).steps.profiled == 3
+
+
+def test_one_step_begins_on_the_device_where_earlier_work_ends(build: CaptureBuilder) -> None:
+    # Queued before the recording began, and so without a launch in it.
+    build.kernel(0, 500, 1400)
+    build.rows["launches"].clear()
+    build.step("profiled", 1000, 2000)
+    build.kernel(1100, 1450, 1700)
+    build.kernel(1200, 1700, 2100)
+    # Their correlation ids are those of their launches, not of the first kernel's.
+    for number, (kernel, launch) in enumerate(
+        zip(build.rows["kernels"][1:], build.rows["launches"], strict=True)
+    ):
+        kernel["correlation"] = launch["correlation"] = 10 + number
+    assert stretch_of(build.build()) == Stretch("device period", (700,), (0,))
