@@ -184,11 +184,13 @@ def test_points_outside_of_the_axes_are_counted_and_can_be_shown(
     assert after["range"][0] < 7
 
 
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize(
+    ("width", "paper"), [(390, False), (800, False), (1400, False), (700, True)]
+)
 def test_without_script_the_roofline_is_drawn(
-    browser: chromium.Chromium, pages: Pages, width: int
+    browser: chromium.Chromium, pages: Pages, width: int, paper: bool
 ) -> None:
-    browser.open(pages["block"], width=width, script=False)
+    browser.open(pages["block"], width=width, script=False, paper=paper)
     drawn = browser.evaluate(
         """
         const shown = [...document.querySelectorAll(".picture")]
@@ -213,9 +215,41 @@ def test_without_script_the_roofline_is_drawn(
     assert drawn["rows"]
 
 
-def test_with_script_the_drawing_makes_room(browser: chromium.Chromium, pages: Pages) -> None:
-    browser.open(pages["block"])
-    assert browser.evaluate("return document.querySelectorAll('.picture').length") == 0
+@pytest.mark.parametrize("width", [390, 1400])
+def test_without_script_pairs_and_histories_are_drawn(
+    browser: chromium.Chromium, pages: Pages, width: int
+) -> None:
+    browser.open(pages["gate"], width=width, script=False)
+    strips = browser.evaluate(
+        """
+        return [...document.querySelectorAll(".strip:has(.dot)")].map((strip) => {
+          const track = strip.querySelector(".track").getBoundingClientRect();
+          return [...strip.querySelectorAll(".dot")]
+            .map((dot) => (dot.getBoundingClientRect().x - track.x) / track.width);
+        });
+        """
+    )
+    assert [len(dots) for dots in strips] == [5, 5]
+    # One benchmark became slower: its dots lie further right.
+    assert min(strips[0]) > max(strips[1])
+
+    browser.open(pages["history"], width=width, script=False)
+    heights = browser.evaluate(
+        """
+        return [...document.querySelectorAll(".drawing .dot")]
+          .map((dot) => dot.getBoundingClientRect().y);
+        """
+    )
+    assert len(heights) == 8
+    assert min(heights[:4]) > max(heights[4:]) + 20
+
+
+def test_with_script_the_drawings_make_room(browser: chromium.Chromium, pages: Pages) -> None:
+    for name in ("block", "gate", "history"):
+        browser.open(pages[name])
+        left = "return document.querySelectorAll('.picture, .strip, .drawing').length"
+        assert browser.evaluate(left) == 0
+        assert browser.evaluate("return document.querySelectorAll('.main-svg').length") > 0
 
 
 def test_an_opened_row_has_one_base_for_all_amounts(

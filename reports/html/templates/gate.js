@@ -55,8 +55,8 @@
       chart,
       [pairs, means],
       {
-        width: chart.clientWidth, height: 90 + 34 * rows.length,
-        margin: { l: Math.min(300, chart.clientWidth / 3), r: 16, t: 8, b: 52 },
+        width: chart.clientWidth, height: 112 + 34 * rows.length,
+        margin: { l: Math.min(300, chart.clientWidth / 3), r: 16, t: 30, b: 52 },
         paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest", shapes,
         font: {
           family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink"),
@@ -81,6 +81,8 @@
     );
   }
 
+  // The drawing that stands here without script makes room.
+  chart.replaceChildren();
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);

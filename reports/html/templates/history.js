@@ -32,7 +32,7 @@
       chart,
       [values],
       {
-        width: chart.clientWidth, height: 260, margin: { l: 72, r: 16, t: 22, b: 40 },
+        width: chart.clientWidth, height: 280, margin: { l: 72, r: 16, t: 44, b: 40 },
         paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
         font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
         modebar: {
@@ -59,6 +59,8 @@
     );
   }
 
+  // The drawings that stand here without script make room.
+  for (const chart of charts) chart.replaceChildren();
   const drawAll = () => data.series.forEach((series, index) => draw(series, charts[index]));
   let waiting = 0;
   addEventListener("resize", () => {
