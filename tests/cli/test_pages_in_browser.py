@@ -275,3 +275,100 @@ def test_an_opened_row_has_one_base_for_all_amounts(
     flops = 2 * 2 * 11008 * 4096 * 4096
     assert row["figures"]["FLOPs"] == f"{flops / 1e9:.0f} GFLOP bf16 matmul"
     assert row["figures"]["Shapes"].split("\n")[0].startswith("11008x4096x4096 bf16")
+
+
+# The contrast of each text with what is behind it, as WCAG 2.1 defines it, where it is below AA.
+_LOW_CONTRAST = """
+for (const details of document.querySelectorAll("details")) details.open = true;
+const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const rgba = (text) => {
+  canvas.clearRect(0, 0, 1, 1);
+  canvas.fillStyle = text;
+  canvas.fillRect(0, 0, 1, 1);
+  return canvas.getImageData(0, 0, 1, 1).data;
+};
+const luminance = ([r, g, b]) => [r, g, b]
+  .map((part) => part / 255)
+  .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+const behind = (element) => {
+  for (let each = element; each; each = each.parentElement) {
+    const colour = rgba(getComputedStyle(each).backgroundColor);
+    if (colour[3] === 255) return colour;
+  }
+  return [255, 255, 255, 255];
+};
+const contrast = (a, b) => {
+  const [high, low] = [luminance(a), luminance(b)].sort((x, y) => y - x);
+  return (high + 0.05) / (low + 0.05);
+};
+const found = [];
+for (const element of document.querySelectorAll("body *:not(script):not(style)")) {
+  const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!own || !element.getClientRects().length) continue;
+  const style = getComputedStyle(element);
+  const drawn = element instanceof SVGElement;
+  const size = parseFloat(style.fontSize);
+  const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+  const ratio = contrast(rgba(drawn ? style.fill : style.color), behind(element));
+  if (ratio < (large ? 3 : 4.5)) {
+    found.push(`${ratio.toFixed(2)} ${element.className}: ${element.textContent.slice(0, 30)}`);
+  }
+}
+return found;
+"""
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_text_stands_out_from_its_background(
+    browser: chromium.Chromium, pages: Pages, dark: bool, script: bool
+) -> None:
+    found: dict[str, Any] = {}
+    for name, page in pages.items():
+        browser.open(page, dark=dark, script=script)
+        found[name] = browser.evaluate(_LOW_CONTRAST)
+    assert found == {name: [] for name in pages}
+
+
+def test_a_row_opens_by_the_keyboard(browser: chromium.Chromium, pages: Pages) -> None:
+    browser.open(pages["block"])
+    browser.evaluate("document.querySelector('input[data-table=op-table]').focus()")
+    state = """
+        const focused = document.activeElement;
+        const details = focused.closest("details");
+        return {
+          row: focused.closest("tr")?.id ?? "",
+          open: details?.open,
+          outline: getComputedStyle(focused).outlineStyle,
+        };
+    """
+    # Past the heads of eight columns, two of them hidden or not.
+    for _ in range(12):
+        browser.press("Tab")
+        if browser.evaluate(state)["row"]:
+            break
+    assert browser.evaluate(state) == {"row": "op-0", "open": False, "outline": "solid"}
+    browser.press("Enter")
+    assert browser.evaluate(state)["open"] is True
+    # The next stop is inside of the opened row.
+    browser.press("Tab")
+    assert browser.evaluate(state)["row"] == "op-0"
+
+
+def test_verdicts_differ_by_shape_too(browser: chromium.Chromium, pages: Pages) -> None:
+    browser.open(pages["gate"])
+    with_script = browser.evaluate(
+        """
+        const paths = document.querySelectorAll("#differences .points path");
+        return new Set([...paths].slice(0, 10).map((path) => path.getAttribute("d"))).size;
+        """
+    )
+    browser.open(pages["gate"], script=False)
+    without = browser.evaluate(
+        """
+        const dots = [...document.querySelectorAll(".strip .dot")];
+        return new Set(dots.map((dot) => getComputedStyle(dot).clipPath)).size;
+        """
+    )
+    assert (with_script, without) == (2, 2)

@@ -42,6 +42,8 @@ os.dup2(write, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 _PATIENCE_S = 60
+# Each with its number and the text that it types.
+_KEYS = {"Enter": (13, "\r"), "Tab": (9, "")}
 
 
 class Chromium:
@@ -94,15 +96,12 @@ class Chromium:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def press(self, key: str, *, text: str = "") -> None:
-        """One key, as a keyboard sends it."""
-        self._send("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, text=text)
-        self._send("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
-
-    def screenshot(self) -> str:
-        """The whole page as a PNG in base64."""
-        shot = self._send("Page.captureScreenshot", captureBeyondViewport=True)
-        return str(shot["data"])
+    def press(self, key: str) -> None:
+        """One of `_KEYS`, as a keyboard sends it."""
+        code, text = _KEYS[key]
+        parameters = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
+        self._send("Input.dispatchKeyEvent", type="keyDown", **parameters)
+        self._send("Input.dispatchKeyEvent", type="keyUp", **parameters)
 
     def _send(self, method: str, **parameters: Any) -> Any:
         self._number += 1

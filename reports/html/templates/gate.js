@@ -9,6 +9,10 @@
     PASS: "muted", IMPROVED: "good", REGRESSED: "bad", ERROR: "bad",
     INCONCLUSIVE: "doubtful", INCOMPARABLE: "other", "CHANGED-KERNEL": "other",
   };
+  const symbols = {
+    PASS: "circle", IMPROVED: "triangle-down", REGRESSED: "triangle-up", ERROR: "triangle-up",
+    INCONCLUSIVE: "diamond", INCOMPARABLE: "diamond", "CHANGED-KERNEL": "diamond",
+  };
   // A pixel or two beside each other, so that equal pairs do not hide each other.
   const beside = (index) => 0.1 * ((index % 5) - 2);
   const escaped = (text) =>
@@ -19,7 +23,7 @@
   function draw() {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const dots = { x: [], y: [], text: [], color: [] };
+    const dots = { x: [], y: [], text: [], color: [], symbol: [] };
     const shapes = [];
     rows.forEach((row, y) => {
       row.pairs.forEach((change, index) => {
@@ -27,6 +31,7 @@
         dots.y.push(y + beside(index));
         dots.text.push(`${escaped(row.label)}<br>pair ${index + 1}: ${signed(change)}`);
         dots.color.push(colour(names[row.verdict]));
+        dots.symbol.push(symbols[row.verdict]);
       });
       if (row.limit !== null) {
         shapes.push({
@@ -49,7 +54,7 @@
     const pairs = {
       type: "scatter", mode: "markers", hoverinfo: "text", showlegend: false,
       x: dots.x, y: dots.y, text: dots.text,
-      marker: { size: 8, color: dots.color, opacity: 0.8, line: { color: colour("page"), width: 1 } },
+      marker: { size: 9, symbol: dots.symbol, color: dots.color, opacity: 0.8, line: { color: colour("page"), width: 1 } },
     };
     Plotly.react(
       chart,

@@ -342,6 +342,8 @@
     }
     const details = element.closest("details") ?? element.querySelector("details");
     if (details) details.open = true;
+    // So that the keyboard goes on from there.
+    details?.querySelector("summary").focus({ preventScroll: true });
     element.classList.remove("found");
     element.scrollIntoView({ block: "center" });
     requestAnimationFrame(() => element.classList.add("found"));
