@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.comparison import sentences as comparison_sentences
@@ -12,6 +9,7 @@ from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.pairs_drawing import draw_pairs
 from gpuprof.reports.gate.plot import make_plot
+from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.result import Explanation, GateResult
 
@@ -46,13 +44,12 @@ def render_html(result: GateResult) -> str:
         plot_json=None if plot is None else embedded_json(plot),
         plot=plot,
         drawing=None if plot is None else draw_pairs(plot),
-        # Markup: these are this package's own files and plotly's, not data.
         style=source(environment, "report.css"),
         compare_style=source(environment, "comparison.css"),
         own_style=source(environment, "gate.css"),
         script=source(environment, "report.js"),
         own_script=source(environment, "gate.js"),
-        plotly=Markup(get_plotlyjs()) if plot else "",
+        plotly=embedded_plotly() if plot else "",
     )
 
 

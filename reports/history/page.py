@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from gpuprof._version import __version__
 from gpuprof.reports import formatting
 from gpuprof.reports.history.drawing import HistoryDrawing, draw_history
+from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
@@ -82,7 +81,7 @@ def render_history(
         style=source(environment, "report.css"),
         own_style=source(environment, "history.css"),
         script=source(environment, "history.js"),
-        plotly=Markup(get_plotlyjs()),
+        plotly=embedded_plotly(),
     )
 
 

@@ -1,6 +1,5 @@
 """The pages on a phone, on paper, in the dark and without script, in headless Chromium."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,12 +23,6 @@ pytestmark = pytest.mark.skipif(chromium.EXECUTABLE is None, reason="Chromium is
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 WIDTHS = (390, 500, 800, 1400)
 Pages: TypeAlias = dict[str, Path]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
-    with chromium.started(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -84,6 +84,8 @@ class Chromium:
         self._send("Emulation.setScriptExecutionDisabled", value=not script)
         self._send("Page.navigate", url=page.as_uri())
         self._wait_for("Page.loadEventFired")
+        if script:
+            self.evaluate("await globalThis.plotsDrawn")
 
     def evaluate(self, body: str) -> Any:
         """What the body of an async function returns in the page."""

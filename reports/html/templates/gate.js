@@ -1,7 +1,7 @@
 "use strict";
 
 // The paired differences: a row for each judged metric, a dot for each pair.
-(() => {
+globalThis.plotsDrawn = (async () => {
   const data = JSON.parse(document.getElementById("gate-data").textContent);
   const chart = document.getElementById("differences");
   const rows = data.rows;
@@ -56,7 +56,7 @@
       x: dots.x, y: dots.y, text: dots.text,
       marker: { size: 9, symbol: dots.symbol, color: dots.color, opacity: 0.8, line: { color: colour("page"), width: 1 } },
     };
-    Plotly.react(
+    return Plotly.react(
       chart,
       [pairs, means],
       {
@@ -86,6 +86,7 @@
     );
   }
 
+  await plotlyLoaded;
   // The drawing that stands here without script makes room.
   chart.replaceChildren();
   let waiting = 0;
@@ -94,5 +95,5 @@
     waiting = requestAnimationFrame(draw);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  draw();
+  await draw();
 })();

@@ -1,7 +1,7 @@
 "use strict";
 
 // One plot for each series: a dot for each gate, a dashed line for each change point.
-(() => {
+globalThis.plotsDrawn = (async () => {
   const data = JSON.parse(document.getElementById("history-data").textContent);
   const charts = [...document.querySelectorAll(".series .plot")];
   const escaped = (text) =>
@@ -28,7 +28,7 @@
         arrayminus: points.map((point) => point.value - point.low),
       },
     };
-    Plotly.react(
+    return Plotly.react(
       chart,
       [values],
       {
@@ -59,14 +59,15 @@
     );
   }
 
+  await plotlyLoaded;
   // The drawings that stand here without script make room.
   for (const chart of charts) chart.replaceChildren();
-  const drawAll = () => data.series.forEach((series, index) => draw(series, charts[index]));
+  const drawAll = () => Promise.all(data.series.map((series, index) => draw(series, charts[index])));
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(drawAll);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  drawAll();
+  await drawAll();
 })();

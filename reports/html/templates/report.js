@@ -78,7 +78,7 @@
 })();
 
 // The roofline. Positions and sizes come from the page's data; figures from the table's rows.
-(() => {
+globalThis.plotsDrawn = (async () => {
   const source = document.getElementById("chart-data");
   if (!source) return;
   const data = JSON.parse(source.textContent);
@@ -299,7 +299,7 @@
   function draw() {
     const colour = colours();
     const kinds = Object.keys(data.marks).filter((kind) => current.points.some((p) => p.kind === kind));
-    Plotly.react(
+    const drawn = Plotly.react(
       chart,
       [
         ...shownCeilings().map((line) => ceilingTrace(line, colour)),
@@ -318,6 +318,7 @@
     const outside = allPoints?.checked ? "" : current.outside;
     document.getElementById("chart-note").textContent =
       [outside, current.note].filter(Boolean).join(" ");
+    return drawn;
   }
 
   function showCard(row, x, y) {
@@ -349,12 +350,13 @@
     requestAnimationFrame(() => element.classList.add("found"));
   }
 
+  await plotlyLoaded;
   // The drawing that stands here without script makes room.
   chart.replaceChildren();
   chart.classList.add("drawn");
   chart.setAttribute("role", "img");
   chart.setAttribute("aria-label", "Roofline plot; the tables below have the same figures");
-  draw();
+  await draw();
   document.getElementById("chart-tools").hidden = false;
   chart.on("plotly_hover", ({ points: [point], event }) => {
     if (point.customdata) showCard(point.customdata, event.clientX, event.clientY);
