@@ -170,7 +170,10 @@ def test_beyond_the_largest_rows_there_is_one_for_the_others(training_analysis: 
     text = " ".join(page.text.split())
     assert "other: 120 smaller ones" in text
     assert f"{120 / (MOST_ROWS + 120):.1%}" in text
-    assert len(json.loads(page.data)["levels"][0]["points"]) == MOST_ROWS
+    level = json.loads(page.data)["levels"][0]
+    assert len(level["points"]) == MOST_ROWS
+    assert f"120 of {MOST_ROWS + 120} kernels" in level["note"]
+    assert "120 smaller than those with a row" in level["note"]
 
 
 def test_a_share_over_the_roof_is_marked(training_analysis: Analysis) -> None:
