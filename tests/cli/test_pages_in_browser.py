@@ -365,3 +365,60 @@ def test_verdicts_differ_by_shape_too(browser: chromium.Chromium, pages: Pages) 
         """
     )
     assert (with_script, without) == (2, 2)
+
+
+_PLOT = """
+document.documentElement.style.scrollBehavior = "auto";
+// Room to scroll, on a short page too.
+document.body.style.paddingBottom = "600px";
+const plot = document.querySelector(".js-plotly-plot .drag");
+plot.scrollIntoView({ block: "center" });
+await new Promise((resolve) => setTimeout(resolve, 300));
+const box = plot.getBoundingClientRect();
+"""
+
+
+@pytest.mark.parametrize("name", ["block", "gate", "history"])
+def test_a_finger_over_a_plot_scrolls_the_page(
+    browser: chromium.Chromium, pages: Pages, name: str
+) -> None:
+    browser.open(pages[name], width=390, height=500, touch=True)
+    before, x, y, ranges = browser.evaluate(
+        f"""{_PLOT}
+        const {{ xaxis, yaxis }} = plot.closest(".js-plotly-plot").layout;
+        const y = Math.min(box.bottom, innerHeight) - 20;
+        return [scrollY, box.x + box.width / 2, y, [xaxis.range, yaxis.range]];
+        """
+    )
+    browser.swipe(x, y, up=120)
+    after, ranges_after = browser.evaluate(
+        """
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        const { xaxis, yaxis } = document.querySelector(".js-plotly-plot").layout;
+        return [scrollY, [xaxis.range, yaxis.range]];
+        """
+    )
+    assert after > before + 30
+    assert ranges_after == ranges
+
+
+def test_a_tap_on_a_point_opens_its_row_alone(browser: chromium.Chromium, pages: Pages) -> None:
+    browser.open(pages["block"], width=390, height=844, touch=True)
+    x, y, least = browser.evaluate(
+        f"""{_PLOT}
+        const point = document.querySelector("#chart .points path").getBoundingClientRect();
+        const range = document.getElementById("chart").layout.yaxis.range;
+        return [point.x + point.width / 2, point.y + point.height / 2, range[0]];
+        """
+    )
+    browser.swipe(x, y)
+    opened, least_after = browser.evaluate(
+        """
+        await new Promise((resolve) => setTimeout(resolve, 800));
+        const rows = [...document.querySelectorAll("tr:has(details[open])")];
+        return [rows.map((row) => row.id), document.getElementById("chart").layout.yaxis.range[0]];
+        """
+    )
+    assert len(opened) == 1
+    assert opened[0].startswith("kernel-")
+    assert least_after == least

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class Chromium:
         script: bool = True,
         dark: bool = False,
         paper: bool = False,
+        touch: bool = False,
     ) -> None:
         """Load `page` on a screen of `width` CSS pixels and wait until it is drawn."""
         self._send(
@@ -78,6 +80,7 @@ class Chromium:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
+        self._send("Emulation.setTouchEmulationEnabled", enabled=touch, maxTouchPoints=1)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         media = "print" if paper else "screen"
         self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
@@ -97,6 +100,14 @@ class Chromium:
         )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def swipe(self, x: float, y: float, *, up: int = 0) -> None:
+        """A finger that comes down at (x, y), moves up by `up` pixels and leaves; 0 is a tap."""
+        send = partial(self._send, "Input.dispatchTouchEvent")
+        send(type="touchStart", touchPoints=[{"x": x, "y": y}])
+        for moved in range(0, up, 10):
+            send(type="touchMove", touchPoints=[{"x": x, "y": y - moved}])
+        send(type="touchEnd", touchPoints=[])
 
     def press(self, key: str) -> None:
         """One of `_KEYS`, as a keyboard sends it."""

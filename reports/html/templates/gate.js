@@ -5,6 +5,8 @@ globalThis.plotsDrawn = (async () => {
   const data = JSON.parse(document.getElementById("gate-data").textContent);
   const chart = document.getElementById("differences");
   const rows = data.rows;
+  // A finger that moves over a plot scrolls the page; the mode bar has zoom and pan.
+  const touch = matchMedia("(pointer: coarse)");
   const names = {
     PASS: "muted", IMPROVED: "good", REGRESSED: "bad", ERROR: "bad",
     INCONCLUSIVE: "doubtful", INCOMPARABLE: "other", "CHANGED-KERNEL": "other",
@@ -62,7 +64,8 @@ globalThis.plotsDrawn = (async () => {
       {
         width: chart.clientWidth, height: 112 + 34 * rows.length,
         margin: { l: Math.min(300, chart.clientWidth / 3), r: 16, t: 30, b: 52 },
-        paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest", shapes,
+        paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
+        dragmode: touch.matches ? false : "zoom", shapes,
         font: {
           family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink"),
         },

@@ -4,6 +4,8 @@
 globalThis.plotsDrawn = (async () => {
   const data = JSON.parse(document.getElementById("history-data").textContent);
   const charts = [...document.querySelectorAll(".series .plot")];
+  // A finger that moves over a plot scrolls the page; the mode bar has zoom and pan.
+  const touch = matchMedia("(pointer: coarse)");
   const escaped = (text) =>
     text.replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
 
@@ -34,6 +36,7 @@ globalThis.plotsDrawn = (async () => {
       {
         width: chart.clientWidth, height: 280, margin: { l: 72, r: 16, t: 44, b: 40 },
         paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
+        dragmode: touch.matches ? false : "zoom",
         font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
         modebar: {
           bgcolor: "transparent", color: colour("muted"), activecolor: colour("ink"),

@@ -308,6 +308,8 @@ globalThis.plotsDrawn = (async () => {
       layout(colour),
       {
         displaylogo: false,
+        // Without a drag mode plotly takes a finger's tap for two clicks.
+        doubleClick: touch.matches ? false : "reset+autosize",
         modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
         toImageButtonOptions: { format: "svg", filename: "roofline" },
       },
