@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import chromium
 import pytest
+from browser import needs_browser
 
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.comparison import page as comparison_page
@@ -18,7 +19,7 @@ from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import ProcessRun, Series, Side
 
-pytestmark = pytest.mark.skipif(chromium.EXECUTABLE is None, reason="Chromium is not installed")
+pytestmark = needs_browser
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 WIDTHS = (390, 500, 800, 1400)

@@ -8,7 +8,6 @@ flags cannot be changed while it runs.
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+from browser import CHROMIUM
 
 _FLAGS = (
     "--headless",
@@ -148,13 +147,13 @@ class Chromium:
 @contextmanager
 def started(profile: Path) -> Iterator[Chromium]:
     """A browser that keeps its files in `profile`."""
-    assert EXECUTABLE is not None
+    assert CHROMIUM is not None
     commands_out, commands = os.pipe()
     answers, answers_in = os.pipe()
     process = subprocess.Popen(
         [
             *(sys.executable, "-c", _START, str(commands_out), str(answers_in)),
-            *(EXECUTABLE, *_FLAGS, f"--user-data-dir={profile}"),
+            *(CHROMIUM, *_FLAGS, f"--user-data-dir={profile}"),
         ],
         pass_fds=(commands_out, answers_in),
         stdout=subprocess.DEVNULL,
