@@ -17,7 +17,8 @@ from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint
 
-MOST_ROWS = 500
+# Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
+MOST_ROWS = 300
 
 
 @dataclass(frozen=True)
