@@ -27,8 +27,43 @@ class Bottleneck(msgspec.Struct, frozen=True):
     kind: ClassName
     # One sentence with the numbers that the verdict rests on.
     evidence: str
-    # Time a step would lose if this work ran at its roof; None where there is no roof.
+    # Time a step would lose if this work ran at its roof, or if other work hid communication and
+    # copies; None where there is no roof.
     gain_ns: int | None
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """Communication with other devices, or copies over a link, summed over the profiled steps."""
+
+    # "communication" or "copy".
+    kind: ClassName
+    # The collective ("all-reduce"), or the copy's direction ("host to device"); "" where it is
+    # unknown or several.
+    what: str = ""
+    # Of a copy: "pageable" or "pinned"; "" where unknown.
+    host_memory: str = ""
+    # The process group's name in torch, and its ranks.
+    group: str | None = None
+    group_size: int | None = None
+    calls: int
+    device_ns: int
+    # What of device_ns no computing hides; of communication also no copy.
+    exposed_ns: int
+    # Of one call, by nccl-tests the full buffer; None where unknown or where calls differ.
+    message_bytes: int | None = None
+    # Of all calls.
+    total_bytes: int | None = None
+    # total_bytes over device_ns: of a collective its algorithm bandwidth. The time includes waiting
+    # for other ranks, so it is a lower bound.
+    bytes_per_s: float | None = None
+    # Of a collective: algorithm bandwidth times its factor (nccl-tests, doc/PERFORMANCE.md).
+    bus_bytes_per_s: float | None = None
+    # The least time that the link's ceiling allows, its label, and roof_ns / device_ns.
+    roof_ns: int | None = None
+    roof: str = ""
+    roof_fraction: float | None = None
+    # Why there is no roof; "" where there is one.
+    no_roof: str = ""
 
 
 class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +102,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     roof_fraction: float | None = None
     bottleneck: Bottleneck
     assumptions: tuple[str, ...] = ()
+    # Where most of its time is communication or copies over a link; its roof is the link's then.
+    transfer: Transfer | None = None
 
     @property
     def total_flops(self) -> int | None:
@@ -368,6 +405,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[RooflinePoint, ...] = ()
     ops: tuple[RooflinePoint, ...] = ()
     ranges: tuple[RooflinePoint, ...] = ()
+    # By what moves, group and size, those first that most of the step waits for.
+    transfers: tuple[Transfer, ...] = ()
     device_state: DeviceState | None = None
     peak_memory_bytes: int | None = None
     # None where the capture has no hardware counters.

@@ -1,23 +1,23 @@
 """Collectives: no operations, and the bytes of this rank's own buffers in its memory.
 
 The input is read once and the output written once, whatever the algorithm sends over the links in
-between. torch records a collective's input under record_param_comms; which collective it is, and
-mostly its dtype, only the kernel tells, by the metadata that the profiler gave it (pytorch
-torch/csrc/distributed/c10d/ParamCommsUtils.hpp) or by its name (NCCL src/device/generate.py).
+between: that is another resource (`gpuprof.roofline.work.transfers`). torch records a collective's
+input under record_param_comms; which collective it is, and mostly its dtype, only the kernel tells,
+by the metadata that the profiler gave it (pytorch torch/csrc/distributed/c10d/ParamCommsUtils.hpp)
+or by its name (NCCL src/device/generate.py).
 """
 
 import re
 from typing import Final
 
+from gpuprof.roofline.bus_bandwidth import find_collective
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, copy_cost
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
 from gpuprof.roofline.dtypes import DType, named, parse
 
-_KERNEL: Final = re.compile(
-    r"nccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce)_"
-)
+# As NCCL writes the type into the names of kernels that reduce. Others move bytes.
 _DTYPES: Final = {
     "f64": "float64",
     "f32": "float32",
@@ -32,51 +32,43 @@ _DTYPES: Final = {
     "i8": "int8",
     "u8": "uint8",
 }
-# The collectives whose output has the input's size, and those that are larger or smaller by the
-# number of ranks. Without underscores and the ending of coalesced calls.
-_SAME: Final = {"allreduce", "broadcast", "reduce", "alltoall"}
-_LARGER: Final = {"allgather", "allgatherbase", "allgatherintotensor"}
-_SMALLER: Final = {"reducescatter", "reducescatterbase", "reducescattertensor"}
-_ONE_WAY: Final = {"send", "recv"}
+_OF_ONE_SIZE: Final = ("all-reduce", "all-to-all", "broadcast", "reduce")
 _UNKNOWN = "neither the kernel's name nor its metadata tells which collective it is"
 
 
-def _kernel(call: OpCall) -> tuple[str, DType | None]:
-    """The collective and the dtype of this call's one kernel; "" where it is not known."""
-    if call.collective:
-        return call.collective, parse(call.collective_dtype)
-    found = [(match[1], name) for name in call.kernels if (match := _KERNEL.match(name))]
-    if len(found) != 1:
-        return "", None
-    collective, name = found[0]
-    types = [named(_DTYPES[part]) for part in re.split(r"[_(]", name) if part in _DTYPES]
-    return collective, types[0] if len(types) == 1 else None
+def _dtype(call: OpCall, tensors: tuple[Tensor, ...]) -> DType | None:
+    """The element type: as metadata tells it, or the kernels' names, or the tensors."""
+    told = parse(call.collective_dtype) if call.collective_dtype else None
+    parts = {part for name in call.kernels for part in re.split(r"[_(]", name) if part in _DTYPES}
+    if told is None and len(parts) == 1:
+        told = named(_DTYPES[parts.pop()])
+    return told or _common_dtype(tensors) or call.list_dtype
 
 
 @cost_model("record_param_comms")
 def record_param_comms(call: OpCall) -> Cost | None:
     """(inputs, ..., world size last)."""
-    collective, dtype = _kernel(call)
-    collective = collective.lower().removesuffix("_coalesced").replace("_", "")
+    found = find_collective(call.collective) if call.collective else None
     tensors = call.tensors(0)
     single = call.tensor(0)
     if tensors is None and single is not None:
         tensors = (single,)
-    if collective not in _SAME | _LARGER | _SMALLER | _ONE_WAY or not tensors:
+    if found is None or not tensors:
         return copy_cost(None, None, _UNKNOWN)
     elements = sum(tensor.elements for tensor in tensors)
-    if dtype is None:
-        dtype = _common_dtype(tensors) or call.list_dtype
-    if collective in _ONE_WAY:
-        size = bytes_for(elements, dtype)
-        return copy_cost(*((size, 0) if collective == "send" else (0, size)))
+    dtype = _dtype(call, tensors)
+    size = bytes_for(elements, dtype)
+    if found.name in ("send", "receive"):
+        return copy_cost(*((size, 0) if found.name == "send" else (0, size)))
     ranks = call.integer(len(call.arguments) - 1)
-    written: int | None = elements
-    if collective in _LARGER:
-        written = None if ranks is None else elements * ranks
-    elif collective in _SMALLER:
-        written = None if not ranks else elements // ranks
-    return copy_cost(bytes_for(elements, dtype), bytes_for(written, dtype))
+    written: int | None = None
+    if found.name in _OF_ONE_SIZE:
+        written = elements
+    elif found.name == "all-gather" and ranks is not None:
+        written = elements * ranks
+    elif found.name == "reduce-scatter" and ranks:
+        written = elements // ranks
+    return copy_cost(size, bytes_for(written, dtype))
 
 
 def _common_dtype(tensors: tuple[Tensor, ...]) -> DType | None:

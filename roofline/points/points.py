@@ -2,19 +2,28 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import polars as pl
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint
+from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint, Transfer
+from gpuprof.roofline.classes import COMMUNICATION
+from gpuprof.roofline.copies import direction
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.bottleneck import Launch, classify
+from gpuprof.roofline.points.transfers import (
+    Links,
+    assumptions,
+    device_bytes,
+    transfer_verdict,
+    transfers_by,
+)
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
@@ -28,6 +37,13 @@ class Machine:
 
     device: Device | None
     roof: Roof | None
+    # All ranks of the job are known to be devices of one host.
+    one_host: bool = False
+
+    @property
+    def links(self) -> Links:
+        """Its links to the host and to other devices."""
+        return Links(self.roof, self.one_host)
 
     @property
     def kind(self) -> str:
@@ -85,8 +101,8 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
         pl.col("owner_id").n_unique().alias("calls"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
-        pl.col("over_link").any(),
     )
+    transfers = transfers_by(work.kernels, ("signature", "phase"), machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
@@ -104,7 +120,7 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
                 DeviceTime(calls, row["duration_ns"], all_ns, work.steps),
                 total,
                 machine,
-                over_link=row["over_link"],
+                transfer=transfers.get((row["signature"], row["phase"])),
                 reason=reason,
             )
         )
@@ -117,20 +133,21 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
     The kernels of a name have their operator's cost where they are all that the operator launched
     to compute; otherwise the cost is known for the operator alone.
     """
-    groups = work.kernels.group_by("name", "kind", "signature", "phase", maintain_order=True).agg(
+    keys = ("name", "kind", "signature", "phase")
+    groups = work.kernels.group_by(*keys, maintain_order=True).agg(
         pl.len().alias("calls"),
         pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
         pl.col("compute_kernels").max(),
         pl.col("bytes").sum().alias("copied_bytes"),
         pl.col("bytes").is_not_null().all().alias("bytes_known"),
-        pl.col("over_link").any(),
         # The launch configuration, null where the launches differ in it.
         *(
             pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
             for column in _LAUNCH_COLUMNS
         ),
     )
+    transfers = transfers_by(work.kernels, keys, machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
@@ -156,7 +173,7 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
                     _product(row, "grid"),
                     machine.device.multiprocessors if machine.device else None,
                 ),
-                over_link=row["over_link"],
+                transfer=transfers.get(tuple(row[key] for key in keys)),
                 reason=reason,
             )
         )
@@ -185,8 +202,9 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
     if row["kind"] in _COPIES:
         if not row["bytes_known"]:
             return UNKNOWN, "the trace does not say how many bytes it moved"
-        read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
-        return Total((), read, row["copied_bytes"]), ""
+        if row["kind"] == "memset":
+            return Total((), 0, row["copied_bytes"]), ""
+        return Total((), *device_bytes(direction(row["name"]), row["copied_bytes"])), ""
     if row["compute_kernels"] is None or cost is None:
         return UNKNOWN, ""
     if row["calls"] != row["owners"] * row["compute_kernels"]:
@@ -243,23 +261,31 @@ def point(
     machine: Machine,
     *,
     launch: Launch | None = None,
-    over_link: bool = False,
+    transfer: Transfer | None = None,
     reason: str = "",
 ) -> RooflinePoint:
     """The point of work of one kind; `reason` says why its counts are unknown.
 
-    What moves over a link to the host or another device has no roof: DRAM is not what binds it.
+    `transfer` is what of it communicates or copies over a link: where that is the larger part, the
+    link binds it, and the device's own ceilings are none of it.
     """
-    times = roof_time(total.flops, total.bytes_moved, None if over_link else machine.roof)
-    bottleneck = classify(
-        times,
-        calls=time.calls,
-        device_ns=time.device_ns,
-        steps=time.steps,
-        device_kind=machine.kind,
-        launch=launch or Launch(None, None),
-        reason_unknown=reason or _why_no_roof(total, machine, over_link=over_link),
-    )
+    if transfer is not None and 2 * transfer.device_ns <= time.device_ns:
+        transfer = None
+    if transfer is not None:
+        total = _beside_the_link(transfer, total, time.device_ns)
+    times = roof_time(total.flops, total.bytes_moved, None if transfer else machine.roof)
+    if transfer is not None:
+        bottleneck = transfer_verdict(transfer, steps=time.steps)
+    else:
+        bottleneck = classify(
+            times,
+            calls=time.calls,
+            device_ns=time.device_ns,
+            steps=time.steps,
+            device_kind=machine.kind,
+            launch=launch or Launch(None, None),
+            reason_unknown=reason or _why_no_roof(total, machine),
+        )
     count = None if total.flops is None else sum(part.count for part in total.flops)
     moved = total.bytes_moved
     return RooflinePoint(
@@ -281,13 +307,27 @@ def point(
         bytes_per_s=_rate(moved, time.device_ns),
         bottleneck=bottleneck,
         assumptions=total.assumptions,
-        **_roof_fields(times, time.device_ns),
+        transfer=transfer,
+        **_roof_fields(times, transfer, time.device_ns),
     )
 
 
-def _why_no_roof(total: Total, machine: Machine, *, over_link: bool) -> str:
-    if over_link:
-        return "it copies over the link to the host or another device, which has no ceiling here"
+def _beside_the_link(transfer: Transfer, total: Total, device_ns: int) -> Total:
+    """`total` of work that a link binds.
+
+    What an algorithm of communication reads and writes on its way is not known. A copy to or from
+    the host reads or writes this device's memory once, whatever its operator's model counts.
+    """
+    said = (*total.assumptions, *assumptions(transfer))
+    if transfer.kind == COMMUNICATION:
+        return Total(total.flops, None, None, said)
+    if transfer.total_bytes is not None and transfer.device_ns == device_ns:
+        read, written = device_bytes(transfer.what, transfer.total_bytes)
+        return Total(total.flops, read, written, said)
+    return replace(total, assumptions=said)
+
+
+def _why_no_roof(total: Total, machine: Machine) -> str:
     if total.flops is None or total.bytes_moved is None:
         missing = "FLOPs" if total.flops is None else "bytes"
         return f"its {missing} are unknown: the trace does not say enough of its arguments"
@@ -296,7 +336,12 @@ def _why_no_roof(total: Total, machine: Machine, *, over_link: bool) -> str:
     return "no ceiling is known for its precision"
 
 
-def _roof_fields(times: RoofTime, device_ns: int) -> dict[str, Any]:
+def _roof_fields(times: RoofTime, transfer: Transfer | None, device_ns: int) -> dict[str, Any]:
+    if transfer is not None:
+        # A part of the time has a part of the roof, which says nothing of the whole.
+        whole = transfer.roof_ns is not None and transfer.device_ns == device_ns
+        names = ("roof_ns", "roof", "roof_fraction") if whole else ()
+        return {name: getattr(transfer, name) for name in names}
     binding = times.binding
     if binding is None:
         return {}

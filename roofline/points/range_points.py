@@ -17,6 +17,7 @@ from gpuprof.roofline.points.points import (
     sum_known,
     times_calls,
 )
+from gpuprof.roofline.points.transfers import transfers_by
 from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.work import Work
 
@@ -42,6 +43,7 @@ def range_points(capture: Capture, work: Work, machine: Machine) -> tuple[Roofli
                 DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps),
                 _total(passes, kernels, work),
                 machine,
+                transfer=transfers_by(kernels, (), machine.links).get(()),
             )
         )
     return largest_first(points)

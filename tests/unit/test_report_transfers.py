@@ -1,0 +1,115 @@
+"""Communication and copies in a summary and in a report."""
+
+import msgspec
+import pytest
+from capture_builder import H100, CaptureBuilder
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.reports.blocks import Facts, Paragraph, Table
+from gpuprof.reports.sections.transfers import SECTION
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)"
+
+
+@pytest.fixture
+def analysis(build: CaptureBuilder) -> Analysis:
+    """Two steps of 10 ms: products hide half of one all-reduce; a pageable copy hides nowhere."""
+    for step in (0, 10_000_000):
+        build.step("profiled", step, step + 10_000_000)
+        build.mm(step, step + 50)
+        build.kernel(step + 10, step + 100, step + 1_000_100, "gemm")
+        for start in (500_100, 2_000_000):
+            build.kernel(
+                *(step + 20, step + start, step + start + 1_000_000, ALL_REDUCE),
+                kind="collective",
+                collective="allreduce",
+                message_bytes=100_000_000,
+                group_size=4,
+                stream=20,
+            )
+        build.kernel(
+            *(step + 30, step + 5_000_000, step + 5_500_000, "Memcpy HtoD (Pageable -> Device)"),
+            kind="memcpy",
+            bytes=8_000_000,
+        )
+    capture = build.build()
+    (process,) = capture.processes
+    process = msgspec.structs.replace(
+        process, world_size=4, fingerprint=Fingerprint(devices=(H100,) * 4)
+    )
+    return analyze(Capture(capture.manifest, (process,), **capture.tables()))
+
+
+def test_a_summary_has_a_line_for_each_kind(analysis: Analysis) -> None:
+    (facts,) = SECTION.summary(analysis)
+    assert isinstance(facts, Facts)
+    assert [(fact.label, fact.value, fact.note) for fact in facts.facts] == [
+        (
+            "all-reduce",
+            "1.50 ms exposed",
+            # 150 MB over the link in 1 ms, of 450 GB/s.
+            "of 2.00 ms a step; 2 calls, 200 MB over 4 ranks; bus bandwidth 150 GB/s, "
+            "33.3% of NVLink (datasheet)",
+        ),
+        (
+            "host to device, pageable",
+            "500 µs exposed",
+            "of 500 µs a step; 1 call, 8.00 MB; 16.0 GB/s, 25.0% of PCIe (datasheet)",
+        ),
+    ]
+
+
+def test_a_report_has_a_row_for_each_message(analysis: Analysis) -> None:
+    _, table = SECTION.body(analysis)
+    assert isinstance(table, Table)
+    assert table.rows == (
+        (
+            *("all-reduce", "100 MB", "4", "2", "2.00 ms", "1.50 ms", "100 GB/s", "150 GB/s"),
+            *("33.3%", "NVLink (datasheet)"),
+        ),
+        (
+            *("host to device, pageable", "8.00 MB", "", "1", "500 µs", "500 µs", "16.0 GB/s", ""),
+            *("25.0%", "PCIe (datasheet)"),
+        ),
+    )
+
+
+def test_what_is_unknown_is_said(analysis: Analysis) -> None:
+    first, second = analysis.transfers
+    unknown = msgspec.structs.replace(
+        first,
+        message_bytes=None,
+        total_bytes=None,
+        bytes_per_s=None,
+        bus_bytes_per_s=None,
+        roof_ns=None,
+        roof="",
+        roof_fraction=None,
+        group_size=None,
+        no_roof="how many bytes it moved was not recorded",
+    )
+    changed = msgspec.structs.replace(analysis, transfers=(unknown, second))
+    (facts,) = SECTION.summary(changed)
+    assert isinstance(facts, Facts)
+    assert facts.facts[0].note == "of 2.00 ms a step; 2 calls"
+    _, table = SECTION.body(changed)
+    assert isinstance(table, Table)
+    assert table.rows[0] == (
+        *("all-reduce", "-", "-", "2", "2.00 ms", "1.50 ms", "-", "-", "-"),
+        "how many bytes it moved was not recorded",
+    )
+
+
+def test_many_kinds_end_in_one_sentence(analysis: Analysis) -> None:
+    each = analysis.transfers[0]
+    many = tuple(msgspec.structs.replace(each, message_bytes=size) for size in range(60))
+    *_, last = SECTION.body(msgspec.structs.replace(analysis, transfers=many))
+    assert last == Paragraph("10 other kinds expose 15.0 ms together.", "note")
+
+
+def test_a_program_without_links_has_no_such_section(analysis: Analysis) -> None:
+    nothing = msgspec.structs.replace(analysis, transfers=())
+    assert (SECTION.summary(nothing), SECTION.body(nothing)) == ((), ())
