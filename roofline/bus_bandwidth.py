@@ -24,8 +24,17 @@ class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     spellings: tuple[str, ...]
-    message: Literal["input", "inputs of all"]
+    operators: tuple[str, ...] = ()
+    output: Literal["input", "n inputs", "share of input"] | None = None
     factor: Literal["2(n-1)/n", "(n-1)/n", "1"] | None = None
+
+    def output_elements(self, input_elements: int, ranks: int | None) -> int | None:
+        """The elements of a rank's result; None where they are not known."""
+        if self.output == "input":
+            return input_elements
+        if self.output is None or not ranks:
+            return None
+        return input_elements * ranks if self.output == "n inputs" else input_elements // ranks
 
     def bus_factor(self, ranks: int) -> float | None:
         """Bytes over each rank's link for each byte of the message; 0 for one rank.
@@ -61,8 +70,17 @@ def bus_factor(collective: CollectiveName, ranks: int) -> float:
 
 
 @cache
+def collectives_by_operator() -> dict[str, Collective]:
+    """The collective of each operator that launches one by itself."""
+    return {operator: row for row in _rows() for operator in row.operators}
+
+
+@cache
 def _by_spelling() -> dict[str, Collective]:
     """The table by each spelling and by name."""
+    return {spelling: row for row in _rows() for spelling in (row.name, *row.spellings)}
+
+
+def _rows() -> tuple[Collective, ...]:
     text = files("gpuprof.roofline").joinpath("collectives.toml").read_bytes()
-    rows = msgspec.toml.decode(text, type=_Table).collective
-    return {spelling: row for row in rows for spelling in (row.name, *row.spellings)}
+    return msgspec.toml.decode(text, type=_Table).collective

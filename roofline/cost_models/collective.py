@@ -10,7 +10,7 @@ or by its name (NCCL src/device/generate.py).
 import re
 from typing import Final
 
-from gpuprof.roofline.bus_bandwidth import find_collective
+from gpuprof.roofline.bus_bandwidth import collectives_by_operator, find_collective
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, copy_cost
@@ -32,7 +32,6 @@ _DTYPES: Final = {
     "i8": "int8",
     "u8": "uint8",
 }
-_OF_ONE_SIZE: Final = ("all-reduce", "all-to-all", "broadcast", "reduce")
 _UNKNOWN = "neither the kernel's name nor its metadata tells which collective it is"
 
 
@@ -61,14 +60,24 @@ def record_param_comms(call: OpCall) -> Cost | None:
     if found.name in ("send", "receive"):
         return copy_cost(*((size, 0) if found.name == "send" else (0, size)))
     ranks = call.integer(len(call.arguments) - 1)
-    written: int | None = None
-    if found.name in _OF_ONE_SIZE:
-        written = elements
-    elif found.name == "all-gather" and ranks is not None:
-        written = elements * ranks
-    elif found.name == "reduce-scatter" and ranks:
-        written = elements // ranks
-    return copy_cost(size, bytes_for(written, dtype))
+    return copy_cost(size, bytes_for(found.output_elements(elements, ranks), dtype))
+
+
+@cost_model(*collectives_by_operator())
+def launched_alone(call: OpCall) -> Cost | None:
+    """(input, ...), (handle, input, ...) or (symmetric buffer, input, ...), with out or without.
+
+    Its tensors in symmetric memory are this rank's own; who else is in the group is not recorded.
+    """
+    collective = collectives_by_operator()[call.name]
+    first, second = call.tensor(0), call.tensor(1)
+    read = (second or first) if collective.name == "all-reduce" else first
+    if read is None:
+        return None
+    written = read
+    if collective.name != "all-reduce":
+        written = next(iter(call.tensors_after(0)), read)
+    return copy_cost(read.bytes, written.bytes)
 
 
 def _common_dtype(tensors: tuple[Tensor, ...]) -> DType | None:
@@ -80,6 +89,7 @@ register_composites(
     "c10d::allreduce_",
     "c10d::allreduce_coalesced_",
     "c10d::allgather_",
+    "c10d::allgather_coalesced_",
     "c10d::_allgather_base_",
     "c10d::allgather_into_tensor_coalesced_",
     "c10d::reduce_scatter_",
@@ -87,15 +97,37 @@ register_composites(
     "c10d::reduce_scatter_tensor_coalesced_",
     "c10d::broadcast_",
     "c10d::reduce_",
+    "c10d::gather_",
+    "c10d::scatter_",
     "c10d::alltoall_",
     "c10d::alltoall_base_",
     "c10d::send",
     "c10d::recv_",
+    "c10d::recv_any_source_",
     "c10d::barrier",
     "_c10d_functional::all_reduce",
     "_c10d_functional::all_reduce_",
+    "_c10d_functional::all_reduce_coalesced",
+    "_c10d_functional::all_reduce_coalesced_",
     "_c10d_functional::all_gather_into_tensor",
+    "_c10d_functional::all_gather_into_tensor_coalesced",
+    "_c10d_functional::all_gather_into_tensor_out",
     "_c10d_functional::reduce_scatter_tensor",
+    "_c10d_functional::reduce_scatter_tensor_coalesced",
+    "_c10d_functional::reduce_scatter_tensor_out",
     "_c10d_functional::all_to_all_single",
     "_c10d_functional::broadcast",
+    "_c10d_functional::broadcast_",
+    "_c10d_functional::batch_p2p_ops",
+    "_c10d_functional::isend",
+    "_c10d_functional::irecv",
+    "symm_mem::_low_contention_all_gather",
+    "symm_mem::_low_contention_reduce_scatter",
+    "symm_mem::fused_all_gather_matmul",
+    "symm_mem::fused_all_gather_scaled_matmul",
+    "symm_mem::fused_matmul_reduce_scatter",
+    "symm_mem::fused_scaled_matmul_reduce_scatter",
+    "vllm::all_reduce",
+    "vllm::all_gather",
+    "vllm::reduce_scatter",
 )

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.roofline import copies
-from gpuprof.roofline.bus_bandwidth import find_collective
+from gpuprof.roofline.bus_bandwidth import collectives_by_operator, find_collective
 from gpuprof.roofline.classes import COMMUNICATION, COPY
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.cost import Cost
@@ -87,6 +87,7 @@ def _as_operators_say(
             "signature": kernels.schema["signature"],
             "told_bytes": pl.Int64,
             "told_ranks": pl.Int32,
+            "told_what": pl.String,
         },
         orient="row",
     )
@@ -96,19 +97,34 @@ def _as_operators_say(
         .with_columns(
             message_bytes=pl.coalesce("message_bytes", pl.when(alone).then("told_bytes")),
             group_size=pl.coalesce("group_size", pl.when(communicates).then("told_ranks")),
+            what=pl.when(communicates & (pl.col("what") == ""))
+            .then(pl.col("told_what").fill_null(""))
+            .otherwise("what"),
         )
-        .drop("told_bytes", "told_ranks")
+        .drop("told_bytes", "told_ranks", "told_what")
     )
 
 
-def _told(call: OpCall | None, cost: Cost | None) -> tuple[int | None, int | None]:
-    """The message and the number of ranks of a call: its larger buffer, by nccl-tests."""
-    known = cost is not None and cost.bytes_moved() is not None
-    message = max(cost.bytes_read or 0, cost.bytes_written or 0) if cost and known else None
+def _told(call: OpCall | None, cost: Cost | None) -> tuple[int | None, int | None, str | None]:
+    """The message of a call, by nccl-tests its larger buffer; its ranks; and its collective."""
+    sizes = None
+    if cost is not None and cost.bytes_read is not None and cost.bytes_written is not None:
+        sizes = cost.bytes_read, cost.bytes_written
+    message = None if sizes is None else max(sizes)
+    if call is None:
+        return message, None, None
+    if call.name == _PARAMETERS:
+        return message, call.integer(len(call.arguments) - 1), None
+    alone = collectives_by_operator().get(call.name)
     ranks = None
-    if call is not None and call.name == _PARAMETERS:
-        ranks = call.integer(len(call.arguments) - 1)
-    return message, ranks
+    if (
+        alone is not None
+        and sizes
+        and min(sizes)
+        and alone.output in ("n inputs", "share of input")
+    ):
+        ranks = max(sizes) // min(sizes)
+    return message, ranks, None if alone is None else alone.name
 
 
 def _link_bytes(kernels: pl.DataFrame) -> pl.Expr:

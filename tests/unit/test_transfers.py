@@ -10,6 +10,7 @@ from capture_builder import H100, CaptureBuilder
 
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.manifest import Calibration, Fingerprint, MeasuredCeiling
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
@@ -218,6 +219,53 @@ def test_the_message_is_the_operator_s_where_its_kernel_has_none(build: CaptureB
     # 1000 bf16 elements, as the kernel's name says.
     assert (transfer.message_bytes, transfer.group_size) == (2000, 4)
     assert transfer.bus_bytes_per_s == pytest.approx(2000 * 1.5 / 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernel", "dims", "types", "expected"),
+    [
+        (
+            *("symm_mem::multimem_all_reduce_", "multimem_all_reduce_kernel"),
+            *("[[1000], [], []]", '["c10::BFloat16", "", ""]'),
+            ("all-reduce", 2000, None),
+        ),
+        (
+            *("symm_mem::one_shot_all_reduce_copy", "one_shot_all_reduce_kernel"),
+            *("[[9000], [1000], [], []]", '["float", "float", "", ""]'),
+            ("all-reduce", 4000, None),
+        ),
+        # Which of two collectives this kernel does only the operator tells, and of how many ranks.
+        (
+            *("symm_mem::reduce_scatter_out", "two_shot_all_reduce_kernel"),
+            *("[[1000], [], [], [250]]", '["float", "", "Scalar", "float"]'),
+            ("reduce-scatter", 4000, 4),
+        ),
+        (
+            *("symm_mem::multimem_all_gather_out", "multimem_all_gather_kernel"),
+            *("[[250], [], [1000]]", '["float", "", "float"]'),
+            ("all-gather", 4000, 4),
+        ),
+        (
+            *("_C_custom_ar::all_reduce", "cross_device_reduce_1stage"),
+            *("[[], [1000], [1000], [], []]", '["Scalar", "float", "float", "Scalar", "Scalar"]'),
+            ("all-reduce", 4000, None),
+        ),
+    ],
+)
+def test_operators_without_metadata_tell_what_they_can(
+    build: CaptureBuilder,
+    operator: str,
+    kernel: str,
+    dims: str,
+    types: str,
+    expected: tuple[str, int, int | None],
+) -> None:
+    build.op(operator, 0, 100, dims=dims, types=types)
+    build.kernel(50, 1000, 2000, kernel)
+    capture = build.build()
+    tables = {**capture.tables(), "kernels": with_kinds(capture.kernels)}
+    (found,) = analyze(Capture(capture.manifest, capture.processes, **tables)).transfers
+    assert (found.what, found.message_bytes, found.group_size) == expected
 
 
 def test_a_range_of_communication_is_communication(build: CaptureBuilder) -> None:
