@@ -53,12 +53,17 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes: int | None = None
     # Of all calls.
     total_bytes: int | None = None
-    # total_bytes over device_ns: of a collective its algorithm bandwidth. The time includes waiting
-    # for other ranks, so it is a lower bound.
+    # Of device_ns, what the calls waited for other ranks, and what of that is exposed; None where
+    # the capture does not hold all ranks, or they do different things.
+    waiting_ns: int | None = None
+    exposed_waiting_ns: int | None = None
+    # total_bytes over the time without waiting: of a collective its algorithm bandwidth. Where
+    # waiting is not known it is within the time, and the bandwidth a lower bound.
     bytes_per_s: float | None = None
     # Of a collective: algorithm bandwidth times its factor (nccl-tests, doc/PERFORMANCE.md).
     bus_bytes_per_s: float | None = None
-    # The least time that the link's ceiling allows, its label, and roof_ns / device_ns.
+    # The least time that the link's ceiling allows, its label, and its share of the time without
+    # waiting.
     roof_ns: int | None = None
     roof: str = ""
     roof_fraction: float | None = None

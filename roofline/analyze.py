@@ -43,6 +43,7 @@ from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.meta_device import computes_nothing
+from gpuprof.roofline.work.rank_waits import waits_for_ranks
 from gpuprof.roofline.work.work import Work, find_work
 
 
@@ -51,8 +52,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
 
     Raises `ValueError` for a rank that the capture does not hold.
     """
-    behind = device_runs_behind(capture)
-    capture = attribute(capture.rank(capture.manifest.ranks[0] if rank is None else rank))
+    rank = capture.manifest.ranks[0] if rank is None else rank
+    behind, waits = device_runs_behind(capture), waits_for_ranks(capture, rank)
+    capture = attribute(capture.rank(rank))
     process = capture.processes[0]
     device = _device(process)
     ceilings, notes = _ceilings(device, process)
@@ -62,7 +64,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
     machine = Machine(device, roof, on_one_host(process.world_size, process.fingerprint))
 
-    work = find_work(capture, math_mode(device, process))
+    work = find_work(capture, math_mode(device, process), waits)
     on_cpu = device is not None and device.kind == "cpu"
     state = _device_state(capture, device)
     stretch = profiled_stretch(capture, work, behind=behind)

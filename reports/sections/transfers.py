@@ -18,6 +18,7 @@ _COLUMNS = (
     Column("Ranks", "number"),
     Column("Calls", "number"),
     Column("Time", "number"),
+    Column("Waiting for ranks", "number"),
     Column("Exposed", "number"),
     Column("Bandwidth", "number"),
     Column("Bus bandwidth", "number"),
@@ -56,27 +57,32 @@ def _fact(name: str, transfers: Sequence[Transfer], steps: int) -> Fact:
     ranks = {one.group_size for one in transfers}
     group = f" over {ranks.pop()} ranks" if len(ranks) == 1 and None not in ranks else ""
     notes.append(f"{calls}{size}{group}")
-    notes.append(_rate(transfers, total, device_ns))
+    waiting_ns = _sum([one.waiting_ns for one in transfers])
+    if waiting_ns:
+        waiting = formatting.duration(per_step(steps, waiting_ns))
+        notes.append(f"{waiting} of it waits for other ranks")
+    notes.append(_rate(transfers, total, device_ns - (waiting_ns or 0)))
     return Fact(name, f"{exposed} exposed", "; ".join(note for note in notes if note))
 
 
-def _rate(transfers: Sequence[Transfer], total: float | None, device_ns: int) -> str:
+def _rate(transfers: Sequence[Transfer], total: float | None, moving_ns: float) -> str:
     """The bandwidth of all of them together, and its share of the link where all have one."""
-    if total is None or not device_ns:
+    if total is None or not moving_ns:
         return ""
-    bus = [one.bus_bytes_per_s for one in transfers]
-    moved = _sum(
-        [
-            None if rate is None else rate * one.device_ns / 1e9
-            for rate, one in zip(bus, transfers, strict=True)
-        ]
-    )
-    name, count = ("bus bandwidth ", moved) if moved is not None else ("", total)
-    said = f"{name}{formatting.byte_rate(count / device_ns * 1e9)}"
+    moved = _sum([_link_bytes(one) for one in transfers])
+    name, count = ("", total) if moved is None else ("bus bandwidth ", moved)
+    said = f"{name}{formatting.byte_rate(count / moving_ns * 1e9)}"
     roof_ns, roofs = _sum([one.roof_ns for one in transfers]), {one.roof for one in transfers}
     if roof_ns is None or len(roofs) != 1:
         return said
-    return f"{said}, {roof_percent(roof_ns / device_ns)} of {roofs.pop()}"
+    return f"{said}, {roof_percent(roof_ns / moving_ns)} of {roofs.pop()}"
+
+
+def _link_bytes(transfer: Transfer) -> float | None:
+    """What of a collective's messages crossed the link."""
+    if transfer.bus_bytes_per_s is None:
+        return None
+    return transfer.bus_bytes_per_s * (transfer.device_ns - (transfer.waiting_ns or 0)) / 1e9
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
@@ -114,8 +120,9 @@ def _lead(analysis: Analysis) -> str:
     said += "Exposed is the time that no other work on the device hides. "
     if any(transfer.kind == COMMUNICATION for transfer in analysis.transfers):
         said += (
-            "Message, bandwidth and bus bandwidth of collectives are those of nccl-tests. Times "
-            "are of this rank and include waiting for other ranks, so bandwidths are lower bounds."
+            "Message, bandwidth and bus bandwidth of collectives are those of nccl-tests, over "
+            "the time without waiting for other ranks. Where a capture does not hold all ranks, "
+            "waiting is within the time, and bandwidths are lower bounds."
         )
     return said.rstrip()
 
@@ -129,12 +136,21 @@ def _row(transfer: Transfer, steps: int) -> tuple[str, ...]:
         ranks or (formatting.UNKNOWN if transfer.kind == COMMUNICATION else ""),
         formatting.count(per_step(steps, transfer.calls)),
         formatting.duration(per_step(steps, transfer.device_ns)),
+        _waiting(transfer, steps),
         formatting.duration(per_step(steps, transfer.exposed_ns)),
         formatting.byte_rate(transfer.bytes_per_s),
         formatting.byte_rate(bus) if transfer.kind == COMMUNICATION else "",
         roof_percent(transfer.roof_fraction),
         transfer.roof or transfer.no_roof,
     )
+
+
+def _waiting(transfer: Transfer, steps: int) -> str:
+    if transfer.kind != COMMUNICATION:
+        return ""
+    if transfer.waiting_ns is None:
+        return formatting.UNKNOWN
+    return formatting.duration(per_step(steps, transfer.waiting_ns))
 
 
 SECTION = Section(

@@ -339,9 +339,10 @@ def _why_no_roof(total: Total, machine: Machine) -> str:
 def _roof_fields(times: RoofTime, transfer: Transfer | None, device_ns: int) -> dict[str, Any]:
     if transfer is not None:
         # A part of the time has a part of the roof, which says nothing of the whole.
-        whole = transfer.roof_ns is not None and transfer.device_ns == device_ns
-        names = ("roof_ns", "roof", "roof_fraction") if whole else ()
-        return {name: getattr(transfer, name) for name in names}
+        if transfer.roof_ns is None or transfer.device_ns != device_ns:
+            return {}
+        share = transfer.roof_ns / device_ns if device_ns > 0 else None
+        return {"roof_ns": transfer.roof_ns, "roof": transfer.roof, "roof_fraction": share}
     binding = times.binding
     if binding is None:
         return {}

@@ -83,6 +83,10 @@ def _totals(
             pl.col("duration_ns").sum(),
             pl.col("exposed_ns").sum(),
             *(
+                pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()).alias(column)
+                for column in ("rank_wait_ns", "exposed_wait_ns")
+            ),
+            *(
                 pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
                 for column in TRANSFER_KEYS
                 if column not in keys
@@ -102,7 +106,9 @@ def _totals(
 
 
 def _transfer(row: dict[str, Any], links: Links) -> Transfer:
-    kind, what, seconds = row["transfer"], row["what"] or "", row["duration_ns"] / 1e9
+    kind, what = row["transfer"], row["what"] or ""
+    moving_ns = row["duration_ns"] - (row["rank_wait_ns"] or 0)
+    seconds = moving_ns / 1e9
     ceiling, reason = links.of(kind, what)
     link_bytes, total = row["all_link_bytes"], row["all_message_bytes"]
     if link_bytes is None:
@@ -117,6 +123,8 @@ def _transfer(row: dict[str, Any], links: Links) -> Transfer:
         calls=row["calls"],
         device_ns=row["duration_ns"],
         exposed_ns=row["exposed_ns"],
+        waiting_ns=row["rank_wait_ns"],
+        exposed_waiting_ns=row["exposed_wait_ns"],
         message_bytes=row["message_bytes"],
         total_bytes=total,
         bytes_per_s=None if total is None or not seconds else total / seconds,
@@ -127,7 +135,7 @@ def _transfer(row: dict[str, Any], links: Links) -> Transfer:
         ),
         roof_ns=None if least_ns is None else round(least_ns),
         roof="" if ceiling is None else ceiling.label,
-        roof_fraction=None if least_ns is None or not seconds else least_ns / row["duration_ns"],
+        roof_fraction=None if least_ns is None or not seconds else least_ns / moving_ns,
         no_roof=reason,
     )
 
@@ -154,6 +162,8 @@ def transfer_verdict(transfer: Transfer, *, steps: int) -> Bottleneck:
     The gain is that part: what a step would lose if other work hid all of it.
     """
     parts = [_rate(transfer)]
+    if transfer.device_ns and transfer.waiting_ns is not None:
+        parts.append(f"{transfer.waiting_ns / transfer.device_ns:.0%} of its time waits for ranks")
     if transfer.device_ns:
         share = transfer.exposed_ns / transfer.device_ns
         parts.append(f"{share:.0%} of its time is exposed")
@@ -167,6 +177,8 @@ def assumptions(transfer: Transfer) -> tuple[str, ...]:
     hidden = "to gain is all of its exposed time, if other work of the step could run meanwhile"
     if transfer.kind != COMMUNICATION:
         return (hidden,)
+    if transfer.waiting_ns is not None:
+        return (hidden, "the rank that came last waited for none: its time is the transfer's")
     return (
         hidden,
         "its time includes waiting for other ranks, so its bandwidth is a lower bound",

@@ -22,7 +22,9 @@ _PARAMETERS: Final = "record_param_comms"
 
 
 def with_transfers(
-    kernels: pl.DataFrame, calls: Sequence[tuple[OpCall | None, Cost | None]]
+    kernels: pl.DataFrame,
+    calls: Sequence[tuple[OpCall | None, Cost | None]],
+    waits: pl.DataFrame,
 ) -> pl.DataFrame:
     """`kernels` with what each moves over a link.
 
@@ -31,9 +33,11 @@ def with_transfers(
     pageable or pinned, of a copy whose name says so; message_bytes: also where the operator alone
     tells it; group_size likewise; link_bytes: what of it crosses this device's link, null where
     unknown; exposed_ns: how much of its time nothing else on its device hides. Computing hides
-    copies and communication, copies hide communication.
+    copies and communication, copies hide communication. rank_wait_ns: the first part of its time,
+    in which it waits for other ranks, of which exposed_wait_ns is exposed; null where unknown.
 
-    `calls` has the call and the cost of each signature in the column `signature`.
+    `calls` has the call and the cost of each signature in the column `signature`, `waits` is that
+    of `gpuprof.roofline.work.rank_waits`.
     """
     kernels = kernels.with_columns(
         transfer=pl.when(pl.col("kind") == "collective")
@@ -47,10 +51,19 @@ def with_transfers(
             host_memory=pl.lit(""),
             link_bytes=pl.lit(None, pl.Float64),
             exposed_ns=pl.lit(0, pl.Int64),
+            rank_wait_ns=pl.lit(None, pl.Int64),
+            exposed_wait_ns=pl.lit(None, pl.Int64),
         )
-    kernels = _as_operators_say(_named(kernels), calls)
+    kernels = _as_operators_say(_named(kernels), calls).join(
+        waits, on="kernel_row", how="left", maintain_order="left"
+    )
+    wait_ns = kernels["rank_wait_ns"].fill_null(0).to_numpy()
+    starts, ends = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+    waits_exposed = pl.Series(_exposed_ns(kernels, starts + wait_ns))
     return kernels.with_columns(
-        link_bytes=_link_bytes(kernels), exposed_ns=pl.Series(_exposed_ns(kernels))
+        link_bytes=_link_bytes(kernels),
+        exposed_ns=pl.Series(_exposed_ns(kernels, ends)),
+        exposed_wait_ns=pl.when(pl.col("rank_wait_ns").is_not_null()).then(waits_exposed),
     )
 
 
@@ -148,8 +161,11 @@ def _link_bytes(kernels: pl.DataFrame) -> pl.Expr:
     )
 
 
-def _exposed_ns(kernels: pl.DataFrame) -> Nanoseconds:
-    """For each row what of its time no other work on its device hides; 0 where it computes."""
+def _exposed_ns(kernels: pl.DataFrame, until_ns: Nanoseconds) -> Nanoseconds:
+    """For each row what of its time until `until_ns` no other work on its device hides.
+
+    0 where it computes.
+    """
     exposed = np.zeros(kernels.height, np.int64)
     starts, ends = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     devices = kernels["device"].fill_null(-1).to_numpy()
@@ -163,6 +179,6 @@ def _exposed_ns(kernels: pl.DataFrame) -> Nanoseconds:
             (here & communicates, here & ~communicates),
         ):
             cover = merged(starts[hiding], ends[hiding])
-            hidden = covered_ns(cover, ends[rows]) - covered_ns(cover, starts[rows])
-            exposed[rows] = ends[rows] - starts[rows] - hidden
+            hidden = covered_ns(cover, until_ns[rows]) - covered_ns(cover, starts[rows])
+            exposed[rows] = until_ns[rows] - starts[rows] - hidden
     return exposed

@@ -28,6 +28,7 @@ from gpuprof.roofline.work.owners import (
     owner_table,
     with_owners,
 )
+from gpuprof.roofline.work.rank_waits import NO_WAITS
 from gpuprof.roofline.work.transfers import with_transfers
 
 # Operators that make a sparse tensor or ask one for its parts
@@ -78,9 +79,10 @@ class Work:
     lost_launches: int = 0
 
 
-def find_work(capture: Capture, math_mode: MathMode) -> Work:
+def find_work(capture: Capture, math_mode: MathMode, waits: pl.DataFrame | None = None) -> Work:
     """The device work of an attributed one-rank capture.
 
+    `waits` is what its collectives waited for other ranks, where those are known.
     Work outside the profiled steps is left out where there are such steps.
     """
     kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
@@ -133,6 +135,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
     kernels = with_transfers(
         kernels.with_columns(pl.col("phase").fill_null("")),
         [(signature.call, signature.cost) for signature in signatures],
+        NO_WAITS if waits is None else waits,
     )
     return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
 

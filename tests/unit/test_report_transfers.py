@@ -67,13 +67,25 @@ def test_a_report_has_a_row_for_each_message(analysis: Analysis) -> None:
     assert isinstance(table, Table)
     assert table.rows == (
         (
-            *("all-reduce", "100 MB", "4", "2", "2.00 ms", "1.50 ms", "100 GB/s", "150 GB/s"),
+            *("all-reduce", "100 MB", "4", "2", "2.00 ms", "-", "1.50 ms"),
+            *("100 GB/s", "150 GB/s"),
             *("33.3%", "NVLink (datasheet)"),
         ),
         (
-            *("host to device, pageable", "8.00 MB", "", "1", "500 µs", "500 µs", "16.0 GB/s", ""),
+            *("host to device, pageable", "8.00 MB", "", "1", "500 µs", "", "500 µs"),
+            *("16.0 GB/s", ""),
             *("25.0%", "PCIe (datasheet)"),
         ),
+    )
+
+
+def test_waiting_for_other_ranks_is_said(analysis: Analysis) -> None:
+    first, second = analysis.transfers
+    waited = msgspec.structs.replace(first, waiting_ns=3_000_000, exposed_waiting_ns=1_000_000)
+    (facts,) = SECTION.summary(msgspec.structs.replace(analysis, transfers=(waited, second)))
+    assert isinstance(facts, Facts)
+    assert "of 2.00 ms a step; 2 calls, 200 MB over 4 ranks; 1.50 ms of it waits for other" in (
+        facts.facts[0].note
     )
 
 
@@ -98,7 +110,7 @@ def test_what_is_unknown_is_said(analysis: Analysis) -> None:
     _, table = SECTION.body(changed)
     assert isinstance(table, Table)
     assert table.rows[0] == (
-        *("all-reduce", "-", "-", "2", "2.00 ms", "1.50 ms", "-", "-", "-"),
+        *("all-reduce", "-", "-", "2", "2.00 ms", "-", "1.50 ms", "-", "-", "-"),
         "how many bytes it moved was not recorded",
     )
 

@@ -10,12 +10,15 @@ from capture_builder import H100, CaptureBuilder
 
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.captures import joined
+from gpuprof.collectors.joining.ranks import with_distinct_ranks
 from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.manifest import Calibration, Fingerprint, MeasuredCeiling
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.bus_bandwidth import find_collective
 from gpuprof.roofline.intervals import covered_ns, merged, union_ns
+from gpuprof.roofline.work.rank_waits import waits_for_ranks
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -178,7 +181,7 @@ def test_a_measured_link_is_asked_by_direction(build: CaptureBuilder) -> None:
 def test_peers_copy_over_the_link_between_devices(build: CaptureBuilder) -> None:
     name = "Memcpy PtoP (Device -> Device)"
     build.kernel(10, 0, 100_000, name, kind="memcpy", bytes=10**7)
-    assert the_kernel(analyze(build.build()), name).roof_fraction == pytest.approx(100 / 450)
+    assert the_kernel(analyze(build.build()), name).roof_ns == round(1e7 / 450e9 * 1e9)
 
 
 def test_a_copy_within_the_device_is_memory_traffic(build: CaptureBuilder) -> None:
@@ -396,6 +399,88 @@ def test_torch_s_spellings_are_known(spelling: str, name: str | None) -> None:
     assert (row and row.name) == name
 
 
+def read_straggler() -> Capture:
+    return joined([kineto.read(DATA / f"nccl-straggler-rank{rank}.json") for rank in (0, 1)])
+
+
+@pytest.mark.parametrize(("rank", "waiting_ms"), [(0, 8), (1, 0)])
+def test_two_ranks_tell_the_transfer_from_the_waiting(rank: int, waiting_ms: int) -> None:
+    """The case nccl-straggler: 256 MiB in 10 and 2 ms, of which the first 8 are waiting."""
+    (found,) = analyze(read_straggler(), rank=rank).transfers
+    assert (found.waiting_ns, found.exposed_waiting_ns) == (waiting_ms * 10**6,) * 2
+    assert found.bytes_per_s == pytest.approx(134.2e9, rel=1e-3)
+    assert found.bus_bytes_per_s == pytest.approx(134.2e9, rel=1e-3)
+
+
+def test_one_rank_alone_does_not_tell_waiting() -> None:
+    (found,) = analyze(kineto.read(DATA / "nccl-straggler-rank0.json")).transfers
+    assert (found.waiting_ns, found.exposed_waiting_ns) == (None, None)
+    assert found.bus_bytes_per_s == pytest.approx(26.8e9, rel=2e-3)
+
+
+def ranks_of(
+    *times: list[tuple[int, int]], step_ends: tuple[int, ...] = (), **more: object
+) -> Capture:
+    """One rank for each list of (start, end) of its all-reduces of 1 MB."""
+    captures = []
+    for spans in times:
+        build = CaptureBuilder()
+        for begin, end in zip((0, *step_ends), step_ends, strict=False):
+            build.step("profiled", begin, end)
+        for start, end in spans:
+            known = {"collective": "allreduce", "message_bytes": 10**6, "group": "0"}
+            known |= {"group_size": len(times), **more}
+            build.kernel(start, start, end, ALL_REDUCE, kind="collective", **known)
+        captures.append(build.build(world_size=len(times)))
+    return joined(with_distinct_ranks(captures)[0])
+
+
+def waits(capture: Capture, rank: int) -> dict[int, int]:
+    """What each collective of `rank` waited, by when it began."""
+    found = waits_for_ranks(capture, rank)
+    starts = capture.rank(rank).kernels["start_ns"][found["kernel_row"]]
+    return dict(zip(starts, found["rank_wait_ns"], strict=True))
+
+
+def test_collectives_are_the_same_by_their_order_in_the_step() -> None:
+    capture = ranks_of(
+        [(0, 100), (200, 230), (1000, 1010)],
+        [(60, 100), (210, 230), (1002, 1010)],
+        step_ends=(500, 2000),
+    )
+    assert waits(capture, 0) == {0: 60, 200: 10, 1000: 2}
+    assert waits(capture, 1) == {60: 0, 210: 0, 1002: 0}
+
+
+def test_a_step_of_unequal_counts_tells_nothing() -> None:
+    """One rank's record of the first step begins late."""
+    capture = ranks_of(
+        [(0, 100), (200, 230), (1000, 1010)], [(210, 230), (1002, 1010)], step_ends=(500, 2000)
+    )
+    assert waits(capture, 0) == {1000: 2}
+
+
+def test_sequence_numbers_tell_where_they_are_known() -> None:
+    captures = []
+    for spans in ([(0, 100, 7), (200, 230, 8)], [(210, 230, 8)]):
+        build = CaptureBuilder()
+        for start, end, number in spans:
+            known = {"collective": "allreduce", "message_bytes": 10**6, "group": "0"}
+            known |= {"group_size": 2, "sequence": number}
+            build.kernel(start, start, end, ALL_REDUCE, kind="collective", **known)
+        captures.append(build.build(world_size=2))
+    assert waits(joined(with_distinct_ranks(captures)[0]), 0) == {200: 10}
+
+
+def test_ranks_that_are_missing_tell_nothing() -> None:
+    assert waits(ranks_of([(0, 100)], [(60, 100)], group_size=3), 0) == {}
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "send", "all_to_allv", "reduce"])
+def test_ranks_that_do_different_things_tell_nothing(collective: str) -> None:
+    assert waits(ranks_of([(0, 100)], [(60, 100)], collective=collective), 0) == {}
+
+
 def shared(name: str) -> Capture:
     path = Path(__file__).parents[3] / "shared" / "data" / "recordings" / f"{name}.json.gz"
     if not path.is_file():
@@ -417,3 +502,18 @@ def test_four_ranks_of_ddp() -> None:
     unhidden = sum(one.exposed_ns for one in analysis.transfers) / 3
     assert analysis.exposed is not None
     assert unhidden == pytest.approx(analysis.exposed.communication_ns, rel=0.01)
+
+
+def test_four_ranks_together_tell_the_link_s_rate() -> None:
+    """Rank 3 of this recording came last to all: its times are those of the transfers."""
+    capture = joined([shared(f"h200x4_ddp_rank{rank}") for rank in range(4)])
+    found = {rank: analyze(capture, rank=rank).transfers for rank in (0, 3)}
+    assert all(one.waiting_ns == 0 for one in found[3])
+    # An all-reduce benchmark on such a host reached 354 GB/s at 1 GiB, and 36 GB/s at 1 MiB.
+    for one in found[0]:
+        assert one.bus_bytes_per_s is not None
+        assert 150e9 < one.bus_bytes_per_s < 354e9
+        assert one.waiting_ns is not None
+        assert one.waiting_ns > 0.7 * one.device_ns
+        assert one.exposed_waiting_ns is not None
+        assert one.exposed_waiting_ns <= min(one.waiting_ns, one.exposed_ns)
