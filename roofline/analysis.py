@@ -243,6 +243,8 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
     computing_ns: int
     # Communication that nothing else hides.
     communication_ns: int
+    # Of it, what is known to wait for other ranks; None where the capture does not tell.
+    rank_waits_ns: int | None = None
     # Copies to or from the host or another device that no computing hides.
     copies_ns: int
     # They add up to copies_ns.

@@ -18,7 +18,9 @@ def union_ns(start_ns: Nanoseconds, end_ns: Nanoseconds) -> int:
     return int(end[0] - start[0] + np.maximum(end[1:] - begins, 0).sum())
 
 
-def clipped(start_ns: Nanoseconds, end_ns: Nanoseconds, window_ns: tuple[int, int]) -> tuple[Nanoseconds, Nanoseconds]:
+def clipped(
+    start_ns: Nanoseconds, end_ns: Nanoseconds, window_ns: tuple[int, int]
+) -> tuple[Nanoseconds, Nanoseconds]:
     """The parts of the intervals that lie in `window_ns`; those outside have no length."""
     first, last = window_ns
     start = np.clip(start_ns, first, last)
@@ -43,5 +45,7 @@ def covered_ns(disjoint: tuple[Nanoseconds, Nanoseconds], until_ns: Nanoseconds)
     # The last interval to begin by then may reach beyond it.
     count = np.searchsorted(start, until_ns, side="right")
     last_end = np.append(end, 0)[count - 1]
-    covered: Nanoseconds = before[count] - np.where(count > 0, np.maximum(last_end - until_ns, 0), 0)
+    covered: Nanoseconds = before[count] - np.where(
+        count > 0, np.maximum(last_end - until_ns, 0), 0
+    )
     return covered

@@ -8,7 +8,7 @@ import polars as pl
 
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.analysis import Bottleneck, Transfer
-from gpuprof.roofline.classes import COMMUNICATION
+from gpuprof.roofline.classes import COMMUNICATION, OTHER_RANK
 from gpuprof.roofline.machine.ceilings import DEVICE_LINKS, HOST_LINKS, Ceiling, Roof
 
 # What tells apart the transfers of a step.
@@ -159,8 +159,13 @@ def device_bytes(direction: str, copied: int) -> tuple[int, int]:
 def transfer_verdict(transfer: Transfer, *, steps: int) -> Bottleneck:
     """What holds communication or a copy back: the part of it that nothing hides.
 
-    The gain is that part: what a step would lose if other work hid all of it.
+    The gain is that part: what a step would lose if other work hid all of it. Where most of it is
+    waiting for other ranks, it is that waiting: what a step would lose if all came together.
     """
+    waiting_ns = transfer.exposed_waiting_ns or 0
+    kind, lost_ns = transfer.kind, transfer.exposed_ns - waiting_ns
+    if waiting_ns > lost_ns:
+        kind, lost_ns = OTHER_RANK, waiting_ns
     parts = [_rate(transfer)]
     if transfer.device_ns and transfer.waiting_ns is not None:
         parts.append(f"{transfer.waiting_ns / transfer.device_ns:.0%} of its time waits for ranks")
@@ -169,7 +174,7 @@ def transfer_verdict(transfer: Transfer, *, steps: int) -> Bottleneck:
         parts.append(f"{share:.0%} of its time is exposed")
     if transfer.host_memory == "pageable":
         parts.append("with pinned memory it is faster and the host need not wait")
-    return Bottleneck(transfer.kind, "; ".join(parts), round(transfer.exposed_ns / steps))
+    return Bottleneck(kind, "; ".join(parts), round(lost_ns / steps))
 
 
 def assumptions(transfer: Transfer) -> tuple[str, ...]:
@@ -178,7 +183,11 @@ def assumptions(transfer: Transfer) -> tuple[str, ...]:
     if transfer.kind != COMMUNICATION:
         return (hidden,)
     if transfer.waiting_ns is not None:
-        return (hidden, "the rank that came last waited for none: its time is the transfer's")
+        return (
+            "to gain is the larger of its exposed parts: waiting for other ranks, if they came "
+            "together, or the transfer, if other work could run meanwhile",
+            "the rank that came last waited for none: its time is the transfer's",
+        )
     return (
         hidden,
         "its time includes waiting for other ranks, so its bandwidth is a lower bound",

@@ -305,7 +305,7 @@ def test_the_step_s_verdict_names_exposed_communication(build: CaptureBuilder) -
     build.kernel(10, 0, 2_000_000, "gemm")
     collective(build, 1_000_000, 9_000_000)
     analysis = analyze(on_host(build.build(), 4, 4))
-    assert analysis.bottleneck.kind == "communication"
+    assert (analysis.bottleneck.kind, analysis.bottleneck.gain_ns) == ("communication", 7_000_000)
 
 
 @pytest.mark.parametrize(
@@ -410,6 +410,32 @@ def test_two_ranks_tell_the_transfer_from_the_waiting(rank: int, waiting_ms: int
     assert (found.waiting_ns, found.exposed_waiting_ns) == (waiting_ms * 10**6,) * 2
     assert found.bytes_per_s == pytest.approx(134.2e9, rel=1e-3)
     assert found.bus_bytes_per_s == pytest.approx(134.2e9, rel=1e-3)
+
+
+def test_the_rank_that_waits_is_told_from_the_one_that_is_waited_for() -> None:
+    """Rank 1 computes for 400 us and rank 0 for 100, then both reduce for 100 us."""
+    captures = []
+    for begin in (100_000, 400_000):
+        build = CaptureBuilder()
+        build.step("profiled", 0, 500_000)
+        build.mm(0, 50)
+        build.kernel(10, 0, begin, "gemm")
+        known = {"collective": "allreduce", "message_bytes": 10**6, "group": "0", "group_size": 2}
+        build.kernel(20, begin, 500_000, ALL_REDUCE, kind="collective", stream=20, **known)
+        captures.append(build.build(world_size=2))
+    capture = joined(with_distinct_ranks(captures)[0])
+    waits, waited_for = (analyze(capture, rank=rank) for rank in (0, 1))
+    assert waits.split is not None
+    assert waits.split.nanoseconds("other rank") == 300_000
+    assert waits.split.nanoseconds("communication") == 100_000
+    assert (waits.bottleneck.kind, waits.bottleneck.gain_ns) == ("other rank", 300_000)
+    kernel = the_kernel(waits, ALL_REDUCE)
+    assert (kernel.bottleneck.kind, kernel.bottleneck.gain_ns) == ("other rank", 300_000)
+    assert "75% of its time waits for ranks" in kernel.bottleneck.evidence
+    assert waited_for.split is not None
+    assert waited_for.split.nanoseconds("other rank") == 0
+    assert waited_for.split.nanoseconds("communication") == 100_000
+    assert the_kernel(waited_for, ALL_REDUCE).bottleneck.kind == "communication"
 
 
 def test_one_rank_alone_does_not_tell_waiting() -> None:
