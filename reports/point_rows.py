@@ -12,10 +12,12 @@ from gpuprof.reports.figures import (
     is_over_peak,
     launched_by,
     per_step,
+    transfer_name,
 )
 from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes
-from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.analysis import RooflinePoint, Transfer
+from gpuprof.roofline.classes import COMMUNICATION
 
 MOST_ROWS = 500
 
@@ -139,6 +141,7 @@ def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]
         *_identity(point),
         *_time(point, profiled_steps),
         *_work(point, profiled_steps),
+        *_transfer(point.transfer, profiled_steps),
         *_roof(point, profiled_steps),
         *(
             Fact("Assumed" if index == 0 else "", formatting.printable(assumption))
@@ -176,7 +179,40 @@ def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     ]
 
 
+def _transfer(transfer: Transfer | None, profiled_steps: int) -> list[Fact]:
+    """What it moves over a link, how fast, and what of its time is exposed."""
+    if transfer is None:
+        return []
+    ranks = "" if transfer.group_size is None else f"over {transfer.group_size} ranks"
+    group = "" if transfer.group is None else f"group {transfer.group}"
+    bus = transfer.bus_bytes_per_s
+    waiting = ""
+    if transfer.waiting_ns is not None:
+        wait = formatting.duration(per_step(profiled_steps, transfer.waiting_ns))
+        waiting = f"waits {wait} for other ranks"
+    return [
+        Fact(
+            "Message",
+            formatting.byte_count(transfer.message_bytes),
+            ", ".join(part for part in (transfer_name(transfer), ranks, group) if part),
+        ),
+        Fact(
+            "Bandwidth",
+            formatting.byte_rate(transfer.bytes_per_s),
+            "" if bus is None else f"bus bandwidth {formatting.byte_rate(bus)}",
+        ),
+        Fact(
+            "Exposed",
+            formatting.duration(per_step(profiled_steps, transfer.exposed_ns)),
+            waiting,
+        ),
+    ]
+
+
 def _work(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
+    if point.transfer is not None and point.transfer.kind == COMMUNICATION:
+        # What its algorithm computes and moves within the device is not known.
+        return []
     read, written = (
         formatting.byte_count(None if total is None else per_step(profiled_steps, total))
         for total in (point.bytes_read, point.bytes_written)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
-from gpuprof.reports.figures import per_step, roof_percent
+from gpuprof.reports.figures import per_step, roof_percent, transfer_name
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis, Transfer
 from gpuprof.roofline.classes import COMMUNICATION
@@ -25,13 +25,6 @@ _COLUMNS = (
     Column("Of its link", "number"),
     Column("Link"),
 )
-
-
-def transfer_name(transfer: Transfer) -> str:
-    """ "all-reduce", "host to device, pageable"; the kind where more is not known."""
-    return ", ".join(
-        part for part in (transfer.what or transfer.kind, transfer.host_memory) if part
-    )
 
 
 def _together(transfers: Sequence[Transfer]) -> tuple[tuple[str, tuple[Transfer, ...]], ...]:

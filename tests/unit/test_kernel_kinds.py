@@ -65,6 +65,8 @@ COMPUTING = [
     "void at::native::vectorized_elementwise_kernel<4, (anonymous namespace)::barrier_kernel>(int)",
     "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT",
     "void router::moe_dispatch_kernel<4>(int)",
+    "barrier_kernel(int*)",
+    "pack_on_stream_kernel(float*)",
 ]
 
 

@@ -1,13 +1,20 @@
 """Communication and copies in a summary and in a report."""
 
+from io import StringIO
+
 import msgspec
 import pytest
 from capture_builder import H100, CaptureBuilder
+from rich.console import Console
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.reports.blocks import Facts, Paragraph, Table
+from gpuprof.reports.console.terminal import stdout
+from gpuprof.reports.point_groups import GroupedPoint
+from gpuprof.reports.point_rows import make_row
 from gpuprof.reports.sections.transfers import SECTION
+from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 
@@ -125,3 +132,35 @@ def test_many_kinds_end_in_one_sentence(analysis: Analysis) -> None:
 def test_a_program_without_links_has_no_such_section(analysis: Analysis) -> None:
     nothing = msgspec.structs.replace(analysis, transfers=())
     assert (SECTION.summary(nothing), SECTION.body(nothing)) == ((), ())
+
+
+def test_a_row_opens_to_what_it_moves(analysis: Analysis) -> None:
+    points = {point.kind: point for point in analysis.kernels}
+    rows = {kind: make_row("id", GroupedPoint(point), 2).figures for kind, point in points.items()}
+    collective = {fact.label: (fact.value, fact.note) for fact in rows["collective"]}
+    assert collective["Message"] == ("100 MB", "all-reduce, over 4 ranks")
+    assert collective["Bandwidth"] == ("100 GB/s", "bus bandwidth 150 GB/s")
+    assert collective["Exposed"] == ("1.50 ms", "")
+    assert {"FLOPs", "Bytes"} & set(collective) == set()
+    copy = {fact.label: (fact.value, fact.note) for fact in rows["memcpy"]}
+    assert copy["Message"] == ("8.00 MB", "host to device, pageable")
+    assert copy["Bytes"][0] == "0 B read, 8.00 MB written"
+
+
+@pytest.mark.parametrize("width", [60, 80, 99, 100, 120, 200])
+def test_a_terminal_cuts_no_figure_of_communication(
+    analysis: Analysis,
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    render_summary(analysis, stdout(), None)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("nccl"))
+    assert row.split()[-2:] == ["33.3%", "communication"]
+
+
+def test_a_terminal_with_room_names_the_message(analysis: Analysis) -> None:
+    file = StringIO()
+    render_summary(analysis, Console(file=file, width=120), None)
+    assert "  all-reduce 100 MB, aten::mm" in file.getvalue()
