@@ -64,7 +64,9 @@ def _rate(transfers: Sequence[Transfer], total: float | None, moving_ns: float) 
         return ""
     moved = _sum([_link_bytes(one) for one in transfers])
     name, count = ("", total) if moved is None else ("bus bandwidth ", moved)
-    said = f"{name}{formatting.byte_rate(count / moving_ns * 1e9)}"
+    bounds = {one.kind == COMMUNICATION and one.waiting_ns is None for one in transfers}
+    bound = "at least " if True in bounds else ""
+    said = f"{name}{bound}{formatting.byte_rate(count / moving_ns * 1e9)}"
     roof_ns, roofs = _sum([one.roof_ns for one in transfers]), {one.roof for one in transfers}
     if roof_ns is None or len(roofs) != 1:
         return said

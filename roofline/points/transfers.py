@@ -208,7 +208,9 @@ def _rate(transfer: Transfer) -> str:
         rate, name = transfer.bytes_per_s, ""
     if rate is None:
         return f"{said}: {transfer.no_roof}"
-    said += f": {name}{rate / 1e9:.3g} GB/s"
+    # Waiting for other ranks is in the time.
+    bound = "at least " if transfer.kind == COMMUNICATION and transfer.waiting_ns is None else ""
+    said += f": {name}{bound}{rate / 1e9:.3g} GB/s"
     if transfer.roof_fraction is None:
         return f"{said}; {transfer.no_roof}"
     return f"{said}, {transfer.roof_fraction:.1%} of {transfer.roof}"
