@@ -2,28 +2,20 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import polars as pl
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint, Transfer
-from gpuprof.roofline.classes import COMMUNICATION
-from gpuprof.roofline.copies import direction
+from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.bottleneck import Launch, classify
-from gpuprof.roofline.points.transfers import (
-    Links,
-    assumptions,
-    device_bytes,
-    transfer_verdict,
-    transfers_by,
-)
+from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
@@ -114,16 +106,15 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
             name, detail, reason = signature.name, signature.detail, signature.reason
             calls = row["calls"]
             total = times_calls(signature.cost, calls)
-        points.append(
-            point(
-                Identity("op", name, detail, phase=row["phase"]),
-                DeviceTime(calls, row["duration_ns"], all_ns, work.steps),
-                total,
-                machine,
-                transfer=transfers.get((row["signature"], row["phase"])),
-                reason=reason,
-            )
+        found = point(
+            Identity("op", name, detail, phase=row["phase"]),
+            DeviceTime(calls, row["duration_ns"], all_ns, work.steps),
+            total,
+            machine,
+            reason=reason,
         )
+        transfer = transfers.get((row["signature"], row["phase"]))
+        points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
 
 
@@ -155,28 +146,27 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
         total, reason = _kernel_total(row, signature.cost if signature else None)
         if not reason:
             reason = signature.reason if signature is not None else "no operator launched it"
-        points.append(
-            point(
-                Identity(
-                    "kernel",
-                    row["name"],
-                    _launch_text(row) or (signature.detail if signature else ""),
-                    op=signature.name if signature else "",
-                    op_detail=signature.detail if signature else "",
-                    kind=row["kind"],
-                    phase=row["phase"],
-                ),
-                DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps),
-                total,
-                machine,
-                launch=Launch(
-                    _product(row, "grid"),
-                    machine.device.multiprocessors if machine.device else None,
-                ),
-                transfer=transfers.get(tuple(row[key] for key in keys)),
-                reason=reason,
-            )
+        found = point(
+            Identity(
+                "kernel",
+                row["name"],
+                _launch_text(row) or (signature.detail if signature else ""),
+                op=signature.name if signature else "",
+                op_detail=signature.detail if signature else "",
+                kind=row["kind"],
+                phase=row["phase"],
+            ),
+            DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps),
+            total,
+            machine,
+            launch=Launch(
+                _product(row, "grid"),
+                machine.device.multiprocessors if machine.device else None,
+            ),
+            reason=reason,
         )
+        transfer = transfers.get(tuple(row[key] for key in keys))
+        points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
 
 
@@ -202,9 +192,8 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
     if row["kind"] in _COPIES:
         if not row["bytes_known"]:
             return UNKNOWN, "the trace does not say how many bytes it moved"
-        if row["kind"] == "memset":
-            return Total((), 0, row["copied_bytes"]), ""
-        return Total((), *device_bytes(direction(row["name"]), row["copied_bytes"])), ""
+        read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
+        return Total((), read, row["copied_bytes"]), ""
     if row["compute_kernels"] is None or cost is None:
         return UNKNOWN, ""
     if row["calls"] != row["owners"] * row["compute_kernels"]:
@@ -261,31 +250,19 @@ def point(
     machine: Machine,
     *,
     launch: Launch | None = None,
-    transfer: Transfer | None = None,
     reason: str = "",
 ) -> RooflinePoint:
-    """The point of work of one kind; `reason` says why its counts are unknown.
-
-    `transfer` is what of it communicates or copies over a link: where that is the larger part, the
-    link binds it, and the device's own ceilings are none of it.
-    """
-    if transfer is not None and 2 * transfer.device_ns <= time.device_ns:
-        transfer = None
-    if transfer is not None:
-        total = _beside_the_link(transfer, total, time.device_ns)
-    times = roof_time(total.flops, total.bytes_moved, None if transfer else machine.roof)
-    if transfer is not None:
-        bottleneck = transfer_verdict(transfer, steps=time.steps)
-    else:
-        bottleneck = classify(
-            times,
-            calls=time.calls,
-            device_ns=time.device_ns,
-            steps=time.steps,
-            device_kind=machine.kind,
-            launch=launch or Launch(None, None),
-            reason_unknown=reason or _why_no_roof(total, machine),
-        )
+    """The point of work of one kind; `reason` says why its counts are unknown."""
+    times = roof_time(total.flops, total.bytes_moved, machine.roof)
+    bottleneck = classify(
+        times,
+        calls=time.calls,
+        device_ns=time.device_ns,
+        steps=time.steps,
+        device_kind=machine.kind,
+        launch=launch or Launch(None, None),
+        reason_unknown=reason or _why_no_roof(total, machine),
+    )
     count = None if total.flops is None else sum(part.count for part in total.flops)
     moved = total.bytes_moved
     return RooflinePoint(
@@ -307,24 +284,8 @@ def point(
         bytes_per_s=_rate(moved, time.device_ns),
         bottleneck=bottleneck,
         assumptions=total.assumptions,
-        transfer=transfer,
-        **_roof_fields(times, transfer, time.device_ns),
+        **_roof_fields(times, time.device_ns),
     )
-
-
-def _beside_the_link(transfer: Transfer, total: Total, device_ns: int) -> Total:
-    """`total` of work that a link binds.
-
-    What an algorithm of communication reads and writes on its way is not known. A copy to or from
-    the host reads or writes this device's memory once, whatever its operator's model counts.
-    """
-    said = (*total.assumptions, *assumptions(transfer))
-    if transfer.kind == COMMUNICATION:
-        return Total(total.flops, None, None, said)
-    if transfer.total_bytes is not None and transfer.device_ns == device_ns:
-        read, written = device_bytes(transfer.what, transfer.total_bytes)
-        return Total(total.flops, read, written, said)
-    return replace(total, assumptions=said)
 
 
 def _why_no_roof(total: Total, machine: Machine) -> str:
@@ -336,13 +297,7 @@ def _why_no_roof(total: Total, machine: Machine) -> str:
     return "no ceiling is known for its precision"
 
 
-def _roof_fields(times: RoofTime, transfer: Transfer | None, device_ns: int) -> dict[str, Any]:
-    if transfer is not None:
-        # A part of the time has a part of the roof, which says nothing of the whole.
-        if transfer.roof_ns is None or transfer.device_ns != device_ns:
-            return {}
-        share = transfer.roof_ns / device_ns if device_ns > 0 else None
-        return {"roof_ns": transfer.roof_ns, "roof": transfer.roof, "roof_fraction": share}
+def _roof_fields(times: RoofTime, device_ns: int) -> dict[str, Any]:
     binding = times.binding
     if binding is None:
         return {}

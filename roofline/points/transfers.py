@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.manifest import Fingerprint
-from gpuprof.roofline.analysis import Bottleneck, Transfer
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, OTHER_RANK
 from gpuprof.roofline.machine.ceilings import DEVICE_LINKS, HOST_LINKS, Ceiling, Roof
 
@@ -154,6 +155,47 @@ def device_bytes(direction: str, copied: int) -> tuple[int, int]:
         0 if direction == "host to device" else copied,
         0 if direction == "device to host" else copied,
     )
+
+
+def against_its_link(
+    point: RooflinePoint, transfer: Transfer | None, *, steps: int
+) -> RooflinePoint:
+    """`point` with the roof, class and counts of what crosses a link in it.
+
+    Only where that takes most of its time: the link binds it then, and the device's own ceilings
+    say nothing of it. What an algorithm of communication reads and writes on its way is not known.
+    A copy to or from the host reads or writes this device's memory once, whatever its operator's
+    model counts.
+    """
+    if transfer is None or 2 * transfer.device_ns <= point.device_ns:
+        return point
+    whole = transfer.device_ns == point.device_ns
+    read, written = point.bytes_read, point.bytes_written
+    if transfer.kind == COMMUNICATION:
+        read = written = None
+    elif whole and transfer.total_bytes is not None:
+        read, written = device_bytes(transfer.what, transfer.total_bytes)
+    moved = None if read is None or written is None else read + written
+    seconds, flops = point.device_ns / 1e9, point.total_flops
+    roofed = whole and transfer.roof_ns is not None
+    return msgspec.structs.replace(
+        point,
+        bytes_read=read,
+        bytes_written=written,
+        arithmetic_intensity=flops / moved if flops is not None and moved else None,
+        bytes_per_s=moved / seconds if moved is not None and seconds else None,
+        # A part of the time has a part of the roof, which says nothing of the whole.
+        roof_ns=transfer.roof_ns if roofed else None,
+        roof=transfer.roof if roofed else "",
+        roof_fraction=_share(transfer.roof_ns, point.device_ns) if roofed else None,
+        bottleneck=transfer_verdict(transfer, steps=steps),
+        assumptions=(*point.assumptions, *assumptions(transfer)),
+        transfer=transfer,
+    )
+
+
+def _share(roof_ns: int | None, device_ns: int) -> float | None:
+    return None if roof_ns is None or device_ns <= 0 else roof_ns / device_ns
 
 
 def transfer_verdict(transfer: Transfer, *, steps: int) -> Bottleneck:
