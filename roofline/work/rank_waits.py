@@ -31,8 +31,13 @@ def waits_for_ranks(capture: Capture, rank: int) -> pl.DataFrame:
     alike = [name for name in names if (row := find_collective(name)) and row.name in _ALIKE]
     if len(capture.processes) < 2 or not alike:
         return NO_WAITS
-    found = [_collectives(capture.rank(process.rank), alike) for process in capture.processes]
-    rows = pl.concat(found)
+    own = _collectives(capture, alike)
+    rows = pl.concat(
+        [
+            _in_steps(own.filter(pl.col("rank") == each.rank), capture, each.rank)
+            for each in capture.processes
+        ]
+    )
     numbered = rows.filter(pl.col("sequence").is_not_null())
     ordered = rows.filter(pl.col("sequence").is_null(), pl.col("step").is_not_null()).with_columns(
         nth=pl.col("at_ns").rank("ordinal").over("rank", *_SAME),
@@ -47,30 +52,34 @@ def waits_for_ranks(capture: Capture, rank: int) -> pl.DataFrame:
 
 
 def _collectives(capture: Capture, names: list[str]) -> pl.DataFrame:
-    """The collectives of one rank among `names`, each with its step and the time of its launch."""
-    kernels = capture.kernels.with_columns(kernel_row=pl.int_range(pl.len(), dtype=pl.Int64))
-    kernels = kernels.filter(pl.col("collective").is_in(names), pl.col("group").is_not_null())
-    at_ns = kernels["start_ns"]
-    if capture.launches.height:
-        tables = {**capture.tables(), "kernels": kernels.drop("kernel_row")}
-        own = Capture(capture.manifest, capture.processes, **tables)
-        at_ns = launch_of_kernels(own)["launch_ns"]
-    step = steps_at(capture, at_ns.fill_null(-1))
-    if not (capture.steps["phase"] == "profiled").any():
-        # All of the trace is one.
-        step = pl.select(pl.when(at_ns.is_not_null()).then(pl.lit(0, pl.Int32))).to_series()
-    return kernels.select(
-        "rank",
-        "kernel_row",
-        "group",
-        "collective",
-        "message_bytes",
-        "group_size",
-        "sequence",
-        at_ns=at_ns,
-        step=step,
+    """The collectives among `names` of all ranks, each with the time of its launch.
+
+    Of a rank without any launch in the capture it is the time at which the kernel began.
+    """
+    rows = capture.kernels.with_columns(
+        kernel_row=pl.int_range(pl.len(), dtype=pl.Int64).over("rank")
+    ).filter(pl.col("collective").is_in(names), pl.col("group").is_not_null())
+    key = ["rank", "process", "correlation"]
+    launches = capture.launches.join(rows, on=key, how="semi")
+    small = Capture(
+        capture.manifest, capture.processes, kernels=rows.drop("kernel_row"), launches=launches
+    )
+    launching = capture.launches["rank"].unique().implode()
+    return rows.with_columns(launch_of_kernels(small)["launch_ns"]).select(
+        *("rank", "kernel_row", "group", "collective", "message_bytes", "group_size", "sequence"),
+        at_ns=pl.when(pl.col("rank").is_in(launching)).then("launch_ns").otherwise("start_ns"),
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
+
+
+def _in_steps(rows: pl.DataFrame, capture: Capture, rank: int) -> pl.DataFrame:
+    """`rows`, of one rank, with the profiled step that each is of; without steps all are of one."""
+    steps = capture.steps.filter(pl.col("rank") == rank, pl.col("phase") == "profiled")
+    known = pl.col("at_ns").is_not_null()
+    if steps.is_empty():
+        return rows.with_columns(step=pl.when(known).then(pl.lit(0, pl.Int32)))
+    own = Capture(capture.manifest, capture.processes, steps=steps)
+    return rows.with_columns(step=steps_at(own, rows["at_ns"].fill_null(-1)))
 
 
 def _waits(rows: pl.DataFrame, same: tuple[str, ...]) -> pl.DataFrame:
