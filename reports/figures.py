@@ -52,6 +52,14 @@ def transfer_name(transfer: Transfer) -> str:
     )
 
 
+def moved_text(transfer: Transfer | None) -> str:
+    """ "all-reduce 45.1 MB"; "" for work that crosses no link."""
+    if transfer is None:
+        return ""
+    size = transfer.message_bytes
+    return transfer_name(transfer) + ("" if size is None else f" {formatting.byte_count(size)}")
+
+
 def launched_by(point: RooflinePoint) -> str:
     """The operator that launched a kernel; "" where none did or it is the point itself."""
     return point.op if point.op != point.name else ""

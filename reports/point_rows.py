@@ -11,6 +11,7 @@ from gpuprof.reports.figures import (
     gain_sentence,
     is_over_peak,
     launched_by,
+    moved_text,
     per_step,
     transfer_name,
 )
@@ -105,7 +106,9 @@ def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
     return Row(
         id=row_id,
         title=formatting.printable(formatting.short_name(point.name)),
-        subtitle=formatting.printable(formatting.joined((launched_by(point), point.phase, shapes))),
+        subtitle=formatting.printable(
+            formatting.joined((moved_text(point.transfer), launched_by(point), point.phase, shapes))
+        ),
         hint=formatting.printable(point.detail),
         point=point,
         figures=(*point_figures(point, profiled_steps), *_members(each, profiled_steps)),

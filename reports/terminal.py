@@ -26,12 +26,12 @@ from gpuprof.reports.figures import (
     OVER_PEAK,
     any_over_peak,
     is_over_peak,
+    moved_text,
     per_step,
     roof_percent,
-    transfer_name,
 )
 from gpuprof.reports.sections import SECTIONS
-from gpuprof.roofline.analysis import Analysis, RooflinePoint, Transfer
+from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import bottleneck_class
 
 TOP_KERNELS = 10
@@ -185,15 +185,9 @@ def _kernel_name(kernel: RooflinePoint) -> Text:
     if kernel.op == kernel.name:
         return _text(kernel.name).append_text(_text(f" {kernel.phase}".rstrip(), "dim"))
     name = _text(formatting.kernel_name(kernel.name))
-    moved = "" if kernel.transfer is None else f"{_moved(kernel.transfer)},"
-    origin = " ".join(part for part in (moved, kernel.op, kernel.phase) if part).removesuffix(",")
+    launched = " ".join(part for part in (kernel.op, kernel.phase) if part)
+    origin = ", ".join(part for part in (moved_text(kernel.transfer), launched) if part)
     return Text("\n").join((name, _text(f"  {origin}", "dim"))) if origin else name
-
-
-def _moved(transfer: Transfer) -> str:
-    """ "all-reduce 45.1 MB"."""
-    size = transfer.message_bytes
-    return transfer_name(transfer) + ("" if size is None else f" {formatting.byte_count(size)}")
 
 
 def _per_step(steps: int, total: int | None) -> str:

@@ -136,7 +136,9 @@ def test_a_program_without_links_has_no_such_section(analysis: Analysis) -> None
 
 def test_a_row_opens_to_what_it_moves(analysis: Analysis) -> None:
     points = {point.kind: point for point in analysis.kernels}
-    rows = {kind: make_row("id", GroupedPoint(point), 2).figures for kind, point in points.items()}
+    made = {kind: make_row("id", GroupedPoint(point), 2) for kind, point in points.items()}
+    assert made["collective"].subtitle.startswith("all-reduce 100 MB")
+    rows = {kind: row.figures for kind, row in made.items()}
     collective = {fact.label: (fact.value, fact.note) for fact in rows["collective"]}
     assert collective["Message"] == ("100 MB", "all-reduce, over 4 ranks")
     assert collective["Bandwidth"] == ("100 GB/s", "bus bandwidth 150 GB/s")
