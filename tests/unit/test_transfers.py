@@ -214,6 +214,19 @@ def test_an_operator_is_what_takes_most_of_its_time(build: CaptureBuilder) -> No
     assert ops["mylib::fetch"].roof_ns is None
 
 
+def test_the_part_of_a_copying_operator_that_computes_stays_computing(
+    build: CaptureBuilder,
+) -> None:
+    build.step("profiled", 0, 1000)
+    build.op("mylib::fetch", 0, 50)
+    build.kernel(10, 0, 100, "pack")
+    build.kernel(20, 100, 1000, D2H, kind="memcpy", bytes=800)
+    split = analyze(build.build()).split
+    assert split is not None
+    assert (split.nanoseconds("copy"), split.nanoseconds("unknown")) == (900, 100)
+    assert split.idle_ns == 0
+
+
 def test_the_message_is_the_operator_s_where_its_kernel_has_none(build: CaptureBuilder) -> None:
     types = '["TensorList", "", "", "Scalar", "", "ScalarList", "ScalarList", "Scalar", "Scalar"'
     build.op(
