@@ -15,6 +15,7 @@ from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.bottleneck import Launch, classify
+from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
@@ -28,6 +29,13 @@ class Machine:
 
     device: Device | None
     roof: Roof | None
+    # All ranks of the job are known to be devices of one host.
+    one_host: bool = False
+
+    @property
+    def links(self) -> Links:
+        """Its links to the host and to other devices."""
+        return Links(self.roof, self.one_host)
 
     @property
     def kind(self) -> str:
@@ -85,8 +93,8 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
         pl.col("owner_id").n_unique().alias("calls"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
-        pl.col("over_link").any(),
     )
+    transfers = transfers_by(work.kernels, ("signature", "phase"), machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
@@ -98,16 +106,15 @@ def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
             name, detail, reason = signature.name, signature.detail, signature.reason
             calls = row["calls"]
             total = times_calls(signature.cost, calls)
-        points.append(
-            point(
-                Identity("op", name, detail, phase=row["phase"]),
-                DeviceTime(calls, row["duration_ns"], all_ns, work.steps),
-                total,
-                machine,
-                over_link=row["over_link"],
-                reason=reason,
-            )
+        found = point(
+            Identity("op", name, detail, phase=row["phase"]),
+            DeviceTime(calls, row["duration_ns"], all_ns, work.steps),
+            total,
+            machine,
+            reason=reason,
         )
+        transfer = transfers.get((row["signature"], row["phase"]))
+        points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
 
 
@@ -117,20 +124,21 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
     The kernels of a name have their operator's cost where they are all that the operator launched
     to compute; otherwise the cost is known for the operator alone.
     """
-    groups = work.kernels.group_by("name", "kind", "signature", "phase", maintain_order=True).agg(
+    keys = ("name", "kind", "signature", "phase")
+    groups = work.kernels.group_by(*keys, maintain_order=True).agg(
         pl.len().alias("calls"),
         pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
         pl.col("compute_kernels").max(),
         pl.col("bytes").sum().alias("copied_bytes"),
         pl.col("bytes").is_not_null().all().alias("bytes_known"),
-        pl.col("over_link").any(),
         # The launch configuration, null where the launches differ in it.
         *(
             pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
             for column in _LAUNCH_COLUMNS
         ),
     )
+    transfers = transfers_by(work.kernels, keys, machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
@@ -138,28 +146,27 @@ def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
         total, reason = _kernel_total(row, signature.cost if signature else None)
         if not reason:
             reason = signature.reason if signature is not None else "no operator launched it"
-        points.append(
-            point(
-                Identity(
-                    "kernel",
-                    row["name"],
-                    _launch_text(row) or (signature.detail if signature else ""),
-                    op=signature.name if signature else "",
-                    op_detail=signature.detail if signature else "",
-                    kind=row["kind"],
-                    phase=row["phase"],
-                ),
-                DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps),
-                total,
-                machine,
-                launch=Launch(
-                    _product(row, "grid"),
-                    machine.device.multiprocessors if machine.device else None,
-                ),
-                over_link=row["over_link"],
-                reason=reason,
-            )
+        found = point(
+            Identity(
+                "kernel",
+                row["name"],
+                _launch_text(row) or (signature.detail if signature else ""),
+                op=signature.name if signature else "",
+                op_detail=signature.detail if signature else "",
+                kind=row["kind"],
+                phase=row["phase"],
+            ),
+            DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps),
+            total,
+            machine,
+            launch=Launch(
+                _product(row, "grid"),
+                machine.device.multiprocessors if machine.device else None,
+            ),
+            reason=reason,
         )
+        transfer = transfers.get(tuple(row[key] for key in keys))
+        points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
 
 
@@ -243,14 +250,10 @@ def point(
     machine: Machine,
     *,
     launch: Launch | None = None,
-    over_link: bool = False,
     reason: str = "",
 ) -> RooflinePoint:
-    """The point of work of one kind; `reason` says why its counts are unknown.
-
-    What moves over a link to the host or another device has no roof: DRAM is not what binds it.
-    """
-    times = roof_time(total.flops, total.bytes_moved, None if over_link else machine.roof)
+    """The point of work of one kind; `reason` says why its counts are unknown."""
+    times = roof_time(total.flops, total.bytes_moved, machine.roof)
     bottleneck = classify(
         times,
         calls=time.calls,
@@ -258,7 +261,7 @@ def point(
         steps=time.steps,
         device_kind=machine.kind,
         launch=launch or Launch(None, None),
-        reason_unknown=reason or _why_no_roof(total, machine, over_link=over_link),
+        reason_unknown=reason or _why_no_roof(total, machine),
     )
     count = None if total.flops is None else sum(part.count for part in total.flops)
     moved = total.bytes_moved
@@ -285,9 +288,7 @@ def point(
     )
 
 
-def _why_no_roof(total: Total, machine: Machine, *, over_link: bool) -> str:
-    if over_link:
-        return "it copies over the link to the host or another device, which has no ceiling here"
+def _why_no_roof(total: Total, machine: Machine) -> str:
     if total.flops is None or total.bytes_moved is None:
         missing = "FLOPs" if total.flops is None else "bytes"
         return f"its {missing} are unknown: the trace does not say enough of its arguments"

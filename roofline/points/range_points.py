@@ -17,6 +17,7 @@ from gpuprof.roofline.points.points import (
     sum_known,
     times_calls,
 )
+from gpuprof.roofline.points.transfers import against_its_link, transfers_by
 from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.work import Work
 
@@ -36,18 +37,20 @@ def range_points(capture: Capture, work: Work, machine: Machine) -> tuple[Roofli
     points = []
     for members in range_members(capture, work.kernels["kernel_row"]):
         passes, kernels = capture.ranges[members.passes], work.kernels[members.kernels]
-        points.append(
-            point(
-                Identity("range", members.name, members.domain),
-                DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps),
-                _total(passes, kernels, work),
-                machine,
-            )
+        found = point(
+            Identity("range", members.name, members.domain),
+            DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps),
+            _total(passes, kernels, work),
+            machine,
         )
+        transfer = transfers_by(kernels, (), machine.links).get(())
+        points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
 
 
 def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
+    # What crosses a link is no work of this device's own units and memory.
+    kernels = kernels.filter(pl.col("transfer").is_null())
     inside = sum_known(
         UNKNOWN if signature is None else times_calls(work.signatures[signature].cost, calls)
         for signature, calls in kernels.group_by("signature", maintain_order=True)
