@@ -50,6 +50,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
 
     Raises `ValueError` for a rank that the capture does not hold.
     """
+    if len(capture.processes) == 1:
+        # Of several ranks only one is looked at closely.
+        capture = attribute(capture)
     behind = device_runs_behind(capture)
     capture = attribute(capture.rank(capture.manifest.ranks[0] if rank is None else rank))
     process = capture.processes[0]
