@@ -149,10 +149,11 @@ def step_of(work: list[Work], marks: list[Interval]) -> Step | None:
             if piece.launched is not None and start <= piece.launched < end:
                 by_step[number].append(piece)
     numbers = list(range(len(marks)))
-    if len(numbers) > 1 and len(by_step[numbers[-1]]) < 0.5 * min(
-        len(by_step[number]) for number in numbers[:-1]
-    ):
-        numbers.pop()
+    if len(numbers) > 1:
+        *earlier, last = (len(by_step[number]) for number in numbers)
+        alike = len(earlier) > 1 and min(earlier) == max(earlier)
+        if last < (0.98 if alike else 0.5) * min(earlier):
+            numbers.pop()
     if not numbers:
         begun, done = min(piece.start for piece in work), max(piece.end for piece in work)
         return parts("whole trace", work, [done - begun], (begun, done))
@@ -167,9 +168,9 @@ def step_of(work: list[Work], marks: list[Interval]) -> Step | None:
     chosen = [piece for number in numbers for piece in by_step[number]]
     if behind and len(ends) == 1:
         first = min(piece.start for piece in chosen)
-        earlier = [p.end for p in work if p.start < first and p.end > marks[with_work[0]][0]]
-        begun = min(first, max(earlier, default=first))
-        if earlier or ends[0] - begun > hosts[0]:
+        before = [p.end for p in work if p.start < first and p.end > marks[with_work[0]][0]]
+        begun = min(first, max(before, default=first))
+        if before or ends[0] - begun > hosts[0]:
             return parts("device period", chosen, [ends[0] - begun], (-(2**62), 2**62))
     return parts("host range", chosen, hosts, (-(2**62), 2**62))
 

@@ -196,6 +196,8 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[SplitPart, ...]
     # Of the device's busy time, what is longer than the step and therefore in no part.
     clipped_ns: int = 0
+    # Of the parts with device work, what a timed step took longer for than a profiled one.
+    slower_ns: int = 0
 
     def __post_init__(self) -> None:
         for part in self.parts:

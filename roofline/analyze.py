@@ -33,6 +33,7 @@ from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
 from gpuprof.roofline.steps.settling import unlike_later_steps, unsettled
+from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
 from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch
@@ -53,6 +54,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     Raises `ValueError` for a rank that the capture does not hold.
     """
     rank = capture.manifest.ranks[0] if rank is None else rank
+    if len(capture.processes) == 1:
+        # Of several ranks only one is looked at closely.
+        capture = attribute(capture)
     behind, waits = device_runs_behind(capture), waits_for_ranks(capture, rank)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
@@ -92,7 +96,14 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     split = None
     if complete and stretch is not None and use is not None:
         own = on_device(computing(stretch.work_of(work)), use.device)
-        split = split_step(times, stretch, use, op_points(own, machine), on_cpu=on_cpu)
+        split = split_step(
+            times,
+            stretch,
+            use,
+            op_points(own, machine),
+            slower_ns=slower_by_ns(times, stretch, use, state=state, device=device),
+            on_cpu=on_cpu,
+        )
     traffic = weight_traffic(work)
     shares = None
     if complete and stretch is not None:
@@ -145,7 +156,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *_sentences(unsettled(times.samples_ns) if times.timed else None),
             *_sentences(unlike_later_steps(times)),
             *_unequal(times),
-            *_sentences(clip_warning(split)),
+            *_sentences(clip_warning(split), slower_warning(split)),
             *_without_mbu(shares, roof, traffic),
         ),
     )

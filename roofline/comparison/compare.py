@@ -171,6 +171,16 @@ def _with_rest(step: StepChange) -> StepChange:
     )
 
 
+def _definitions(base: Analysis, head: Analysis) -> str:
+    """What a profiled step is on the two sides, in brackets; "" where a side has timed ones too."""
+    bases = [one.split.basis for one in (base, head) if one.split is not None]
+    if "timed" in bases or not bases:
+        return ""
+    if len(set(bases)) == 1:
+        return f" ({bases[0]})"
+    return f" ({bases[0]} in the base, {bases[1]} in the head)"
+
+
 def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str, ...]:
     notes = []
     if step is None:
@@ -187,15 +197,9 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
         )
     elif step.lengths.quantity == "profiled step time":
         notes.append(
-            "the parts are those of profiled steps: the profiler lengthens operators on a CPU and "
-            "steps that wait for the host"
+            f"the parts are those of profiled steps{_definitions(base, head)}: the profiler "
+            "lengthens operators on a CPU and steps that wait for the host"
         )
-        bases = [one.split.basis for one in (base, head) if one.split is not None]
-        if len(set(bases)) > 1 and "timed" not in bases:
-            notes.append(
-                f"a step is the {bases[0]} in the base and the {bases[1]} in the head: the device "
-                "ran behind its host in one of them"
-            )
     clocks = [
         None if one.device_state is None else one.device_state.sm_clock_mhz_median
         for one in (base, head)

@@ -33,6 +33,7 @@ def split_step(
     use: Exposed,
     points: Sequence[RooflinePoint],
     *,
+    slower_ns: int,
     on_cpu: bool,
 ) -> StepSplit:
     """One step's time on one device as computing, exposed communication and copies, and waiting.
@@ -42,13 +43,16 @@ def split_step(
     unprofiled step time where that is known; a CPU's operators are stretched themselves.
 
     Of the time in which anything computes, as much is at the roof as the work needs there. What
-    overlaps with other computing takes from the time lost, for it is hidden.
+    overlaps with other computing takes from the time lost, for it is hidden. `slower_ns`, by which
+    the work was longer in a timed step, is lost too.
     """
     timed_ns = times.median_ns if times.timed and not on_cpu and not times.unequal else None
     fits = timed_ns is not None and use.busy_ns <= timed_ns * _BUSY_TOLERANCE
     step_ns = timed_ns if fits and timed_ns is not None else stretch.mean_ns
+    slower_ns = slower_ns if fits else 0
+    computed = _computing(points, use.computing_ns, steps=stretch.steps)
     spent = {
-        **_computing(points, use.computing_ns, steps=stretch.steps),
+        **_longer(computed, slower_ns),
         COMMUNICATION: use.communication_ns - (use.rank_waits_ns or 0),
         OTHER_RANK: use.rank_waits_ns or 0,
         COPY: use.copies_ns,
@@ -69,7 +73,17 @@ def split_step(
             if spent.get(kind) or kind == idle or not (row.idle or kind in _RARE)
         ),
         clipped_ns=clipped_ns,
+        slower_ns=slower_ns,
     )
+
+
+def _longer(computed: Mapping[ClassName, int], by_ns: int) -> dict[ClassName, int]:
+    """`computed` where the same work took longer: what it needs at the roof stays as it is."""
+    lost = {kind: part for kind, part in computed.items() if kind != AT_ROOF}
+    if not any(lost.values()):
+        return _in_proportion(computed, sum(computed.values()) + by_ns)
+    at_roof = {kind: part for kind, part in computed.items() if kind == AT_ROOF}
+    return {**at_roof, **_in_proportion(lost, sum(lost.values()) + by_ns)}
 
 
 def _clipped(spent: Mapping[ClassName, int], step_ns: int) -> dict[ClassName, int]:

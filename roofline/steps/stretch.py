@@ -67,32 +67,46 @@ def device_runs_behind(capture: Capture) -> bool:
     timed = (capture.steps["phase"] == "timed").any()
     if timed or steps.is_empty() or capture.launches.is_empty():
         return False
-    launched = pl.concat(
-        [
-            capture.kernels.select("rank", "end_ns", "kind"),
-            launch_of_kernels(capture).select("launch_ns"),
-        ],
-        how="horizontal",
-    ).filter((pl.col("kind") != "op") & pl.col("launch_ns").is_not_null())
-    work = launched.partition_by("rank", as_dict=True)
-    return any(
-        _runs_behind(marks.sort("start_ns"), work[rank])
-        for rank, marks in steps.partition_by("rank", as_dict=True).items()
-        if rank in work
+    lags = (
+        _launched_in(steps, capture)
+        .group_by("rank", "index")
+        .agg(done_ns=pl.col("end_ns").max())
+        .join(steps, on=("rank", "index"))
+        .with_columns(lag_ns=pl.col("done_ns") - pl.col("end_ns"))
+        .group_by("rank")
+        .agg(pl.col("lag_ns").median(), pl.col("host_ns").median())
     )
+    return bool((lags["lag_ns"] > _BEHIND * lags["host_ns"]).any())
 
 
-def _runs_behind(steps: pl.DataFrame, launched: pl.DataFrame) -> bool:
-    """Whether most of one rank's steps are marked before the device is done with them."""
-    times_ns = launched["launch_ns"].to_numpy()
-    row = np.searchsorted(steps["start_ns"].to_numpy(), times_ns, side="right") - 1
-    marked_ns = steps["end_ns"].to_numpy()[row]
-    inside = (row >= 0) & (times_ns < marked_ns)
-    if not inside.any():
-        return False
-    after_ns = launched["end_ns"].to_numpy() - marked_ns
-    lags_ns = [after_ns[inside & (row == step)].max() for step in np.unique(row[inside])]
-    return bool(np.median(lags_ns) > _BEHIND * np.median(steps["host_ns"].to_numpy()))
+def _launched_in(steps: pl.DataFrame, capture: Capture) -> pl.DataFrame:
+    """The end of each piece of device work of `steps`, with its rank and their index."""
+    on_device = pl.col("kind") != "op"
+    if all(info.attributed for info in capture.processes):
+        ran = capture.kernels.filter(on_device)
+        return ran.select("rank", "end_ns", index="step").drop_nulls()
+    launched = (
+        pl.concat(
+            [capture.kernels, launch_of_kernels(capture)["launch_ns"].to_frame()], how="horizontal"
+        )
+        .filter(on_device)
+        .select("rank", "end_ns", "launch_ns")
+        .drop_nulls()
+    )
+    found = [pl.DataFrame(schema={"rank": pl.Int32, "end_ns": pl.Int64, "index": pl.Int32})]
+    work = launched.partition_by("rank", as_dict=True)
+    for rank, marks in steps.sort("start_ns").partition_by("rank", as_dict=True).items():
+        if rank not in work:
+            continue
+        times_ns = work[rank]["launch_ns"].to_numpy()
+        row = np.searchsorted(marks["start_ns"].to_numpy(), times_ns, side="right") - 1
+        inside = (row >= 0) & (times_ns < marks["end_ns"].to_numpy()[row])
+        found.append(
+            work[rank]
+            .select("rank", "end_ns", index=marks["index"].gather(np.maximum(row, 0)))
+            .filter(pl.Series(inside))
+        )
+    return pl.concat(found)
 
 
 def profiled_stretch(capture: Capture, work: Work, *, behind: bool) -> Stretch | None:

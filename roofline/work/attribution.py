@@ -15,6 +15,7 @@ from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ProcessInfo
 from gpuprof.roofline.work.cut_off import cut_off_step
+from gpuprof.roofline.work.impossible import launched_later
 
 _LAUNCH_KEY: Final = ("rank", "process", "correlation")
 
@@ -120,6 +121,9 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
             f"{earlier.sum()} pieces of device work were launched before the recording began: "
             "they belong to no step.",
         )
+    early = launched_later(kernels["start_ns"], launch["launch_ns"])
+    if early:
+        warnings += (early,)
     if missing:
         warnings += (
             f"{missing} of {kernels.height} pieces of device work have no launch in the capture: "

@@ -8,8 +8,12 @@ from typing import Final
 
 import polars as pl
 
-# A step with less than this share of the pieces of device work that each earlier one has, is cut.
+# A step with less than this share of the pieces of device work that each earlier one has, is cut;
+# where those all have as many as each other, one with less than nearly all.
 _SHARE: Final = 0.5
+_NEARLY_ALL: Final = 0.98
+# So many earlier steps show that steps have as many pieces as each other.
+_ENOUGH: Final = 2
 
 
 def cut_off_step(steps: pl.DataFrame, kernels: pl.DataFrame) -> tuple[int, str] | None:
@@ -22,8 +26,10 @@ def cut_off_step(steps: pl.DataFrame, kernels: pl.DataFrame) -> tuple[int, str] 
         return None
     pieces = dict(kernels.drop_nulls("step").group_by("step").len().iter_rows())
     *earlier, last = profiled["index"].to_list()
-    fewest = min(pieces.get(step, 0) for step in earlier)
-    if pieces.get(last, 0) >= _SHARE * fewest:
+    numbers = [pieces.get(step, 0) for step in earlier]
+    fewest = min(numbers)
+    alike = len(numbers) >= _ENOUGH and fewest == max(numbers)
+    if pieces.get(last, 0) >= (_NEARLY_ALL if alike else _SHARE) * fewest:
         return None
     return last, (
         f"the last of {profiled.height} profiled steps (number {last}) is cut off: it has "

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.work.attribution import launch_of_kernels
 
 _STREAM: Final = ("process", "device", "context", "stream")
 # Some traces have whole microseconds, each end of a piece of work rounded by itself.
@@ -15,23 +14,15 @@ _RESOLUTION_NS: Final = 1_000
 
 def impossible(capture: Capture) -> tuple[str, ...]:
     """A sentence for each kind of impossible time among the device work of a one-rank capture."""
-    work = pl.concat(
-        [capture.kernels, launch_of_kernels(capture).select("launch_ns")], how="horizontal"
-    ).filter(pl.col("kind") != "op")
+    work = capture.kernels.filter(pl.col("kind") != "op")
     if work.is_empty():
         return ()
-    found = (_without_times(work), _before_their_launch(work), _overlapping(work))
-    return tuple(sentence for sentence in found if sentence)
+    return tuple(sentence for sentence in (_without_times(work), _overlapping(work)) if sentence)
 
 
-def _without_times(work: pl.DataFrame) -> str:
-    if (work["start_ns"] != work["end_ns"]).any():
-        return ""
-    return "no piece of device work has a duration: the trace does not tell how long anything took"
-
-
-def _before_their_launch(work: pl.DataFrame) -> str:
-    early_ns = (work["launch_ns"] - work["start_ns"]).drop_nulls().to_numpy()
+def launched_later(start_ns: pl.Series, launch_ns: pl.Series) -> str:
+    """A sentence where device work begins before its launch; "" where none does."""
+    early_ns = (launch_ns - start_ns).drop_nulls().to_numpy()
     early_ns = early_ns[early_ns > _RESOLUTION_NS]
     if not len(early_ns):
         return ""
@@ -40,6 +31,12 @@ def _before_their_launch(work: pl.DataFrame) -> str:
         f"{early_ns.max() / 1e3:.3g} us: the device's clock is not the host's, or launches belong "
         "to other work"
     )
+
+
+def _without_times(work: pl.DataFrame) -> str:
+    if (work["start_ns"] != work["end_ns"]).any():
+        return ""
+    return "no piece of device work has a duration: the trace does not tell how long anything took"
 
 
 def _overlapping(work: pl.DataFrame) -> str:

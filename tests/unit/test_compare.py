@@ -201,7 +201,7 @@ def test_a_profiled_step_is_that_of_its_split_and_definitions_that_differ_are_sa
     assert base.split is not None
     assert found.step is not None
     assert found.step.lengths.base_ns == base.split.step_ns == base.steps.length_ns
-    assert any("host range in the base and the device period in the head" in n for n in found.notes)
+    assert any("(host range in the base, device period in the head)" in n for n in found.notes)
 
 
 def test_whole_traces_are_compared_with_each_other_and_never_with_a_step() -> None:

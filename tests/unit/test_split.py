@@ -54,6 +54,7 @@ def split_of(
     definition: StepDefinition = "host range",
     on_cpu: bool = False,
     unequal: str = "",
+    slower_ns: int = 0,
     **hidden: int,
 ) -> StepSplit:
     amounts = {"communication_ns": 0, "copies_ns": 0, **hidden}
@@ -62,6 +63,7 @@ def split_of(
         Stretch(definition, profiled),
         Exposed(computing_ns=computing_ns, **amounts),
         points,
+        slower_ns=slower_ns,
         on_cpu=on_cpu,
     )
 
@@ -89,6 +91,22 @@ def test_a_step_is_split_by_class() -> None:
         "unknown": 60,
         "launch": 240,
     }
+
+
+def test_work_that_took_longer_without_the_profiler_is_lost_and_not_waited_for() -> None:
+    split = split_of(POINTS, 760, timed=1000, slower_ns=200)
+    # The 400 ns lost become 600, each class by half; what is at the roof does not change.
+    assert parts(split) == {
+        "roof": 360,
+        "compute": 150,
+        "memory": 225,
+        "latency": 135,
+        "unknown": 90,
+        "launch": 40,
+    }
+    assert split.slower_ns == 200
+    at_its_roof = split_of((point(100, 100, "compute"),), 100, timed=150, slower_ns=30)
+    assert (parts(at_its_roof)["roof"], at_its_roof.idle_ns) == (130, 20)
 
 
 def test_several_profiled_steps_are_one_steps_mean() -> None:
@@ -228,7 +246,7 @@ def test_rounding_takes_nothing_from_what_is_at_the_roof() -> None:
 
 
 def test_an_analysis_splits_its_step(build: CaptureBuilder) -> None:
-    build.step("timed", -100, -50, device_ns=2000)
+    build.step("timed", -2100, -100, device_ns=2000)
     build.step("profiled", 0, 900)
     build.mm(0, 50, 4096, 32, 4096)
     build.kernel(10, 100, 1100)
@@ -240,3 +258,17 @@ def test_an_analysis_splits_its_step(build: CaptureBuilder) -> None:
     # Both streams together are busy from 100 to 1300.
     assert analysis.split.idle_ns == 800
     assert analysis.bottleneck.kind == "launch"
+
+
+def test_of_a_step_that_the_host_queues_at_once_the_device_waits_no_more_than_when_profiled(
+    build: CaptureBuilder,
+) -> None:
+    build.step("timed", -2100, -2000, device_ns=2000)
+    build.step("profiled", 0, 900)
+    build.mm(0, 50, 4096, 32, 4096)
+    build.kernel(10, 100, 1300)
+    analysis = analyze(build.build())
+    assert analysis.split is not None
+    assert (analysis.split.idle_ns, analysis.split.slower_ns) == (100, 700)
+    assert sum(parts(analysis.split).values()) == 2000
+    assert [one for one in analysis.warnings if "longer for the same work" in one]

@@ -130,32 +130,46 @@ def test_ranks_of_one_run_have_one_definition() -> None:
     assert analyze(level.build()).steps.definition == "host range"
 
 
-def cut(build: CaptureBuilder, pieces: int) -> None:
-    for step in range(3):
+def cut(build: CaptureBuilder, *pieces: int) -> None:
+    for step, number in enumerate(pieces):
         build.step("profiled", 1000 * step, 1000 * (step + 1))
-        for kernel in range(4 if step < 2 else pieces):
+        for kernel in range(number):
             start = 1000 * step + 200 * kernel
             build.kernel(start + 10, start + 20, start + 100)
 
 
-@pytest.mark.parametrize(("pieces", "left_out"), [(0, True), (1, True), (2, False), (4, False)])
+@pytest.mark.parametrize(
+    ("pieces", "left_out"),
+    [
+        ((4, 4, 0), True),
+        ((4, 4, 3), True),
+        ((4, 4, 4), False),
+        # One step shows nothing of others, and steps that differ may differ again.
+        ((4, 3), False),
+        ((4, 1), True),
+        ((4, 5, 2), False),
+        ((4, 5, 1), True),
+        ((1, 4, 4), False),
+    ],
+)
 def test_a_last_step_that_is_cut_off_is_left_out_and_said(
-    build: CaptureBuilder, pieces: int, left_out: bool
+    build: CaptureBuilder, pieces: tuple[int, ...], left_out: bool
 ) -> None:
-    cut(build, pieces)
+    cut(build, *pieces)
     analysis = analyze(build.build())
-    assert analysis.steps.profiled == (2 if left_out else 3)
+    assert analysis.steps.profiled == len(pieces) - left_out
     said = [warning for warning in analysis.warnings if "cut off" in warning]
     assert bool(said) == left_out
     if left_out:
-        assert f"it has {pieces} pieces of device work, each other one 4 or more" in said[0]
+        fewest = min(pieces[:-1])
+        assert f"it has {pieces[-1]} pieces of device work, each other one {fewest} or" in said[0]
         assert analysis.exposed is not None
-        assert analysis.exposed.busy_ns == 4 * 80
-        assert analysis.coverage.outside_ns == 80 * pieces
+        assert analysis.exposed.busy_ns == round(80 * sum(pieces[:-1]) / (len(pieces) - 1))
+        assert analysis.coverage.outside_ns == 80 * pieces[-1]
 
 
 def test_a_short_last_step_that_gpuprof_itself_ended_counts(build: CaptureBuilder) -> None:
-    cut(build, 1)
+    cut(build, 4, 4, 1)
     assert analyze(build.build(schedule=Schedule())).steps.profiled == 3
 
 

@@ -1,0 +1,59 @@
+"""Whether the device took longer for its work in the timed steps than in the profiled ones.
+
+Work is seen in profiled steps, time is taken from others. At its power limit a GPU lowers its clock
+under load, and raises it in the pause before the profiled steps: the same work is then shorter in
+these. What the timed step is longer by is no waiting.
+"""
+
+from typing import Final
+
+from gpuprof.collectors.manifest import Device
+from gpuprof.roofline.analysis import DEVICE_CLOCK, DeviceState, Exposed, StepSplit, StepTimes
+from gpuprof.roofline.steps.stretch import Stretch
+
+# A host that queues a step in less of its time is ahead: the device never waits for it.
+_AHEAD: Final = 0.9
+# Of the step: what is worth a sentence.
+_NOTABLE: Final = 0.03
+
+
+def slower_by_ns(
+    times: StepTimes,
+    stretch: Stretch,
+    use: Exposed,
+    *,
+    state: DeviceState | None,
+    device: Device | None,
+) -> int:
+    """By how much the work of `use` was longer in a timed step than in one of `stretch`.
+
+    The profiler only adds to what the device waits, so of the timed step no more is waiting than of
+    a profiled one. The rest is work, as far as the clock can account for it; where the host was
+    ahead all of it is, for nothing was waited for. 0 where no steps were timed on the device.
+    """
+    if times.clock != DEVICE_CLOCK or times.median_ns is None or not times.timed:
+        return 0
+    waits_at_most_ns = max(0, stretch.mean_ns - use.busy_ns)
+    longer_ns = max(0, times.median_ns - use.busy_ns - waits_at_most_ns)
+    if times.host_median_ns is not None and times.host_median_ns < _AHEAD * times.median_ns:
+        return longer_ns
+    return min(longer_ns, round(use.busy_ns * (_slowest(state, device) - 1)))
+
+
+def slower_warning(split: StepSplit | None) -> str | None:
+    """A sentence where that is much of the step."""
+    if split is None or split.slower_ns < _NOTABLE * split.step_ns:
+        return None
+    return (
+        f"the device took {split.slower_ns / 1e6:.3g} ms longer for the same work in a timed step "
+        "than in a profiled one, as it does where it lowers its clock at its power limit; that "
+        "time counts to the work, and kernels are shown as short as they were when profiled"
+    )
+
+
+def _slowest(state: DeviceState | None, device: Device | None) -> float:
+    """How often longer the clock that was seen makes work than the highest clock does."""
+    if state is None or device is None or not state.sm_clock_mhz_median:
+        return 1.0
+    highest = state.profiled_sm_clock_mhz_median or device.maximum_sm_clock_mhz
+    return 1.0 if highest is None else max(1.0, highest / state.sm_clock_mhz_median)
