@@ -13,7 +13,7 @@ Winograd.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
@@ -21,7 +21,7 @@ from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import (
     bytes_for,
     bytes_of,
-    matmul_flops,
+    convolution_flops,
     total,
     vector_flops,
 )
@@ -45,14 +45,25 @@ class _Positions:
     output_padding: int | None = None
     # A tensor of the output's shape that is added to it.
     addend: int | None = None
+    allow_tf32: int | None = None
 
 
+# pytorch aten/src/ATen/native/native_functions.yaml
 _CONVOLUTION = _Positions(stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
 _FORWARD = {
     "aten::convolution_overrideable": _CONVOLUTION,
-    "aten::cudnn_convolution": _Positions(bias=None, padding=2, stride=3, dilation=4, groups=5),
+    "aten::cudnn_convolution": _Positions(
+        bias=None, padding=2, stride=3, dilation=4, groups=5, allow_tf32=8
+    ),
     "aten::cudnn_convolution_transpose": _Positions(
-        bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True
+        bias=None,
+        padding=2,
+        output_padding=3,
+        stride=4,
+        dilation=5,
+        groups=6,
+        transposed=True,
+        allow_tf32=9,
     ),
     "aten::cudnn_convolution_relu": _Positions(stride=3, padding=4, dilation=5, groups=6),
     "aten::cudnn_convolution_add_relu": _Positions(
@@ -84,7 +95,7 @@ _FORWARD = {
 }
 _COMPOSITE_FORWARD = {
     "aten::convolution": _CONVOLUTION,
-    "aten::_convolution": _CONVOLUTION,
+    "aten::_convolution": replace(_CONVOLUTION, allow_tf32=12),
     "aten::conv1d": _Positions(stride=3, padding=4, dilation=5, groups=6),
     "aten::conv2d": _Positions(stride=3, padding=4, dilation=5, groups=6),
     "aten::conv3d": _Positions(stride=3, padding=4, dilation=5, groups=6),
@@ -155,10 +166,11 @@ def _forward(call: OpCall, where: _Positions) -> Cost | None:
     addend = None if where.addend is None else call.tensor(where.addend)
     space = math.prod(inputs.shape[-axes:] if transposed else output)
     return Cost(
-        flops=matmul_flops(
+        flops=convolution_flops(
+            call,
             inputs.dtype,
             2 * batch * space * weight.elements,
-            tf32=call.math_mode.tf32_convolution,
+            allow_tf32=None if where.allow_tf32 is None else call.flag(where.allow_tf32),
         ),
         bytes_read=bytes_of(inputs, weight, bias, addend),
         bytes_written=bytes_for(batch * channels * math.prod(output), inputs.dtype),
@@ -196,8 +208,9 @@ def _gradients(
     batch = math.prod(inputs.shape[: -axes - 1])
     products = 2 * batch * math.prod(large.shape[-axes:]) * weight.elements
     of_input, of_weight, of_bias = mask
-    tf32 = call.math_mode.tf32_convolution
-    matmuls = matmul_flops(inputs.dtype, products * (of_input + of_weight), tf32=tf32)
+    matmuls = convolution_flops(
+        call, inputs.dtype, products * (of_input + of_weight), allow_tf32=None
+    )
     sums = vector_flops(inputs.dtype, output_gradient.elements if of_bias else 0)
     channels = output_gradient.shape[-axes - 1]
     return Cost(

@@ -9,6 +9,7 @@ On a CPU an operator above others may work itself too. That work owns itself, at
 the operator's model counts what the operators below it do.
 """
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -16,6 +17,7 @@ from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
+from gpuprof.roofline.cost_models.float32_products import float32_product
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
 from gpuprof.roofline.work.attribution import rows_of
 from gpuprof.roofline.work.op_tree import op_phases
@@ -25,7 +27,7 @@ _ARGUMENTS = (
     "argument_names",
 )
 # What the kernels of an operator tell; null for a kernel that owns itself.
-_TOLD = ("kernel_names", "collective", "collective_dtype")
+_TOLD = ("kernel_names", "collective", "collective_dtype", "float32_product")
 # The launch of a kernel that owns itself, or of the one kernel that alone tells an operator's size.
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _SIZED_BY_LAUNCH = ("aten::index",)
@@ -33,6 +35,8 @@ _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
 SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
 TENSOR_LIST = "TensorList"
+# Kineto's name of float32, within "Input type".
+_FLOAT32 = '"float"'
 _TORCH = "aten::"
 # pytorch aten/src/ATen/core/PythonFallbackKernel.cpp
 _TAKEN_OVER_BY = ("PythonDispatchMode", "PythonSubclass")
@@ -54,7 +58,8 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
 
     The kernels an owner launched belong to its signature only where its arguments do not tell
     the element type or where they do a convolution by a faster algorithm, so that other calls are
-    not kept apart by what cuBLAS happened to choose.
+    not kept apart by what cuBLAS happened to choose. Of products of float32 operands the signature
+    has the arithmetic that the kernels' names tell.
     """
     ops = capture.ops.select("op_id", *_ARGUMENTS).join(
         op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
@@ -99,7 +104,9 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
             ),
         )
     )
-    owners = owners.join(told, on="owner_id", how="left")
+    owners = owners.join(told, on="owner_id", how="left").join(
+        _float32_products(owned, owners), on="owner_id", how="left"
+    )
     own = (
         kernels.filter(pl.col("owner_id") < 0)
         .with_columns(
@@ -111,6 +118,24 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     )
     columns = ("owner_id", "phase", "recompute", *SIGNATURE)
     return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
+
+
+def _float32_products(owned: pl.DataFrame, owners: pl.DataFrame) -> pl.DataFrame:
+    """A row (owner_id, `Float32Product` as JSON) for each owner whose kernels tell one."""
+    takes_float32 = owners.filter(pl.col("input_types").str.contains(_FLOAT32, literal=True))
+    names = (
+        owned.filter(pl.col("owner_id").is_in(takes_float32["owner_id"].implode()))
+        .group_by("owner_id")
+        .agg(pl.col("name").unique().sort().str.join(NAME_SEPARATOR).alias("names"))
+    )
+    told = {text: float32_product(text.split(NAME_SEPARATOR)) for text in names["names"].unique()}
+    products = {text: msgspec.json.encode(found).decode() for text, found in told.items() if found}
+    return names.select(
+        "owner_id",
+        pl.col("names")
+        .replace_strict(products, default=None, return_dtype=pl.String)
+        .alias("float32_product"),
+    ).drop_nulls()
 
 
 def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from gpuprof.roofline.copies import over_link
 from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled, is_modelled_kernel
 from gpuprof.roofline.cost_models.call import MKLDNN, MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.float32_products import Float32Product
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
@@ -34,6 +35,10 @@ from gpuprof.roofline.work.owners import (
 _OF_SPARSE_LAYOUTS: Final = (
     r"^aten::(?:_?(?:nnz|values|indices)|_?(?:crow|ccol|col|row)_indices|sparse_dim|dense_dim|"
     r"_?sparse_\w+|_?to_sparse\w*)$"
+)
+
+_TF32_UNSAID: Final = (
+    "counted as fp32: neither the program's settings nor the kernel's name tell whether TF32 ran"
 )
 
 
@@ -205,12 +210,30 @@ def _signature(
         lists.complete(call, calls_per_step),
         collective=row["collective"] or "",
         collective_dtype=row["collective_dtype"] or "",
+        float32_product=_float32_product(row["float32_product"]),
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
         grid=_dimensions(row, "grid"),
         block=_dimensions(row, "block"),
         sparse=False,
     )
-    return Signature(name, detail, *_cost(partial(cost_of, call), name), call)
+    cost, reason = _cost(partial(cost_of, call), name)
+    return Signature(name, detail, cost and _with_float32_said(cost, call), reason, call)
+
+
+def _float32_product(text: str | None) -> Float32Product | None:
+    return None if text is None else msgspec.json.decode(text, type=Float32Product)
+
+
+def _with_float32_said(cost: Cost, call: OpCall) -> Cost:
+    """`cost` with what its count of float32 products rests on, where it has any."""
+    products = {part.precision for part in cost.flops or () if part.kind == "matmul"}
+    told, mode = call.float32_product, call.math_mode
+    assumptions: tuple[str, ...] = ()
+    if told is not None and told.precision in products:
+        assumptions = told.assumptions
+    elif "fp32" in products and None in (mode.tf32_matmul, mode.tf32_convolution):
+        assumptions = (_TF32_UNSAID,)
+    return msgspec.structs.replace(cost, assumptions=(*cost.assumptions, *assumptions))
 
 
 def _kernel_signature(row: dict[str, Any], call: OpCall | None) -> Signature:
