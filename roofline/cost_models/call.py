@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gpuprof.roofline import dtypes
-from gpuprof.roofline.cost_models.float32_products import Float32Product
+from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
 
 # In the names of operators on mkldnn's own layout: dense, but without strides.
@@ -96,8 +96,9 @@ class OpCall:
     # Names of the kernels that this call launched. Some carry an element type in their template
     # arguments that the operator's own record lacks (TensorList).
     kernels: tuple[str, ...] = ()
-    # What the kernels' names tell of products of float32 operands; None where they do not.
-    float32_product: Float32Product | None = None
+    # What the kernels' names tell of products of float32 operands, and of products of 16-bit
+    # operands without tensor cores; None where they do not.
+    arithmetic: ProductArithmetic | None = None
     # Elements of each list of parameters, where the trace left the lists empty for their length.
     list_elements: int | None = None
     # The dtype of the tensors in lists, where gpuprof.roofline.cost_models.list_dtypes found it.

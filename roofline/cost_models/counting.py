@@ -32,8 +32,8 @@ def convolution_flops(
 
 
 def _float32(call: OpCall, tf32: bool | None) -> str:
-    if call.float32_product is not None:
-        return call.float32_product.precision
+    if call.arithmetic is not None:
+        return call.arithmetic.float32
     return "tf32" if tf32 and call.math_mode.tf32_units else "fp32"
 
 

@@ -17,8 +17,8 @@ from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
-from gpuprof.roofline.cost_models.float32_products import float32_product
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
+from gpuprof.roofline.cost_models.product_arithmetic import product_arithmetic
 from gpuprof.roofline.work.attribution import rows_of
 from gpuprof.roofline.work.op_tree import op_phases
 
@@ -27,7 +27,7 @@ _ARGUMENTS = (
     "argument_names",
 )
 # What the kernels of an operator tell; null for a kernel that owns itself.
-_TOLD = ("kernel_names", "collective", "collective_dtype", "float32_product")
+_TOLD = ("kernel_names", "collective", "collective_dtype", "arithmetic")
 # The launch of a kernel that owns itself, or of the one kernel that alone tells an operator's size.
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _SIZED_BY_LAUNCH = ("aten::index",)
@@ -35,8 +35,9 @@ _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
 SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
 TENSOR_LIST = "TensorList"
-# Kineto's name of float32, within "Input type".
+# Kineto's names of these, within "Input type".
 _FLOAT32 = '"float"'
+_FLOAT16 = '"c10::(?:Half|BFloat16)"'
 _TORCH = "aten::"
 # pytorch aten/src/ATen/core/PythonFallbackKernel.cpp
 _TAKEN_OVER_BY = ("PythonDispatchMode", "PythonSubclass")
@@ -105,7 +106,7 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         )
     )
     owners = owners.join(told, on="owner_id", how="left").join(
-        _float32_products(owned, owners), on="owner_id", how="left"
+        _arithmetic_of_products(owned, owners), on="owner_id", how="left"
     )
     own = (
         kernels.filter(pl.col("owner_id") < 0)
@@ -120,22 +121,40 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
 
 
-def _float32_products(owned: pl.DataFrame, owners: pl.DataFrame) -> pl.DataFrame:
-    """A row (owner_id, `Float32Product` as JSON) for each owner whose kernels tell one."""
-    takes_float32 = owners.filter(pl.col("input_types").str.contains(_FLOAT32, literal=True))
+def _arithmetic_of_products(owned: pl.DataFrame, owners: pl.DataFrame) -> pl.DataFrame:
+    """A row (owner_id, `ProductArithmetic` as JSON) for each owner whose kernels tell one.
+
+    Of 16-bit operands it matters only where they ran without tensor cores.
+    """
+    takes_float32 = pl.col("input_types").str.contains(_FLOAT32, literal=True)
+    takes_16_bits = pl.col("input_types").str.contains(_FLOAT16)
     names = (
-        owned.filter(pl.col("owner_id").is_in(takes_float32["owner_id"].implode()))
-        .group_by("owner_id")
+        owned.join(
+            owners.filter(takes_float32 | takes_16_bits).select(
+                "owner_id", float32=takes_float32.fill_null(False)
+            ),
+            on="owner_id",
+        )
+        .group_by("owner_id", "float32")
         .agg(pl.col("name").unique().sort().str.join(NAME_SEPARATOR).alias("names"))
     )
-    told = {text: float32_product(text.split(NAME_SEPARATOR)) for text in names["names"].unique()}
-    products = {text: msgspec.json.encode(found).decode() for text, found in told.items() if found}
-    return names.select(
-        "owner_id",
-        pl.col("names")
-        .replace_strict(products, default=None, return_dtype=pl.String)
-        .alias("float32_product"),
-    ).drop_nulls()
+    found = {
+        text: arithmetic
+        for text in names["names"].unique()
+        if (arithmetic := product_arithmetic(text.split(NAME_SEPARATOR))) is not None
+    }
+    without_tensor_cores = [text for text, told in found.items() if told.tensor_cores is False]
+    texts = {text: msgspec.json.encode(told).decode() for text, told in found.items()}
+    return (
+        names.filter(pl.col("float32") | pl.col("names").is_in(without_tensor_cores))
+        .select(
+            "owner_id",
+            pl.col("names")
+            .replace_strict(texts, default=None, return_dtype=pl.String)
+            .alias("arithmetic"),
+        )
+        .drop_nulls()
+    )
 
 
 def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -15,10 +15,10 @@ from gpuprof.roofline.copies import over_link
 from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled, is_modelled_kernel
 from gpuprof.roofline.cost_models.call import MKLDNN, MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.cost_models.float32_products import Float32Product
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
+from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.work.lost_work import launches_of_steps
 from gpuprof.roofline.work.meta_device import computes_nothing
@@ -210,7 +210,7 @@ def _signature(
         lists.complete(call, calls_per_step),
         collective=row["collective"] or "",
         collective_dtype=row["collective_dtype"] or "",
-        float32_product=_float32_product(row["float32_product"]),
+        arithmetic=_arithmetic(row["arithmetic"]),
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
         grid=_dimensions(row, "grid"),
         block=_dimensions(row, "block"),
@@ -220,17 +220,17 @@ def _signature(
     return Signature(name, detail, cost and _with_float32_said(cost, call), reason, call)
 
 
-def _float32_product(text: str | None) -> Float32Product | None:
-    return None if text is None else msgspec.json.decode(text, type=Float32Product)
+def _arithmetic(text: str | None) -> ProductArithmetic | None:
+    return None if text is None else msgspec.json.decode(text, type=ProductArithmetic)
 
 
 def _with_float32_said(cost: Cost, call: OpCall) -> Cost:
     """`cost` with what its count of float32 products rests on, where it has any."""
     products = {part.precision for part in cost.flops or () if part.kind == "matmul"}
-    told, mode = call.float32_product, call.math_mode
+    told, mode = call.arithmetic, call.math_mode
     assumptions: tuple[str, ...] = ()
-    if told is not None and told.precision in products:
-        assumptions = told.assumptions
+    if told is not None and told.float32 in products:
+        assumptions = told.notes
     elif "fp32" in products and None in (mode.tf32_matmul, mode.tf32_convolution):
         assumptions = (_TF32_UNSAID,)
     return msgspec.structs.replace(cost, assumptions=(*cost.assumptions, *assumptions))

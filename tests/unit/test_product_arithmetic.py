@@ -7,7 +7,7 @@ from msgspec import structs
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.cost_models.float32_products import float32_product
+from gpuprof.roofline.cost_models.product_arithmetic import product_arithmetic
 from gpuprof.roofline.work.math_mode import has_tf32
 
 A100 = Device(index=0, kind="cuda", name="NVIDIA A100-SXM4-80GB", multiprocessors=108)
@@ -49,8 +49,8 @@ FLOAT = '["float", "float"]'
     ],
 )
 def test_a_kernels_name_tells_its_arithmetic(name: str, precision: str | None) -> None:
-    found = float32_product([name])
-    assert (found and found.precision) == precision
+    found = product_arithmetic([name])
+    assert (found and found.float32) == precision
 
 
 def product(build: CaptureBuilder, kernel: str, device_ns: int, types: str = FLOAT) -> None:

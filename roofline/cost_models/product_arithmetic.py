@@ -1,4 +1,4 @@
-"""The arithmetic of float32 products as kernels' names tell it: the table float32_products.toml."""
+"""The arithmetic of products as kernels' names tell it: the table product_arithmetic.toml."""
 
 import re
 from collections.abc import Iterable
@@ -12,17 +12,22 @@ import msgspec
 _FASTEST_FIRST: Final = ("fp16", "bf16", "tf32", "fp32")
 
 
-class Float32Product(msgspec.Struct, frozen=True):
-    """What ran the products of one call: a precision, and what a count in it does not say."""
+class ProductArithmetic(msgspec.Struct, frozen=True):
+    """What ran the products of one call."""
 
-    precision: str
-    assumptions: tuple[str, ...] = ()
+    # The precision of products of float32 operands.
+    float32: str
+    # Whether any kernel used tensor cores; None where the names do not tell.
+    tensor_cores: bool | None = None
+    # What a count of float32 products in that precision does not say.
+    notes: tuple[str, ...] = ()
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pattern: str
-    precision: str
+    float32: str
     source: str
+    tensor_cores: bool | None = None
     note: str = ""
 
 
@@ -32,7 +37,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _rows() -> tuple[tuple[re.Pattern[str], _Row], ...]:
-    text = files("gpuprof.roofline.cost_models").joinpath("float32_products.toml").read_bytes()
+    text = files("gpuprof.roofline.cost_models").joinpath("product_arithmetic.toml").read_bytes()
     rows = msgspec.toml.decode(text, type=_Table).kernel
     return tuple((re.compile(row.pattern, re.IGNORECASE), row) for row in rows)
 
@@ -42,18 +47,14 @@ def _row(name: str) -> _Row | None:
     return next((row for pattern, row in _rows() if pattern.search(name)), None)
 
 
-def tells_precision(name: str) -> bool:
-    """Whether the kernel `name` tells the precision of a product of float32 operands."""
-    return _row(name) is not None
-
-
-def float32_product(kernels: Iterable[str]) -> Float32Product | None:
+def product_arithmetic(kernels: Iterable[str]) -> ProductArithmetic | None:
     """What the names of one call's kernels tell; None where they tell nothing."""
     rows = [row for name in kernels if (row := _row(name)) is not None]
     if not rows:
         return None
-    found = sorted({row.precision for row in rows}, key=_FASTEST_FIRST.index)
+    found = sorted({row.float32 for row in rows}, key=_FASTEST_FIRST.index)
     notes = {row.note for row in rows if row.note}
     if len(found) > 1:
         notes.add(f"its kernels ran in {' and '.join(found)}: all is counted as {found[0]}")
-    return Float32Product(found[0], tuple(sorted(notes)))
+    told = [row.tensor_cores for row in rows if row.tensor_cores is not None]
+    return ProductArithmetic(found[0], any(told) if told else None, tuple(sorted(notes)))
