@@ -16,6 +16,7 @@ from gpuprof.reports.figures import (
 from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.classes import bottleneck_class
 
 MOST_ROWS = 500
 
@@ -216,7 +217,9 @@ def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
         Fact("Class", verdict.kind, formatting.printable(formatting.sentence(verdict.evidence)))
     )
     if verdict.gain_ns:
-        facts.append(Fact("Gain", gain_sentence(verdict.gain_ns)))
+        facts.append(
+            Fact("Gain", gain_sentence(verdict.gain_ns), bottleneck_class(verdict.kind).gain)
+        )
     return facts
 
 

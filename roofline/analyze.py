@@ -26,8 +26,16 @@ from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
-from gpuprof.roofline.points.points import NO_OP, Machine, kernel_points, op_points, step_point
+from gpuprof.roofline.points.points import (
+    NO_OP,
+    Machine,
+    clock_of,
+    kernel_points,
+    op_points,
+    step_point,
+)
 from gpuprof.roofline.points.range_points import range_points
+from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
@@ -59,11 +67,12 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     roof = None
     if roof_source is not None:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
-    machine = Machine(device, roof)
+    state = _device_state(capture, device)
+    machine = Machine(device, roof, clock_of(state))
 
     work = find_work(capture, math_mode(device, process))
+    verdicts = work_verdicts(work, machine)
     on_cpu = device is not None and device.kind == "cpu"
-    state = _device_state(capture, device)
     stretch = profiled_stretch(capture, work, behind=behind)
     uses = () if stretch is None else device_uses(work, stretch)
     use = critical(uses)
@@ -79,9 +88,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     ops, kernels, ranges = (
         with_gains_of_a_step(points, times, on_cpu=on_cpu)
         for points in (
-            op_points(work, machine),
-            kernel_points(work, machine),
-            range_points(capture, work, machine),
+            op_points(work, machine, verdicts),
+            kernel_points(work, machine, verdicts),
+            range_points(capture, work, machine, verdicts),
         )
     )
     # A step's figures are of all its device work, or they are none.
@@ -89,7 +98,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     split = None
     if complete and stretch is not None and use is not None:
         own = on_device(computing(stretch.work_of(work)), use.device)
-        split = split_step(times, stretch, use, op_points(own, machine), on_cpu=on_cpu)
+        split = split_step(times, stretch, use, op_points(own, machine, verdicts), on_cpu=on_cpu)
     traffic = weight_traffic(work)
     shares = None
     if complete and stretch is not None:

@@ -6,7 +6,7 @@ from gpuprof.reports.blocks import Block, ClassLegend, Prose
 from gpuprof.reports.figures import OVER_PEAK
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.classes import classes
+from gpuprof.roofline.classes import BottleneckClass, classes
 
 _WHY_OVER = OVER_PEAK.partition(": ")[2]
 
@@ -38,8 +38,18 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
                 "Classes:",
             )
         ),
-        ClassLegend(tuple(row for row in classes().values() if row.mark)),
+        ClassLegend(
+            tuple(row for row in classes().values() if row.mark and _is_shown(row, analysis))
+        ),
     )
+
+
+def _is_shown(row: BottleneckClass, analysis: Analysis) -> bool:
+    """Whether a class has its place in the legend: what most steps do not have only where it is."""
+    if not row.rare:
+        return True
+    points = (*analysis.kernels, *analysis.ops, *analysis.ranges)
+    return any(point.bottleneck.kind == row.name for point in points)
 
 
 SECTION = Section(key="reading", title=titled("How to read this page"), page_only=_page_only)

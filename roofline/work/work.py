@@ -21,6 +21,7 @@ from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.work.lost_work import launches_of_steps
+from gpuprof.roofline.work.main_kernels import COMPUTING, with_roles
 from gpuprof.roofline.work.meta_device import computes_nothing
 from gpuprof.roofline.work.owners import (
     NAME_SEPARATOR,
@@ -67,8 +68,9 @@ class Work:
     over_link (a copy to or from the host or another device),
     owner_id (null: no operator; below 0: the kernel itself), signature (index into `signatures`,
     null: no operator), phase, recompute (the owner ran in activation checkpointing's second
-    forward; null: no operator) and compute_kernels: how many kernels that compute (not memcpy or
-    memset) the owner's call launched.
+    forward; null: no operator), compute_kernels (how many kernels that compute, which memcpy and
+    memset do not, the owner's call launched), role and main_kernel
+    (`gpuprof.roofline.work.main_kernels`).
     """
 
     kernels: pl.DataFrame
@@ -113,7 +115,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         "owner_id", "phase", "recompute"
     )
     compute = (
-        kernels.filter(pl.col("kind").is_in(["kernel", "op", "collective"]))
+        kernels.filter(pl.col("kind").is_in(COMPUTING))
         .group_by("owner_id")
         .agg(pl.len().alias("compute_kernels"))
     )
@@ -134,6 +136,7 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         for row in unique.iter_rows(named=True)
     )
     kernels = kernels.with_columns(pl.col("phase").fill_null(""))
+    kernels = with_roles(kernels, [signature.cost for signature in signatures])
     return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
 
 
