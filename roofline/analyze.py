@@ -1,5 +1,7 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gpuprof._version import __version__
@@ -133,7 +135,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             else None
         ),
         bottleneck=bottleneck,
-        coverage=_coverage(ops, work),
+        coverage=_coverage(ops, kernels, work),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,
         ops=ops,
@@ -258,7 +260,9 @@ def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...], *, complete:
     return "no complete step was recorded" if times.profiled == 0 else "step times are missing"
 
 
-def _coverage(ops: tuple[RooflinePoint, ...], work: Work) -> Coverage:
+def _coverage(
+    ops: tuple[RooflinePoint, ...], kernels: tuple[RooflinePoint, ...], work: Work
+) -> Coverage:
     device_ns = sum(point.device_ns for point in ops)
     if device_ns == 0:
         return Coverage(
@@ -268,12 +272,15 @@ def _coverage(ops: tuple[RooflinePoint, ...], work: Work) -> Coverage:
             lost_launches=work.lost_launches,
         )
 
-    def share(points: list[RooflinePoint]) -> float:
+    def share(points: Iterable[RooflinePoint]) -> float:
         return sum(point.device_ns for point in points) / device_ns
+
+    def counted(point: RooflinePoint) -> bool:
+        return point.flops is not None and point.total_bytes is not None
 
     unmodelled: dict[str, tuple[int, int]] = {}
     for point in ops:
-        if point.flops is None or point.total_bytes is None:
+        if not counted(point):
             ns, calls = unmodelled.get(point.name, (0, 0))
             unmodelled[point.name] = (ns + point.device_ns, calls + point.calls)
     return Coverage(
@@ -281,6 +288,7 @@ def _coverage(ops: tuple[RooflinePoint, ...], work: Work) -> Coverage:
         with_op=share([point for point in ops if point.name != NO_OP]),
         with_flops=share([point for point in ops if point.flops is not None]),
         with_bytes=share([point for point in ops if point.total_bytes is not None]),
+        kernels_counted=share(filter(counted, kernels)),
         outside_ns=work.outside_ns,
         launches=work.launches,
         lost_launches=work.lost_launches,

@@ -6,6 +6,7 @@ import pytest
 from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
+from gpuprof.reports.sections.coverage import coverage_sentence
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.cost import Flops
@@ -289,3 +290,22 @@ def test_the_sum_of_a_known_and_an_unknown_is_a_lower_bound() -> None:
     assert sum_known([known]).assumptions == ()
     assert sum_known([unknown]).flops is None
     assert sum_known([unknown]).bytes_moved is None
+
+
+def test_coverage_is_stated_for_the_rows_of_kernels_too(build: CaptureBuilder) -> None:
+    """40 of 50 ns of a product are its main kernel's; of two that share one none is counted."""
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040, "gemm_split_k")
+    build.kernel(20, 1040, 1050, "reduce")
+    build.mm(100, 150, 128)
+    build.kernel(110, 2000, 2030, "first_gemm")
+    build.kernel(120, 2030, 2050, "second_gemm")
+    analysis = analyze(build.build())
+    assert analysis.coverage.with_flops == 1
+    assert analysis.coverage.kernels_counted == 0.4
+    sentence = coverage_sentence(analysis)
+    assert "In rows of kernels 40.0% shows a rate" in sentence
+    build = CaptureBuilder()
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040, "gemm")
+    assert "rows of kernels" not in coverage_sentence(analyze(build.build()))
