@@ -126,3 +126,28 @@ def test_each_launch_has_the_class_of_its_row(build: CaptureBuilder) -> None:
     launches = kernel_verdicts(capture, analysis)
     kinds = [launches.points[index].bottleneck.kind for index in launches.of_kernel]
     assert kinds == ["few-blocks", "few-blocks", "compute", "memory"]
+
+
+@pytest.mark.parametrize(
+    ("mhz", "reasons", "kind"), [(1464, 0x4, "clock"), (1464, 0, "compute"), (1830, 0x4, "compute")]
+)
+def test_a_clock_that_nvml_saw_lowered_is_the_class_of_products(
+    build: CaptureBuilder, mhz: int, reasons: int, kind: str
+) -> None:
+    """At 75 % of the roof: of the 25 % above it 20 are those of 1464 instead of 1830 MHz."""
+    build.step("timed", 0, 1_000, device_ns=1_000, device_start_ns=0)
+    build.step("profiled", 2_000, 1_000_000)
+    build.mm(2_010, 2_050, 4096, 4096, 4096)
+    build.kernel(2_020, 3_000, 3_000 + round(2 * 4096**3 / 989.4e3 / 0.75), "some_gemm")
+    for time_ns in (500, 100_000):
+        sample = {"time_ns": time_ns, "device": 0, "sm_clock_mhz": mhz}
+        build.rows["samples"].append({**sample, "throttle_reasons": reasons})
+    analysis = analyze(build.build())
+    for row in (*analysis.kernels, *analysis.ops):
+        assert row.bottleneck.kind == kind
+    if kind == "clock":
+        (op,) = analysis.ops
+        assert op.bottleneck.evidence.endswith(
+            "1464 MHz where the roof assumes 1830: software power cap"
+        )
+        assert op.bottleneck.gain_ns == pytest.approx(op.device_ns * 0.2, rel=0.01)
