@@ -9,7 +9,7 @@ from gpuprof.reports.figures import (
     OVER_PEAK,
     flops_text,
     gain_sentence,
-    is_over_peak,
+    is_unexplained,
     launched_by,
     per_step,
 )
@@ -209,7 +209,7 @@ def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
         if point.roof_ns is not None:
             least = f"at least {formatting.duration(per_step(profiled_steps, point.roof_ns))}"
         roof = f"of {point.roof}" if point.roof else ""
-        warning = OVER_PEAK if is_over_peak(point.roof_fraction) else ""
+        warning = OVER_PEAK if is_unexplained(point) else ""
         note = ", ".join(part for part in (roof, least, warning) if part)
         facts.append(Fact("Roof", formatting.percent(point.roof_fraction), note))
     verdict = point.bottleneck

@@ -29,8 +29,8 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
                 "FLOPs follow from the operators' shapes and count a multiply-add as two; each "
                 "precision is compared with its own peak. Bytes are compulsory traffic: each input "
                 "read once, each output written once. A cache that holds the data between kernels "
-                "can beat the DRAM roof: more than 100% is shown as it is and marked **!**, since "
-                f"it means {_WHY_OVER}.",
+                "can beat the DRAM roof: the class is cache where it explains that. Other shares "
+                f"over 100% are shown as they are and marked **!**, since that means {_WHY_OVER}.",
                 f"Calls and ms are means for one step over the profiled steps{totals}; step time "
                 "and MFU come from steps that ran without the profiler. **-** is unknown: no cost "
                 "model for the operator, or no ceiling for the device. Prefixes are decimal (1 GB "
