@@ -43,15 +43,21 @@ def _rows() -> tuple[tuple[re.Pattern[str], _Row], ...]:
 
 
 @cache
-def _row(name: str) -> _Row | None:
-    return next((row for pattern, row in _rows() if pattern.search(name)), None)
+def telling_row(kernel: str) -> int | None:
+    """The index of the row of the table that the name of `kernel` matches; None for no row."""
+    rows = enumerate(_rows())
+    return next((index for index, (pattern, _) in rows if pattern.search(kernel)), None)
 
 
 def product_arithmetic(kernels: Iterable[str]) -> ProductArithmetic | None:
     """What the names of one call's kernels tell; None where they tell nothing."""
-    rows = [row for name in kernels if (row := _row(name)) is not None]
-    if not rows:
-        return None
+    rows = [row for name in kernels if (row := telling_row(name)) is not None]
+    return arithmetic_of_rows(rows) if rows else None
+
+
+def arithmetic_of_rows(indices: Iterable[int]) -> ProductArithmetic:
+    """What kernels tell whose names match these rows, at least one."""
+    rows = [_rows()[index][1] for index in indices]
     found = sorted({row.float32 for row in rows}, key=_FASTEST_FIRST.index)
     notes = {row.note for row in rows if row.note}
     if len(found) > 1:

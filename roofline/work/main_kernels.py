@@ -24,7 +24,6 @@ COMPUTING: Final = ("kernel", "op", "collective")
 # the two gradients of a convolution. In flash attention's backward the conversion of dQ takes 3 %.
 _LARGEST_RIVAL: Final = 0.25
 _SMALLEST_MAIN: Final = 0.5
-_SEPARATOR: Final = "\n"
 _SET: Final = ("signature", "phase", "kernel_set")
 
 
@@ -35,54 +34,68 @@ def with_roles(kernels: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFr
     duration_ns. Calls of one signature that launched the same kernels have the same main kernel,
     whose name main_kernel is; null where they share the work.
     """
-    computing = pl.col("kind").is_in(COMPUTING) & pl.col("owner_id").is_not_null()
-    sets = (
-        kernels.filter(computing)
-        .group_by("owner_id")
-        .agg(pl.col("name").unique().sort().str.join(_SEPARATOR).alias("kernel_set"))
+    # Numbers, which are quicker to compare than names of hundreds of characters.
+    coded = kernels.with_columns(
+        code=pl.col("name").cast(pl.Categorical).to_physical(),
+        computes=pl.col("kind").is_in(COMPUTING) & pl.col("owner_id").is_not_null(),
     )
-    joined = kernels.join(sets, on="owner_id", how="left", maintain_order="left")
-    times: dict[tuple[int | None, str, str], dict[str, int]] = {}
-    totals = (
-        joined.filter(computing)
-        .group_by(*_SET, "name")
-        .agg(pl.col("duration_ns").sum())
-        .sort("name")
+    works = coded.filter("computes")
+    owners = works.group_by("owner_id").agg(
+        pl.col("code").min().alias("main_code"),
+        alone=pl.col("code").min() == pl.col("code").max(),
     )
-    for signature, phase, kernel_set, name, duration_ns in totals.iter_rows():
-        times.setdefault((signature, phase, kernel_set), {})[name] = duration_ns
-    rows = [
-        (*key, main_kernel(of_name, products=key[0] is not None and _multiplies(costs[key[0]])))
-        for key, of_name in times.items()
-    ]
-    mains = pl.DataFrame(
-        rows,
-        schema={
-            "signature": kernels.schema["signature"],
-            "phase": pl.String,
-            "kernel_set": pl.String,
-            "main_kernel": pl.String,
-        },
-        orient="row",
+    several = owners.filter(~pl.col("alone")).select("owner_id")
+    mains = pl.concat(
+        [
+            owners.filter("alone").select("owner_id", "main_code", "alone"),
+            _of_several(works.join(several, on="owner_id"), costs),
+        ]
     )
+    names = works.unique("code").select(main_code="code", main_kernel="name")
     role = (
         pl.when(pl.col("owner_id").is_null())
         .then(None)
-        .when(pl.col("kernel_set").is_null() | (pl.col("kernel_set") == pl.col("name")))
+        .when(pl.col("alone").is_null() | (pl.col("alone") & pl.col("computes")))
         .then(pl.lit("sole"))
-        .when(~computing)
-        .then(pl.lit("helper"))
-        .when(pl.col("main_kernel").is_null())
+        .when(pl.col("computes") & pl.col("main_code").is_null())
         .then(pl.lit("shared"))
-        .when(pl.col("main_kernel") == pl.col("name"))
+        .when(pl.col("computes") & (pl.col("main_code") == pl.col("code")))
         .then(pl.lit("main"))
         .otherwise(pl.lit("helper"))
     )
-    return (
-        joined.join(mains, on=_SET, how="left", maintain_order="left", nulls_equal=True)
-        .with_columns(role=role)
-        .drop("kernel_set")
+    roles = (
+        coded.select("owner_id", "code", "computes")
+        .join(mains, on="owner_id", how="left", maintain_order="left")
+        .join(names, on="main_code", how="left", maintain_order="left")
+        .select("main_kernel", role=role)
     )
+    return pl.concat([kernels, roles], how="horizontal")
+
+
+def _of_several(works: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFrame:
+    """A row (owner_id, main_code, alone) for each owner, all of several kernels."""
+    sets = (
+        works.select("owner_id", "code")
+        .unique()
+        .sort("owner_id", "code")
+        .group_by("owner_id")
+        .agg(pl.col("code").cast(pl.String).str.join(",").alias("kernel_set"))
+    )
+    works = works.join(sets, on="owner_id")
+    times: dict[tuple[int, str, str], dict[str, int]] = {}
+    code_of: dict[str, int] = {}
+    totals = works.group_by(*_SET, "code").agg(pl.col("name").first(), pl.col("duration_ns").sum())
+    for signature, phase, names, code, name, duration_ns in totals.sort("name").iter_rows():
+        times.setdefault((signature, phase, names), {})[name] = duration_ns
+        code_of[name] = code
+    rows = []
+    for key, of_name in times.items():
+        main = main_kernel(of_name, products=_multiplies(costs[key[0]]))
+        rows.append((*key, None if main is None else code_of[main]))
+    schema = {column: works.schema[column] for column in (*_SET, "code")}
+    mains = pl.DataFrame(rows, schema=schema, orient="row")
+    owners = works.unique("owner_id").select("owner_id", *_SET)
+    return owners.join(mains, on=_SET).select("owner_id", main_code="code", alone=pl.lit(False))
 
 
 def main_kernel(times_ns: Mapping[str, int], *, products: bool) -> str | None:

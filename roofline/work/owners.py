@@ -18,7 +18,7 @@ from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
-from gpuprof.roofline.cost_models.product_arithmetic import product_arithmetic
+from gpuprof.roofline.cost_models.product_arithmetic import arithmetic_of_rows, telling_row
 from gpuprof.roofline.work.attribution import rows_of
 from gpuprof.roofline.work.op_tree import op_phases
 
@@ -126,35 +126,39 @@ def _arithmetic_of_products(owned: pl.DataFrame, owners: pl.DataFrame) -> pl.Dat
 
     Of 16-bit operands it matters only where they ran without tensor cores.
     """
+    rows = {name: row for name in owned["name"].unique() if (row := telling_row(name)) is not None}
+    if not rows:
+        return pl.DataFrame(schema={"owner_id": owned.schema["owner_id"], "arithmetic": pl.String})
     takes_float32 = pl.col("input_types").str.contains(_FLOAT32, literal=True)
     takes_16_bits = pl.col("input_types").str.contains(_FLOAT16)
-    names = (
-        owned.join(
-            owners.filter(takes_float32 | takes_16_bits).select(
-                "owner_id", float32=takes_float32.fill_null(False)
-            ),
-            on="owner_id",
-        )
-        .group_by("owner_id", "float32")
-        .agg(pl.col("name").unique().sort().str.join(NAME_SEPARATOR).alias("names"))
+    takers = owners.filter(takes_float32 | takes_16_bits).select(
+        "owner_id", float32=takes_float32.fill_null(False)
     )
-    found = {
-        text: arithmetic
-        for text in names["names"].unique()
-        if (arithmetic := product_arithmetic(text.split(NAME_SEPARATOR))) is not None
-    }
-    without_tensor_cores = [text for text, told in found.items() if told.tensor_cores is False]
-    texts = {text: msgspec.json.encode(told).decode() for text, told in found.items()}
-    return (
-        names.filter(pl.col("float32") | pl.col("names").is_in(without_tensor_cores))
+    # A set of rows is a number with a bit for each.
+    sets = (
+        owned.filter(pl.col("name").is_in(list(rows)))
         .select(
             "owner_id",
-            pl.col("names")
-            .replace_strict(texts, default=None, return_dtype=pl.String)
-            .alias("arithmetic"),
+            bit=pl.col("name").replace_strict(
+                {name: 1 << row for name, row in rows.items()}, return_dtype=pl.Int64
+            ),
         )
-        .drop_nulls()
+        .unique()
+        .group_by("owner_id")
+        .agg(pl.col("bit").sum().alias("rows"))
+        .join(takers, on="owner_id")
     )
+    told = {number: arithmetic_of_rows(_bits(number)) for number in sets["rows"].unique()}
+    without_tensor_cores = [number for number, each in told.items() if each.tensor_cores is False]
+    texts = {number: msgspec.json.encode(each).decode() for number, each in told.items()}
+    return sets.filter(pl.col("float32") | pl.col("rows").is_in(without_tensor_cores)).select(
+        "owner_id",
+        pl.col("rows").replace_strict(texts, return_dtype=pl.String).alias("arithmetic"),
+    )
+
+
+def _bits(number: int) -> list[int]:
+    return [bit for bit in range(number.bit_length()) if number >> bit & 1]
 
 
 def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
