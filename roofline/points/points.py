@@ -1,7 +1,7 @@
 """Roofline points: device work grouped by kernel, by operator call, and as one step."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -241,7 +241,13 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None, op: str) -> tuple[Tota
         return copied(row), note
     if cost is None or row["signature"] is None:
         return UNKNOWN, ""
-    return (times_calls(cost, row["owners"]), "") if roles <= {"sole", "main"} else (UNKNOWN, note)
+    if not roles <= {"sole", "main"}:
+        return UNKNOWN, note
+    total = times_calls(cost, row["owners"])
+    if "main" in roles:
+        said = f"all of the work of {op} is counted here, though its helpers may do a part of it"
+        total = replace(total, assumptions=(*total.assumptions, said))
+    return total, ""
 
 
 def _shared(op: str) -> str:

@@ -53,6 +53,8 @@ def test_an_operators_work_counts_at_its_main_kernel_and_its_helpers_say_whose_t
     main, helper = the_kernel(analysis, "gemm_split_k"), the_kernel(analysis, "reduce")
     assert main.flops == (Flops("matmul", "bf16", FLOPS),)
     assert main.flops_per_s == pytest.approx(FLOPS / 40e-9)
+    assert any("its helpers may do a part" in text for text in main.assumptions)
+    assert not the_op(analysis, "aten::mm").assumptions
     assert (helper.flops, helper.total_bytes, helper.roof_ns) == (None, None, None)
     assert helper.bottleneck.evidence == ("a helper of aten::mm, whose work counts at gemm_split_k")
     assert sum(point.device_ns for point in analysis.kernels) == 50
