@@ -37,7 +37,9 @@ _SHORTEST_LAUNCH_NS: Final = {"cuda": 2_000, "hip": 2_000, "cpu": 5_000}
 _SMALLEST_SHARE: Final = 0.1
 # A grid that would explain more than all of the loss does not have blocks of equal work.
 _TOLERANCE: Final = 0.02
-# Above this the loss to a grid is said beside another class.
+# A power cap slows every dense product: it is the class of those that lose little else.
+_CLOCK_EXPLAINS: Final = 2 / 3
+# Above this the loss to a grid or a clock is said beside another class.
 _WORTH_SAYING: Final = 0.05
 
 
@@ -125,7 +127,8 @@ def classify(times: RoofTime, known: Circumstances, reason_unknown: str) -> Verd
     if found is not None:
         kind, reason, gain = found
         return Verdict(kind, reason, gain, lost)
-    return Verdict(resource, _beside(known.grid) if resource == COMPUTE else "", lost, lost)
+    # Of traffic neither is certain: some of the multiprocessors can saturate DRAM.
+    return Verdict(resource, _beside(times, known) if resource == COMPUTE else "", lost, lost)
 
 
 def _explanation(
@@ -148,11 +151,9 @@ def _explanation(
         # At the same share of the roof there.
         gain = lost if path.roof_ns >= times.binding.ns else 1 - path.roof_ns / times.binding.ns
         return NO_TENSOR, path.sentence, gain
-    slowed = _clock_share(times, known.clock) if resource == COMPUTE else 0.0
-    if known.clock is not None and slowed > lost / 2 and _counts(slowed, resource):
-        assumed = times.binding.ceiling.clock_mhz
-        reason = f"{known.clock.mhz} MHz where the roof assumes {assumed}"
-        return CLOCK, f"{reason}: {', '.join(known.clock.reasons)}", min(slowed, lost)
+    slowed = _clock_share(times, known.clock)
+    if resource == COMPUTE and slowed > lost * _CLOCK_EXPLAINS and _counts(slowed, resource):
+        return CLOCK, _clock_sentence(times, known.clock), min(slowed, lost)
     return None
 
 
@@ -176,11 +177,22 @@ def _clock_share(times: RoofTime, clock: Clock | None) -> float:
     return max(0.0, 1 - clock.mhz / assumed)
 
 
-def _beside(grid: Grid | None) -> str:
-    # Of traffic this is not certain: some of the multiprocessors can saturate DRAM.
-    if grid is None or grid.idle_fraction < _WORTH_SAYING:
-        return ""
-    return f"the grid loses {grid.idle_fraction:.0%}: {grid.sentence}"
+def _clock_sentence(times: RoofTime, clock: Clock | None) -> str:
+    assert clock is not None
+    assert times.binding is not None
+    assumed = times.binding.ceiling.clock_mhz
+    return f"{clock.mhz} MHz where the roof assumes {assumed}: {', '.join(clock.reasons)}"
+
+
+def _beside(times: RoofTime, known: Circumstances) -> str:
+    """What else costs compute-bound work time, and how much of it."""
+    parts = []
+    if known.grid is not None and known.grid.idle_fraction >= _WORTH_SAYING:
+        parts.append(f"the grid loses {known.grid.idle_fraction:.0%}: {known.grid.sentence}")
+    slowed = _clock_share(times, known.clock)
+    if slowed >= _WORTH_SAYING:
+        parts.append(f"the clock loses {slowed:.0%}: {_clock_sentence(times, known.clock)}")
+    return "; ".join(parts)
 
 
 def _over_roof(times: RoofTime, known: Circumstances) -> Verdict:

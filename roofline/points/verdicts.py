@@ -13,7 +13,7 @@ import polars as pl
 from gpuprof.roofline.analysis import Bottleneck
 from gpuprof.roofline.classes import ClassName, bottleneck_class
 from gpuprof.roofline.points.classify import Circumstances, Verdict, WorkKey, classify
-from gpuprof.roofline.points.grid import Grid, grid_of
+from gpuprof.roofline.points.grid import Grid, Launches, grid_of
 from gpuprof.roofline.points.points import (
     BYTES_UNKNOWN,
     COPIED,
@@ -26,6 +26,7 @@ from gpuprof.roofline.points.points import (
     why_no_roof,
 )
 from gpuprof.roofline.points.tensor_path import tensor_path
+from gpuprof.roofline.points.tiles import tile_counts
 from gpuprof.roofline.work.work import Signature, Work
 
 _KEY: Final = ("signature", "phase", "copy_name")
@@ -44,7 +45,7 @@ def work_verdicts(work: Work, machine: Machine) -> Mapping[WorkKey, Verdict]:
         pl.col("kind").first(),
         *COPIED,
     )
-    grids = _grids(kernels, machine)
+    grids = _grids(kernels, work, machine)
     verdicts = {}
     for row in groups.iter_rows(named=True):
         key = row["signature"], row["phase"], row["copy_name"]
@@ -82,17 +83,20 @@ def verdict_of_several(
     return Bottleneck(kind, evidence, gain)
 
 
-def _grids(kernels: pl.DataFrame, machine: Machine) -> dict[WorkKey, Grid]:
+def _grids(kernels: pl.DataFrame, work: Work, machine: Machine) -> dict[WorkKey, Grid]:
     """The grids of the kernels that do the work, where they leave anything idle."""
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-    times: defaultdict[WorkKey, list[tuple[int | None, int]]] = defaultdict(list)
+    launches: defaultdict[WorkKey, list[Launches]] = defaultdict(list)
     # Collectives need few blocks: a link binds them.
     works = kernels.filter(pl.col("role").is_in(_WORKS) & (pl.col("kind") != "collective"))
-    grouped = works.group_by(*_KEY, blocks=blocks).agg(pl.col("duration_ns").sum())
-    for signature, phase, copy_name, count, duration_ns in grouped.sort("blocks").iter_rows():
-        times[signature, phase, copy_name].append((count, duration_ns))
+    grouped = works.group_by(*_KEY, "name", blocks=blocks).agg(pl.col("duration_ns").sum())
+    rows = grouped.sort("name", "blocks").iter_rows()
+    for signature, phase, copy_name, name, count, duration_ns in rows:
+        cost = None if signature is None else work.signatures[signature].cost
+        tiles = tile_counts(name, None if cost is None else cost.product)
+        launches[signature, phase, copy_name].append(Launches(count, duration_ns, tiles))
     multiprocessors = None if machine.device is None else machine.device.multiprocessors
-    found = {key: grid_of(launches, multiprocessors) for key, launches in times.items()}
+    found = {key: grid_of(each, multiprocessors) for key, each in launches.items()}
     return {key: grid for key, grid in found.items() if grid is not None}
 
 

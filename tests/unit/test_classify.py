@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof.roofline.classes import classes
+from gpuprof.roofline.cost_models.cost import MatrixProduct
 from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.machine.roof_time import ResourceTime, RoofTime
 from gpuprof.roofline.points.classify import (
@@ -14,7 +15,8 @@ from gpuprof.roofline.points.classify import (
     Verdict,
     classify,
 )
-from gpuprof.roofline.points.grid import Grid, grid_of, idle_fraction
+from gpuprof.roofline.points.grid import Grid, Launches, grid_of, idle_fraction
+from gpuprof.roofline.points.tiles import tile_counts
 
 TENSOR = Ceiling(
     kind="compute",
@@ -42,7 +44,7 @@ def verdict(roof: RoofTime, known: Circumstances, *, steps: int = 1) -> tuple[st
 
 
 def grid(blocks: int, multiprocessors: int = 132) -> Grid | None:
-    return grid_of([(blocks, 1000)], multiprocessors)
+    return grid_of([Launches(blocks, 1000)], multiprocessors)
 
 
 def test_the_binding_resource_names_the_class() -> None:
@@ -149,17 +151,56 @@ def test_a_grid_dealt_out_block_by_block_leaves_as_much_idle(blocks: int, units:
 
 
 def test_launches_of_several_sizes_count_by_their_time() -> None:
-    found = grid_of([(66, 3000), (132, 1000)], 132)
+    found = grid_of([Launches(66, 3000), Launches(132, 1000)], 132)
     assert found is not None
-    assert (found.idle_fraction, found.blocks) == (pytest.approx(0.5 * 3 / 4), 66)
+    assert (found.idle_fraction, found.pieces) == (pytest.approx(0.5 * 3 / 4), 66)
 
 
-@pytest.mark.parametrize("launches", [[(None, 10)], [(32, 10), (None, 10)], [(132, 10)], []])
-def test_grids_that_are_unknown_or_full_say_nothing(
-    launches: list[tuple[int | None, int]],
-) -> None:
-    assert grid_of(launches, 132) is None
-    assert grid_of([(32, 10)], None) is None
+@pytest.mark.parametrize("blocks", [[None], [32, None], [132], []])
+def test_grids_that_are_unknown_or_full_say_nothing(blocks: list[int | None]) -> None:
+    assert grid_of([Launches(count, 10) for count in blocks], 132) is None
+    assert grid_of([Launches(32, 10)], None) is None
+
+
+NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+
+
+def test_a_persistent_kernels_grid_is_full_and_its_tiles_are_counted() -> None:
+    """140 tiles of 256 x 128 on 132 multiprocessors: as long as 264 would take."""
+    product = MatrixProduct(rows=2560, inner=8192, columns=1792)
+    tiles = tile_counts(NVJET, product)
+    assert tiles == (10 * 14, 20 * 7)
+    found = grid_of([Launches(132, 1000, tiles)], 132)
+    assert found is not None
+    assert found.idle_fraction == pytest.approx(1 - 140 / 264)
+    assert found.sentence == "140 tiles for 132 multiprocessors: 2 on some, 1.06 on average"
+
+
+def test_of_two_readings_of_a_tile_the_one_that_loses_less_counts() -> None:
+    """As columns 1024 / 256 by 4224 / 128 are 132 tiles, as rows 8 by 17 are 136."""
+    tiles = tile_counts(NVJET, MatrixProduct(rows=1024, inner=64, columns=4224))
+    assert tiles == (4 * 33, 8 * 17)
+    assert grid_of([Launches(132, 1000, tiles)], 132) is None
+
+
+def test_a_cluster_that_does_not_divide_the_device_leaves_the_rest_idle() -> None:
+    found = grid_of([Launches(128, 1000, (256,))], 132)
+    assert found is not None
+    assert found.idle_fraction == pytest.approx(1 - 256 / 264)
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [
+        (NVJET, None),
+        ("nvjet_sm90_tst_64x64_64x13_2x1_v_bz_splitK_TNT", MatrixProduct(8, 64, 4096)),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", MatrixProduct(8, 64, 64)),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64>", MatrixProduct(8, 64, 64)),
+        (NVJET, MatrixProduct(0, 64, 4096)),
+    ],
+)
+def test_other_kernels_tell_no_tiles(name: str, product: MatrixProduct | None) -> None:
+    assert tile_counts(name, product) == ()
 
 
 def cached(memory_ns: float, data: int, l2: int | None) -> tuple[str, str, int | None]:
@@ -209,12 +250,14 @@ def test_unused_tensor_cores_are_nothing_to_work_that_memory_binds() -> None:
 
 
 def test_a_lowered_clock_that_explains_most_of_the_loss_is_the_class() -> None:
-    """At 1440 of 1800 MHz a fifth of the time is the clock's, of 30 % above the roof."""
+    """At 1440 of 1800 MHz a fifth of the time is the clock's, of 25 % above the roof."""
     clock = Clock(1440, ("software power cap",))
-    kind, evidence, gain = verdict(times(700_000, 1), Circumstances(1, 1_000_000, clock=clock))
+    kind, evidence, gain = verdict(times(750_000, 1), Circumstances(1, 1_000_000, clock=clock))
     assert (kind, gain) == ("clock", 200_000)
     assert evidence.endswith("1440 MHz where the roof assumes 1800: software power cap")
-    assert verdict(times(500_000, 1), Circumstances(1, 1_000_000, clock=clock))[0] == "compute"
+    kind, evidence, _ = verdict(times(650_000, 1), Circumstances(1, 1_000_000, clock=clock))
+    assert kind == "compute"
+    assert "the clock loses 20%: 1440 MHz" in evidence
 
 
 def test_a_clock_that_nothing_lowered_or_that_binds_nothing_is_no_class() -> None:
