@@ -88,6 +88,7 @@ class Verdict:
     gain_fraction: float | None
     # Of that time, what is above the roof.
     lost_fraction: float = 0.0
+    # What explains that a row of it is faster than its roof.
     over_roof: str = ""
 
     def bottleneck(
@@ -119,16 +120,18 @@ def classify(times: RoofTime, known: Circumstances, reason_unknown: str) -> Verd
     if binding is None or known.device_ns <= 0:
         return Verdict(UNKNOWN, reason_unknown, None)
     fraction = binding.ns / known.device_ns
+    over_class, over_roof = _over_roof(times, known)
     if fraction > 1:
-        return _over_roof(times, known)
+        return Verdict(over_class, "", 0.0, 0.0, over_roof)
     lost = 1 - fraction
     resource = COMPUTE if binding is times.compute else MEMORY
     found = _explanation(times, known, lost, resource)
     if found is not None:
         kind, reason, gain = found
-        return Verdict(kind, reason, gain, lost)
+        return Verdict(kind, reason, gain, lost, over_roof)
     # Of traffic neither is certain: some of the multiprocessors can saturate DRAM.
-    return Verdict(resource, _beside(times, known) if resource == COMPUTE else "", lost, lost)
+    beside = _beside(times, known) if resource == COMPUTE else ""
+    return Verdict(resource, beside, lost, lost, over_roof)
 
 
 def _explanation(
@@ -195,28 +198,24 @@ def _beside(times: RoofTime, known: Circumstances) -> str:
     return "; ".join(parts)
 
 
-def _over_roof(times: RoofTime, known: Circumstances) -> Verdict:
-    """Work that is faster than its roof: explained by a cache, or a wrong figure."""
+def _over_roof(times: RoofTime, known: Circumstances) -> tuple[ClassName, str]:
+    """The class of work that is faster than its roof, and what explains that."""
     if times.binding is times.compute:
-        return Verdict(COMPUTE, "", 0.0, over_roof="peak or count wrong")
+        return COMPUTE, "peak or count wrong"
     if known.l2_bytes is None or known.bytes_moved is None:
-        over = "peak or count wrong, or the data stays in a cache"
-        return Verdict(MEMORY, "", 0.0, over_roof=over)
+        return MEMORY, "peak or count wrong, or the data stays in a cache"
     data, cache = known.bytes_moved / known.calls, known.l2_bytes
     sizes = f"{data / 2**20:.3g} MiB a call, an L2 of {cache / 2**20:.3g} MiB"
     if data <= cache:
-        return Verdict(CACHE, "", 0.0, over_roof=f"the data stays in L2 ({sizes})")
+        return CACHE, f"the data stays in L2 ({sizes})"
     assert times.memory is not None
     # A call finds at most a full L2 of its input there and leaves at most a full one of its output.
     least_ns = times.memory.ns * max(0.0, 1 - 2 * cache / data)
     if least_ns <= known.device_ns:
-        return Verdict(CACHE, "", 0.0, over_roof=f"part of the data stays in L2 ({sizes})")
-    over = f"peak or count wrong: more than L2 explains ({sizes})"
-    return Verdict(MEMORY, "", 0.0, over_roof=over)
+        return CACHE, f"part of the data stays in L2 ({sizes})"
+    return MEMORY, f"peak or count wrong: more than L2 explains ({sizes})"
 
 
 def _of_roof(fraction: float, label: str, over_roof: str) -> str:
     sentence = f"{fraction:.1%} of {label}"
-    if fraction > 1:
-        sentence += f": {over_roof or 'its helpers do part of the work'}"
-    return sentence
+    return f"{sentence}: {over_roof}" if fraction > 1 else sentence

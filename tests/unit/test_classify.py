@@ -215,6 +215,17 @@ def test_data_within_l2_that_beats_dram_is_cached_and_no_wrong_number() -> None:
     )
 
 
+def test_a_row_of_calls_that_were_faster_than_the_rest_says_why() -> None:
+    """Half of the calls find their data in L2, the others do not: 75 % of DRAM in all."""
+    roof = times(None, 150_000)
+    known = Circumstances(2, 200_000, bytes_moved=60 * MIB, l2_bytes=50 * MIB)
+    found = classify(roof, known, "")
+    assert found.kind == "memory"
+    fast = found.bottleneck(times(None, 75_000), calls=1, device_ns=50_000, steps=1)
+    assert fast.evidence.startswith("150.0% of DRAM (measured): the data stays in L2 (30 MiB")
+    assert fast.gain_ns == 0
+
+
 def test_data_larger_than_l2_may_lie_there_in_part() -> None:
     """Of 200 MiB at most 100 were there or stay there: 130 % is explained, 250 % is not."""
     kind, evidence, _ = cached(130_000, 200 * MIB, 50 * MIB)
