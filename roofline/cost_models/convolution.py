@@ -14,10 +14,10 @@ Winograd.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import Cost, Share
 from gpuprof.roofline.cost_models.counting import (
     bytes_for,
     bytes_of,
@@ -27,6 +27,11 @@ from gpuprof.roofline.cost_models.counting import (
 )
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
+
+# cuDNN: sm80_xmma_dgrad_implicit_gemm..., cutlass_tensorop_s1688wgrad_optimized_tf32...; MIOpen:
+# igemm_bwd_gtcx3_nhwc_bf16..., igemm_wrw_gtcx3...; Composable Kernel: grouped_conv_bwd_data...
+_INPUT_GRADIENT: Final = r"dgrad|igemm_bwd|conv_?(?:\w+_)?bwd_data"
+_WEIGHT_GRADIENT: Final = r"wgrad|igemm_wrw|conv_?(?:\w+_)?bwd_weight"
 
 _T = TypeVar("_T")
 
@@ -228,6 +233,32 @@ def _gradients(
         assumptions=_effective(call),
         weight_bytes=weight.bytes if of_input else 0,
         key_value_bytes=0,
+        shares=(
+            _shares(call, inputs, weight, output_gradient, products)
+            if of_input and of_weight
+            else ()
+        ),
+    )
+
+
+def _shares(
+    call: OpCall, inputs: Tensor, weight: Tensor, output_gradient: Tensor, products: int
+) -> tuple[Share, Share]:
+    """What the kernel of each gradient does: as many products as the other one."""
+    flops = convolution_flops(call, inputs.dtype, products, allow_tf32=None)
+    return (
+        Share(
+            kernel=_INPUT_GRADIENT,
+            flops=flops,
+            bytes_read=bytes_of(output_gradient, weight),
+            bytes_written=bytes_for(inputs.elements, inputs.dtype),
+        ),
+        Share(
+            kernel=_WEIGHT_GRADIENT,
+            flops=flops,
+            bytes_read=bytes_of(output_gradient, inputs),
+            bytes_written=bytes_for(weight.elements, weight.dtype),
+        ),
     )
 
 

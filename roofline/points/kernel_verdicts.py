@@ -15,7 +15,7 @@ from gpuprof.roofline.work.work import find_work
 
 # Rows that agree in these share a point, and have equal counts each.
 _ALIKE = (
-    *("name", "kind", "signature", "phase", "role", "bytes"),
+    *("name", "kind", "signature", "phase", "role", "share", "bytes"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
 )
 

@@ -163,6 +163,7 @@ def kernel_points(
         pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
         pl.col("role").unique().sort().alias("roles"),
+        pl.col("share").unique().alias("shares"),
         pl.col("main_kernel").first(),
         pl.col("over_link").any(),
         *COPIED,
@@ -243,6 +244,18 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None, op: str) -> tuple[Tota
         return UNKNOWN, ""
     if not roles <= {"sole", "main"}:
         return UNKNOWN, note
+    (share, *others) = row["shares"]
+    if others:
+        return UNKNOWN, note
+    if share is not None:
+        part = cost.shares[share]
+        own = Cost(
+            flops=part.flops,
+            bytes_read=part.bytes_read,
+            bytes_written=part.bytes_written,
+            assumptions=cost.assumptions,
+        )
+        return times_calls(own, row["owners"]), ""
     total = times_calls(cost, row["owners"])
     if "main" in roles:
         said = f"all of the work of {op} is counted here, though its helpers may do a part of it"

@@ -2,9 +2,11 @@
 
 Split-K products add their parts in a second kernel, attention's backward passes prepare and convert
 in kernels of their own, and layouts are converted around a convolution. The operator's FLOPs and
-bytes then count at its main kernel; at several where no one of them does most of the work.
+bytes then count at its main kernel. The two gradients of a convolution have a kernel each, whose
+share of the work its name tells. Where no kernel does most of the work, several share it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -28,11 +30,12 @@ _SET: Final = ("signature", "phase", "kernel_set")
 
 
 def with_roles(kernels: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFrame:
-    """`kernels` with role and main_kernel, both null for what has no owner.
+    """`kernels` with role, main_kernel and share, all null for what has no owner.
 
     Reads the columns owner_id, signature (an index into `costs`), phase, kind, name and
-    duration_ns. Calls of one signature that launched the same kernels have the same main kernel,
-    whose name main_kernel is; null where they share the work.
+    duration_ns. Calls of one signature that launched the same kernels have the same main kernels,
+    whose names main_kernel holds; null where they share the work. share is the index of what a main
+    kernel does into its cost's `shares`, null where that is all of it.
     """
     # Numbers, which are quicker to compare than names of hundreds of characters.
     coded = kernels.with_columns(
@@ -41,39 +44,47 @@ def with_roles(kernels: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFr
     )
     works = coded.filter("computes")
     owners = works.group_by("owner_id").agg(
-        pl.col("code").min().alias("main_code"),
+        pl.col("name").first().alias("main_kernel"),
         alone=pl.col("code").min() == pl.col("code").max(),
     )
-    several = owners.filter(~pl.col("alone")).select("owner_id")
-    mains = pl.concat(
+    several = owners.filter(~pl.col("alone")).select("owner_id", "alone")
+    mains = _mains_of_several(works.join(several, on="owner_id"), costs)
+    names = mains.group_by("owner_id").agg(
+        pl.col("name").sort().str.join(" and ").alias("main_kernel")
+    )
+    told = pl.concat(
         [
-            owners.filter("alone").select("owner_id", "main_code", "alone"),
-            _of_several(works.join(several, on="owner_id"), costs),
+            owners.filter("alone").select("owner_id", "alone", "main_kernel"),
+            several.join(names, on="owner_id", how="left"),
         ]
     )
-    names = works.unique("code").select(main_code="code", main_kernel="name")
     role = (
         pl.when(pl.col("owner_id").is_null())
         .then(None)
         .when(pl.col("alone").is_null() | (pl.col("alone") & pl.col("computes")))
         .then(pl.lit("sole"))
-        .when(pl.col("computes") & pl.col("main_code").is_null())
+        .when(pl.col("computes") & pl.col("main_kernel").is_null())
         .then(pl.lit("shared"))
-        .when(pl.col("computes") & (pl.col("main_code") == pl.col("code")))
+        .when(pl.col("computes") & pl.col("is_main").is_not_null())
         .then(pl.lit("main"))
         .otherwise(pl.lit("helper"))
     )
     roles = (
         coded.select("owner_id", "code", "computes")
-        .join(mains, on="owner_id", how="left", maintain_order="left")
-        .join(names, on="main_code", how="left", maintain_order="left")
-        .select("main_kernel", role=role)
+        .join(told, on="owner_id", how="left", maintain_order="left")
+        .join(
+            mains.select("owner_id", "code", "share", is_main=pl.lit(True)),
+            on=["owner_id", "code"],
+            how="left",
+            maintain_order="left",
+        )
+        .select("main_kernel", "share", role=role)
     )
     return pl.concat([kernels, roles], how="horizontal")
 
 
-def _of_several(works: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFrame:
-    """A row (owner_id, main_code, alone) for each owner, all of several kernels."""
+def _mains_of_several(works: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFrame:
+    """A row (owner_id, code, name, share) for each main kernel of owners of several kernels."""
     sets = (
         works.select("owner_id", "code")
         .unique()
@@ -88,14 +99,43 @@ def _of_several(works: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFra
     for signature, phase, names, code, name, duration_ns in totals.sort("name").iter_rows():
         times.setdefault((signature, phase, names), {})[name] = duration_ns
         code_of[name] = code
-    rows = []
-    for key, of_name in times.items():
-        main = main_kernel(of_name, products=_multiplies(costs[key[0]]))
-        rows.append((*key, None if main is None else code_of[main]))
-    schema = {column: works.schema[column] for column in (*_SET, "code")}
-    mains = pl.DataFrame(rows, schema=schema, orient="row")
+    rows = [
+        (*key, code_of[name], name, share)
+        for key, of_name in times.items()
+        for name, share in main_kernels(of_name, costs[key[0]]).items()
+    ]
+    schema = {column: works.schema[column] for column in (*_SET, "code", "name")}
+    mains = pl.DataFrame(rows, schema={**schema, "share": pl.Int64}, orient="row")
     owners = works.unique("owner_id").select("owner_id", *_SET)
-    return owners.join(mains, on=_SET).select("owner_id", main_code="code", alone=pl.lit(False))
+    return owners.join(mains, on=_SET).select("owner_id", "code", "name", "share")
+
+
+def main_kernels(times_ns: Mapping[str, int], cost: Cost | None) -> dict[str, int | None]:
+    """The kernels of a call that do its work, each with the index of its share.
+
+    One kernel with None does all of it. {} where they share it in parts that are not known.
+    `times_ns` are the durations of the kernels by name.
+    """
+    products = cost is not None and bool(cost.matmul_flops())
+    if cost is not None and (found := _by_share(times_ns, cost)):
+        return found
+    name = main_kernel(times_ns, products=products)
+    return {} if name is None else {name: None}
+
+
+def _by_share(times_ns: Mapping[str, int], cost: Cost) -> dict[str, int | None]:
+    """A kernel for each share of `cost`; {} where names do not tell them."""
+    found: dict[str, int | None] = {}
+    for index, share in enumerate(cost.shares):
+        named = [name for name in times_ns if re.search(share.kernel, name, re.IGNORECASE)]
+        if not named:
+            return {}
+        found[max(named, key=lambda name: times_ns[name])] = index
+    if len(found) < len(cost.shares):
+        return {}
+    smallest = min((times_ns[name] for name in found), default=0)
+    others = [name for name in times_ns if name not in found and names_product(name)]
+    return {} if any(times_ns[name] > _LARGEST_RIVAL * smallest for name in others) else found
 
 
 def main_kernel(times_ns: Mapping[str, int], *, products: bool) -> str | None:
@@ -113,7 +153,3 @@ def main_kernel(times_ns: Mapping[str, int], *, products: bool) -> str | None:
     if times_ns[largest] < _SMALLEST_MAIN * sum(times_ns.values()):
         return None
     return largest
-
-
-def _multiplies(cost: Cost | None) -> bool:
-    return cost is not None and bool(cost.matmul_flops())

@@ -69,8 +69,8 @@ class Work:
     owner_id (null: no operator; below 0: the kernel itself), signature (index into `signatures`,
     null: no operator), phase, recompute (the owner ran in activation checkpointing's second
     forward; null: no operator), compute_kernels (how many kernels that compute, which memcpy and
-    memset do not, the owner's call launched), role and main_kernel
-    (`gpuprof.roofline.work.main_kernels`).
+    memset do not, the owner's call launched), role, main_kernel and
+    share (`gpuprof.roofline.work.main_kernels`).
     """
 
     kernels: pl.DataFrame
