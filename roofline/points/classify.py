@@ -44,7 +44,7 @@ _WORTH_SAYING: Final = 0.05
 
 
 @dataclass(frozen=True)
-class Clock:
+class SmClock:
     """The clock that the work ran at, and why it was lowered, in NVML's words."""
 
     mhz: int
@@ -72,12 +72,12 @@ class Circumstances:
     # Of all calls together, and what the L2 cache holds.
     bytes_moved: int | None = None
     l2_bytes: int | None = None
-    clock: Clock | None = None
+    clock: SmClock | None = None
     tensor_path: TensorPath | None = None
 
 
 @dataclass(frozen=True)
-class Verdict:
+class WorkVerdict:
     """The class of all work of one kind, for each row that shows some of it."""
 
     kind: ClassName
@@ -114,24 +114,24 @@ class Verdict:
         return Bottleneck(self.kind, "; ".join(parts), round(gain_ns / steps))
 
 
-def classify(times: RoofTime, known: Circumstances, reason_unknown: str) -> Verdict:
+def classify(times: RoofTime, known: Circumstances, reason_unknown: str) -> WorkVerdict:
     """The class of work that takes `times` at the roof in all."""
     binding = times.binding
     if binding is None or known.device_ns <= 0:
-        return Verdict(UNKNOWN, reason_unknown, None)
+        return WorkVerdict(UNKNOWN, reason_unknown, None)
     fraction = binding.ns / known.device_ns
     over_class, over_roof = _over_roof(times, known)
     if fraction > 1:
-        return Verdict(over_class, "", 0.0, 0.0, over_roof)
+        return WorkVerdict(over_class, "", 0.0, 0.0, over_roof)
     lost = 1 - fraction
     resource = COMPUTE if binding is times.compute else MEMORY
     found = _explanation(times, known, lost, resource)
     if found is not None:
         kind, reason, gain = found
-        return Verdict(kind, reason, gain, lost, over_roof)
+        return WorkVerdict(kind, reason, gain, lost, over_roof)
     # Of traffic neither is certain: some of the multiprocessors can saturate DRAM.
     beside = _beside(times, known) if resource == COMPUTE else ""
-    return Verdict(resource, beside, lost, lost, over_roof)
+    return WorkVerdict(resource, beside, lost, lost, over_roof)
 
 
 def _explanation(
@@ -172,7 +172,7 @@ def _grid_share(known: Circumstances, shortest_ns: int) -> float:
     return max(0.0, 1 - filled_ns / known.device_ns)
 
 
-def _clock_share(times: RoofTime, clock: Clock | None) -> float:
+def _clock_share(times: RoofTime, clock: SmClock | None) -> float:
     """What of the time the roof's clock would save."""
     assumed = times.binding.ceiling.clock_mhz if times.binding is not None else None
     if clock is None or not clock.reasons or not assumed:
@@ -180,7 +180,7 @@ def _clock_share(times: RoofTime, clock: Clock | None) -> float:
     return max(0.0, 1 - clock.mhz / assumed)
 
 
-def _clock_sentence(times: RoofTime, clock: Clock | None) -> str:
+def _clock_sentence(times: RoofTime, clock: SmClock | None) -> str:
     assert clock is not None
     assert times.binding is not None
     assumed = times.binding.ceiling.clock_mhz

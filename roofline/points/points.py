@@ -13,7 +13,7 @@ from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
 from gpuprof.roofline.phase import Phase
-from gpuprof.roofline.points.classify import Clock, Verdict, WorkKey
+from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
@@ -40,7 +40,7 @@ class Machine:
     device: Device | None
     roof: Roof | None
     # The clock in the profiled steps; None where NVML did not tell.
-    clock: Clock | None = None
+    clock: SmClock | None = None
 
     @property
     def l2_bytes(self) -> int | None:
@@ -65,11 +65,11 @@ class Machine:
         return "cuda" if self.device is None else self.device.kind
 
 
-def clock_of(state: DeviceState | None) -> Clock | None:
+def clock_of(state: DeviceState | None) -> SmClock | None:
     """The clock that the profiled work ran at; None where NVML did not tell it."""
     if state is None or not state.profiled_sm_clock_mhz_median:
         return None
-    return Clock(state.profiled_sm_clock_mhz_median, state.throttle_reasons or ())
+    return SmClock(state.profiled_sm_clock_mhz_median, state.throttle_reasons or ())
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class DeviceTime:
 
 
 def op_points(
-    work: Work, machine: Machine, verdicts: Mapping[WorkKey, Verdict]
+    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[RooflinePoint, ...]:
     """One point for each operator signature and phase, and for each kind of copy without one.
 
@@ -150,7 +150,7 @@ def op_points(
 
 
 def kernel_points(
-    work: Work, machine: Machine, verdicts: Mapping[WorkKey, Verdict]
+    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[RooflinePoint, ...]:
     """One point for each kernel name and operator signature, with the verdict of all its work.
 
@@ -202,7 +202,9 @@ def kernel_points(
     return largest_first(points)
 
 
-def _bottleneck(verdict: Verdict, times: RoofTime, time: DeviceTime, note: str = "") -> Bottleneck:
+def _bottleneck(
+    verdict: WorkVerdict, times: RoofTime, time: DeviceTime, note: str = ""
+) -> Bottleneck:
     return verdict.bottleneck(
         times, calls=time.calls, device_ns=time.device_ns, steps=time.steps, note=note
     )

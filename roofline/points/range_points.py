@@ -8,7 +8,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Flops
-from gpuprof.roofline.points.classify import Circumstances, Verdict, WorkKey, classify
+from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.points import (
     UNKNOWN,
     DeviceTime,
@@ -31,7 +31,7 @@ _DECLARED = ("counts declared by the region",)
 
 
 def range_points(
-    capture: Capture, work: Work, machine: Machine, verdicts: Mapping[WorkKey, Verdict]
+    capture: Capture, work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[RooflinePoint, ...]:
     """One point for each range name: the device work inside its passes in the profiled steps.
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from gpuprof.roofline.analysis import Bottleneck
 from gpuprof.roofline.classes import ClassName, bottleneck_class
-from gpuprof.roofline.points.classify import Circumstances, Verdict, WorkKey, classify
+from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.grid import Grid, Launches, grid_of
 from gpuprof.roofline.points.points import (
     BYTES_UNKNOWN,
@@ -34,7 +34,7 @@ _KEY: Final = ("signature", "phase", "copy_name")
 _WORKS: Final = ("sole", "main", "shared")
 
 
-def work_verdicts(work: Work, machine: Machine) -> Mapping[WorkKey, Verdict]:
+def work_verdicts(work: Work, machine: Machine) -> Mapping[WorkKey, WorkVerdict]:
     """The verdict on each kind of the work, from all its launches."""
     kernels = work.kernels.with_columns(COPY_NAME)
     groups = kernels.group_by(_KEY, maintain_order=True).agg(
@@ -55,7 +55,7 @@ def work_verdicts(work: Work, machine: Machine) -> Mapping[WorkKey, Verdict]:
 
 
 def verdict_of_several(
-    kernels: pl.DataFrame, verdicts: Mapping[WorkKey, Verdict], *, steps: int
+    kernels: pl.DataFrame, verdicts: Mapping[WorkKey, WorkVerdict], *, steps: int
 ) -> Bottleneck:
     """The largest loss of work of several kinds, such as that of a range.
 
@@ -102,7 +102,7 @@ def _grids(kernels: pl.DataFrame, work: Work, machine: Machine) -> dict[WorkKey,
 
 def _verdict(
     row: dict[str, Any], signature: Signature | None, machine: Machine, grid: Grid | None
-) -> Verdict:
+) -> WorkVerdict:
     calls = row["kernels"] if signature is None else row["owners"]
     total, reason = _total(row, signature, calls)
     path = None

@@ -10,9 +10,9 @@ from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.machine.roof_time import ResourceTime, RoofTime
 from gpuprof.roofline.points.classify import (
     Circumstances,
-    Clock,
+    SmClock,
     TensorPath,
-    Verdict,
+    WorkVerdict,
     classify,
 )
 from gpuprof.roofline.points.grid import Grid, Launches, grid_of, idle_fraction
@@ -262,7 +262,7 @@ def test_unused_tensor_cores_are_nothing_to_work_that_memory_binds() -> None:
 
 def test_a_lowered_clock_that_explains_most_of_the_loss_is_the_class() -> None:
     """At 1440 of 1800 MHz a fifth of the time is the clock's, of 25 % above the roof."""
-    clock = Clock(1440, ("software power cap",))
+    clock = SmClock(1440, ("software power cap",))
     kind, evidence, gain = verdict(times(750_000, 1), Circumstances(1, 1_000_000, clock=clock))
     assert (kind, gain) == ("clock", 200_000)
     assert evidence.endswith("1440 MHz where the roof assumes 1800: software power cap")
@@ -272,9 +272,9 @@ def test_a_lowered_clock_that_explains_most_of_the_loss_is_the_class() -> None:
 
 
 def test_a_clock_that_nothing_lowered_or_that_binds_nothing_is_no_class() -> None:
-    idle = Circumstances(1, 1_000_000, clock=Clock(1440, ()))
+    idle = Circumstances(1, 1_000_000, clock=SmClock(1440, ()))
     assert verdict(times(700_000, 1), idle)[0] == "compute"
-    capped = Circumstances(1, 1_000_000, clock=Clock(1440, ("software power cap",)))
+    capped = Circumstances(1, 1_000_000, clock=SmClock(1440, ("software power cap",)))
     assert verdict(times(1, 700_000), capped)[0] == "memory"
 
 
@@ -291,7 +291,7 @@ def test_without_a_roof_or_time_the_class_is_unknown(device_ns: int) -> None:
     st.integers(1, 10**6),
     st.integers(1, 20),
     st.integers(1, 1000),
-    st.sampled_from([None, Clock(1440, ("software power cap",))]),
+    st.sampled_from([None, SmClock(1440, ("software power cap",))]),
     st.sampled_from([None, TensorPath("no tensor cores", 1000)]),
 )
 def test_no_class_gains_more_than_the_work_takes(
@@ -300,14 +300,14 @@ def test_no_class_gains_more_than_the_work_takes(
     device_ns: int,
     calls: int,
     blocks: int,
-    clock: Clock | None,
+    clock: SmClock | None,
     path: TensorPath | None,
 ) -> None:
     roof = times(compute_ns, memory_ns)
     known = Circumstances(
         calls, device_ns, grid=grid(blocks), clock=clock, tensor_path=path, l2_bytes=MIB
     )
-    found: Verdict = classify(roof, known, "")
+    found: WorkVerdict = classify(roof, known, "")
     assert found.kind in classes()
     assert classes()[found.kind].has_roof
     assert found.gain_fraction is not None
