@@ -22,6 +22,7 @@ MARKS = {
     "triangle-right",
     "cross",
     "hourglass",
+    "bowtie",
     "diamond",
     "x",
     "pentagon",
