@@ -20,7 +20,8 @@ from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
 
-MOST_ROWS = 500
+# Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
+MOST_ROWS = 300
 
 
 @dataclass(frozen=True)
