@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from gpuprof.reports import formatting
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
+from gpuprof.roofline.classes import CACHE
 from gpuprof.roofline.cost_models.cost import Flops
 
 OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
@@ -40,9 +41,21 @@ def is_over_peak(fraction: float | None) -> bool:
     return fraction is not None and fraction > 1.0005
 
 
+def point_roof_percent(point: RooflinePoint) -> str:
+    """`roof_percent` of a row, unmarked where its class explains why it is over 100 %."""
+    if is_unexplained(point):
+        return roof_percent(point.roof_fraction)
+    return formatting.percent(point.roof_fraction)
+
+
+def is_unexplained(point: RooflinePoint) -> bool:
+    """Whether the share of the roof is over 100 % and a cache does not explain it."""
+    return is_over_peak(point.roof_fraction) and point.bottleneck.kind != CACHE
+
+
 def any_over_peak(points: Iterable[RooflinePoint]) -> bool:
     """True where a share of the roof needs its warning."""
-    return any(is_over_peak(point.roof_fraction) for point in points)
+    return any(map(is_unexplained, points))
 
 
 def transfer_name(transfer: Transfer) -> str:

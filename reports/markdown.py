@@ -10,7 +10,7 @@ from gpuprof.reports.figures import (
     any_over_peak,
     launched_by,
     per_step,
-    roof_percent,
+    point_roof_percent,
     step_basis,
 )
 from gpuprof.reports.point_rows import other_rows
@@ -171,7 +171,7 @@ def _row(point: RooflinePoint, profiled_steps: int) -> tuple[str, ...]:
         formatting.quantity(point.flops_per_s, "").strip(),
         formatting.quantity(point.bytes_per_s, "").strip(),
         formatting.intensity(point.arithmetic_intensity),
-        roof_percent(point.roof_fraction),
+        point_roof_percent(point),
         point.bottleneck.kind,
     )
 

@@ -9,7 +9,7 @@ from gpuprof.reports.figures import (
     OVER_PEAK,
     flops_text,
     gain_sentence,
-    is_over_peak,
+    is_unexplained,
     launched_by,
     moved_text,
     per_step,
@@ -18,7 +18,7 @@ from gpuprof.reports.figures import (
 from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
-from gpuprof.roofline.classes import COMMUNICATION
+from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
 
 # Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
 MOST_ROWS = 300
@@ -248,7 +248,7 @@ def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
         if point.roof_ns is not None:
             least = f"at least {formatting.duration(per_step(profiled_steps, point.roof_ns))}"
         roof = f"of {point.roof}" if point.roof else ""
-        warning = OVER_PEAK if is_over_peak(point.roof_fraction) else ""
+        warning = OVER_PEAK if is_unexplained(point) else ""
         note = ", ".join(part for part in (roof, least, warning) if part)
         facts.append(Fact("Roof", formatting.percent(point.roof_fraction), note))
     verdict = point.bottleneck
@@ -256,7 +256,9 @@ def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
         Fact("Class", verdict.kind, formatting.printable(formatting.sentence(verdict.evidence)))
     )
     if verdict.gain_ns:
-        facts.append(Fact("Gain", gain_sentence(verdict.gain_ns)))
+        facts.append(
+            Fact("Gain", gain_sentence(verdict.gain_ns), bottleneck_class(verdict.kind).gain)
+        )
     return facts
 
 

@@ -25,10 +25,10 @@ from gpuprof.reports.blocks import (
 from gpuprof.reports.figures import (
     OVER_PEAK,
     any_over_peak,
-    is_over_peak,
+    is_unexplained,
     moved_text,
     per_step,
-    roof_percent,
+    point_roof_percent,
 )
 from gpuprof.reports.sections import SECTIONS
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -162,7 +162,7 @@ def _points(block: PointTable, width: int) -> Iterable[RenderableType]:
 
 
 def _cells(steps: int, kernel: RooflinePoint, *, wide: bool) -> list[str | Text]:
-    over = is_over_peak(kernel.roof_fraction)
+    over = is_unexplained(kernel)
     work: list[str | Text] = [
         _per_step(steps, kernel.total_flops),
         _per_step(steps, kernel.total_bytes),
@@ -175,7 +175,7 @@ def _cells(steps: int, kernel: RooflinePoint, *, wide: bool) -> list[str | Text]
         formatting.percent(kernel.device_fraction),
         formatting.quantity(kernel.flops_per_s, "").strip(),
         *(work if wide else []),
-        Text(roof_percent(kernel.roof_fraction), "bold yellow" if over else ""),
+        Text(point_roof_percent(kernel), "bold yellow" if over else ""),
         Text(kernel.bottleneck.kind, bottleneck_class(kernel.bottleneck.kind).terminal),
     ]
 

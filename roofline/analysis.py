@@ -348,6 +348,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     with_op: float | None = None
     with_flops: float | None = None
     with_bytes: float | None = None
+    # Of the kernels' time: those that show FLOPs and bytes themselves. The rest of an operator that
+    # has a model helps its main kernel, or shares its work.
+    kernels_counted: float | None = None
     # Device time outside the profiled steps, which the shares leave out.
     outside_ns: int = 0
     # Launches in the profiled steps, and those of them whose device work was not recorded. Where

@@ -1,5 +1,7 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gpuprof._version import __version__
@@ -26,9 +28,17 @@ from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
-from gpuprof.roofline.points.points import NO_OP, Machine, kernel_points, op_points, step_point
+from gpuprof.roofline.points.points import (
+    NO_OP,
+    Machine,
+    clock_of,
+    kernel_points,
+    op_points,
+    step_point,
+)
 from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
+from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
@@ -66,11 +76,13 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     roof = None
     if roof_source is not None:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
-    machine = Machine(device, roof, on_one_host(process.world_size, process.fingerprint))
+    state = _device_state(capture, device)
+    one_host = on_one_host(process.world_size, process.fingerprint)
+    machine = Machine(device, roof, clock_of(state), one_host)
 
     work = find_work(capture, math_mode(device, process), waits)
+    verdicts = work_verdicts(work, machine)
     on_cpu = device is not None and device.kind == "cpu"
-    state = _device_state(capture, device)
     stretch = profiled_stretch(capture, work, behind=behind)
     uses = () if stretch is None else device_uses(work, stretch)
     use = critical(uses)
@@ -86,9 +98,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     ops, kernels, ranges = (
         with_gains_of_a_step(points, times, on_cpu=on_cpu)
         for points in (
-            op_points(work, machine),
-            kernel_points(work, machine),
-            range_points(capture, work, machine),
+            op_points(work, machine, verdicts),
+            kernel_points(work, machine, verdicts),
+            range_points(capture, work, machine, verdicts),
         )
     )
     # A step's figures are of all its device work, or they are none.
@@ -96,11 +108,15 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     split = None
     if complete and stretch is not None and use is not None:
         own = on_device(computing(stretch.work_of(work)), use.device)
+        # What computes in an operator that mostly crosses a link has its own verdict.
+        local = computing(work)
+        crossing = local.kernels.height < work.kernels.height
+        of_local = work_verdicts(local, machine) if crossing else verdicts
         split = split_step(
             times,
             stretch,
             use,
-            op_points(own, machine),
+            op_points(own, machine, of_local),
             slower_ns=slower_by_ns(times, stretch, use, state=state, device=device),
             on_cpu=on_cpu,
         )
@@ -138,7 +154,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             else None
         ),
         bottleneck=bottleneck,
-        coverage=_coverage(ops, work),
+        coverage=_coverage(ops, kernels, work),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,
         ops=ops,
@@ -264,7 +280,9 @@ def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...], *, complete:
     return "no complete step was recorded" if times.profiled == 0 else "step times are missing"
 
 
-def _coverage(ops: tuple[RooflinePoint, ...], work: Work) -> Coverage:
+def _coverage(
+    ops: tuple[RooflinePoint, ...], kernels: tuple[RooflinePoint, ...], work: Work
+) -> Coverage:
     device_ns = sum(point.device_ns for point in ops)
     if device_ns == 0:
         return Coverage(
@@ -274,12 +292,15 @@ def _coverage(ops: tuple[RooflinePoint, ...], work: Work) -> Coverage:
             lost_launches=work.lost_launches,
         )
 
-    def share(points: list[RooflinePoint]) -> float:
+    def share(points: Iterable[RooflinePoint]) -> float:
         return sum(point.device_ns for point in points) / device_ns
+
+    def counted(point: RooflinePoint) -> bool:
+        return point.flops is not None and _bytes_are_known(point)
 
     unmodelled: dict[str, tuple[int, int]] = {}
     for point in ops:
-        if point.flops is None or not _bytes_are_known(point):
+        if not counted(point):
             ns, calls = unmodelled.get(point.name, (0, 0))
             unmodelled[point.name] = (ns + point.device_ns, calls + point.calls)
     return Coverage(
@@ -287,6 +308,7 @@ def _coverage(ops: tuple[RooflinePoint, ...], work: Work) -> Coverage:
         with_op=share([point for point in ops if point.name != NO_OP]),
         with_flops=share([point for point in ops if point.flops is not None]),
         with_bytes=share([point for point in ops if _bytes_are_known(point)]),
+        kernels_counted=share(filter(counted, kernels)),
         outside_ns=work.outside_ns,
         launches=work.launches,
         lost_launches=work.lost_launches,

@@ -16,7 +16,12 @@ ClassName: TypeAlias = str
 AT_ROOF: ClassName = "roof"
 COMPUTE: ClassName = "compute"
 MEMORY: ClassName = "memory"
-LATENCY: ClassName = "latency"
+FEW_BLOCKS: ClassName = "few-blocks"
+TAIL: ClassName = "tail"
+SMALL: ClassName = "small"
+CACHE: ClassName = "cache"
+NO_TENSOR: ClassName = "no-tensor"
+CLOCK: ClassName = "clock"
 UNKNOWN: ClassName = "unknown"
 # Of a step's time: what nothing hides.
 COMMUNICATION: ClassName = "communication"
@@ -39,6 +44,8 @@ class BottleneckClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     loss: str = ""
     idle: bool = False
     has_roof: bool = False
+    gain: str = ""
+    rare: bool = False
     removable: bool = True
     mark: str
     fill: Literal["solid", "dots", "stripes"]

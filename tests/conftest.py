@@ -213,7 +213,7 @@ _H100_KERNELS: tuple[_KernelRow, ...] = (
         0,
         2**22,
         2**22,
-        "latency",
+        "small",
     ),
     (
         "void at::native::(anonymous namespace)::CatArrayBatchedCopy<Contiguous, 4, 64>(char*)",
@@ -386,7 +386,7 @@ def training_analysis() -> Analysis:
     below = {
         kind: sum(p.device_ns - (p.roof_ns or 0) for p in kernels if p.bottleneck.kind == kind)
         // PROFILED_STEPS
-        for kind in ("compute", "memory", "latency")
+        for kind in ("compute", "memory", "small")
     }
     unmodelled = work - at_roof - sum(below.values())
     peak = next(c for c in _H100_CEILINGS if c.precision == "bf16")

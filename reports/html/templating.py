@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block
-from gpuprof.reports.figures import is_over_peak, per_step, roof_percent, step_basis
+from gpuprof.reports.figures import is_unexplained, per_step, point_roof_percent, step_basis
 from gpuprof.reports.html.picture import make_picture
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.point_rows import make_rows, point_figures
@@ -36,13 +36,13 @@ def make_environment() -> jinja2.Environment:
     environment.globals.update(
         classes=classes,
         formatting=formatting,
-        is_over_peak=is_over_peak,
+        is_unexplained=is_unexplained,
         make_picture=make_picture,
         make_rows=make_rows,
         make_step_plot=make_step_plot,
         per_step=per_step,
         point_figures=point_figures,
-        roof_percent=roof_percent,
+        point_roof_percent=point_roof_percent,
         step_basis=step_basis,
     )
     environment.filters["printable"] = formatting.printable

@@ -6,10 +6,12 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
 from gpuprof.reports.figures import per_step, step_basis
 from gpuprof.reports.sections.section import Section, titled
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import Analysis, Coverage
 
 # Operators without a model that a terminal names.
 _NAMED = 5
+# The rows of kernels may show so much less than the operators without a word.
+_WORTH_SAYING = 0.005
 # Device time below this share of the step is set beside it.
 _LITTLE = 0.5
 
@@ -26,7 +28,21 @@ def coverage_sentence(analysis: Analysis) -> str:
     return (
         f"{formatting.percent(coverage.with_op)} of {_device_time(analysis)} "
         f"has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
-        f"{formatting.percent(coverage.with_bytes)} a byte model.{_of_a_step(analysis)}{outside}"
+        f"{formatting.percent(coverage.with_bytes)} a byte model.{_of_kernels(coverage)}"
+        f"{_of_a_step(analysis)}{outside}"
+    )
+
+
+def _of_kernels(coverage: Coverage) -> str:
+    """How much of the time the rows of kernels count themselves, where that is less."""
+    of_kernels = coverage.kernels_counted
+    if of_kernels is None or coverage.with_flops is None or coverage.with_bytes is None:
+        return ""
+    if min(coverage.with_flops, coverage.with_bytes) - of_kernels < _WORTH_SAYING:
+        return ""
+    return (
+        f" In rows of kernels {formatting.percent(of_kernels)} shows a rate: other kernels help or "
+        "share the work of an operator that has a model."
     )
 
 

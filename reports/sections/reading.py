@@ -6,7 +6,7 @@ from gpuprof.reports.blocks import Block, ClassLegend, Prose
 from gpuprof.reports.figures import OVER_PEAK
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.classes import classes
+from gpuprof.roofline.classes import BottleneckClass, classes
 
 _WHY_OVER = OVER_PEAK.partition(": ")[2]
 
@@ -29,8 +29,8 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
                 "FLOPs follow from the operators' shapes and count a multiply-add as two; each "
                 "precision is compared with its own peak. Bytes are compulsory traffic: each input "
                 "read once, each output written once. A cache that holds the data between kernels "
-                "can beat the DRAM roof: more than 100% is shown as it is and marked **!**, since "
-                f"it means {_WHY_OVER}.",
+                "can beat the DRAM roof: the class is cache where it explains that. Other shares "
+                f"over 100% are shown as they are and marked **!**, since that means {_WHY_OVER}.",
                 f"Calls and ms are means for one step over the profiled steps{totals}; step time "
                 "and MFU come from steps that ran without the profiler. **-** is unknown: no cost "
                 "model for the operator, or no ceiling for the device. Prefixes are decimal (1 GB "
@@ -38,8 +38,18 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
                 "Classes:",
             )
         ),
-        ClassLegend(tuple(row for row in classes().values() if row.mark)),
+        ClassLegend(
+            tuple(row for row in classes().values() if row.mark and _is_shown(row, analysis))
+        ),
     )
+
+
+def _is_shown(row: BottleneckClass, analysis: Analysis) -> bool:
+    """Whether a class has its place in the legend: what most steps do not have only where it is."""
+    if not row.rare:
+        return True
+    points = (*analysis.kernels, *analysis.ops, *analysis.ranges)
+    return any(point.bottleneck.kind == row.name for point in points)
 
 
 SECTION = Section(key="reading", title=titled("How to read this page"), page_only=_page_only)

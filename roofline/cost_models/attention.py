@@ -201,7 +201,7 @@ def _cost(call: OpCall, where: AttentionSignature) -> Cost | None:
             full = problem.queries * problem.keys * per_pair
         else:
             pairs, in_full = mask.kept(problem), mask.in_full(problem)
-            flops = gemm_flops(query.dtype, pairs * per_pair, call.math_mode)
+            flops = gemm_flops(call, query.dtype, pairs * per_pair)
             if where.backward:
                 recomputed = 2 * problem.batch * problem.heads * pairs * problem.key_size
             full = None if pairs == in_full else in_full * per_pair

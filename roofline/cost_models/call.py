@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gpuprof.roofline import dtypes
+from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
 
 # In the names of operators on mkldnn's own layout: dense, but without strides.
@@ -74,10 +75,15 @@ Argument: TypeAlias = Tensor | TensorList | Scalar | None
 
 @dataclass(frozen=True)
 class MathMode:
-    """Settings of the program that decide which unit a float32 product runs on."""
+    """Settings of the program that decide which unit a float32 product runs on.
 
-    tf32_matmul: bool = False
-    tf32_convolution: bool = False
+    None where they are not known: products count as fp32, unless their kernels tell otherwise.
+    """
+
+    tf32_matmul: bool | None = False
+    tf32_convolution: bool | None = False
+    # Without TF32 units nothing runs in it, whatever the program allows.
+    tf32_units: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,9 @@ class OpCall:
     # Names of the kernels that this call launched. Some carry an element type in their template
     # arguments that the operator's own record lacks (TensorList).
     kernels: tuple[str, ...] = ()
+    # What the kernels' names tell of products of float32 operands, and of products of 16-bit
+    # operands without tensor cores; None where they do not.
+    arithmetic: ProductArithmetic | None = None
     # Elements of each list of parameters, where the trace left the lists empty for their length.
     list_elements: int | None = None
     # The dtype of the tensors in lists, where gpuprof.roofline.cost_models.list_dtypes found it.

@@ -13,20 +13,25 @@ Winograd.
 """
 
 import math
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import Cost, Share
 from gpuprof.roofline.cost_models.counting import (
     bytes_for,
     bytes_of,
-    matmul_flops,
+    convolution_flops,
     total,
     vector_flops,
 )
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
+
+# cuDNN: sm80_xmma_dgrad_implicit_gemm..., cutlass_tensorop_s1688wgrad_optimized_tf32...; MIOpen:
+# igemm_bwd_gtcx3_nhwc_bf16..., igemm_wrw_gtcx3...; Composable Kernel: grouped_conv_bwd_data...
+_INPUT_GRADIENT: Final = r"dgrad|igemm_bwd|conv_?(?:\w+_)?bwd_data"
+_WEIGHT_GRADIENT: Final = r"wgrad|igemm_wrw|conv_?(?:\w+_)?bwd_weight"
 
 _T = TypeVar("_T")
 
@@ -45,14 +50,25 @@ class _Positions:
     output_padding: int | None = None
     # A tensor of the output's shape that is added to it.
     addend: int | None = None
+    allow_tf32: int | None = None
 
 
+# pytorch aten/src/ATen/native/native_functions.yaml
 _CONVOLUTION = _Positions(stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
 _FORWARD = {
     "aten::convolution_overrideable": _CONVOLUTION,
-    "aten::cudnn_convolution": _Positions(bias=None, padding=2, stride=3, dilation=4, groups=5),
+    "aten::cudnn_convolution": _Positions(
+        bias=None, padding=2, stride=3, dilation=4, groups=5, allow_tf32=8
+    ),
     "aten::cudnn_convolution_transpose": _Positions(
-        bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True
+        bias=None,
+        padding=2,
+        output_padding=3,
+        stride=4,
+        dilation=5,
+        groups=6,
+        transposed=True,
+        allow_tf32=9,
     ),
     "aten::cudnn_convolution_relu": _Positions(stride=3, padding=4, dilation=5, groups=6),
     "aten::cudnn_convolution_add_relu": _Positions(
@@ -84,7 +100,7 @@ _FORWARD = {
 }
 _COMPOSITE_FORWARD = {
     "aten::convolution": _CONVOLUTION,
-    "aten::_convolution": _CONVOLUTION,
+    "aten::_convolution": replace(_CONVOLUTION, allow_tf32=12),
     "aten::conv1d": _Positions(stride=3, padding=4, dilation=5, groups=6),
     "aten::conv2d": _Positions(stride=3, padding=4, dilation=5, groups=6),
     "aten::conv3d": _Positions(stride=3, padding=4, dilation=5, groups=6),
@@ -155,10 +171,11 @@ def _forward(call: OpCall, where: _Positions) -> Cost | None:
     addend = None if where.addend is None else call.tensor(where.addend)
     space = math.prod(inputs.shape[-axes:] if transposed else output)
     return Cost(
-        flops=matmul_flops(
+        flops=convolution_flops(
+            call,
             inputs.dtype,
             2 * batch * space * weight.elements,
-            tf32=call.math_mode.tf32_convolution,
+            allow_tf32=None if where.allow_tf32 is None else call.flag(where.allow_tf32),
         ),
         bytes_read=bytes_of(inputs, weight, bias, addend),
         bytes_written=bytes_for(batch * channels * math.prod(output), inputs.dtype),
@@ -196,8 +213,9 @@ def _gradients(
     batch = math.prod(inputs.shape[: -axes - 1])
     products = 2 * batch * math.prod(large.shape[-axes:]) * weight.elements
     of_input, of_weight, of_bias = mask
-    tf32 = call.math_mode.tf32_convolution
-    matmuls = matmul_flops(inputs.dtype, products * (of_input + of_weight), tf32=tf32)
+    matmuls = convolution_flops(
+        call, inputs.dtype, products * (of_input + of_weight), allow_tf32=None
+    )
     sums = vector_flops(inputs.dtype, output_gradient.elements if of_bias else 0)
     channels = output_gradient.shape[-axes - 1]
     return Cost(
@@ -215,6 +233,32 @@ def _gradients(
         assumptions=_effective(call),
         weight_bytes=weight.bytes if of_input else 0,
         key_value_bytes=0,
+        shares=(
+            _shares(call, inputs, weight, output_gradient, products)
+            if of_input and of_weight
+            else ()
+        ),
+    )
+
+
+def _shares(
+    call: OpCall, inputs: Tensor, weight: Tensor, output_gradient: Tensor, products: int
+) -> tuple[Share, Share]:
+    """What the kernel of each gradient does: as many products as the other one."""
+    flops = convolution_flops(call, inputs.dtype, products, allow_tf32=None)
+    return (
+        Share(
+            kernel=_INPUT_GRADIENT,
+            flops=flops,
+            bytes_read=bytes_of(output_gradient, weight),
+            bytes_written=bytes_for(inputs.elements, inputs.dtype),
+        ),
+        Share(
+            kernel=_WEIGHT_GRADIENT,
+            flops=flops,
+            bytes_read=bytes_of(output_gradient, inputs),
+            bytes_written=bytes_for(weight.elements, weight.dtype),
+        ),
     )
 
 

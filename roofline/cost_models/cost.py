@@ -32,6 +32,16 @@ class MatrixProduct(msgspec.Struct, frozen=True):
     batch: int = 1
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a call's work that one of its kernels does."""
+
+    # A regular expression for the kernel's name, found anywhere in it, in any case.
+    kernel: str
+    flops: tuple[Flops, ...] | None
+    bytes_read: int | None
+    bytes_written: int | None
+
+
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """FLOPs and bytes of one call.
 
@@ -61,6 +71,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     key_value_bytes: int | None = None
     # The one product that the call does, for the closed form to find the parameter that it uses.
     product: MatrixProduct | None = None
+    # Of calls that do their work in several kernels, what each of them does; () for all others.
+    shares: tuple[Share, ...] = ()
 
     def matmul_flops(self) -> int | None:
         """Matmul operations as `flops` counts them."""

@@ -5,22 +5,43 @@ A multiply-add is two operations. A product of complex numbers is four real mult
 
 from collections.abc import Iterable
 
-from gpuprof.roofline.cost_models.call import MathMode, Tensor
+from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.dtypes import DType
 
 
-def matmul_flops(dtype: DType | None, count: int, *, tf32: bool) -> tuple[Flops, ...] | None:
-    """`count` operations of products summed along an axis; None where the dtype is unknown."""
+def matmul_flops(dtype: DType | None, count: int) -> tuple[Flops, ...] | None:
+    """`count` operations of products of operands that are not float32, or None where unknown."""
+    return _product_flops(dtype, count, "fp32")
+
+
+def gemm_flops(call: OpCall, dtype: DType | None, count: int) -> tuple[Flops, ...] | None:
+    """`count` operations of a GEMM; None where the dtype is unknown.
+
+    Of float32 operands in the precision that the kernel's name tells, else the program's setting.
+    """
+    return _product_flops(dtype, count, _float32(call, call.math_mode.tf32_matmul))
+
+
+def convolution_flops(
+    call: OpCall, dtype: DType | None, count: int, *, allow_tf32: bool | None
+) -> tuple[Flops, ...] | None:
+    """`gemm_flops` of a convolution, whose own argument `allow_tf32` goes before the setting."""
+    setting = call.math_mode.tf32_convolution if allow_tf32 is None else allow_tf32
+    return _product_flops(dtype, count, _float32(call, setting))
+
+
+def _float32(call: OpCall, tf32: bool | None) -> str:
+    if call.arithmetic is not None:
+        return call.arithmetic.float32
+    return "tf32" if tf32 and call.math_mode.tf32_units else "fp32"
+
+
+def _product_flops(dtype: DType | None, count: int, float32: str) -> tuple[Flops, ...] | None:
     if dtype is None:
         return None
-    precision = "tf32" if dtype.precision == "fp32" and tf32 else dtype.precision
+    precision = float32 if dtype.precision == "fp32" else dtype.precision
     return (Flops("matmul", precision, count * 4 if dtype.kind == "complex" else count),)
-
-
-def gemm_flops(dtype: DType | None, count: int, mode: MathMode) -> tuple[Flops, ...] | None:
-    """`matmul_flops` of a GEMM under the program's float32 setting."""
-    return matmul_flops(dtype, count, tf32=mode.tf32_matmul)
 
 
 def vector_flops(dtype: DType | None, count: int) -> tuple[Flops, ...] | None:

@@ -43,7 +43,7 @@ def product(
     batch = math.prod(right.shape[:-2])
     columns = math.prod(right.shape) // max(batch * inner, 1)
     return Cost(
-        flops=gemm_flops(left.dtype, 2 * outputs * inner, call.math_mode),
+        flops=gemm_flops(call, left.dtype, 2 * outputs * inner),
         bytes_read=bytes_of(left, right, addend),
         bytes_written=bytes_for(outputs, output_dtype or left.dtype),
         weight_bytes=0 if batched else right.bytes,

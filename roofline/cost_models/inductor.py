@@ -19,6 +19,8 @@ from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, total, vector_flops
 from gpuprof.roofline.cost_models.elementwise import families
+from gpuprof.roofline.cost_models.flex_attention import NAME as ATTENTION
+from gpuprof.roofline.cost_models.flex_attention import flex_attention
 from gpuprof.roofline.cost_models.gemm import MATRIX_AXES, broadcast_shape, product
 from gpuprof.roofline.cost_models.registry import cost_model
 
@@ -172,7 +174,9 @@ def _may_be_output(
 
 @cost_model("triton_tem_fused_*")
 def template(call: OpCall) -> Cost | None:
-    """A GEMM template (max-autotune): A, B, what its epilogue reads, the output."""
+    """A GEMM template (max-autotune): A, B, what its epilogue reads, the output. Or attention."""
+    if ATTENTION in call.name:
+        return flex_attention(call)
     if not _PRODUCT.search(call.name):
         return None
     left, right = call.tensor(0), call.tensor(1)

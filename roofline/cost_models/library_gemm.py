@@ -45,7 +45,7 @@ def _scaled(
         return None
     rows, inner, columns = *left.shape, right.shape[1]
     return Cost(
-        flops=matmul_flops(left.dtype, 2 * rows * columns * inner, tf32=False),
+        flops=matmul_flops(left.dtype, 2 * rows * columns * inner),
         bytes_read=bytes_of(left, right, *scales, bias),
         bytes_written=bytes_for(rows * columns, output),
         weight_bytes=bytes_of(right, scales[1]),
@@ -83,7 +83,7 @@ def cutlass_scaled_fp4_mm(call: OpCall) -> Cost | None:
         return None
     rows, packed, columns = *left.shape, right.shape[0]
     return Cost(
-        flops=matmul_flops(named("float4_e2m1fn_x2"), 2 * rows * columns * 2 * packed, tf32=False),
+        flops=matmul_flops(named("float4_e2m1fn_x2"), 2 * rows * columns * 2 * packed),
         bytes_read=bytes_of(left, right, *map(call.tensor, (3, 4, 5))),
         bytes_written=bytes_for(rows * columns, output.dtype),
         weight_bytes=bytes_of(right, call.tensor(4)),

@@ -61,7 +61,7 @@ def _scaled_product(
     rows, inner, columns = left.shape[0], left.shape[1], right.shape[1]
     count = 2 * rows * columns * inner * left.dtype.values_per_element
     return Cost(
-        flops=gemm_flops(left.dtype, count, call.math_mode),
+        flops=gemm_flops(call, left.dtype, count),
         bytes_read=total((bytes_of(left, right, bias), scales)),
         bytes_written=bytes_for(rows * columns, output),
         weight_bytes=total((right.bytes, weight_scales)),
@@ -101,7 +101,7 @@ def _unpacked(call: OpCall, columns: int, weight: Tensor, *scales: Tensor | None
         return None
     rows, inner = inputs.shape
     return Cost(
-        flops=gemm_flops(inputs.dtype, 2 * rows * columns * inner, call.math_mode),
+        flops=gemm_flops(call, inputs.dtype, 2 * rows * columns * inner),
         bytes_read=bytes_of(inputs, weight, *scales),
         bytes_written=bytes_for(rows * columns, inputs.dtype),
         weight_bytes=bytes_of(weight, *scales),
@@ -183,7 +183,7 @@ def _grouped(
     has_experts = len(right.shape) == _EXPERT_AXES
     products = 2 * rows * columns * inner * (left.shape[0] if ranks == (3, 3) else 1)
     return Cost(
-        flops=gemm_flops(left.dtype, products * left.dtype.values_per_element, call.math_mode),
+        flops=gemm_flops(call, left.dtype, products * left.dtype.values_per_element),
         bytes_read=total((left.bytes, right_bytes, bytes_of(offsets), scales)),
         bytes_written=bytes_for(outputs, output),
         assumptions=assumptions,

@@ -114,7 +114,7 @@ def forward(call: OpCall) -> Cost | None:
     if network is None:
         return None
     dtype = network.inputs.dtype
-    products = gemm_flops(dtype, network.products, call.math_mode)
+    products = gemm_flops(call, dtype, network.products)
     on_gates = vector_flops(dtype, network.gate_operations)
     states = bytes_of(call.tensor(where.state), call.tensor(where.state + 1))
     return Cost(
@@ -144,7 +144,7 @@ def backward(call: OpCall) -> Cost | None:
     states = bytes_of(call.tensor(where.state), call.tensor(where.state + 1))
     saved = bytes_of(*(call.tensor(where.state + offset) for offset in range(2, 6)))
     return Cost(
-        flops=gemm_flops(dtype, network.products * (1 + mask[3]), call.math_mode),
+        flops=gemm_flops(call, dtype, network.products * (1 + mask[3])),
         bytes_read=total((network.inputs.bytes, parameters, states, saved)),
         bytes_written=total((network.inputs.bytes, states, parameters if mask[3] else 0)),
         assumptions=(_RESERVE, _GRADIENTS_OF_GATES),
@@ -173,7 +173,7 @@ def mkldnn_rnn_layer(call: OpCall) -> Cost | None:
     if sizes is None:
         return None
     products, on_gates, inputs = sizes
-    of_products = gemm_flops(inputs.dtype, products, call.math_mode)
+    of_products = gemm_flops(call, inputs.dtype, products)
     of_gates = vector_flops(inputs.dtype, on_gates)
     hidden = call.integer(10) or 0
     rows = inputs.elements // max(inputs.shape[-1], 1)
@@ -196,7 +196,7 @@ def mkldnn_rnn_layer_backward(call: OpCall) -> Cost | None:
         return None
     products, _, inputs = sizes
     return Cost(
-        flops=gemm_flops(inputs.dtype, 2 * products, call.math_mode),
+        flops=gemm_flops(call, inputs.dtype, 2 * products),
         bytes_read=bytes_of(*(call.tensor(position) for position in range(13))),
         bytes_written=bytes_of(*(call.tensor(position) for position in range(7))),
         assumptions=(_RESERVE, _GRADIENTS_OF_GATES),

@@ -1,25 +1,38 @@
 """Roofline points: device work grouped by kernel, by operator call, and as one step."""
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import polars as pl
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint
+from gpuprof.roofline.analysis import Bottleneck, DeviceState, Level, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.machine.ceilings import Roof
+from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
 from gpuprof.roofline.phase import Phase
-from gpuprof.roofline.points.bottleneck import Launch, classify
+from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
 NO_OP = "(no operator)"
+# Copies without an operator tell their bytes themselves: each name is work of its own.
+COPY_NAME = (
+    pl.when(pl.col("signature").is_null() & pl.col("kind").is_in(_COPIES))
+    .then("name")
+    .otherwise(pl.lit(""))
+    .alias("copy_name")
+)
+# Work that agrees in these has one verdict.
+KEY = ("signature", "phase", "copy_name")
+COPIED = (
+    pl.col("bytes").sum().alias("copied_bytes"),
+    pl.col("bytes").is_not_null().all().alias("bytes_known"),
+)
+BYTES_UNKNOWN = "the trace does not say how many bytes it moved"
 _LAUNCH_COLUMNS = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
 
 
@@ -29,6 +42,8 @@ class Machine:
 
     device: Device | None
     roof: Roof | None
+    # The clock in the profiled steps; None where NVML did not tell.
+    clock: SmClock | None = None
     # All ranks of the job are known to be devices of one host.
     one_host: bool = False
 
@@ -38,9 +53,30 @@ class Machine:
         return Links(self.roof, self.one_host)
 
     @property
+    def l2_bytes(self) -> int | None:
+        """What the L2 cache holds; None where neither the device nor its datasheet tells."""
+        if self.device is None or self.device.kind == "cpu":
+            return None
+        if self.device.l2_cache_bytes is not None:
+            return self.device.l2_cache_bytes
+        spec = find_spec(self.device).spec
+        return None if spec is None or spec.l2_cache_mib is None else spec.l2_cache_mib * 2**20
+
+    def times(self, total: "Total") -> RoofTime:
+        """The least time that `total` takes in the device itself."""
+        return roof_time(total.flops, total.bytes_moved, self.roof)
+
+    @property
     def kind(self) -> str:
         """The device kind, "cuda" where unknown."""
         return "cuda" if self.device is None else self.device.kind
+
+
+def clock_of(state: DeviceState | None) -> SmClock | None:
+    """The clock that the profiled work ran at; None where NVML did not tell it."""
+    if state is None or not state.profiled_sm_clock_mhz_median:
+        return None
+    return SmClock(state.profiled_sm_clock_mhz_median, state.throttle_reasons or ())
 
 
 @dataclass(frozen=True)
@@ -87,87 +123,102 @@ class DeviceTime:
     steps: int
 
 
-def op_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
-    """One point for each operator signature and phase."""
-    groups = work.kernels.group_by("signature", "phase", maintain_order=True).agg(
+def op_points(
+    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
+) -> tuple[RooflinePoint, ...]:
+    """One point for each operator signature and phase, and for each kind of copy without one.
+
+    `verdicts` are of the same work, or of more of it.
+    """
+    kernels = work.kernels.with_columns(COPY_NAME)
+    transfers = transfers_by(kernels, KEY, machine.links)
+    groups = kernels.group_by(KEY, maintain_order=True).agg(
         pl.col("owner_id").n_unique().alias("calls"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
+        pl.col("kind").first(),
+        *COPIED,
     )
-    transfers = transfers_by(work.kernels, ("signature", "phase"), machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
         if row["signature"] is None:
-            name, detail, reason, total = NO_OP, "", "no operator launched it", UNKNOWN
-            calls = row["kernels"]
+            name, detail, calls = NO_OP, row["copy_name"], row["kernels"]
+            total = copied(row) if detail else UNKNOWN
         else:
             signature = work.signatures[row["signature"]]
-            name, detail, reason = signature.name, signature.detail, signature.reason
-            calls = row["calls"]
+            name, detail, calls = signature.name, signature.detail, row["calls"]
             total = times_calls(signature.cost, calls)
-        found = point(
-            Identity("op", name, detail, phase=row["phase"]),
-            DeviceTime(calls, row["duration_ns"], all_ns, work.steps),
-            total,
-            machine,
-            reason=reason,
-        )
-        transfer = transfers.get((row["signature"], row["phase"]))
-        points.append(against_its_link(found, transfer, steps=work.steps))
+        time = DeviceTime(calls, row["duration_ns"], all_ns, work.steps)
+        times = machine.times(total)
+        key = row["signature"], row["phase"], row["copy_name"]
+        identity = Identity("op", name, detail, phase=row["phase"])
+        found = point(identity, time, total, times, _bottleneck(verdicts[key], times, time))
+        points.append(against_its_link(found, transfers.get(key), steps=work.steps))
     return largest_first(points)
 
 
-def kernel_points(work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
-    """One point for each kernel name and operator signature.
+def kernel_points(
+    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
+) -> tuple[RooflinePoint, ...]:
+    """One point for each kernel name and operator signature, with the verdict of all its work.
 
-    The kernels of a name have their operator's cost where they are all that the operator launched
-    to compute; otherwise the cost is known for the operator alone.
+    The operator's cost counts at its main kernel; its other kernels say whose helpers they are.
     """
-    keys = ("name", "kind", "signature", "phase")
-    groups = work.kernels.group_by(*keys, maintain_order=True).agg(
+    keys = ("name", "kind", *KEY)
+    kernels = work.kernels.with_columns(COPY_NAME)
+    transfers = transfers_by(kernels, keys, machine.links)
+    groups = kernels.group_by(keys, maintain_order=True).agg(
         pl.len().alias("calls"),
         pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
-        pl.col("compute_kernels").max(),
-        pl.col("bytes").sum().alias("copied_bytes"),
-        pl.col("bytes").is_not_null().all().alias("bytes_known"),
+        pl.col("role").unique().sort().alias("roles"),
+        pl.col("share").unique().alias("shares"),
+        pl.col("main_kernel").first(),
+        *COPIED,
         # The launch configuration, null where the launches differ in it.
         *(
             pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
             for column in _LAUNCH_COLUMNS
         ),
     )
-    transfers = transfers_by(work.kernels, keys, machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
         signature = None if row["signature"] is None else work.signatures[row["signature"]]
-        total, reason = _kernel_total(row, signature.cost if signature else None)
-        if not reason:
-            reason = signature.reason if signature is not None else "no operator launched it"
-        found = point(
-            Identity(
-                "kernel",
-                row["name"],
-                _launch_text(row) or (signature.detail if signature else ""),
-                op=signature.name if signature else "",
-                op_detail=signature.detail if signature else "",
-                kind=row["kind"],
-                phase=row["phase"],
-            ),
-            DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps),
-            total,
-            machine,
-            launch=Launch(
-                _product(row, "grid"),
-                machine.device.multiprocessors if machine.device else None,
-            ),
-            reason=reason,
+        verdict = verdicts[row["signature"], row["phase"], row["copy_name"]]
+        op = signature.name if signature else ""
+        total, note = _kernel_total(row, signature.cost if signature else None, op)
+        times = machine.times(UNKNOWN if note else total)
+        binding = times.binding
+        faster = binding is not None and binding.ns > row["duration_ns"]
+        if faster and "main" in row["roles"] and verdict.lost_fraction:
+            # Faster than its roof, while the operator is not: its helpers do part of the work.
+            total, note = UNKNOWN, _shared(op)
+            times = machine.times(total)
+        time = DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps)
+        identity = Identity(
+            "kernel",
+            row["name"],
+            _launch_text(row) or (signature.detail if signature else ""),
+            op=op,
+            op_detail=signature.detail if signature else "",
+            kind=row["kind"],
+            phase=row["phase"],
         )
+        bottleneck = _bottleneck(verdict, times, time, note)
+        found = point(identity, time, total, times, bottleneck)
         transfer = transfers.get(tuple(row[key] for key in keys))
         points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
+
+
+def _bottleneck(
+    verdict: WorkVerdict, times: RoofTime, time: DeviceTime, note: str = ""
+) -> Bottleneck:
+    return verdict.bottleneck(
+        times, calls=time.calls, device_ns=time.device_ns, steps=time.steps, note=note
+    )
 
 
 def step_point(
@@ -181,24 +232,52 @@ def step_point(
         return None
     device_ns = sum(op.device_ns for op in ops)
     total = sum_known(Total(op.flops, op.bytes_read, op.bytes_written) for op in ops)
-    found = point(
-        Identity("step", "step"), DeviceTime(steps, device_ns, device_ns, steps), total, machine
-    )
-    return msgspec.structs.replace(found, bottleneck=bottleneck)
+    time = DeviceTime(steps, device_ns, device_ns, steps)
+    return point(Identity("step", "step"), time, total, machine.times(total), bottleneck)
 
 
-def _kernel_total(row: dict[str, Any], cost: Cost | None) -> tuple[Total, str]:
-    """Counts of one group of kernels, and why they are unknown."""
+def copied(row: Mapping[str, Any]) -> Total:
+    """What copies of one kind moved, by their own records."""
+    if not row["bytes_known"]:
+        return UNKNOWN
+    read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
+    return Total((), read, row["copied_bytes"])
+
+
+def _kernel_total(row: dict[str, Any], cost: Cost | None, op: str) -> tuple[Total, str]:
+    """Counts of one group of kernels, and what it is where it is not all that its operator ran."""
+    roles = set(row["roles"])
+    note = _shared(op)
+    if roles == {"helper"} and row["main_kernel"] is not None:
+        note = f"a helper of {op}, whose work counts at {row['main_kernel']}"
     if row["kind"] in _COPIES:
-        if not row["bytes_known"]:
-            return UNKNOWN, "the trace does not say how many bytes it moved"
-        read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
-        return Total((), read, row["copied_bytes"]), ""
-    if row["compute_kernels"] is None or cost is None:
+        note = note if "helper" in roles else "" if row["bytes_known"] else BYTES_UNKNOWN
+        return copied(row), note
+    if cost is None or row["signature"] is None:
         return UNKNOWN, ""
-    if row["calls"] != row["owners"] * row["compute_kernels"]:
-        return UNKNOWN, f"one of {row['compute_kernels']} kernels of its operator: see the operator"
-    return times_calls(cost, row["owners"]), ""
+    if not roles <= {"sole", "main"}:
+        return UNKNOWN, note
+    (share, *others) = row["shares"]
+    if others:
+        return UNKNOWN, note
+    if share is not None:
+        part = cost.shares[share]
+        own = Cost(
+            flops=part.flops,
+            bytes_read=part.bytes_read,
+            bytes_written=part.bytes_written,
+            assumptions=cost.assumptions,
+        )
+        return times_calls(own, row["owners"]), ""
+    total = times_calls(cost, row["owners"])
+    if "main" in roles:
+        said = f"all of the work of {op} is counted here, though its helpers may do a part of it"
+        total = replace(total, assumptions=(*total.assumptions, said))
+    return total, ""
+
+
+def _shared(op: str) -> str:
+    return f"one of several kernels that share the work of {op}: see the operator"
 
 
 def sum_known(totals: Iterable[Total]) -> Total:
@@ -244,25 +323,9 @@ def _add(parts: Iterable[Flops]) -> tuple[Flops, ...]:
 
 
 def point(
-    identity: Identity,
-    time: DeviceTime,
-    total: Total,
-    machine: Machine,
-    *,
-    launch: Launch | None = None,
-    reason: str = "",
+    identity: Identity, time: DeviceTime, total: Total, times: RoofTime, bottleneck: Bottleneck
 ) -> RooflinePoint:
-    """The point of work of one kind; `reason` says why its counts are unknown."""
-    times = roof_time(total.flops, total.bytes_moved, machine.roof)
-    bottleneck = classify(
-        times,
-        calls=time.calls,
-        device_ns=time.device_ns,
-        steps=time.steps,
-        device_kind=machine.kind,
-        launch=launch or Launch(None, None),
-        reason_unknown=reason or _why_no_roof(total, machine),
-    )
+    """The point of work of one kind, which takes `times` at the roof."""
     count = None if total.flops is None else sum(part.count for part in total.flops)
     moved = total.bytes_moved
     return RooflinePoint(
@@ -288,7 +351,8 @@ def point(
     )
 
 
-def _why_no_roof(total: Total, machine: Machine) -> str:
+def why_no_roof(total: Total, machine: Machine) -> str:
+    """Why work of a known operator has no verdict."""
     if total.flops is None or total.bytes_moved is None:
         missing = "FLOPs" if total.flops is None else "bytes"
         return f"its {missing} are unknown: the trace does not say enough of its arguments"
@@ -316,11 +380,6 @@ def _ratio(numerator: int | None, denominator: int | None) -> float | None:
 
 def _rate(count: int | None, device_ns: int) -> float | None:
     return None if count is None or device_ns <= 0 else count / device_ns * 1e9
-
-
-def _product(row: dict[str, Any], part: str) -> int | None:
-    sizes = [row[f"{part}_{axis}"] for axis in "xyz"]
-    return None if None in sizes else math.prod(sizes)
 
 
 def _launch_text(row: dict[str, Any]) -> str:

@@ -1,11 +1,14 @@
 """Roofline points of user ranges: NVTX, record_function and gpuprof.region."""
 
+from collections.abc import Mapping
+
 import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.points import (
     UNKNOWN,
     DeviceTime,
@@ -16,20 +19,26 @@ from gpuprof.roofline.points.points import (
     point,
     sum_known,
     times_calls,
+    why_no_roof,
 )
 from gpuprof.roofline.points.transfers import against_its_link, transfers_by
+from gpuprof.roofline.points.verdicts import verdict_of_several
 from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.work import Work
 
 # The precision of FLOPs that a region declared, where nothing inside tells it. No ceiling has it.
 _UNSPECIFIED = "unspecified"
+_DECLARED = ("counts declared by the region",)
 
 
-def range_points(capture: Capture, work: Work, machine: Machine) -> tuple[RooflinePoint, ...]:
+def range_points(
+    capture: Capture, work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
+) -> tuple[RooflinePoint, ...]:
     """One point for each range name: the device work inside its passes in the profiled steps.
 
     Where every pass declared FLOPs or bytes (`gpuprof.region`), those stand; otherwise the counts
-    are sums over the operators inside. Nested ranges each hold the work of the inner ones.
+    are sums over the operators inside, and the class is that of the largest loss among them. Nested
+    ranges each hold the work of the inner ones.
     """
     if capture.ranges.is_empty() or work.kernels.is_empty():
         return ()
@@ -37,15 +46,33 @@ def range_points(capture: Capture, work: Work, machine: Machine) -> tuple[Roofli
     points = []
     for members in range_members(capture, work.kernels["kernel_row"]):
         passes, kernels = capture.ranges[members.passes], work.kernels[members.kernels]
-        found = point(
-            Identity("range", members.name, members.domain),
-            DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps),
-            _total(passes, kernels, work),
-            machine,
-        )
+        time = DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps)
+        total = _total(passes, kernels, work)
+        times = machine.times(total)
+        if total.assumptions == _DECLARED:
+            bottleneck = _of_declared(total, time, machine)
+        else:
+            bottleneck = verdict_of_several(kernels, verdicts, steps=work.steps)
+        identity = Identity("range", members.name, members.domain)
+        found = point(identity, time, total, times, bottleneck)
         transfer = transfers_by(kernels, (), machine.links).get(())
         points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
+
+
+def _of_declared(total: Total, time: DeviceTime, machine: Machine) -> Bottleneck:
+    """The class of a region by the counts that its program declared."""
+    times = machine.times(total)
+    known = Circumstances(
+        calls=time.calls,
+        device_ns=time.device_ns,
+        device_kind=machine.kind,
+        bytes_moved=total.bytes_moved,
+        l2_bytes=machine.l2_bytes,
+        clock=machine.clock,
+    )
+    verdict = classify(times, known, why_no_roof(total, machine))
+    return verdict.bottleneck(times, calls=time.calls, device_ns=time.device_ns, steps=time.steps)
 
 
 def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
@@ -62,9 +89,7 @@ def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
         inside.flops if flops is None else flops,
         inside.bytes_read if moved is None else moved,
         inside.bytes_written if moved is None else 0,
-        inside.assumptions
-        if flops is None or moved is None
-        else ("counts declared by the region",),
+        inside.assumptions if flops is None or moved is None else _DECLARED,
     )
 
 

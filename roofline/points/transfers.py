@@ -157,6 +157,11 @@ def device_bytes(direction: str, copied: int) -> tuple[int, int]:
     )
 
 
+def takes_most(transfer: Transfer, device_ns: int) -> bool:
+    """Whether it is more than half of `device_ns`."""
+    return 2 * transfer.device_ns > device_ns
+
+
 def against_its_link(
     point: RooflinePoint, transfer: Transfer | None, *, steps: int
 ) -> RooflinePoint:
@@ -167,7 +172,7 @@ def against_its_link(
     A copy to or from the host reads or writes this device's memory once, whatever its operator's
     model counts.
     """
-    if transfer is None or 2 * transfer.device_ns <= point.device_ns:
+    if transfer is None or not takes_most(transfer, point.device_ns):
         return point
     whole = transfer.device_ns == point.device_ns
     read, written = point.bytes_read, point.bytes_written

@@ -23,8 +23,6 @@ from gpuprof.roofline.steps.stretch import Stretch
 # Device work in profiled steps may exceed the timed step by so much before it counts as other
 # work: its length was seen to differ by 1 % between steps with and without a profiler.
 _BUSY_TOLERANCE: Final = 1.02
-# Parts that most steps do not have: left out where they are empty.
-_RARE: Final = (COMMUNICATION, OTHER_RANK, COPY, OTHER_DEVICE)
 
 
 def split_step(
@@ -70,7 +68,7 @@ def split_step(
         parts=tuple(
             SplitPart(kind, spent.get(kind, 0))
             for kind, row in classes().items()
-            if spent.get(kind) or kind == idle or not (row.idle or kind in _RARE)
+            if spent.get(kind) or kind == idle or not (row.idle or row.rare)
         ),
         clipped_ns=clipped_ns,
         slower_ns=slower_ns,

@@ -9,6 +9,7 @@ On a CPU an operator above others may work itself too. That work owns itself, at
 the operator's model counts what the operators below it do.
 """
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -17,6 +18,7 @@ from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
 from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
+from gpuprof.roofline.cost_models.product_arithmetic import arithmetic_of_rows, telling_row
 from gpuprof.roofline.work.attribution import rows_of
 from gpuprof.roofline.work.op_tree import op_phases
 
@@ -25,7 +27,7 @@ _ARGUMENTS = (
     "argument_names",
 )
 # What the kernels of an operator tell; null for a kernel that owns itself.
-_TOLD = ("kernel_names", "collective", "collective_dtype")
+_TOLD = ("kernel_names", "collective", "collective_dtype", "arithmetic")
 # The launch of a kernel that owns itself, or of the one kernel that alone tells an operator's size.
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _SIZED_BY_LAUNCH = ("aten::index",)
@@ -33,6 +35,9 @@ _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
 SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
 TENSOR_LIST = "TensorList"
+# Kineto's names of these, within "Input type".
+_FLOAT32 = '"float"'
+_FLOAT16 = '"c10::(?:Half|BFloat16)"'
 _TORCH = "aten::"
 # pytorch aten/src/ATen/core/PythonFallbackKernel.cpp
 _TAKEN_OVER_BY = ("PythonDispatchMode", "PythonSubclass")
@@ -54,7 +59,8 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
 
     The kernels an owner launched belong to its signature only where its arguments do not tell
     the element type or where they do a convolution by a faster algorithm, so that other calls are
-    not kept apart by what cuBLAS happened to choose.
+    not kept apart by what cuBLAS happened to choose. Of products of float32 operands the signature
+    has the arithmetic that the kernels' names tell.
     """
     ops = capture.ops.select("op_id", *_ARGUMENTS).join(
         op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
@@ -99,7 +105,9 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
             ),
         )
     )
-    owners = owners.join(told, on="owner_id", how="left")
+    owners = owners.join(told, on="owner_id", how="left").join(
+        _arithmetic_of_products(owned, owners), on="owner_id", how="left"
+    )
     own = (
         kernels.filter(pl.col("owner_id") < 0)
         .with_columns(
@@ -111,6 +119,46 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     )
     columns = ("owner_id", "phase", "recompute", *SIGNATURE)
     return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
+
+
+def _arithmetic_of_products(owned: pl.DataFrame, owners: pl.DataFrame) -> pl.DataFrame:
+    """A row (owner_id, `ProductArithmetic` as JSON) for each owner whose kernels tell one.
+
+    Of 16-bit operands it matters only where they ran without tensor cores.
+    """
+    rows = {name: row for name in owned["name"].unique() if (row := telling_row(name)) is not None}
+    if not rows:
+        return pl.DataFrame(schema={"owner_id": owned.schema["owner_id"], "arithmetic": pl.String})
+    takes_float32 = pl.col("input_types").str.contains(_FLOAT32, literal=True)
+    takes_16_bits = pl.col("input_types").str.contains(_FLOAT16)
+    takers = owners.filter(takes_float32 | takes_16_bits).select(
+        "owner_id", float32=takes_float32.fill_null(False)
+    )
+    # A set of rows is a number with a bit for each.
+    sets = (
+        owned.filter(pl.col("name").is_in(list(rows)))
+        .select(
+            "owner_id",
+            bit=pl.col("name").replace_strict(
+                {name: 1 << row for name, row in rows.items()}, return_dtype=pl.Int64
+            ),
+        )
+        .unique()
+        .group_by("owner_id")
+        .agg(pl.col("bit").sum().alias("rows"))
+        .join(takers, on="owner_id")
+    )
+    told = {number: arithmetic_of_rows(_bits(number)) for number in sets["rows"].unique()}
+    without_tensor_cores = [number for number, each in told.items() if each.tensor_cores is False]
+    texts = {number: msgspec.json.encode(each).decode() for number, each in told.items()}
+    return sets.filter(pl.col("float32") | pl.col("rows").is_in(without_tensor_cores)).select(
+        "owner_id",
+        pl.col("rows").replace_strict(texts, return_dtype=pl.String).alias("arithmetic"),
+    )
+
+
+def _bits(number: int) -> list[int]:
+    return [bit for bit in range(number.bit_length()) if number >> bit & 1]
 
 
 def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -18,8 +18,10 @@ from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
+from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.work.lost_work import launches_of_steps
+from gpuprof.roofline.work.main_kernels import COMPUTING, with_roles
 from gpuprof.roofline.work.meta_device import computes_nothing
 from gpuprof.roofline.work.owners import (
     NAME_SEPARATOR,
@@ -36,6 +38,10 @@ from gpuprof.roofline.work.transfers import with_transfers
 _OF_SPARSE_LAYOUTS: Final = (
     r"^aten::(?:_?(?:nnz|values|indices)|_?(?:crow|ccol|col|row)_indices|sparse_dim|dense_dim|"
     r"_?sparse_\w+|_?to_sparse\w*)$"
+)
+
+_TF32_UNSAID: Final = (
+    "counted as fp32: neither the program's settings nor the kernel's name tell whether TF32 ran"
 )
 
 
@@ -64,8 +70,9 @@ class Work:
     over_link (a copy to or from the host or another device),
     owner_id (null: no operator; below 0: the kernel itself), signature (index into `signatures`,
     null: no operator), phase, recompute (the owner ran in activation checkpointing's second
-    forward; null: no operator), compute_kernels: how many kernels that compute (not memcpy or
-    memset) the owner's call launched, and what it moves over a link
+    forward; null: no operator), compute_kernels (how many kernels that compute, which memcpy and
+    memset do not, the owner's call launched), role, main_kernel and share
+    (`gpuprof.roofline.work.main_kernels`), and what it moves over a link
     (`gpuprof.roofline.work.transfers`).
     """
 
@@ -112,7 +119,7 @@ def find_work(capture: Capture, math_mode: MathMode, waits: pl.DataFrame | None 
         "owner_id", "phase", "recompute"
     )
     compute = (
-        kernels.filter(pl.col("kind").is_in(["kernel", "op", "collective"]))
+        kernels.filter(pl.col("kind").is_in(COMPUTING))
         .group_by("owner_id")
         .agg(pl.len().alias("compute_kernels"))
     )
@@ -132,8 +139,12 @@ def find_work(capture: Capture, math_mode: MathMode, waits: pl.DataFrame | None 
         )
         for row in unique.iter_rows(named=True)
     )
-    kernels = with_transfers(
+    kernels = with_roles(
         kernels.with_columns(pl.col("phase").fill_null("")),
+        [signature.cost for signature in signatures],
+    )
+    kernels = with_transfers(
+        kernels,
         [(signature.call, signature.cost) for signature in signatures],
         NO_WAITS if waits is None else waits,
     )
@@ -213,12 +224,30 @@ def _signature(
         lists.complete(call, calls_per_step),
         collective=row["collective"] or "",
         collective_dtype=row["collective_dtype"] or "",
+        arithmetic=_arithmetic(row["arithmetic"]),
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
         grid=_dimensions(row, "grid"),
         block=_dimensions(row, "block"),
         sparse=False,
     )
-    return Signature(name, detail, *_cost(partial(cost_of, call), name), call)
+    cost, reason = _cost(partial(cost_of, call), name)
+    return Signature(name, detail, cost and _with_float32_said(cost, call), reason, call)
+
+
+def _arithmetic(text: str | None) -> ProductArithmetic | None:
+    return None if text is None else msgspec.json.decode(text, type=ProductArithmetic)
+
+
+def _with_float32_said(cost: Cost, call: OpCall) -> Cost:
+    """`cost` with what its count of float32 products rests on, where it has any."""
+    products = {part.precision for part in cost.flops or () if part.kind == "matmul"}
+    told, mode = call.arithmetic, call.math_mode
+    assumptions: tuple[str, ...] = ()
+    if told is not None and told.float32 in products:
+        assumptions = told.notes
+    elif "fp32" in products and None in (mode.tf32_matmul, mode.tf32_convolution):
+        assumptions = (_TF32_UNSAID,)
+    return msgspec.structs.replace(cost, assumptions=(*cost.assumptions, *assumptions))
 
 
 def _kernel_signature(row: dict[str, Any], call: OpCall | None) -> Signature:

@@ -130,7 +130,7 @@ def test_work_without_any_step_is_one_step(build: CaptureBuilder) -> None:
     analysis = analyze(build.build())
     assert analysis.split is not None
     assert (analysis.split.basis, analysis.split.step_ns) == ("whole trace", 40)
-    assert analysis.bottleneck.kind == "latency"
+    assert analysis.bottleneck.kind == "small"
 
 
 def two_ranks(build: CaptureBuilder) -> Capture:

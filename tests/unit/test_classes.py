@@ -18,17 +18,22 @@ MARKS = {
     "square",
     "triangle-up",
     "triangle-down",
+    "triangle-left",
+    "triangle-right",
+    "cross",
+    "hourglass",
+    "bowtie",
     "diamond",
     "x",
     "pentagon",
     "hexagon",
     "star",
 }
-CACHE = BottleneckClass(
-    name="cache",
-    meaning="its data lies in a cache",
-    part="below the roof, cache",
-    loss="cached work runs below the roof of its cache",
+PAGING = BottleneckClass(
+    name="paging",
+    meaning="its pages are not resident",
+    part="below the roof, paging",
+    loss="work waits for pages",
     has_roof=True,
     mark="hexagon",
     fill="solid",
@@ -39,10 +44,10 @@ CACHE = BottleneckClass(
 
 
 @pytest.fixture
-def with_cache(monkeypatch: pytest.MonkeyPatch) -> BottleneckClass:
+def with_paging(monkeypatch: pytest.MonkeyPatch) -> BottleneckClass:
     """A class that a row of the table adds."""
-    monkeypatch.setitem(classes(), CACHE.name, CACHE)
-    return CACHE
+    monkeypatch.setitem(classes(), PAGING.name, PAGING)
+    return PAGING
 
 
 def test_every_row_can_be_drawn_and_said() -> None:
@@ -55,10 +60,10 @@ def test_every_row_can_be_drawn_and_said() -> None:
 
 
 def test_a_class_without_a_row_is_an_error_and_not_time_without_a_model() -> None:
-    with pytest.raises(ValueError, match="'cache' is no bottleneck class"):
-        bottleneck_class("cache")
-    with pytest.raises(ValueError, match="'cache' is no bottleneck class"):
-        StepSplit(step_ns=1, basis="timed", parts=(SplitPart("cache", 1),))
+    with pytest.raises(ValueError, match="'paging' is no bottleneck class"):
+        bottleneck_class("paging")
+    with pytest.raises(ValueError, match="'paging' is no bottleneck class"):
+        StepSplit(step_ns=1, basis="timed", parts=(SplitPart("paging", 1),))
 
 
 def test_parts_that_do_not_add_up_are_refused_when_made_and_when_read() -> None:
@@ -70,26 +75,26 @@ def test_parts_that_do_not_add_up_are_refused_when_made_and_when_read() -> None:
 
 
 def test_a_new_row_reaches_the_verdict_and_every_report(
-    training_analysis: Analysis, with_cache: BottleneckClass
+    training_analysis: Analysis, with_paging: BottleneckClass
 ) -> None:
     split = training_analysis.split
     assert split is not None
     larger = StepSplit(
         step_ns=split.step_ns + 9_000_000,
         basis=split.basis,
-        parts=(*split.parts, SplitPart("cache", 9_000_000)),
+        parts=(*split.parts, SplitPart("paging", 9_000_000)),
     )
     verdict = classify_step(larger, "")
-    assert (verdict.kind, verdict.gain_ns) == ("cache", 9_000_000)
-    assert verdict.evidence.endswith(with_cache.loss)
+    assert (verdict.kind, verdict.gain_ns) == ("paging", 9_000_000)
+    assert verdict.evidence.endswith(with_paging.loss)
     analysis = msgspec.structs.replace(training_analysis, split=larger, bottleneck=verdict)
     console = Console(file=StringIO(), width=120)
     render_summary(analysis, console)
     assert isinstance(console.file, StringIO)
     for text in (console.file.getvalue(), render_markdown(analysis), render_html(analysis)):
-        assert with_cache.part in text
+        assert with_paging.part in text
         assert "9.00 ms" in text
     page = render_html(analysis)
-    assert "--class-cache: #123456;" in page
-    assert f"<b>cache</b> {with_cache.meaning}" in page
-    assert ".split .class-cache, .swatch.class-cache" in page
+    assert "--class-paging: #123456;" in page
+    assert f"<b>paging</b> {with_paging.meaning}" in page
+    assert ".split .class-paging, .swatch.class-paging" in page

@@ -27,7 +27,7 @@ def _fill(shape: int, device_ns: int, **changes: Any) -> RooflinePoint:
         bytes_written=24,
         roof_ns=1,
         roof="DRAM (datasheet)",
-        bottleneck=Bottleneck("latency", "too small", device_ns // 3),
+        bottleneck=Bottleneck("small", "too small", device_ns // 3),
     )
     return msgspec.structs.replace(point, **changes)
 
@@ -42,7 +42,7 @@ def test_small_fills_of_one_name_add_up() -> None:
     assert (group.point.bytes_read, group.point.bytes_written) == (0, 72)
     assert group.point.bytes_per_s == pytest.approx(72 / 1200e-9)
     assert group.point.roof_fraction == pytest.approx(3 / 1200)
-    assert group.point.bottleneck.kind == "latency"
+    assert group.point.bottleneck.kind == "small"
     assert group.point.bottleneck.gain_ns == 500 // 3 + 400 // 3 + 300 // 3
     assert (group.point.op, group.point.phase) == ("", "backward")
 

@@ -6,6 +6,7 @@ import pytest
 from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
+from gpuprof.reports.sections.coverage import coverage_sentence
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.cost import Flops
@@ -41,19 +42,49 @@ def test_a_kernel_that_is_all_its_operator_launched_has_the_operators_cost(
     assert kernel.bytes_per_s == pytest.approx(2 * BYTES / 80e-9)
 
 
-def test_kernels_of_an_operator_that_launched_several_have_no_cost_of_their_own(
+def test_an_operators_work_counts_at_its_main_kernel_and_its_helpers_say_whose_they_are(
     build: CaptureBuilder,
 ) -> None:
     build.mm(0, 50)
-    build.kernel(10, 1000, 1040, "split_k")
+    build.kernel(10, 1000, 1040, "gemm_split_k")
     build.kernel(20, 1040, 1050, "reduce")
     analysis = analyze(build.build())
     assert the_op(analysis, "aten::mm").total_flops == FLOPS
-    for name in ("split_k", "reduce"):
+    main, helper = the_kernel(analysis, "gemm_split_k"), the_kernel(analysis, "reduce")
+    assert main.flops == (Flops("matmul", "bf16", FLOPS),)
+    assert main.flops_per_s == pytest.approx(FLOPS / 40e-9)
+    assert any("its helpers may do a part" in text for text in main.assumptions)
+    assert not the_op(analysis, "aten::mm").assumptions
+    assert (helper.flops, helper.total_bytes, helper.roof_ns) == (None, None, None)
+    assert helper.bottleneck.evidence == ("a helper of aten::mm, whose work counts at gemm_split_k")
+    assert sum(point.device_ns for point in analysis.kernels) == 50
+
+
+def test_kernels_that_share_an_operators_work_have_no_cost_of_their_own(
+    build: CaptureBuilder,
+) -> None:
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040, "first_gemm")
+    build.kernel(20, 1040, 1070, "second_gemm")
+    analysis = analyze(build.build())
+    for name in ("first_gemm", "second_gemm"):
         kernel = the_kernel(analysis, name)
         assert (kernel.flops, kernel.total_bytes, kernel.roof_ns) == (None, None, None)
-        assert "one of 2 kernels of its operator" in kernel.bottleneck.evidence
-    assert sum(point.device_ns for point in analysis.kernels) == 50
+        assert "share the work of aten::mm: see the operator" in kernel.bottleneck.evidence
+
+
+def test_a_kernel_faster_than_its_roof_does_not_do_all_of_its_operators_work(
+    build: CaptureBuilder,
+) -> None:
+    """At the roof the product takes 139 us: 100 us of one kernel and 60 of others share it."""
+    build.mm(0, 50, 4096, 4096, 4096)
+    build.kernel(10, 1000, 101_000, "gemm")
+    build.kernel(20, 101_000, 161_000, "other")
+    analysis = analyze(build.build())
+    assert the_op(analysis, "aten::mm").roof_fraction == pytest.approx(
+        2 * 4096**3 / 989.4e3 / 160_000, rel=1e-3
+    )
+    assert the_kernel(analysis, "gemm").flops is None
 
 
 def test_a_memset_beside_a_kernel_does_not_take_its_cost(build: CaptureBuilder) -> None:
@@ -64,13 +95,26 @@ def test_a_memset_beside_a_kernel_does_not_take_its_cost(build: CaptureBuilder) 
     assert the_kernel(analysis, "gemm").total_flops == FLOPS
     memset = the_kernel(analysis, "Memset (Device)")
     assert (memset.flops, memset.bytes_read, memset.bytes_written) == ((), 0, 512)
+    assert "a helper of aten::mm" in memset.bottleneck.evidence
 
 
-def test_one_name_with_and_without_company_has_no_cost(build: CaptureBuilder) -> None:
+def test_one_name_with_and_without_helpers_does_the_work_of_all_its_calls(
+    build: CaptureBuilder,
+) -> None:
     for start in (0, 100):
         build.mm(start, start + 50)
         build.kernel(start + 10, 1000 + start, 1040 + start, "gemm")
     build.kernel(120, 1200, 1210, "reduce")
+    assert the_kernel(analyze(build.build()), "gemm").total_flops == 2 * FLOPS
+
+
+def test_one_name_that_does_the_work_of_one_call_and_helps_in_another_has_no_cost(
+    build: CaptureBuilder,
+) -> None:
+    for start in (0, 100):
+        build.mm(start, start + 50)
+        build.kernel(start + 10, 1000 + start, 1020 + start, "gemm")
+    build.kernel(120, 1200, 1290, "larger_gemm")
     assert the_kernel(analyze(build.build()), "gemm").flops is None
 
 
@@ -235,3 +279,22 @@ def test_the_sum_of_a_known_and_an_unknown_is_a_lower_bound() -> None:
     assert sum_known([known]).assumptions == ()
     assert sum_known([unknown]).flops is None
     assert sum_known([unknown]).bytes_moved is None
+
+
+def test_coverage_is_stated_for_the_rows_of_kernels_too(build: CaptureBuilder) -> None:
+    """40 of 50 ns of a product are its main kernel's; of two that share one none is counted."""
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040, "gemm_split_k")
+    build.kernel(20, 1040, 1050, "reduce")
+    build.mm(100, 150, 128)
+    build.kernel(110, 2000, 2030, "first_gemm")
+    build.kernel(120, 2030, 2050, "second_gemm")
+    analysis = analyze(build.build())
+    assert analysis.coverage.with_flops == 1
+    assert analysis.coverage.kernels_counted == 0.4
+    sentence = coverage_sentence(analysis)
+    assert "In rows of kernels 40.0% shows a rate" in sentence
+    build = CaptureBuilder()
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040, "gemm")
+    assert "rows of kernels" not in coverage_sentence(analyze(build.build()))

@@ -4,13 +4,19 @@ import msgspec
 import pytest
 
 from gpuprof.reports import formatting
-from gpuprof.reports.figures import flops_text, roof_percent
+from gpuprof.reports.figures import (
+    any_over_peak,
+    flops_text,
+    is_unexplained,
+    point_roof_percent,
+    roof_percent,
+)
 from gpuprof.reports.sections.coverage import coverage_sentence
 from gpuprof.reports.sections.machine import environment_facts
 from gpuprof.reports.sections.overview import ending_sentence
 from gpuprof.reports.sections.step import step_shares, step_time_fact
 from gpuprof.reports.utilization import utilization_facts
-from gpuprof.roofline.analysis import Analysis, StepDefinition
+from gpuprof.roofline.analysis import Analysis, Bottleneck, StepDefinition
 from gpuprof.roofline.cost_models.cost import Flops
 
 
@@ -167,3 +173,13 @@ def test_coverage_of_little_device_time_says_how_little(training_analysis: Analy
     steps = msgspec.structs.replace(training_analysis.steps, median_ns=17_000_000, profiled=1)
     little = msgspec.structs.replace(training_analysis, coverage=coverage, steps=steps)
     assert "That is 0.1% of the step's 17.00 ms." in coverage_sentence(little)
+
+
+def test_a_share_over_100_percent_that_a_cache_explains_is_no_warning(
+    training_analysis: Analysis,
+) -> None:
+    point = msgspec.structs.replace(training_analysis.kernels[0], roof_fraction=1.12)
+    assert (point_roof_percent(point), is_unexplained(point)) == ("112%!", True)
+    cached = msgspec.structs.replace(point, bottleneck=Bottleneck("cache", "", 0))
+    assert (point_roof_percent(cached), is_unexplained(cached)) == ("112%", False)
+    assert not any_over_peak([cached])

@@ -48,7 +48,7 @@ def test_the_last_line_can_be_pasted_into_a_shell(training_analysis: Analysis) -
     assert _text(training_analysis, 40).splitlines()[-1] == "gpuprof report 'my run.gpuprof'"
 
 
-_CLASSES = ("compute", "memory", "latency", "launch", "unknown")
+_CLASSES = ("compute", "memory", "small", "launch", "unknown")
 
 
 def test_the_largest_kernels_are_listed_with_calls_a_step(training_analysis: Analysis) -> None:

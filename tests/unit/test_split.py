@@ -75,7 +75,7 @@ def parts(split: StepSplit) -> dict[str, int]:
 POINTS = (
     point(400, 300, "compute"),
     point(200, 50, "memory"),
-    point(100, 10, "latency"),
+    point(100, 10, "small"),
     point(60, None, "unknown"),
 )
 
@@ -87,7 +87,7 @@ def test_a_step_is_split_by_class() -> None:
         "roof": 360,
         "compute": 100,
         "memory": 150,
-        "latency": 90,
+        "small": 90,
         "unknown": 60,
         "launch": 240,
     }
@@ -129,7 +129,7 @@ def test_what_overlaps_is_lost_once_and_the_time_at_the_roof_stays() -> None:
         "roof": 360,
         "compute": 60,
         "memory": 90,
-        "latency": 54,
+        "small": 54,
         "unknown": 36,
         "launch": 400,
     }
@@ -188,7 +188,7 @@ def test_what_is_clipped_is_said_with_its_size() -> None:
     assert clip_warning(None) is None
 
 
-kinds = st.sampled_from(["compute", "memory", "latency"])
+kinds = st.sampled_from(["compute", "memory", "small"])
 amounts = st.integers(0, 10**10)
 some_points = st.lists(
     st.one_of(
@@ -239,7 +239,7 @@ def test_the_parts_add_up_to_the_step_exactly(
 
 
 def test_rounding_takes_nothing_from_what_is_at_the_roof() -> None:
-    points = tuple(point(1, 0, kind) for kind in ("compute", "memory", "latency"))
+    points = tuple(point(1, 0, kind) for kind in ("compute", "memory", "small"))
     split = split_of(points, 2, timed=10)
     assert sum(parts(split).values()) == 10
     assert (parts(split)["roof"], min(parts(split).values())) == (0, 0)
