@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.profiler.configuration.gate_settings import (
     BudgetSettings,
     GateSettings,
@@ -65,7 +65,7 @@ def read_configuration(file: Path) -> Configuration:
     try:
         return msgspec.toml.decode(file.read_bytes(), type=Configuration)
     except OSError as error:
-        raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+        raise CommandError(f"{file}: {problem_of(error)}", exit_code=2) from error
     # UnicodeDecodeError is a ValueError, as are msgspec's.
     except ValueError as error:
         raise CommandError(f"{file}: {_explained(str(error))}", exit_code=2) from error
