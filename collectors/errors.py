@@ -89,6 +89,11 @@ def reason(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def problem_of(error: Exception) -> str:
+    """What `error` says, for a message that names the file itself."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 def describe(error: BaseException) -> str:
     """One line; what only we raise, and the system, explains itself."""
     if isinstance(error, OSError) and error.strerror:

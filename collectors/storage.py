@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gpuprof.collectors.errors import CaptureError, CommandError
+from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
 from gpuprof.collectors.files.writing import (
     refuse_taken,
     refuse_unwritable,
@@ -280,7 +280,7 @@ def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
         return schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:
         # Polars explains over several lines; the first says what is wrong.
-        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        problem = next(iter(problem_of(error).splitlines()), type(error).__name__)
         raise CaptureError(
             file, f"not readable as Parquet: {problem}", remedy="collect the capture again"
         ) from error
@@ -298,4 +298,4 @@ def _read(file: Path, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(file.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-        raise CaptureError(file, str(error), remedy="collect the capture again") from error
+        raise CaptureError(file, problem_of(error), remedy="collect the capture again") from error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.schema_version import schema_version
 from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
 
@@ -61,7 +61,7 @@ def read_stored_analysis(path: Path) -> Analysis | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise CaptureError(file, error.strerror or str(error)) from error
+        raise CaptureError(file, problem_of(error)) from error
     try:
         if schema_version(content) != ANALYSIS_SCHEMA_VERSION:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.files.source import ByteSource
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -21,7 +21,7 @@ def first_bytes(path: Path, count: int) -> bytes:
         with path.open("rb") as file:
             return file.read(count)
     except OSError as error:
-        raise CaptureError(path, error.strerror or str(error)) from error
+        raise CaptureError(path, problem_of(error)) from error
 
 
 @contextmanager
@@ -43,11 +43,15 @@ def plain_file(path: Path) -> Iterator[Path]:
 def _decompress(path: Path, target: Path) -> None:
     free = shutil.disk_usage(target.parent).free
     source = ByteSource(path)
-    with target.open("wb") as sink:
-        for piece in source:
-            if source.bytes_out > free:
-                raise CaptureError(path, "no room for its content in the temporary folder")
-            sink.write(piece)
+    try:
+        with target.open("wb") as sink:
+            for piece in source:
+                if source.bytes_out > free:
+                    raise CaptureError(path, "no room for its content in the temporary folder")
+                sink.write(piece)
+    except OSError as error:
+        problem = f"its content cannot be written to the temporary folder: {problem_of(error)}"
+        raise CaptureError(path, problem) from error
     # A database or report cannot be read in part, as a trace can.
     if source.problem:
         raise CaptureError(path, source.problem, place=f"after {source.bytes_out} bytes")

@@ -6,7 +6,7 @@ from pathlib import Path
 from isal import isal_zlib
 from isal.isal_zlib import IsalError
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 
 PIECE_BYTES = 1 << 20
 # A damaged stream loses the output of the call that finds the damage: at most this much.
@@ -42,7 +42,7 @@ class ByteSource:
                     self.bytes_out += len(piece)
                     yield piece
         except OSError as error:
-            raise CaptureError(self.path, error.strerror or str(error)) from error
+            raise CaptureError(self.path, problem_of(error)) from error
 
     def _inflate(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         bytes_in = 0

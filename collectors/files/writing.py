@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,7 +33,7 @@ def refuse_existing(path: Path, *, force: bool, option: str = "-o") -> None:
     if os.path.exists(path) and not path.is_file():
         raise CommandError(f"{path} is no plain file; choose another {option}")
     refuse_taken(path, force=force, option=option)
-    refuse_unwritable(path, option=option)
+    refuse_unwritable(_behind_links(path), option=option)
 
 
 def refuse_taken(path: Path, *, force: bool, option: str = "-o") -> None:
@@ -70,7 +70,7 @@ def _try(path: Path, folder: Path, option: str) -> None:
         finally:
             trial.unlink(missing_ok=True)
     except OSError as error:
-        problem = f"{path} cannot be written: {error.strerror or error}"
+        problem = f"{path} cannot be written: {problem_of(error)}"
         raise CommandError(f"{problem}; choose another {option}") from error
 
 
@@ -80,16 +80,24 @@ def temporary_beside(path: Path) -> Path:
 
 
 @contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """What the system refuses within this context is an `OSError` with the name `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, problem_of(error), str(path)) from error
+
+
+@contextmanager
 def under_a_temporary_name(path: Path) -> Iterator[Path]:
     """A name to write at, for what is to stand at `path`; whatever is left there is removed.
 
-    What goes wrong is told of `path`: raises `OSError` with it as the file's name.
+    Raises `OSError` with the name `path`.
     """
     temporary = temporary_beside(path)
     try:
-        yield temporary
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        with told_of(path):
+            yield temporary
     finally:
         # What cannot be removed, as where its folder is gone, must not hide why.
         with suppress(OSError):
@@ -103,15 +111,20 @@ def under_a_temporary_name(path: Path) -> Iterator[Path]:
 def whole_file(path: Path) -> Iterator[Path]:
     """A name to write a file at, which becomes `path` where the block ends well.
 
-    Raises `OSError` with the name `path`.
+    Of a link the file that it leads to is replaced. Raises `OSError` with that file's name.
     """
-    with under_a_temporary_name(path) as temporary:
+    place = _behind_links(path)
+    with under_a_temporary_name(place) as temporary:
         yield temporary
-        temporary.replace(path)
+        temporary.replace(place)
+
+
+def _behind_links(path: Path) -> Path:
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write one file, whole or not at all. Raises `OSError` with the name `path`."""
+    """Write one file, whole or not at all. Raises as `whole_file`."""
     with whole_file(path) as temporary:
         temporary.write_bytes(content)
 

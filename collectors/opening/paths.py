@@ -10,7 +10,7 @@ import msgspec
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDependencyError
+from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDependencyError, problem_of
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.joining.ranks import with_rank_of_name
 from gpuprof.collectors.opening.formats import SUFFIXES, format_of
@@ -76,7 +76,7 @@ def _folder(path: Path, progress: Callable[[Path], None]) -> Capture:
     try:
         files = sorted(filter(_is_visible_file, path.iterdir()), key=_natural)
     except OSError as error:
-        raise CaptureError(path, error.strerror or str(error)) from error
+        raise CaptureError(path, problem_of(error)) from error
     for file in files:
         try:
             captures.append(_file(file, progress))

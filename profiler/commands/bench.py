@@ -189,14 +189,14 @@ def _load_bench(path: Path) -> "BenchReport":
     """The bench in a capture or JSON file."""
     import msgspec
 
-    from gpuprof.collectors.errors import CaptureError
+    from gpuprof.collectors.errors import CaptureError, problem_of
     from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport
 
     file = path / BENCH_FILE if path.is_dir() else path
     try:
         return msgspec.json.decode(file.read_bytes(), type=BenchReport)
     except OSError as error:
-        raise CaptureError(file, error.strerror or str(error), expected="a bench") from error
+        raise CaptureError(file, problem_of(error), expected="a bench") from error
     except ValueError as error:
         remedy = "make it with gpuprof bench --json FILE"
         raise CaptureError(

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.profiler.gate.selection import add_selection, selection
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _recorded(
         try:
             content = file.read_bytes()
         except OSError as error:
-            raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+            raise CommandError(f"{file}: {problem_of(error)}", exit_code=2) from error
         try:
             if content.startswith(_GZIP):
                 content = gzip.decompress(content)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.profiler.configuration.gate_settings import (
     BudgetSettings,
     GateSettings,
@@ -47,17 +47,19 @@ def find_configuration(start: Path | None = None) -> Path | None:
         return None
     for folder in (start, *start.parents):
         file = folder / CONFIGURATION_FILE
-        if file.is_file():
+        if os.path.isfile(file):
             return file
         # A file (worktrees, submodules) or a folder.
-        if (folder / ".git").exists():
+        if os.path.exists(folder / ".git"):
             break
     try:
         home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     except RuntimeError:  # there is no home folder
         return None
     file = Path(home) / "gpuprof" / CONFIGURATION_FILE
-    return file if file.is_file() else None
+    # Unlike the path's own methods these take a home that may not be looked into for an empty one,
+    # as of a container that runs as another user.
+    return file if os.path.isfile(file) else None
 
 
 def read_configuration(file: Path) -> Configuration:
@@ -65,7 +67,7 @@ def read_configuration(file: Path) -> Configuration:
     try:
         return msgspec.toml.decode(file.read_bytes(), type=Configuration)
     except OSError as error:
-        raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+        raise CommandError(f"{file}: {problem_of(error)}", exit_code=2) from error
     # UnicodeDecodeError is a ValueError, as are msgspec's.
     except ValueError as error:
         raise CommandError(f"{file}: {_explained(str(error))}", exit_code=2) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gpuprof._version import __version__
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.collectors.files.writing import refuse_unwritable_folder, write_file
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.schema_version import refuse_newer, schema_version
@@ -205,7 +205,7 @@ def read_baseline(file: Path) -> Baseline:
         return msgspec.json.decode(content, type=Baseline)
     # ValueError: msgspec's errors, and invalid UTF-8.
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise CommandError(f"{file} is no baseline: {error}", exit_code=2) from error
+        raise CommandError(f"{file} is no baseline: {problem_of(error)}", exit_code=2) from error
 
 
 def _user() -> str:

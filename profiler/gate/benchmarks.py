@@ -8,7 +8,7 @@ import msgspec
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.configuration.targets import CAPTURES, Target
 from gpuprof.roofline.analysis import Analysis
@@ -42,7 +42,7 @@ def _versions(capture: Capture, file: Path, target: Target) -> Iterator[Benchmar
     try:
         report = msgspec.json.decode(file.read_bytes(), type=BenchReport)
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-        raise CaptureError(file, str(error), remedy="run the bench again") from error
+        raise CaptureError(file, problem_of(error), remedy="run the bench again") from error
     for case in report.cases:
         if case.error is not None:
             raise CaptureError(file, f"{case.label}: {case.error}")

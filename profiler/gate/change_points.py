@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
 COMMAND = "otava"
@@ -142,7 +142,7 @@ def _run(arguments: Sequence[str], configuration: Path) -> str:
     except subprocess.TimeoutExpired as error:
         raise CommandError(f"otava took more than {_TIMEOUT_S} s") from error
     except OSError as error:
-        raise CommandError(f"otava cannot be run: {error.strerror}; {HOW_TO_GET}") from error
+        raise CommandError(f"otava cannot be run: {problem_of(error)}; {HOW_TO_GET}") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise CommandError(f"otava ended with {done.returncode}: {' '.join(said)}")

@@ -12,6 +12,7 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.files.writing import (
     refuse_existing,
     refuse_unwritable_folder,
+    told_of,
     write_file,
 )
 from gpuprof.reports.console.streams import write_line
@@ -96,7 +97,7 @@ class Outputs:
             render_gate(result, stdout(), self.folder)
         if summary := environment.get("GITHUB_STEP_SUMMARY"):
             # Other steps' words stand in the same file.
-            with Path(summary).open("a", encoding="utf-8") as stream:
+            with told_of(Path(summary)), Path(summary).open("a", encoding="utf-8") as stream:
                 stream.write(render_markdown(result))
         if environment.get("GITHUB_ACTIONS") == "true":
             folder = _folder_in_repository(environment)

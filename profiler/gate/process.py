@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.live.nvml.processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import run_child
@@ -113,7 +113,7 @@ def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeou
     except subprocess.TimeoutExpired:
         return f"it took more than {timeout_s:.0f} s and was ended ({log})"
     except OSError as error:
-        return f"it could not be started: {error.strerror or error}"
+        return f"it could not be started: {problem_of(error)}"
     if status == 0:
         return ""
     lines = log.read_text(errors="replace").strip().splitlines()[1:]

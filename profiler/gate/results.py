@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.collectors.schema_version import refuse_newer, schema_version
 from gpuprof.roofline.gate.result import GATE_FILE, GATE_SCHEMA_VERSION, GateResult
 
@@ -17,7 +17,7 @@ def read_result(path: Path) -> GateResult:
         refuse_newer(file, schema_version(content), GATE_SCHEMA_VERSION)
         return msgspec.json.decode(content, type=GateResult)
     except OSError as error:
-        raise CommandError(f"{file}: {error.strerror}", exit_code=2) from error
+        raise CommandError(f"{file}: {problem_of(error)}", exit_code=2) from error
     # msgspec's errors, and invalid UTF-8.
     except ValueError as error:
         raise CommandError(f"{file} is no gate's result: {error}", exit_code=2) from error

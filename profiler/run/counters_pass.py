@@ -21,7 +21,7 @@ import polars as pl
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError
+from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError, describe
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
 from gpuprof.collectors.ncu.profile import CONDITIONS
@@ -82,8 +82,8 @@ def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
     try:
         _add_counters(runs.second, stored)
     except (GpuprofError, OSError) as error:
-        write_note(f"gpuprof: no counters: {error}")
-        _add_warning(stored, f"no counters: {error}")
+        write_note(f"gpuprof: no counters: {describe(error)}")
+        _add_warning(stored, f"no counters: {describe(error)}")
     except KeyboardInterrupt:
         write_note("gpuprof: no counters: interrupted; the capture is kept")
     if not quiet:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TextIO, cast
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.reports.console.characters import drawable
 
 # Blanks and the codes of colours, up to a line end.
@@ -157,4 +157,4 @@ def without_trailing_blanks(text: str) -> str:
 
 def _unwritable(error: OSError, stream: TextIO | None) -> CommandError:
     discard(stream)
-    return CommandError(f"stdout: {error.strerror or error}")
+    return CommandError(f"stdout: {problem_of(error)}")

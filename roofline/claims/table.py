@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.roofline.claims.claim import COMMON, KEYS, TIMES, Claim, ClaimTable
 from gpuprof.roofline.claims.work import ClaimError, check_form
 
@@ -37,7 +37,7 @@ def load_table(name_or_path: str) -> ClaimTable:
     except OSError as error:
         raise CaptureError(
             name_or_path,
-            error.strerror or str(error),
+            problem_of(error),
             expected=f"a TOML file, or one of the shipped tables: {', '.join(shipped_tables())}",
         ) from error
 

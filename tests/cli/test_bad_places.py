@@ -1,5 +1,6 @@
 """Places that cannot be read or written: every command says so in one line and leaves nothing."""
 
+import argparse
 import resource
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 from recorded_gate import recorded_gate
 
 from gpuprof.collectors.files import writing
-from gpuprof.profiler.cli import COMMANDS, main
+from gpuprof.profiler.cli import COMMANDS, main, make_parser
 
 CAPTURE = str(Path(__file__).parents[1] / "data" / "captures" / "h100_llama_block")
 TRACE = str(Path(__file__).parents[1] / "data" / "kineto" / "nested-ops.json")
@@ -56,6 +57,8 @@ READERS = {
     "history add": ("history", "add", "{}"),
     "history show": ("history", "show", "--db", "{}"),
 }
+# The actions that choose from the targets of gpuprof.toml, beside the gate.
+SELECTING = ("gate calibrate", "gate plan", "gate selftest", "baseline")
 TOO_LONG = "n" * 300
 PLACES: dict[str, str] = {
     "no such folder": "absent/name",
@@ -129,8 +132,38 @@ def full_disk() -> Iterator[None]:
 
 
 def test_the_tables_have_every_command_that_takes_a_place() -> None:
-    tried = {arguments[0] for arguments in (*WRITERS.values(), *READERS.values())}
-    assert tried == {command.name for command in COMMANDS} - {"doctor"}
+    rows = (*WRITERS.values(), *READERS.values())
+    assert {row[0] for row in rows} == {command.name for command in COMMANDS} - {"doctor"}
+    options = dict(path_options(make_parser()))
+    tried = {
+        # The longest name: a row of `gate selftest` is none of `gate`.
+        f"{max((n for n in options if ' '.join(row).startswith(n)), key=len)} {word}"
+        for row in rows
+        for word in row
+    }
+    missing = {f"{name} {option}" for name, own in options.items() for option in own} - tried
+    # Read by the same function as gate's, and written by the same as --junit.
+    forms = {f"gate --{form}" for form in ("json", "html", "markdown", "comment")}
+    configurations = {f"{name} --config" for name in SELECTING}
+    assert missing == forms | configurations
+
+
+def path_options(
+    parser: argparse.ArgumentParser, name: str = ""
+) -> Iterator[tuple[str, list[str]]]:
+    """The options of each command and action that take a path; the long or else only name."""
+    yield (
+        name,
+        [
+            "-o" if "-o" in action.option_strings else action.option_strings[-1]
+            for action in parser._actions
+            if action.type is Path and action.option_strings
+        ],
+    )
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, inner in action.choices.items():
+                yield from path_options(inner, f"{name} {word}".strip())
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,16 @@ def test_without_a_folder_to_look_in_there_is_no_file(
     assert find_configuration() is None
 
 
+@pytest.mark.parametrize("home", ["/proc/self/mem", "n" * 300, "loop"])
+def test_a_home_that_may_not_be_looked_into_is_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / ".git").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / home))
+    assert find_configuration(tmp_path) is None
+
+
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert read_configuration(write(tmp_path)) == Configuration()
 

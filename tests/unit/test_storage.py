@@ -317,3 +317,29 @@ def test_an_error_of_the_system_that_polars_words_itself_is_one_of_the_system(
     with pytest.raises(OSError, match="No space left on device") as told:
         write_parquet(pl.DataFrame({"a": [1]}), full)
     assert (told.value.errno, told.value.filename) == (errno.ENOSPC, str(full))
+
+
+def test_a_file_behind_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "behind").mkdir()
+    link = tmp_path / "link.json"
+    link.symlink_to(Path("behind") / "file.json")
+    refuse_existing(link, force=False)
+    write_file(link, b"one")
+    assert link.is_symlink()
+    assert (tmp_path / "behind" / "file.json").read_bytes() == b"one"
+    assert os.listdir(tmp_path / "behind") == ["file.json"]
+
+
+@pytest.mark.parametrize("place", ["/dev/full", "/dev/null"])
+def test_a_device_is_no_place_for_a_file_also_with_force(place: str) -> None:
+    with pytest.raises(CommandError, match=f"{place} is no plain file; choose another --json"):
+        refuse_existing(Path(place), force=True, option="--json")
+
+
+def test_a_missing_process_is_told_by_its_path_once(stored: Path) -> None:
+    file = stored / "rank=0" / storage.PROCESS_FILE
+    file.unlink()
+    with pytest.raises(CaptureError) as told:
+        storage.load(stored)
+    again = "No such file or directory; collect the capture again"
+    assert str(told.value) == f"{file}: {again}"
