@@ -22,7 +22,7 @@ Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Place:
+class AxisPlace:
     """A point's exponents, base 10, and its share of its level's device time."""
 
     x: float
@@ -45,13 +45,13 @@ class Ranges:
     y: Range
 
 
-def place(flop_per_byte: float, flops_per_s: float, share: float) -> Place:
+def place(flop_per_byte: float, flops_per_s: float, share: float) -> AxisPlace:
     """Where a point of this intensity and rate lies."""
-    return Place(math.log10(flop_per_byte), math.log10(flops_per_s), share)
+    return AxisPlace(math.log10(flop_per_byte), math.log10(flops_per_s), share)
 
 
 def ranges_where_the_time_is(
-    levels: Iterable[Sequence[Place]], ceilings: Sequence[Ceiling]
+    levels: Iterable[Sequence[AxisPlace]], ceilings: Sequence[Ceiling]
 ) -> Ranges:
     """Ranges that hold the roofs, the ridges and nearly all time of every level."""
     levels = tuple(levels)
@@ -67,7 +67,7 @@ def ranges_where_the_time_is(
     )
 
 
-def whole_ranges(levels: Iterable[Sequence[Place]], ceilings: Sequence[Ceiling]) -> Ranges:
+def whole_ranges(levels: Iterable[Sequence[AxisPlace]], ceilings: Sequence[Ceiling]) -> Ranges:
     """Ranges that hold every point too."""
     held = _Hull()
     held.add_roofs(ceilings)
@@ -102,10 +102,10 @@ class _Hull:
             )
 
 
-def _nearly_all(points: Sequence[Place]) -> list[Place]:
+def _nearly_all(points: Sequence[AxisPlace]) -> list[AxisPlace]:
     """The largest of `points` that together hold `_NEARLY_ALL` of their time."""
     enough = _NEARLY_ALL * sum(point.share for point in points)
-    found: list[Place] = []
+    found: list[AxisPlace] = []
     reached = 0.0
     for point in sorted(points, key=lambda point: -point.share):
         found.append(point)

@@ -12,7 +12,7 @@ import msgspec
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import PlotLevel
 from gpuprof.reports.html.axis_ranges import (
-    Place,
+    AxisPlace,
     Ranges,
     place,
     ranges_where_the_time_is,
@@ -117,7 +117,7 @@ def _marks() -> dict[ClassName, str]:
     return {name: row.mark for name, row in classes().items() if row.mark}
 
 
-def _places(level: PlotLevel) -> list[Place]:
+def _places(level: PlotLevel) -> list[AxisPlace]:
     """Where the points of `level` lie that can be drawn, in their order."""
     return [
         place(point.arithmetic_intensity, point.flops_per_s, point.device_fraction)
@@ -126,14 +126,14 @@ def _places(level: PlotLevel) -> list[Place]:
     ]
 
 
-def _level(level: PlotLevel, places: Sequence[Place], ranges: Ranges) -> ChartLevel:
+def _level(level: PlotLevel, places: Sequence[AxisPlace], ranges: Ranges) -> ChartLevel:
     points = tuple(_point(row, point) for row, point in level.points if can_be_drawn(point))
     note = _left_out_note(level)
     outside = [place for place in places if not place.is_in(ranges)]
     return ChartLevel(level.name, level.label, points, note, _outside_note(outside))
 
 
-def _outside_note(outside: Sequence[Place]) -> str:
+def _outside_note(outside: Sequence[AxisPlace]) -> str:
     """How many points the axes leave out as they begin, and their share of the time, or ""."""
     if not outside:
         return ""

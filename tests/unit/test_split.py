@@ -100,7 +100,7 @@ def test_work_that_took_longer_without_the_profiler_is_lost_and_not_waited_for()
         "roof": 360,
         "compute": 150,
         "memory": 225,
-        "latency": 135,
+        "small": 135,
         "unknown": 90,
         "launch": 40,
     }
