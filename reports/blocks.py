@@ -174,6 +174,10 @@ class PlotLevel:
     name: str
     label: str
     points: tuple[tuple[str, RooflinePoint], ...]
+    # How many points have no row of their own and so no place in the plot, and their share of
+    # device time.
+    others: int = 0
+    others_fraction: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gpuprof.reports import formatting
-from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import CACHE
 from gpuprof.roofline.cost_models.cost import Flops
 
@@ -56,6 +56,21 @@ def is_unexplained(point: RooflinePoint) -> bool:
 def any_over_peak(points: Iterable[RooflinePoint]) -> bool:
     """True where a share of the roof needs its warning."""
     return any(map(is_unexplained, points))
+
+
+def transfer_name(transfer: Transfer) -> str:
+    """ "all-reduce", "host to device, pageable"; the kind where more is not known."""
+    return ", ".join(
+        part for part in (transfer.what or transfer.kind, transfer.host_memory) if part
+    )
+
+
+def moved_text(transfer: Transfer | None) -> str:
+    """ "all-reduce 45.1 MB"; "" for work that crosses no link."""
+    if transfer is None:
+        return ""
+    size = transfer.message_bytes
+    return transfer_name(transfer) + ("" if size is None else f" {formatting.byte_count(size)}")
 
 
 def launched_by(point: RooflinePoint) -> str:

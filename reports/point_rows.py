@@ -11,14 +11,17 @@ from gpuprof.reports.figures import (
     gain_sentence,
     is_unexplained,
     launched_by,
+    moved_text,
     per_step,
+    transfer_name,
 )
 from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes
-from gpuprof.roofline.analysis import RooflinePoint
-from gpuprof.roofline.classes import bottleneck_class
+from gpuprof.roofline.analysis import RooflinePoint, Transfer
+from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
 
-MOST_ROWS = 500
+# Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
+MOST_ROWS = 300
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,9 @@ def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
     return Row(
         id=row_id,
         title=formatting.printable(formatting.short_name(point.name)),
-        subtitle=formatting.printable(formatting.joined((launched_by(point), point.phase, shapes))),
+        subtitle=formatting.printable(
+            formatting.joined((moved_text(point.transfer), launched_by(point), point.phase, shapes))
+        ),
         hint=formatting.printable(point.detail),
         point=point,
         figures=(*point_figures(point, profiled_steps), *_members(each, profiled_steps)),
@@ -140,6 +145,7 @@ def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]
         *_identity(point),
         *_time(point, profiled_steps),
         *_work(point, profiled_steps),
+        *_transfer(point.transfer, profiled_steps),
         *_roof(point, profiled_steps),
         *(
             Fact("Assumed" if index == 0 else "", formatting.printable(assumption))
@@ -177,7 +183,40 @@ def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     ]
 
 
+def _transfer(transfer: Transfer | None, profiled_steps: int) -> list[Fact]:
+    """What it moves over a link, how fast, and what of its time is exposed."""
+    if transfer is None:
+        return []
+    ranks = "" if transfer.group_size is None else f"over {transfer.group_size} ranks"
+    group = "" if transfer.group is None else f"group {transfer.group}"
+    bus = transfer.bus_bytes_per_s
+    waiting = ""
+    if transfer.waiting_ns is not None:
+        wait = formatting.duration(per_step(profiled_steps, transfer.waiting_ns))
+        waiting = f"waits {wait} for other ranks"
+    return [
+        Fact(
+            "Message",
+            formatting.byte_count(transfer.message_bytes),
+            ", ".join(part for part in (transfer_name(transfer), ranks, group) if part),
+        ),
+        Fact(
+            "Bandwidth",
+            formatting.byte_rate(transfer.bytes_per_s),
+            "" if bus is None else f"bus bandwidth {formatting.byte_rate(bus)}",
+        ),
+        Fact(
+            "Exposed",
+            formatting.duration(per_step(profiled_steps, transfer.exposed_ns)),
+            waiting,
+        ),
+    ]
+
+
 def _work(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
+    if point.transfer is not None and point.transfer.kind == COMMUNICATION:
+        # What its algorithm computes and moves within the device is not known.
+        return []
     read, written = (
         formatting.byte_count(None if total is None else per_step(profiled_steps, total))
         for total in (point.bytes_read, point.bytes_written)

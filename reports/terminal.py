@@ -26,6 +26,7 @@ from gpuprof.reports.figures import (
     OVER_PEAK,
     any_over_peak,
     is_unexplained,
+    moved_text,
     per_step,
     point_roof_percent,
 )
@@ -184,7 +185,8 @@ def _kernel_name(kernel: RooflinePoint) -> Text:
     if kernel.op == kernel.name:
         return _text(kernel.name).append_text(_text(f" {kernel.phase}".rstrip(), "dim"))
     name = _text(formatting.kernel_name(kernel.name))
-    origin = " ".join(part for part in (kernel.op, kernel.phase) if part)
+    launched = " ".join(part for part in (kernel.op, kernel.phase) if part)
+    origin = ", ".join(part for part in (moved_text(kernel.transfer), launched) if part)
     return Text("\n").join((name, _text(f"  {origin}", "dim"))) if origin else name
 
 

@@ -27,8 +27,48 @@ class Bottleneck(msgspec.Struct, frozen=True):
     kind: ClassName
     # One sentence with the numbers that the verdict rests on.
     evidence: str
-    # Time a step would lose if this work ran at its roof; None where there is no roof.
+    # Time a step would lose if this work ran at its roof, or if other work hid communication and
+    # copies; None where there is no roof.
     gain_ns: int | None
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """Communication with other devices, or copies over a link, summed over the profiled steps."""
+
+    # "communication" or "copy".
+    kind: ClassName
+    # The collective ("all-reduce"), or the copy's direction ("host to device"); "" where it is
+    # unknown or several.
+    what: str = ""
+    # Of a copy: "pageable" or "pinned"; "" where unknown.
+    host_memory: str = ""
+    # The process group's name in torch, and its ranks.
+    group: str | None = None
+    group_size: int | None = None
+    calls: int
+    device_ns: int
+    # What of device_ns no computing hides; of communication also no copy.
+    exposed_ns: int
+    # Of one call, by nccl-tests the full buffer; None where unknown or where calls differ.
+    message_bytes: int | None = None
+    # Of all calls.
+    total_bytes: int | None = None
+    # Of device_ns, what the calls waited for other ranks, and what of that is exposed; None where
+    # the capture does not hold all ranks, or they do different things.
+    waiting_ns: int | None = None
+    exposed_waiting_ns: int | None = None
+    # total_bytes over the time without waiting: of a collective its algorithm bandwidth. Where
+    # waiting is not known it is within the time, and the bandwidth a lower bound.
+    bytes_per_s: float | None = None
+    # Of a collective: algorithm bandwidth times its factor (nccl-tests, doc/PERFORMANCE.md).
+    bus_bytes_per_s: float | None = None
+    # The least time that the link's ceiling allows, its label, and its share of the time without
+    # waiting.
+    roof_ns: int | None = None
+    roof: str = ""
+    roof_fraction: float | None = None
+    # Why there is no roof; "" where there is one.
+    no_roof: str = ""
 
 
 class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +107,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     roof_fraction: float | None = None
     bottleneck: Bottleneck
     assumptions: tuple[str, ...] = ()
+    # Where most of its time is communication or copies over a link; its roof is the link's then.
+    transfer: Transfer | None = None
 
     @property
     def total_flops(self) -> int | None:
@@ -201,6 +243,8 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
     computing_ns: int
     # Communication that nothing else hides.
     communication_ns: int
+    # Of it, what is known to wait for other ranks; None where the capture does not tell.
+    rank_waits_ns: int | None = None
     # Copies to or from the host or another device that no computing hides.
     copies_ns: int
     # They add up to copies_ns.
@@ -371,6 +415,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[RooflinePoint, ...] = ()
     ops: tuple[RooflinePoint, ...] = ()
     ranges: tuple[RooflinePoint, ...] = ()
+    # By what moves, group and size, those first that most of the step waits for.
+    transfers: tuple[Transfer, ...] = ()
     device_state: DeviceState | None = None
     peak_memory_bytes: int | None = None
     # None where the capture has no hardware counters.

@@ -37,6 +37,7 @@ from gpuprof.roofline.points.points import (
     step_point,
 )
 from gpuprof.roofline.points.range_points import range_points
+from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
@@ -52,6 +53,7 @@ from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.meta_device import computes_nothing
+from gpuprof.roofline.work.rank_waits import waits_for_ranks
 from gpuprof.roofline.work.work import Work, find_work
 
 
@@ -60,8 +62,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
 
     Raises `ValueError` for a rank that the capture does not hold.
     """
-    behind = device_runs_behind(capture)
-    capture = attribute(capture.rank(capture.manifest.ranks[0] if rank is None else rank))
+    rank = capture.manifest.ranks[0] if rank is None else rank
+    behind, waits = device_runs_behind(capture), waits_for_ranks(capture, rank)
+    capture = attribute(capture.rank(rank))
     process = capture.processes[0]
     device = _device(process)
     ceilings, notes = _ceilings(device, process)
@@ -70,9 +73,10 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     if roof_source is not None:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
     state = _device_state(capture, device)
-    machine = Machine(device, roof, clock_of(state))
+    one_host = on_one_host(process.world_size, process.fingerprint)
+    machine = Machine(device, roof, clock_of(state), one_host)
 
-    work = find_work(capture, math_mode(device, process))
+    work = find_work(capture, math_mode(device, process), waits)
     verdicts = work_verdicts(work, machine)
     on_cpu = device is not None and device.kind == "cpu"
     stretch = profiled_stretch(capture, work, behind=behind)
@@ -140,6 +144,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         kernels=kernels,
         ops=ops,
         ranges=ranges,
+        transfers=tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links)),
         device_state=state,
         peak_memory_bytes=process.peak_memory_bytes,
         measured=measured_work(capture, work, device),
@@ -276,7 +281,7 @@ def _coverage(
         return sum(point.device_ns for point in points) / device_ns
 
     def counted(point: RooflinePoint) -> bool:
-        return point.flops is not None and point.total_bytes is not None
+        return point.flops is not None and _bytes_are_known(point)
 
     unmodelled: dict[str, tuple[int, int]] = {}
     for point in ops:
@@ -287,7 +292,7 @@ def _coverage(
         device_ns=device_ns,
         with_op=share([point for point in ops if point.name != NO_OP]),
         with_flops=share([point for point in ops if point.flops is not None]),
-        with_bytes=share([point for point in ops if point.total_bytes is not None]),
+        with_bytes=share([point for point in ops if _bytes_are_known(point)]),
         kernels_counted=share(filter(counted, kernels)),
         outside_ns=work.outside_ns,
         launches=work.launches,
@@ -297,6 +302,12 @@ def _coverage(
             for name, (ns, calls) in sorted(unmodelled.items(), key=lambda item: -item[1][0])
         ),
     )
+
+
+def _bytes_are_known(point: RooflinePoint) -> bool:
+    """Of its device's memory, or over the link that binds it."""
+    known = point.transfer is not None and point.transfer.bytes_per_s is not None
+    return known or point.total_bytes is not None
 
 
 def _over_roof(ops: tuple[RooflinePoint, ...], source: Source | None) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ UNKNOWN: ClassName = "unknown"
 # Of a step's time: what nothing hides.
 COMMUNICATION: ClassName = "communication"
 COPY: ClassName = "copy"
+# Communication that another rank of the job keeps waiting, where the ranks tell.
+OTHER_RANK: ClassName = "other rank"
 # No device work, on a device that another one of the process keeps waiting.
 OTHER_DEVICE: ClassName = "other device"
 # No device work: a GPU waits for the host; on a CPU no operator runs, but what calls them.

@@ -9,12 +9,15 @@ from typing import Final
 
 import polars as pl
 
-_WITHIN_A_DEVICE: Final = "DtoD|DeviceToDevice"
-_PLACE: Final = "(H(?:ost)?|D(?:evice)?|P(?:eer)?)"
+# Arrays lie on the device too.
+_WITHIN_A_DEVICE: Final = "DtoD|DeviceToDevice|AtoA|AtoD|DtoA"
+_PLACE: Final = "(H(?:ost)?|D(?:evice)?|P(?:eer)?|A(?:rray)?)"
 _DIRECTION: Final = re.compile(f"{_PLACE}to{_PLACE}", re.IGNORECASE)
 _DIRECTIONS: Final = {
     "HD": "host to device",
+    "HA": "host to device",
     "DH": "device to host",
+    "AH": "device to host",
     "PP": "device to device",
     "HH": "host to host",
 }

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-_Times = NDArray[np.int64]
+Nanoseconds = NDArray[np.int64]
 
 
-def union_ns(start_ns: _Times, end_ns: _Times) -> int:
+def union_ns(start_ns: Nanoseconds, end_ns: Nanoseconds) -> int:
     """Nanoseconds covered by at least one of the intervals [start, end)."""
     if start_ns.size == 0:
         return 0
@@ -18,8 +18,34 @@ def union_ns(start_ns: _Times, end_ns: _Times) -> int:
     return int(end[0] - start[0] + np.maximum(end[1:] - begins, 0).sum())
 
 
-def clipped(start_ns: _Times, end_ns: _Times, window_ns: tuple[int, int]) -> tuple[_Times, _Times]:
+def clipped(
+    start_ns: Nanoseconds, end_ns: Nanoseconds, window_ns: tuple[int, int]
+) -> tuple[Nanoseconds, Nanoseconds]:
     """The parts of the intervals that lie in `window_ns`; those outside have no length."""
     first, last = window_ns
     start = np.clip(start_ns, first, last)
     return start, np.maximum(np.clip(end_ns, first, last), start)
+
+
+def merged(start_ns: Nanoseconds, end_ns: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
+    """The union of the intervals as intervals that do not touch, in order of time."""
+    order = np.argsort(start_ns, kind="stable")
+    start, end = start_ns[order], end_ns[order]
+    reached = np.maximum.accumulate(end)
+    # One begins where all before it have ended, and the one before ends there.
+    begins = np.ones(len(start), np.bool_)
+    begins[1:] = start[1:] > reached[:-1]
+    return start[begins], reached[np.append(begins[1:], True)[: len(start)]]
+
+
+def covered_ns(disjoint: tuple[Nanoseconds, Nanoseconds], until_ns: Nanoseconds) -> Nanoseconds:
+    """For each time how much of what lies before it the intervals cover, `merged` ones."""
+    start, end = disjoint
+    before = np.concatenate([[0], np.cumsum(end - start)])
+    # The last interval to begin by then may reach beyond it.
+    count = np.searchsorted(start, until_ns, side="right")
+    last_end = np.append(end, 0)[count - 1]
+    covered: Nanoseconds = before[count] - np.where(
+        count > 0, np.maximum(last_end - until_ns, 0), 0
+    )
+    return covered

@@ -13,7 +13,8 @@ import polars as pl
 from gpuprof.collectors import schema
 from gpuprof.collectors.call_tree import cpu_leaf_ops
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
-from gpuprof.collectors.kineto import device_evidence, events, generated_kernels, kernel_names
+from gpuprof.collectors.kernel_kinds import with_kinds
+from gpuprof.collectors.kineto import collectives, device_evidence, events, generated_kernels
 from gpuprof.collectors.kineto.findings import Findings
 
 STEPS_FOUND_BY: Final = "ProfilerStep annotations"
@@ -40,7 +41,10 @@ def assemble(
     if on_cpu:
         kernels = cpu_leaf_ops.kernels(ops, ranges)
     else:
-        kernels = kernel_names.classify(raw["kernels"], findings)
+        kernels = collectives.with_operators_metadata(
+            with_kinds(raw["kernels"]), launches, raw["collective_ops"]
+        )
+        kernels = collectives.with_message_bytes(kernels, findings)
     found = {
         "kernels": kernels.sort("start_ns", maintain_order=True),
         "ops": _with_recompute(ops, raw["frames"], with_stack=bool(fields.get("with_stack"))),

@@ -37,7 +37,18 @@ CPU_DEVICE_TYPE: Final = 0
 _ABSENT: Final = Raw(b"")
 
 
-class OpArgs(Struct, gc=False):
+class CollectiveArgs(Struct, gc=False):
+    """What `args` tell of a collective, on its kernel and on its operator. Elements are counts."""
+
+    collective: str | None = field(default=None, name="Collective name")
+    elements_in: Integer | None = field(default=None, name="In msg nelems")
+    elements_out: Integer | None = field(default=None, name="Out msg nelems")
+    dtype: str | None = None
+    group: str | None = field(default=None, name="Process Group Name")
+    group_size: Integer | None = field(default=None, name="Group size")
+
+
+class OpArgs(CollectiveArgs, gc=False):
     """`args` of a cpu_op; the lists stay JSON text."""
 
     external_id: Integer | None = field(default=None, name="External id")
@@ -57,8 +68,8 @@ class CallArgs(Struct, gc=False):
     correlation: Integer | None = None
 
 
-class DeviceArgs(Struct, gc=False):
-    """`args` of a kernel, memcpy or memset. Bytes and elements are counts."""
+class DeviceArgs(CollectiveArgs, gc=False):
+    """`args` of a kernel, memcpy or memset. Bytes are counts."""
 
     device: Integer | None = None
     context: Integer | None = None
@@ -70,12 +81,7 @@ class DeviceArgs(Struct, gc=False):
     shared_memory: Integer | None = field(default=None, name="shared memory")
     bytes: Integer | None = None
     graph_id: Integer | None = field(default=None, name="graph id")
-    collective: str | None = field(default=None, name="Collective name")
-    elements_in: Integer | None = field(default=None, name="In msg nelems")
-    elements_out: Integer | None = field(default=None, name="Out msg nelems")
-    dtype: str | None = None
-    group: str | None = field(default=None, name="Process Group Name")
-    group_size: Integer | None = field(default=None, name="Group size")
+    # Of a collective, among those of its group.
     sequence: Integer | None = field(default=None, name="Seq")
 
 

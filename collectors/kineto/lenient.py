@@ -176,14 +176,15 @@ def _is_on_device(args: object) -> bool:
 
 def _op_args(args: dict[str, Any]) -> OpArgs:
     return OpArgs(
-        integer(args.get("external id")),
-        integer(args.get("sequence number")),
-        integer(args.get("fwd thread id")),
-        _text(args.get("input dims")),
-        _text(args.get("input type", args.get("input types"))),
-        _text(args.get("input strides")),
-        _text(args.get("concrete inputs")),
-        _string(args.get("kernel_file")),
+        external_id=integer(args.get("external id")),
+        sequence=integer(args.get("sequence number")),
+        forward_thread=integer(args.get("fwd thread id")),
+        input_dims=_text(args.get("input dims")),
+        input_types=_text(args.get("input type", args.get("input types"))),
+        input_strides=_text(args.get("input strides")),
+        concrete_inputs=_text(args.get("concrete inputs")),
+        kernel_file=_string(args.get("kernel_file")),
+        **_collective_args(args),
     )
 
 
@@ -199,14 +200,20 @@ def _device_args(args: dict[str, Any]) -> DeviceArgs:
         shared_memory=integer(args.get("shared memory")),
         bytes=integer(args.get("bytes")),
         graph_id=integer(args.get("graph id")),
-        collective=_string(args.get("collective name")),
-        elements_in=integer(args.get("in msg nelems")),
-        elements_out=integer(args.get("out msg nelems")),
-        dtype=_string(args.get("dtype")),
-        group=_string(args.get("process group name")),
-        group_size=integer(args.get("group size")),
         sequence=integer(args.get("seq")),
+        **_collective_args(args),
     )
+
+
+def _collective_args(args: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "collective": _string(args.get("collective name")),
+        "elements_in": integer(args.get("in msg nelems")),
+        "elements_out": integer(args.get("out msg nelems")),
+        "dtype": _string(args.get("dtype")),
+        "group": _string(args.get("process group name")),
+        "group_size": integer(args.get("group size")),
+    }
 
 
 def _memory_args(args: dict[str, Any]) -> MemoryArgs:

@@ -16,6 +16,7 @@ from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.events import (
     Annotation,
     CallArgs,
+    CollectiveArgs,
     DeviceArgs,
     DriverCall,
     Kernel,
@@ -35,6 +36,8 @@ from gpuprof.collectors.kineto.lenient import identifier
 # if its whole part and its fraction are converted apart.
 _EXACT_BELOW_US: Final = float(2**43)
 _NO_SIZE: Final = (None, None, None)
+# The operator around a collective's launch (torch/csrc/distributed/c10d/ParamCommsUtils.hpp).
+COLLECTIVE_OP: Final = "record_param_comms"
 # The name of allocator events among the instants of their category.
 _MEMORY: Final = "[memory]"
 _KINDS: Final[dict[type[Struct], str]] = {Kernel: "kernel", Memcpy: "memcpy", Memset: "memset"}
@@ -85,20 +88,30 @@ ALLOCATIONS: Final = pl.Schema(
         **dict.fromkeys(MemoryArgs.__struct_fields__, pl.Int64),
     }
 )
-_DEVICE_COLUMNS: Final[tuple[str, ...]] = tuple(
-    name for name in DeviceArgs.__struct_fields__ if name not in ("grid", "block")
-)
 _DEVICE_TEXTS: Final = ("collective", "dtype", "group")
+_COLLECTIVE: Final = {
+    name: pl.String if name in _DEVICE_TEXTS else pl.Int64
+    for name in CollectiveArgs.__struct_fields__
+}
+_DEVICE_COLUMNS: Final[tuple[str, ...]] = tuple(
+    name
+    for name in DeviceArgs.__struct_fields__
+    if name not in ("grid", "block") and name not in _COLLECTIVE
+)
 KERNELS: Final = pl.Schema(
     {
         **_SHARED,
         "kind": pl.String,
-        **{name: pl.String if name in _DEVICE_TEXTS else pl.Int64 for name in _DEVICE_COLUMNS},
+        **dict.fromkeys(_DEVICE_COLUMNS, pl.Int64),
+        **_COLLECTIVE,
         **{f"{what}_{axis}": pl.Int64 for what in ("grid", "block") for axis in "xyz"},
     }
 )
+# Of those operators only that say what a collective is; they are rows of `OPS` too.
+COLLECTIVE_OPS: Final = pl.Schema({**_SHARED, **_COLLECTIVE})
 _SCHEMAS: Final = {
     "ops": OPS,
+    "collective_ops": COLLECTIVE_OPS,
     "launches": LAUNCHES,
     "kernels": KERNELS,
     "ranges": RANGES,
@@ -132,10 +145,14 @@ class Tables:
         groups: defaultdict[type[Struct], list[Any]] = defaultdict(list)
         for event in batch.events:
             groups[type(event)].append(event)
+        parts = [
+            (_TABLE_OF[kind], kind, events) for kind, events in groups.items() if kind in _TABLE_OF
+        ]
+        collectives = [event for event in groups[Op] if event.name == COLLECTIVE_OP]
+        if collectives:
+            parts.append(("collective_ops", Op, collectives))
         converted = [
-            (_TABLE_OF[kind], _frame(kind, events, batch.exact))
-            for kind, events in groups.items()
-            if kind in _TABLE_OF
+            (table, _frame(table, kind, events, batch.exact)) for table, kind, events in parts
         ]
         for name, frame in converted:
             self._frames[name].append((block, frame))
@@ -196,8 +213,8 @@ class Tables:
         return text.set((text == "") | (text == "null"), None)
 
 
-def _frame(kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:
-    """The rows of events of one kind. Raises `InexactTimes`.
+def _frame(table: str, kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:
+    """The rows of `table` of events of one kind. Raises `InexactTimes`.
 
     Only conversions here: what polars computes is cheaper once on the whole table.
     """
@@ -213,7 +230,7 @@ def _frame(kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:
     absent = _NO_ARGS.get(kind)
     if absent is not None:
         args = [event.args or absent for event in events]
-        columns.update(_fields(args, _SCHEMAS[_TABLE_OF[kind]]))
+        columns.update(_fields(args, _SCHEMAS[table]))
         if kind in _KINDS:
             columns["kind"] = pl.Series([_KINDS[kind]] * len(events))
             columns.update(_sizes(args))

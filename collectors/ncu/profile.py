@@ -18,6 +18,7 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.joining.launch_keys import launch_keys
+from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.manifest import Device, Fingerprint, Manifest, ProcessInfo
 from gpuprof.collectors.ncu.units import base_unit
 
@@ -142,7 +143,7 @@ class Profile:
                     number,
                     ranks.get(launch.process, 0) if launch.process is not None else 0,
                     launch.name,
-                    "collective" if launch.name.startswith("nccl") else "kernel",
+                    "kernel",
                     launch.process,
                     launch.device,
                     launch.context,
@@ -168,6 +169,7 @@ class Profile:
                 "launch", pl.col("value").round().cast(pl.Int64, strict=False).alias(column)
             )
             frame = frame.join(values, on="launch", how="left", maintain_order="left")
+        frame = with_kinds(frame.with_columns(collective=pl.lit(None, pl.String)))
         timed = pl.col("duration").is_between(0, _LONGEST_NS)
         end = pl.when(timed).then("duration").otherwise(0).cum_sum()
         return schema.conform(

@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.nsys.database import Database
 from gpuprof.collectors.nsys.identifiers import (
     global_pid_of_thread,
@@ -104,18 +105,17 @@ def _kernels(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
     for column in names:
         frame = resolve(frame, strings, column, f"{column}Text")
     name = pl.coalesce(*(f"{column}Text" for column in names), pl.lit("(unnamed kernel)"))
-    return frame.select(
+    kernels = frame.select(
         name.alias("name"),
-        pl.when(name.str.starts_with("nccl"))
-        .then(pl.lit("collective"))
-        .otherwise(pl.lit("kernel"))
-        .alias("kind"),
+        pl.lit("kernel").alias("kind"),
+        pl.lit(None, pl.String).alias("collective"),
         *_stream_columns(),
         *(pl.col(f"grid{axis}").alias(f"grid_{axis.lower()}") for axis in "XYZ"),
         *(pl.col(f"block{axis}").alias(f"block_{axis.lower()}") for axis in "XYZ"),
         pl.col("registersPerThread").alias("registers"),
         (pl.col("staticSharedMemory") + pl.col("dynamicSharedMemory")).alias("shared_memory"),
     )
+    return with_kinds(kernels)
 
 
 def _copies(database: Database) -> pl.DataFrame:

@@ -184,7 +184,8 @@ def _refuse_what_cannot_be_replayed(capture: Capture) -> None:
         )
     if (capture.kernels["kind"] == "collective").any():
         raise CollectorError(
-            "the program uses NCCL, which deadlocks when ncu replays a kernel of one rank alone; "
+            "the program communicates with other GPUs, which deadlocks when ncu replays a kernel "
+            "of one rank alone; "
             "count a run of one process"
         )
 

@@ -1,14 +1,15 @@
 """The history of benchmarks as one HTML file that needs no network: a plot for each series."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from gpuprof._version import __version__
 from gpuprof.reports import formatting
+from gpuprof.reports.history.drawing import HistoryDrawing, draw_history
+from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
@@ -44,6 +45,14 @@ class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
     points: tuple[PlotPoint, ...]
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """One plot, and what stands in its place without script."""
+
+    plot: PlotSeries
+    drawing: HistoryDrawing
+
+
 class Plots(msgspec.Struct, frozen=True):
     """All plots of the page."""
 
@@ -58,7 +67,7 @@ def render_history(
 ) -> str:
     """`series` with the change points of each as HTML; `remark` is a sentence for its head."""
     environment = make_environment()
-    shown = [plot(one, found) for one, found in zip(series, changes, strict=True)][:MOST_PLOTTED]
+    shown = [draw(one, found) for one, found in zip(series, changes, strict=True)][:MOST_PLOTTED]
     remarks = [remark] if remark else []
     if len(series) > len(shown):
         remarks.append(
@@ -68,15 +77,15 @@ def render_history(
         version=__version__,
         series=shown,
         remarks=remarks,
-        data=embedded_json(Plots(tuple(shown))),
+        data=embedded_json(Plots(tuple(one.plot for one in shown))),
         style=source(environment, "report.css"),
         own_style=source(environment, "history.css"),
         script=source(environment, "history.js"),
-        plotly=Markup(get_plotlyjs()),
+        plotly=embedded_plotly(),
     )
 
 
-def plot(series: HistorySeries, changes: Sequence[ChangePoint]) -> PlotSeries:
+def draw(series: HistorySeries, changes: Sequence[ChangePoint]) -> Drawn:
     """One series scaled to a unit that its values read well in."""
     largest = max(point.high for point in series.points)
     scale, unit = next(
@@ -84,7 +93,7 @@ def plot(series: HistorySeries, changes: Sequence[ChangePoint]) -> PlotSeries:
         (1.0, series.unit),
     )
     said = {change.index: f"{100 * change.change:+.1f} %" for change in changes}
-    return PlotSeries(
+    plot = PlotSeries(
         title=formatting.printable(f"{series.benchmark} {series.metric}"),
         device=formatting.printable(series.device),
         unit=unit,
@@ -101,3 +110,4 @@ def plot(series: HistorySeries, changes: Sequence[ChangePoint]) -> PlotSeries:
             for index, point in enumerate(series.points)
         ),
     )
+    return Drawn(plot, draw_history(series.points, said, scale))

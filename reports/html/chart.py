@@ -128,7 +128,7 @@ def _places(level: PlotLevel) -> list[Place]:
 
 def _level(level: PlotLevel, places: Sequence[Place], ranges: Ranges) -> ChartLevel:
     points = tuple(_point(row, point) for row, point in level.points if can_be_drawn(point))
-    note = _left_out_note([point for _, point in level.points], level.label)
+    note = _left_out_note(level)
     outside = [place for place in places if not place.is_in(ranges)]
     return ChartLevel(level.name, level.label, points, note, _outside_note(outside))
 
@@ -158,21 +158,24 @@ def _point(row: str, point: RooflinePoint) -> ChartPoint:
     )
 
 
-def _left_out_note(points: Sequence[RooflinePoint], label: str) -> str:
+def _left_out_note(level: PlotLevel) -> str:
     """How many points have no place in the plot, and why, or ""."""
-    absent = [point for point in points if not can_be_drawn(point)]
-    if not absent:
+    absent = [point for _, point in level.points if not can_be_drawn(point)]
+    number, total = len(absent) + level.others, len(level.points) + level.others
+    if not number:
         return ""
-    share = formatting.percent(sum(point.device_fraction for point in absent))
+    share = sum(point.device_fraction for point in absent) + level.others_fraction
     without_flops = sum(point.total_flops == 0 for point in absent)
     reasons = []
     if without_flops:
         reasons.append(f"{without_flops} without arithmetic (copies, fills)")
     if len(absent) > without_flops:
         reasons.append(f"{len(absent) - without_flops} without a FLOP or byte model")
+    if level.others:
+        reasons.append(f"{level.others} smaller than those with a row")
     return (
-        f"Not in this plot: {len(absent)} of {len(points)} {label.lower()} ({share} of device "
-        f"time): {', '.join(reasons)}."
+        f"Not in this plot: {number} of {total} {level.label.lower()} "
+        f"({formatting.percent(share)} of device time): {', '.join(reasons)}."
     )
 
 

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Heading, Line, MeasuredTable, PointTable, RooflinePlot
 from gpuprof.reports.html.chart import make_chart
+from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.reports.sections import SECTIONS
 from gpuprof.reports.sections.overview import device_line
@@ -39,10 +37,9 @@ def render_html(analysis: Analysis) -> str:
         sections=sections,
         chart=chart,
         chart_json=None if chart is None else embedded_json(chart),
-        # Markup: these are this package's own files and plotly's, not data.
         style=source(environment, "report.css"),
         script=source(environment, "report.js"),
-        plotly=Markup(get_plotlyjs()) if chart else "",
+        plotly=embedded_plotly() if chart else "",
     )
 
 

@@ -84,7 +84,11 @@ def _datasheet_ceiling(roof: Roof, measured: MeasuredCeiling) -> tuple[str, floa
         kind: FlopKind = "vector" if measured.unit == "vector" else "matmul"
         promised = roof.compute_rate(kind, measured.precision)
     elif measured.kind == "link":
-        promised = roof.link_rate(measured.level or "")
+        # A datasheet has one rate for both ways to the host.
+        level = measured.level or ""
+        promised = roof.link_rate(level) or roof.link_rate(
+            level.removesuffix(" h2d").removesuffix(" d2h")
+        )
     else:
         promised = roof.memory_rate(measured.level or "")
     return None if promised is None else (promised.kind, promised.rate)

@@ -13,12 +13,14 @@ from gpuprof.reports.sections import (
     reading,
     roofline,
     step,
+    transfers,
 )
 from gpuprof.reports.sections.section import Section
 
 SECTIONS: Final[tuple[Section, ...]] = (
     overview.SECTION,
     step.SECTION,
+    transfers.SECTION,
     roofline.SECTION,
     operators.SECTION,
     kernels.SECTION,

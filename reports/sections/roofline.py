@@ -14,7 +14,8 @@ from gpuprof.reports.blocks import (
     RooflinePlot,
     Table,
 )
-from gpuprof.reports.point_rows import row_points
+from gpuprof.reports.point_groups import grouped
+from gpuprof.reports.point_rows import MOST_ROWS, other_rows, row_points
 from gpuprof.reports.sections import kernels
 from gpuprof.reports.sections.l2_points import l2_points
 from gpuprof.reports.sections.roof import roof_sentence
@@ -40,13 +41,25 @@ def plot_levels(analysis: Analysis) -> tuple[PlotLevel, ...]:
     label = kernels.SECTION.title(analysis)
     step = () if analysis.step is None else ((_STEP_ID, analysis.step),)
     levels = (
-        PlotLevel("kernel", label, row_points("kernel", analysis.kernels)),
-        PlotLevel("op", "Operators", row_points("op", analysis.ops)),
-        PlotLevel("range", "Ranges", row_points("range", analysis.ranges)),
+        _with_rows("kernel", label, analysis.kernels),
+        _with_rows("op", "Operators", analysis.ops),
+        _with_rows("range", "Ranges", analysis.ranges),
         PlotLevel("step", "Step", step),
         PlotLevel("l2", "Kernels at L2", l2_points(analysis)),
     )
     return tuple(level for level in levels if level.points)
+
+
+def _with_rows(name: str, label: str, points: Sequence[RooflinePoint]) -> PlotLevel:
+    """The level of those of `points` that have a row in the table of `name`."""
+    others = other_rows(grouped(points)[MOST_ROWS:])
+    return PlotLevel(
+        name,
+        label,
+        row_points(name, points),
+        others=0 if others is None else others.number,
+        others_fraction=0.0 if others is None else others.device_fraction,
+    )
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:

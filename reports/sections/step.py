@@ -79,18 +79,9 @@ def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
 
 
 def device_facts(analysis: Analysis) -> tuple[Fact, ...]:
-    """What the step's device spends on copies, and each of several devices its step."""
+    """How each of several devices spends a step."""
     step_ns = None if analysis.split is None else analysis.split.step_ns
     found = []
-    if analysis.exposed is not None and analysis.exposed.copies_ns:
-        largest = sorted(analysis.exposed.copies, key=lambda part: -part.exposed_ns)
-        copies = ", ".join(
-            f"{formatting.duration(part.exposed_ns)} {part.direction or 'of unknown direction'}"
-            + (f" ({part.host_memory})" if part.host_memory else "")
-            for part in largest
-            if part.exposed_ns
-        )
-        found.append(Fact("Exposed copies", copies))
     if step_ns and len(analysis.devices) > 1 and analysis.exposed is not None:
         for use in analysis.devices:
             chosen = use.device == analysis.exposed.device

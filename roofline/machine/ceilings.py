@@ -5,7 +5,7 @@ analysis picks one (`roof_source`) and takes every percentage against that.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,6 +14,13 @@ from gpuprof.roofline.cost_models.cost import FlopKind
 from gpuprof.roofline.machine.devices import DeviceSpec, find_spec
 
 Source = Literal["datasheet", "measured"]
+# Levels of links, the one that is looked for first in front: between devices, and to and from the
+# host by direction.
+DEVICE_LINKS: Final = ("NVLink", "Infinity Fabric", "peer")
+HOST_LINKS: Final = {
+    "host to device": ("PCIe h2d", "PCIe", "NVLink-C2C"),
+    "device to host": ("PCIe d2h", "PCIe", "NVLink-C2C"),
+}
 Unit = Literal["tensor", "vector"]
 
 _COMPUTED_IN_FP32 = frozenset({"fp16", "bf16", "fp8", "fp4", "tf32"})
@@ -108,11 +115,12 @@ def datasheet_ceilings(spec: DeviceSpec) -> tuple[Ceiling, ...]:
         for precision, tflops in peaks.tflops.items()
     )
     link = "Infinity Fabric" if spec.name.startswith("AMD") else "NVLink"
-    both_ways = spec.link_gb_per_s
+    both_ways, to_host = spec.link_gb_per_s, spec.host_link_gb_per_s
     return (
         *compute,
         *_promised("memory", "DRAM", spec.dram_gb_per_s, spec),
-        *_promised("link", link, None if both_ways is None else both_ways / 2, spec),
+        *_promised("link", link, both_ways and both_ways / 2, spec),
+        *_promised("link", spec.host_link, to_host and to_host / 2, spec),
     )
 
 

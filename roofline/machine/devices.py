@@ -60,6 +60,9 @@ class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     maximum_clock_mhz: int | None = None
     # Device-to-device links of one device, both directions summed.
     link_gb_per_s: float | None = None
+    # The link to the host, both directions summed.
+    host_link: Literal["PCIe", "NVLink-C2C"] = "PCIe"
+    host_link_gb_per_s: float | None = None
     source: str
 
 

@@ -9,13 +9,15 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.points import Machine, clock_of, kernel_points
+from gpuprof.roofline.points.transfers import on_one_host
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.work import find_work
 
 # Rows that agree in these share a point, and have equal counts each.
 _ALIKE = (
-    *("name", "kind", "signature", "phase", "role", "share", "bytes"),
+    *("name", "kind", "signature", "phase", "role", "share", "bytes", "message_bytes"),
+    "group_size",
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
 )
 
@@ -34,7 +36,9 @@ class KernelVerdicts:
 
 def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     """The points of the kernels of an attributed one-rank capture with this analysis."""
-    machine = Machine(analysis.device, _roof(analysis), clock_of(analysis.device_state))
+    one_host = on_one_host(analysis.world_size, analysis.fingerprint)
+    clock = clock_of(analysis.device_state)
+    machine = Machine(analysis.device, _roof(analysis), clock, one_host)
     work = find_work(capture, math_mode(analysis.device, capture.processes[0]))
     verdicts = work_verdicts(work, machine)
     points: list[RooflinePoint] = []

@@ -14,13 +14,14 @@ from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
+from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
 NO_OP = "(no operator)"
-# Copies without an operator tell their bytes themselves: each name is work of its own.
+# Copies and communication without an operator tell what they move: each name is work of its own.
 COPY_NAME = (
-    pl.when(pl.col("signature").is_null() & pl.col("kind").is_in(_COPIES))
+    pl.when(pl.col("signature").is_null() & pl.col("kind").is_in((*_COPIES, "collective")))
     .then("name")
     .otherwise(pl.lit(""))
     .alias("copy_name")
@@ -41,6 +42,13 @@ class Machine:
     roof: Roof | None
     # The clock in the profiled steps; None where NVML did not tell.
     clock: SmClock | None = None
+    # All ranks of the job are known to be devices of one host.
+    one_host: bool = False
+
+    @property
+    def links(self) -> Links:
+        """Its links to the host and to other devices."""
+        return Links(self.roof, self.one_host)
 
     @property
     def l2_bytes(self) -> int | None:
@@ -52,12 +60,9 @@ class Machine:
         spec = find_spec(self.device).spec
         return None if spec is None or spec.l2_cache_mib is None else spec.l2_cache_mib * 2**20
 
-    def times(self, total: "Total", *, over_link: bool = False) -> RoofTime:
-        """The least time that `total` takes.
-
-        What moves over a link to the host or another device has no roof: DRAM is not what binds it.
-        """
-        return roof_time(total.flops, total.bytes_moved, None if over_link else self.roof)
+    def times(self, total: "Total") -> RoofTime:
+        """The least time that `total` takes."""
+        return roof_time(total.flops, total.bytes_moved, self.roof)
 
     @property
     def kind(self) -> str:
@@ -127,10 +132,11 @@ def op_points(
         pl.col("owner_id").n_unique().alias("calls"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
-        pl.col("over_link").any(),
         pl.col("kind").first(),
         *COPIED,
     )
+    kernels = work.kernels.with_columns(COPY_NAME)
+    transfers = transfers_by(kernels, ("signature", "phase", "copy_name"), machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
@@ -142,10 +148,12 @@ def op_points(
             name, detail, calls = signature.name, signature.detail, row["calls"]
             total = times_calls(signature.cost, calls)
         time = DeviceTime(calls, row["duration_ns"], all_ns, work.steps)
-        times = machine.times(total, over_link=row["over_link"])
-        verdict = verdicts[row["signature"], row["phase"], row["copy_name"]]
+        times = machine.times(total)
+        key = row["signature"], row["phase"], row["copy_name"]
+        verdict = verdicts[key]
         identity = Identity("op", name, detail, phase=row["phase"])
-        points.append(point(identity, time, total, times, _bottleneck(verdict, times, time)))
+        found = point(identity, time, total, times, _bottleneck(verdict, times, time))
+        points.append(against_its_link(found, transfers.get(key), steps=work.steps))
     return largest_first(points)
 
 
@@ -156,16 +164,14 @@ def kernel_points(
 
     The operator's cost counts at its main kernel; its other kernels say whose helpers they are.
     """
-    groups = work.kernels.group_by(
-        "name", "kind", "signature", "phase", COPY_NAME, maintain_order=True
-    ).agg(
+    keys = ("name", "kind", "signature", "phase")
+    groups = work.kernels.group_by(*keys, COPY_NAME, maintain_order=True).agg(
         pl.len().alias("calls"),
         pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
         pl.col("role").unique().sort().alias("roles"),
         pl.col("share").unique().alias("shares"),
         pl.col("main_kernel").first(),
-        pl.col("over_link").any(),
         *COPIED,
         # The launch configuration, null where the launches differ in it.
         *(
@@ -173,6 +179,7 @@ def kernel_points(
             for column in _LAUNCH_COLUMNS
         ),
     )
+    transfers = transfers_by(work.kernels, keys, machine.links)
     all_ns = _sum(groups["duration_ns"])
     points = []
     for row in groups.iter_rows(named=True):
@@ -180,7 +187,7 @@ def kernel_points(
         verdict = verdicts[row["signature"], row["phase"], row["copy_name"]]
         op = signature.name if signature else ""
         total, note = _kernel_total(row, signature.cost if signature else None, op)
-        times = machine.times(UNKNOWN if note else total, over_link=row["over_link"])
+        times = machine.times(UNKNOWN if note else total)
         binding = times.binding
         faster = binding is not None and binding.ns > row["duration_ns"]
         if faster and "main" in row["roles"] and verdict.lost_fraction:
@@ -197,8 +204,9 @@ def kernel_points(
             kind=row["kind"],
             phase=row["phase"],
         )
-        bottleneck = _bottleneck(verdict, times, time, note)
-        points.append(point(identity, time, total, times, bottleneck))
+        found = point(identity, time, total, times, _bottleneck(verdict, times, time, note))
+        transfer = transfers.get(tuple(row[key] for key in keys))
+        points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
 
 
@@ -340,10 +348,8 @@ def point(
     )
 
 
-def why_no_roof(total: Total, machine: Machine, *, over_link: bool) -> str:
+def why_no_roof(total: Total, machine: Machine) -> str:
     """Why work of a known operator has no verdict."""
-    if over_link:
-        return "it copies over the link to the host or another device, which has no ceiling here"
     if total.flops is None or total.bytes_moved is None:
         missing = "FLOPs" if total.flops is None else "bytes"
         return f"its {missing} are unknown: the trace does not say enough of its arguments"

@@ -21,6 +21,7 @@ from gpuprof.roofline.points.points import (
     times_calls,
     why_no_roof,
 )
+from gpuprof.roofline.points.transfers import against_its_link, transfers_by
 from gpuprof.roofline.points.verdicts import verdict_of_several
 from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.work import Work
@@ -53,7 +54,9 @@ def range_points(
         else:
             bottleneck = verdict_of_several(kernels, verdicts, steps=work.steps)
         identity = Identity("range", members.name, members.domain)
-        points.append(point(identity, time, total, times, bottleneck))
+        found = point(identity, time, total, times, bottleneck)
+        transfer = transfers_by(kernels, (), machine.links).get(())
+        points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
 
 
@@ -68,11 +71,13 @@ def _of_declared(total: Total, time: DeviceTime, machine: Machine) -> Bottleneck
         l2_bytes=machine.l2_bytes,
         clock=machine.clock,
     )
-    verdict = classify(times, known, why_no_roof(total, machine, over_link=False))
+    verdict = classify(times, known, why_no_roof(total, machine))
     return verdict.bottleneck(times, calls=time.calls, device_ns=time.device_ns, steps=time.steps)
 
 
 def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
+    # What crosses a link is no work of this device's own units and memory.
+    kernels = kernels.filter(pl.col("transfer").is_null())
     inside = sum_known(
         UNKNOWN if signature is None else times_calls(work.signatures[signature].cost, calls)
         for signature, calls in kernels.group_by("signature", maintain_order=True)

@@ -41,7 +41,6 @@ def work_verdicts(work: Work, machine: Machine) -> Mapping[WorkKey, WorkVerdict]
         pl.col("owner_id").n_unique().alias("owners"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
-        pl.col("over_link").any(),
         pl.col("kind").first(),
         *COPIED,
     )
@@ -59,12 +58,22 @@ def verdict_of_several(
 ) -> Bottleneck:
     """The largest loss of work of several kinds, such as that of a range.
 
-    Where nothing is lost the class is that of most of its time.
+    Of what crosses a link that is the part that nothing hides. Where nothing is lost the class is
+    that of most of the time.
     """
     lost_ns: Counter[ClassName] = Counter()
     gain_ns: Counter[ClassName] = Counter()
     spent_ns: Counter[ClassName] = Counter()
-    times = kernels.with_columns(COPY_NAME).group_by(_KEY).agg(pl.col("duration_ns").sum())
+    crosses = pl.col("transfer").is_not_null()
+    links = kernels.filter(crosses).group_by("transfer", maintain_order=True)
+    for kind, device_ns, exposed_ns in links.agg(
+        pl.col("duration_ns").sum(), pl.col("exposed_ns").sum()
+    ).iter_rows():
+        spent_ns[kind] += device_ns
+        lost_ns[kind] += exposed_ns
+        gain_ns[kind] += exposed_ns
+    kernels = kernels.filter(~crosses).with_columns(COPY_NAME)
+    times = kernels.group_by(_KEY).agg(pl.col("duration_ns").sum())
     for *key, device_ns in times.sort(_KEY).iter_rows():
         verdict = verdicts[tuple(key)]
         spent_ns[verdict.kind] += device_ns
@@ -119,8 +128,8 @@ def _verdict(
         clock=machine.clock,
         tensor_path=path,
     )
-    why_unknown = reason or why_no_roof(total, machine, over_link=row["over_link"])
-    return classify(machine.times(total, over_link=row["over_link"]), known, why_unknown)
+    why_unknown = reason or why_no_roof(total, machine)
+    return classify(machine.times(total), known, why_unknown)
 
 
 def _total(row: dict[str, Any], signature: Signature | None, calls: int) -> tuple[Total, str]:

@@ -41,6 +41,8 @@ def device_uses(work: Work, stretch: Stretch) -> tuple[Exposed, ...]:
         "start_ns",
         "end_ns",
         "over_link",
+        # From when on all ranks have come, where that is known.
+        moves_ns=pl.col("start_ns") + pl.col("rank_wait_ns"),
         device=pl.col("device").fill_null(_NO_DEVICE),
         communicates=_COMMUNICATES,
         copy=pl.when("over_link").then("name"),
@@ -49,7 +51,11 @@ def device_uses(work: Work, stretch: Stretch) -> tuple[Exposed, ...]:
         start, end = clipped(
             labelled["start_ns"].to_numpy(), labelled["end_ns"].to_numpy(), stretch.window_ns
         )
-        labelled = labelled.with_columns(start_ns=pl.Series(start), end_ns=pl.Series(end))
+        labelled = labelled.with_columns(
+            start_ns=pl.Series(start),
+            end_ns=pl.Series(end),
+            moves_ns=pl.col("moves_ns").clip(*stretch.window_ns),
+        )
     found = [_use(labelled, device, stretch.steps) for device in labelled["device"].unique().sort()]
     return tuple(use for use in found if use.busy_ns)
 
@@ -76,10 +82,15 @@ def _use(kernels: pl.DataFrame, device: int, steps: int) -> Exposed:
         )
         covered_ns = reached_ns
     busy_ns = _covered_ns(own)
+    communication = own.filter("communicates")
+    moving = communication.with_columns(start_ns=pl.coalesce("moves_ns", "start_ns"))
+    waits_ns = busy_ns - _covered_ns(pl.concat([busy, moving]))
+    known = communication["moves_ns"].is_not_null().any()
     return Exposed(
         device=None if device == _NO_DEVICE else device,
         computing_ns=round(computing_ns / steps),
         communication_ns=round((busy_ns - covered_ns) / steps),
+        rank_waits_ns=round(waits_ns / steps) if known else None,
         copies_ns=sum(part.exposed_ns for part in exposed_copies),
         copies=tuple(exposed_copies),
         other_devices_ns=round((_covered_ns(kernels) - busy_ns) / steps),

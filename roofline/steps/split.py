@@ -11,6 +11,7 @@ from gpuprof.roofline.classes import (
     COPY,
     LAUNCH,
     OTHER_DEVICE,
+    OTHER_RANK,
     OUTSIDE,
     UNKNOWN,
     ClassName,
@@ -46,7 +47,8 @@ def split_step(
     step_ns = timed_ns if fits and timed_ns is not None else stretch.mean_ns
     spent = {
         **_computing(points, use.computing_ns, steps=stretch.steps),
-        COMMUNICATION: use.communication_ns,
+        COMMUNICATION: use.communication_ns - (use.rank_waits_ns or 0),
+        OTHER_RANK: use.rank_waits_ns or 0,
         COPY: use.copies_ns,
     }
     clipped_ns = max(0, use.busy_ns - step_ns)

@@ -30,6 +30,8 @@ from gpuprof.roofline.work.owners import (
     owner_table,
     with_owners,
 )
+from gpuprof.roofline.work.rank_waits import NO_WAITS
+from gpuprof.roofline.work.transfers import with_transfers
 
 # Operators that make a sparse tensor or ask one for its parts
 # (pytorch aten/src/ATen/native/native_functions.yaml).
@@ -70,7 +72,8 @@ class Work:
     null: no operator), phase, recompute (the owner ran in activation checkpointing's second
     forward; null: no operator), compute_kernels (how many kernels that compute, which memcpy and
     memset do not, the owner's call launched), role, main_kernel and
-    share (`gpuprof.roofline.work.main_kernels`).
+    share (`gpuprof.roofline.work.main_kernels`), and what it moves over a link
+    (`gpuprof.roofline.work.transfers`).
     """
 
     kernels: pl.DataFrame
@@ -83,9 +86,10 @@ class Work:
     lost_launches: int = 0
 
 
-def find_work(capture: Capture, math_mode: MathMode) -> Work:
+def find_work(capture: Capture, math_mode: MathMode, waits: pl.DataFrame | None = None) -> Work:
     """The device work of an attributed one-rank capture.
 
+    `waits` is what its collectives waited for other ranks, where those are known.
     Work outside the profiled steps is left out where there are such steps.
     """
     kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
@@ -135,7 +139,11 @@ def find_work(capture: Capture, math_mode: MathMode) -> Work:
         )
         for row in unique.iter_rows(named=True)
     )
-    kernels = kernels.with_columns(pl.col("phase").fill_null(""))
+    kernels = with_transfers(
+        kernels.with_columns(pl.col("phase").fill_null("")),
+        [(signature.call, signature.cost) for signature in signatures],
+        NO_WAITS if waits is None else waits,
+    )
     kernels = with_roles(kernels, [signature.cost for signature in signatures])
     return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
 

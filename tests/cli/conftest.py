@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from chromium import Chromium, started
 
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
@@ -68,3 +69,10 @@ def gpuprof(tmp_path: Path, gpuprof_environment: dict[str, str]) -> GpuprofComma
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """One headless Chromium for all tests of pages."""
+    with started(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium

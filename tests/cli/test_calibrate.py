@@ -198,12 +198,16 @@ def test_a_vector_rate_and_a_link_stand_beside_their_own_datasheet_figure() -> N
     link = MeasuredCeiling(
         kind="link", name="NVLink to cuda:1", rate=390e9, spread=0, repeats=7, level="NVLink"
     )
-    measured = msgspec.structs.replace(calibration(GPU, threads=None), ceilings=(link, fma))
+    host = MeasuredCeiling(
+        kind="link", name="PCIe d2h", rate=55e9, spread=0, repeats=7, level="PCIe d2h"
+    )
+    measured = msgspec.structs.replace(calibration(GPU, threads=None), ceilings=(link, fma, host))
     rows = rendered(ceiling_table(measured)).splitlines()
     vector = next(index for index, row in enumerate(rows) if "FMA fp64" in row)
     one_way = next(index for index, row in enumerate(rows) if "NVLink to cuda:1" in row)
     assert "33.5 TFLOP/s" in rows[vector]
     assert "450 GB/s" in rows[one_way]
+    assert "64.0 GB/s" in next(row for row in rows if "PCIe d2h" in row)
     assert vector < one_way
 
 

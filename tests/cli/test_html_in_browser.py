@@ -1,20 +1,13 @@
-"""The HTML page in a real browser: headless Chromium, with no network.
+"""The HTML page in a real browser: headless Chromium, with no network."""
 
-A copy of the page gets a probe script at its end, which leaves its answer as JSON in an attribute
-of the body; the browser prints the document and the test reads it there.
-"""
-
-import html
-import json
-import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from browser import CHROMIUM, needs_browser
+from browser import needs_browser
+from chromium import Chromium
 
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.gate import page as gate_page
@@ -28,20 +21,6 @@ from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import ProcessRun, Series, Side
 
 pytestmark = needs_browser
-
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--window-size=1400,1000",
-    "--virtual-time-budget=10000",
-)
 
 _HELPERS = """
 const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr`)];
@@ -76,15 +55,10 @@ Probe = Callable[[Shown, str], Any]
 
 
 @pytest.fixture
-def probe(tmp_path: Path) -> Probe:
+def probe(browser: Chromium, tmp_path: Path) -> Probe:
     """Renders what is shown and evaluates the body of an async function in the page."""
 
     def run(shown: Shown, body: str) -> Any:
-        script = (
-            f"{_HELPERS}\nconst answer = async () => {{ {body} }};\n"
-            "const leave = (value) => document.body.setAttribute('data-answer', value);\n"
-            "answer().then((value) => leave(JSON.stringify(value)), (e) => leave(`!${e}`));"
-        )
         if isinstance(shown, GateResult):
             text = gate_page.render_html(shown)
         elif isinstance(shown, Comparison):
@@ -92,30 +66,9 @@ def probe(tmp_path: Path) -> Probe:
         else:
             text = render_html(shown)
         page = tmp_path / "page.html"
-        page.write_text(
-            text.replace("</body>", f"<script>{script}</script></body>"),
-            encoding="utf-8",
-        )
-        profile = tmp_path / "chromium"
-        profile.mkdir(exist_ok=True)
-        document = subprocess.run(
-            [
-                str(CHROMIUM),
-                *_FLAGS,
-                f"--user-data-dir={profile}",
-                "--dump-dom",
-                page.as_uri(),
-            ],
-            capture_output=True,
-            encoding="utf-8",
-            check=True,
-            timeout=120,
-        ).stdout
-        found = re.search(r'<body[^>]*data-answer="([^"]*)"', document)
-        assert found, "the page's script did not get to its end"
-        answer = html.unescape(found[1])
-        assert not answer.startswith("!"), answer
-        return json.loads(answer)
+        page.write_text(text, encoding="utf-8")
+        browser.open(page)
+        return browser.evaluate(f"{_HELPERS}\n{body}")
 
     return run
 
@@ -275,7 +228,7 @@ def test_hostile_names_run_nothing_anywhere(probe: Probe, training_analysis: Ana
     )
     assert answer["title"].startswith("<script>alert(1)</script>")
     assert answer["images"] == 0
-    # The data, plotly, the page's own and the probe.
+    # The data, plotly, what unpacks it, and the page's own.
     assert answer["scripts"] == 4
     for text in (answer["card"], answer["range"], *answer["label"][:1]):
         assert "<script>alert(1)</script>" in text

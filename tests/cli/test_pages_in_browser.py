@@ -1,11 +1,11 @@
 """The pages on a phone, on paper, in the dark and without script, in headless Chromium."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import chromium
 import pytest
+from browser import needs_browser
 
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.comparison import page as comparison_page
@@ -19,17 +19,11 @@ from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import ProcessRun, Series, Side
 
-pytestmark = pytest.mark.skipif(chromium.EXECUTABLE is None, reason="Chromium is not installed")
+pytestmark = needs_browser
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 WIDTHS = (390, 500, 800, 1400)
 Pages: TypeAlias = dict[str, Path]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
-    with chromium.started(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +178,13 @@ def test_points_outside_of_the_axes_are_counted_and_can_be_shown(
     assert after["range"][0] < 7
 
 
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize(
+    ("width", "paper"), [(390, False), (800, False), (1400, False), (700, True)]
+)
 def test_without_script_the_roofline_is_drawn(
-    browser: chromium.Chromium, pages: Pages, width: int
+    browser: chromium.Chromium, pages: Pages, width: int, paper: bool
 ) -> None:
-    browser.open(pages["block"], width=width, script=False)
+    browser.open(pages["block"], width=width, script=False, paper=paper)
     drawn = browser.evaluate(
         """
         const shown = [...document.querySelectorAll(".picture")]
@@ -213,9 +209,41 @@ def test_without_script_the_roofline_is_drawn(
     assert drawn["rows"]
 
 
-def test_with_script_the_drawing_makes_room(browser: chromium.Chromium, pages: Pages) -> None:
-    browser.open(pages["block"])
-    assert browser.evaluate("return document.querySelectorAll('.picture').length") == 0
+@pytest.mark.parametrize("width", [390, 1400])
+def test_without_script_pairs_and_histories_are_drawn(
+    browser: chromium.Chromium, pages: Pages, width: int
+) -> None:
+    browser.open(pages["gate"], width=width, script=False)
+    strips = browser.evaluate(
+        """
+        return [...document.querySelectorAll(".strip:has(.dot)")].map((strip) => {
+          const track = strip.querySelector(".track").getBoundingClientRect();
+          return [...strip.querySelectorAll(".dot")]
+            .map((dot) => (dot.getBoundingClientRect().x - track.x) / track.width);
+        });
+        """
+    )
+    assert [len(dots) for dots in strips] == [5, 5]
+    # One benchmark became slower: its dots lie further right.
+    assert min(strips[0]) > max(strips[1])
+
+    browser.open(pages["history"], width=width, script=False)
+    heights = browser.evaluate(
+        """
+        return [...document.querySelectorAll(".drawing .dot")]
+          .map((dot) => dot.getBoundingClientRect().y);
+        """
+    )
+    assert len(heights) == 8
+    assert min(heights[:4]) > max(heights[4:]) + 20
+
+
+def test_with_script_the_drawings_make_room(browser: chromium.Chromium, pages: Pages) -> None:
+    for name in ("block", "gate", "history"):
+        browser.open(pages[name])
+        left = "return document.querySelectorAll('.picture, .strip, .drawing').length"
+        assert browser.evaluate(left) == 0
+        assert browser.evaluate("return document.querySelectorAll('.main-svg').length") > 0
 
 
 def test_an_opened_row_has_one_base_for_all_amounts(
@@ -241,3 +269,157 @@ def test_an_opened_row_has_one_base_for_all_amounts(
     flops = 2 * 2 * 11008 * 4096 * 4096
     assert row["figures"]["FLOPs"] == f"{flops / 1e9:.0f} GFLOP bf16 matmul"
     assert row["figures"]["Shapes"].split("\n")[0].startswith("11008x4096x4096 bf16")
+
+
+# The contrast of each text with what is behind it, as WCAG 2.1 defines it, where it is below AA.
+_LOW_CONTRAST = """
+for (const details of document.querySelectorAll("details")) details.open = true;
+const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const rgba = (text) => {
+  canvas.clearRect(0, 0, 1, 1);
+  canvas.fillStyle = text;
+  canvas.fillRect(0, 0, 1, 1);
+  return canvas.getImageData(0, 0, 1, 1).data;
+};
+const luminance = ([r, g, b]) => [r, g, b]
+  .map((part) => part / 255)
+  .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+const behind = (element) => {
+  for (let each = element; each; each = each.parentElement) {
+    const colour = rgba(getComputedStyle(each).backgroundColor);
+    if (colour[3] === 255) return colour;
+  }
+  return [255, 255, 255, 255];
+};
+const contrast = (a, b) => {
+  const [high, low] = [luminance(a), luminance(b)].sort((x, y) => y - x);
+  return (high + 0.05) / (low + 0.05);
+};
+const found = [];
+for (const element of document.querySelectorAll("body *:not(script):not(style)")) {
+  const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!own || !element.getClientRects().length) continue;
+  const style = getComputedStyle(element);
+  const drawn = element instanceof SVGElement;
+  const size = parseFloat(style.fontSize);
+  const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+  const ratio = contrast(rgba(drawn ? style.fill : style.color), behind(element));
+  if (ratio < (large ? 3 : 4.5)) {
+    found.push(`${ratio.toFixed(2)} ${element.className}: ${element.textContent.slice(0, 30)}`);
+  }
+}
+return found;
+"""
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_text_stands_out_from_its_background(
+    browser: chromium.Chromium, pages: Pages, dark: bool, script: bool
+) -> None:
+    found: dict[str, Any] = {}
+    for name, page in pages.items():
+        browser.open(page, dark=dark, script=script)
+        found[name] = browser.evaluate(_LOW_CONTRAST)
+    assert found == {name: [] for name in pages}
+
+
+def test_a_row_opens_by_the_keyboard(browser: chromium.Chromium, pages: Pages) -> None:
+    browser.open(pages["block"])
+    browser.evaluate("document.querySelector('input[data-table=op-table]').focus()")
+    state = """
+        const focused = document.activeElement;
+        const details = focused.closest("details");
+        return {
+          row: focused.closest("tr")?.id ?? "",
+          open: details?.open,
+          outline: getComputedStyle(focused).outlineStyle,
+        };
+    """
+    # Past the heads of eight columns, two of them hidden or not.
+    for _ in range(12):
+        browser.press("Tab")
+        if browser.evaluate(state)["row"]:
+            break
+    assert browser.evaluate(state) == {"row": "op-0", "open": False, "outline": "solid"}
+    browser.press("Enter")
+    assert browser.evaluate(state)["open"] is True
+    # The next stop is inside of the opened row.
+    browser.press("Tab")
+    assert browser.evaluate(state)["row"] == "op-0"
+
+
+def test_verdicts_differ_by_shape_too(browser: chromium.Chromium, pages: Pages) -> None:
+    browser.open(pages["gate"])
+    with_script = browser.evaluate(
+        """
+        const paths = document.querySelectorAll("#differences .points path");
+        return new Set([...paths].slice(0, 10).map((path) => path.getAttribute("d"))).size;
+        """
+    )
+    browser.open(pages["gate"], script=False)
+    without = browser.evaluate(
+        """
+        const dots = [...document.querySelectorAll(".strip .dot")];
+        return new Set(dots.map((dot) => getComputedStyle(dot).clipPath)).size;
+        """
+    )
+    assert (with_script, without) == (2, 2)
+
+
+_PLOT = """
+document.documentElement.style.scrollBehavior = "auto";
+// Room to scroll, on a short page too.
+document.body.style.paddingBottom = "600px";
+const plot = document.querySelector(".js-plotly-plot .drag");
+plot.scrollIntoView({ block: "center" });
+await new Promise((resolve) => setTimeout(resolve, 300));
+const box = plot.getBoundingClientRect();
+"""
+
+
+@pytest.mark.parametrize("name", ["block", "gate", "history"])
+def test_a_finger_over_a_plot_scrolls_the_page(
+    browser: chromium.Chromium, pages: Pages, name: str
+) -> None:
+    browser.open(pages[name], width=390, height=500, touch=True)
+    before, x, y, ranges = browser.evaluate(
+        f"""{_PLOT}
+        const {{ xaxis, yaxis }} = plot.closest(".js-plotly-plot").layout;
+        const y = Math.min(box.bottom, innerHeight) - 20;
+        return [scrollY, box.x + box.width / 2, y, [xaxis.range, yaxis.range]];
+        """
+    )
+    browser.swipe(x, y, up=120)
+    after, ranges_after = browser.evaluate(
+        """
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        const { xaxis, yaxis } = document.querySelector(".js-plotly-plot").layout;
+        return [scrollY, [xaxis.range, yaxis.range]];
+        """
+    )
+    assert after > before + 30
+    assert ranges_after == ranges
+
+
+def test_a_tap_on_a_point_opens_its_row_alone(browser: chromium.Chromium, pages: Pages) -> None:
+    browser.open(pages["block"], width=390, height=844, touch=True)
+    x, y, least = browser.evaluate(
+        f"""{_PLOT}
+        const point = document.querySelector("#chart .points path").getBoundingClientRect();
+        const range = document.getElementById("chart").layout.yaxis.range;
+        return [point.x + point.width / 2, point.y + point.height / 2, range[0]];
+        """
+    )
+    browser.swipe(x, y)
+    opened, least_after = browser.evaluate(
+        """
+        await new Promise((resolve) => setTimeout(resolve, 800));
+        const rows = [...document.querySelectorAll("tr:has(details[open])")];
+        return [rows.map((row) => row.id), document.getElementById("chart").layout.yaxis.range[0]];
+        """
+    )
+    assert len(opened) == 1
+    assert opened[0].startswith("kernel-")
+    assert least_after == least

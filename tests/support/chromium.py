@@ -8,15 +8,15 @@ flags cannot be changed while it runs.
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+from browser import CHROMIUM
 
 _FLAGS = (
     "--headless",
@@ -42,6 +42,8 @@ os.dup2(write, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 _PATIENCE_S = 60
+# Each with its number and the text that it types.
+_KEYS = {"Enter": (13, "\r"), "Tab": (9, "")}
 
 
 class Chromium:
@@ -67,6 +69,7 @@ class Chromium:
         script: bool = True,
         dark: bool = False,
         paper: bool = False,
+        touch: bool = False,
     ) -> None:
         """Load `page` on a screen of `width` CSS pixels and wait until it is drawn."""
         self._send(
@@ -76,12 +79,15 @@ class Chromium:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
+        self._send("Emulation.setTouchEmulationEnabled", enabled=touch, maxTouchPoints=1)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         media = "print" if paper else "screen"
         self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self._send("Emulation.setScriptExecutionDisabled", value=not script)
         self._send("Page.navigate", url=page.as_uri())
         self._wait_for("Page.loadEventFired")
+        if script:
+            self.evaluate("await globalThis.plotsDrawn")
 
     def evaluate(self, body: str) -> Any:
         """What the body of an async function returns in the page."""
@@ -94,15 +100,20 @@ class Chromium:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def press(self, key: str, *, text: str = "") -> None:
-        """One key, as a keyboard sends it."""
-        self._send("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, text=text)
-        self._send("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+    def swipe(self, x: float, y: float, *, up: int = 0) -> None:
+        """A finger that comes down at (x, y), moves up by `up` pixels and leaves; 0 is a tap."""
+        send = partial(self._send, "Input.dispatchTouchEvent")
+        send(type="touchStart", touchPoints=[{"x": x, "y": y}])
+        for moved in range(0, up, 10):
+            send(type="touchMove", touchPoints=[{"x": x, "y": y - moved}])
+        send(type="touchEnd", touchPoints=[])
 
-    def screenshot(self) -> str:
-        """The whole page as a PNG in base64."""
-        shot = self._send("Page.captureScreenshot", captureBeyondViewport=True)
-        return str(shot["data"])
+    def press(self, key: str) -> None:
+        """One of `_KEYS`, as a keyboard sends it."""
+        code, text = _KEYS[key]
+        parameters = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
+        self._send("Input.dispatchKeyEvent", type="keyDown", **parameters)
+        self._send("Input.dispatchKeyEvent", type="keyUp", **parameters)
 
     def _send(self, method: str, **parameters: Any) -> Any:
         self._number += 1
@@ -136,13 +147,13 @@ class Chromium:
 @contextmanager
 def started(profile: Path) -> Iterator[Chromium]:
     """A browser that keeps its files in `profile`."""
-    assert EXECUTABLE is not None
+    assert CHROMIUM is not None
     commands_out, commands = os.pipe()
     answers, answers_in = os.pipe()
     process = subprocess.Popen(
         [
             *(sys.executable, "-c", _START, str(commands_out), str(answers_in)),
-            *(EXECUTABLE, *_FLAGS, f"--user-data-dir={profile}"),
+            *(CHROMIUM, *_FLAGS, f"--user-data-dir={profile}"),
         ],
         pass_fds=(commands_out, answers_in),
         stdout=subprocess.DEVNULL,

@@ -16,8 +16,10 @@ def values(*texts: str) -> tuple[Scalar, ...]:
     return tuple(map(Scalar, texts))
 
 
-def cost(name: str, *arguments: Argument, kernels: tuple[str, ...] = ()) -> Cost:
-    result = cost_of(OpCall(name, arguments, kernels=kernels))
+def cost(
+    name: str, *arguments: Argument, kernels: tuple[str, ...] = (), collective: str = ""
+) -> Cost:
+    result = cost_of(OpCall(name, arguments, kernels=kernels, collective=collective))
     assert result is not None
     return result
 
@@ -250,21 +252,22 @@ def test_lists_that_the_trace_left_out_have_no_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "read", "written"),
+    ("kernel", "collective", "read", "written"),
     [
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 2000, 2000),
-        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)", None, None),
-        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_SIMPLE(x)", 4000, 1000),
-        ("ncclDevKernel_Generic(x)", None, None),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x<4096ul>)", "allreduce", 2000, 2000),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)", "allgather", None, None),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_SIMPLE(x)", "reduce_scatter", 4000, 1000),
+        ("ncclDevKernel_Generic(x)", "", None, None),
     ],
 )
 def test_a_collective_moves_its_own_buffers(
-    kernel: str, read: int | None, written: int | None
+    kernel: str, collective: str, read: int | None, written: int | None
 ) -> None:
     result = cost(
         "record_param_comms",
         tensor_list(1000), None, None, *values("0"), None, *values("[]", "[]", "0", "1", "4"),
         kernels=(kernel,),
+        collective=collective,
     )  # fmt: skip
     assert (result.flops, result.bytes_read, result.bytes_written) == ((), read, written)
 
@@ -314,7 +317,7 @@ def test_a_grid_that_does_not_fit_the_rows_tells_nothing() -> None:
         ("all_to_all", 2000, 2000),
         ("send", 2000, 0),
         ("recv", 0, 2000),
-        ("all_to_allv", None, None),
+        ("all_to_allv", 2000, None),
     ],
 )
 def test_metadata_tells_a_collective_that_its_kernel_s_name_does_not(

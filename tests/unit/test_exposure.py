@@ -32,7 +32,13 @@ def work(*rows: tuple[str, int, int], device: int = 0, step: int = 0, steps: int
         ],
         schema={name: schema.KERNELS[name] for name in COLUMNS},
     )
-    return Work(kernels.with_columns(over_link=over_link()), (), steps)
+    return Work(with_waits(kernels.with_columns(over_link=over_link())), (), steps)
+
+
+def with_waits(kernels: pl.DataFrame, *waits_ns: int | None) -> pl.DataFrame:
+    """`kernels` with what each waits for other ranks; unknown unless given."""
+    waits = list(waits_ns) or [None] * kernels.height
+    return kernels.with_columns(rank_wait_ns=pl.Series(waits, dtype=pl.Int64))
 
 
 def together(*parts: Work) -> Work:
@@ -137,3 +143,23 @@ def test_each_device_of_a_process_has_its_own_and_waits_for_the_others() -> None
 def test_without_device_work_there_is_nothing_to_say() -> None:
     assert device_uses(work(), Stretch("host range", (1000,))) == ()
     assert critical(()) is None
+
+
+@pytest.mark.parametrize(
+    ("waits_ns", "expected"),
+    [
+        # Computing hides the first 40 of 90 ns of waiting; a broadcast tells nothing.
+        ((None, 90, None), 50),
+        ((None, 20, None), 0),
+        ((None, 0, 20), 20),
+        ((None, None, None), None),
+    ],
+)
+def test_waiting_for_other_ranks_is_a_part_of_communication(
+    waits_ns: tuple[int | None, ...], expected: int | None
+) -> None:
+    rows = work(("kernel", 0, 50), ("collective", 10, 110), ("collective", 200, 230))
+    rows = Work(with_waits(rows.kernels, *waits_ns), (), 1)
+    found = critical(device_uses(rows, Stretch("host range", (1000,))))
+    assert found is not None
+    assert (found.communication_ns, found.rank_waits_ns) == (90, expected)

@@ -21,7 +21,8 @@ from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.annotations import render_annotations
 from gpuprof.reports.gate.junit import render_junit
 from gpuprof.reports.gate.markdown import COMMENT_MARKER, render_comment, render_markdown
-from gpuprof.reports.gate.page import MOST_PLOTTED, make_plot, render_html
+from gpuprof.reports.gate.page import render_html
+from gpuprof.reports.gate.plot import MOST_PLOTTED, make_plot
 from gpuprof.reports.gate.terminal import render_gate
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget

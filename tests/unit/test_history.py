@@ -15,7 +15,7 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.gate import change_points
 from gpuprof.profiler.gate.change_points import as_csv, find_change_points, parse
 from gpuprof.profiler.gate.history import History
-from gpuprof.reports.history.page import MOST_PLOTTED, plot, render_history
+from gpuprof.reports.history.page import MOST_PLOTTED, draw, render_history
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point, series_of, values_of
 from gpuprof.roofline.machine.environment import differences, strict_key
 
@@ -202,7 +202,7 @@ def test_the_real_otava_finds_a_step_and_nothing_else() -> None:
 
 
 def test_a_plot_has_a_unit_that_reads_well_and_marks_where_a_level_begins() -> None:
-    found = plot(made_up(1.08), [ChangePoint(index=24, change=0.0812, p_value=0.0)])
+    found = draw(made_up(1.08), [ChangePoint(index=24, change=0.0812, p_value=0.0)]).plot
 
     assert found.unit == "ms"
     assert found.points[0].high == pytest.approx(3.4)

@@ -106,11 +106,12 @@ def test_a_message_is_the_larger_buffer_times_the_size_of_an_element() -> None:
         ("all_to_allv", 33554432, 8),
         ("send", 33554432, 8),
         ("allreduce", 4, 1),
-        (None, None, None),
-        (None, None, None),
-        (None, None, None),
+        # Without metadata the name tells which collective it is, and no more.
+        ("allgather", None, None),
+        ("allreduce", None, None),
+        ("allreduce", None, None),
     ]
-    assert kernels["kind"].to_list() == ["collective"] * 10 + ["kernel"]
+    assert kernels["kind"].to_list() == ["collective"] * 11
 
 
 def test_an_unknown_dtype_leaves_the_message_unknown(tmp_path: Path) -> None:

@@ -207,6 +207,16 @@ def test_processes_are_ranks_in_the_order_of_their_ids(tmp_path: Path) -> None:
     assert capture.counters.select("rank", "value").rows() == [(1, 5.0), (0, 6.0)]
 
 
+def test_communication_is_told_by_name(tmp_path: Path) -> None:
+    row = detail(0, "gpu__time_duration.sum", "ns", "5")
+    capture = read_lines(
+        tmp_path,
+        DETAILS_HEADER,
+        row.replace("gemm", "void vllm::cross_device_reduce_1stage<float>"),
+    )
+    assert capture.kernels.select("kind", "collective").rows() == [("collective", "allreduce")]
+
+
 def test_values_that_cannot_be_are_missing(tmp_path: Path) -> None:
     capture = read_lines(
         tmp_path,

@@ -437,13 +437,21 @@ def test_copies_say_direction_memory_and_bytes(tmp_path: Path) -> None:
     )
 
 
-def test_nccl_kernels_are_collectives(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(...)",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData *)",
+    ],
+)
+def test_communication_kernels_are_collectives(tmp_path: Path, name: str) -> None:
     path = write_export(
         tmp_path / "a.sqlite",
-        StringIds=[{"id": 1, "value": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(...)"}],
+        StringIds=[{"id": 1, "value": name}],
         CUPTI_ACTIVITY_KIND_KERNEL=[kernel(0, 1)],
     )
-    assert nsys.read(path).kernels["kind"].to_list() == ["collective"]
+    kernels = nsys.read(path).kernels
+    assert kernels.select("kind", "collective").rows() == [("collective", "allreduce")]
 
 
 def test_lost_launches_and_lost_work_are_counted(tmp_path: Path) -> None:

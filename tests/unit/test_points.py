@@ -126,19 +126,6 @@ def test_a_copy_on_the_device_reads_and_writes_its_bytes(build: CaptureBuilder) 
     assert copy.roof == "DRAM (datasheet)"
 
 
-@pytest.mark.parametrize(
-    "name", ["Memcpy HtoD (Pinned -> Device)", "Memcpy DtoH (Device -> Pageable)", "Memcpy PtoP"]
-)
-def test_a_copy_over_a_link_has_no_roof(build: CaptureBuilder, name: str) -> None:
-    build.op("aten::copy_", 0, 50, dims="[[500], [500]]", types='["float", "float"]')
-    build.kernel(10, 1000, 2000, name, kind="memcpy", bytes=2000)
-    analysis = analyze(build.build())
-    for point in (the_kernel(analysis, name), the_op(analysis, "aten::copy_")):
-        assert (point.roof_ns, point.roof_fraction, point.roof) == (None, None, "")
-        assert point.bottleneck.kind == "unknown"
-        assert "over the link" in point.bottleneck.evidence
-
-
 def test_a_copy_of_unknown_size_has_no_cost(build: CaptureBuilder) -> None:
     build.kernel(10, 1000, 2000, "Memcpy DtoD", kind="memcpy", bytes=100)
     build.kernel(20, 2000, 3000, "Memcpy DtoD", kind="memcpy")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpuprof.reports.html.page import render_html
+from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json
 from gpuprof.reports.point_rows import MOST_ROWS
 from gpuprof.roofline.analysis import Analysis, Bottleneck, SplitPart
@@ -168,8 +169,11 @@ def test_beyond_the_largest_rows_there_is_one_for_the_others(training_analysis: 
     assert sum(row.startswith("kernel-") for row in page.rows) == MOST_ROWS
     text = " ".join(page.text.split())
     assert "other: 120 smaller ones" in text
-    assert "19.4%" in text
-    assert len(json.loads(page.data)["levels"][0]["points"]) == MOST_ROWS
+    assert f"{120 / (MOST_ROWS + 120):.1%}" in text
+    level = json.loads(page.data)["levels"][0]
+    assert len(level["points"]) == MOST_ROWS
+    assert f"120 of {MOST_ROWS + 120} kernels" in level["note"]
+    assert "120 smaller than those with a row" in level["note"]
 
 
 def test_a_share_over_the_roof_is_marked(training_analysis: Analysis) -> None:
@@ -202,11 +206,24 @@ def test_nothing_recorded_makes_a_small_page_without_a_chart(bare_analysis: Anal
 
 
 def test_the_shell_around_plotly_is_small(training_analysis: Analysis) -> None:
-    from plotly.offline import get_plotlyjs
-
     html = render_html(training_analysis)
-    assert html.count(get_plotlyjs()) == 1
-    assert len(html) - len(get_plotlyjs()) < 300_000
+    assert html.count(embedded_plotly()) == 1
+    assert len(html) - len(embedded_plotly()) < 300_000
+
+
+def test_a_page_of_many_long_names_can_be_mailed(training_analysis: Analysis) -> None:
+    # 20,000 kernels, operators and ranges with names as long as C++ templates make them.
+    point = training_analysis.kernels[0]
+    many = tuple(
+        msgspec.structs.replace(
+            point,
+            name=f"void at::native::kernel_{index}<{'std::array<float, 4ul>, ' * 30}>(int)",
+            device_fraction=1 / 20_000,
+        )
+        for index in range(20_000)
+    )
+    analysis = msgspec.structs.replace(training_analysis, kernels=many, ops=many, ranges=many)
+    assert len(render_html(analysis).encode()) < 6_000_000
 
 
 def test_work_without_a_model_is_no_work_above_its_roof(training_analysis: Analysis) -> None:

@@ -1,13 +1,19 @@
 "use strict";
 
 // The paired differences: a row for each judged metric, a dot for each pair.
-(() => {
+globalThis.plotsDrawn = (async () => {
   const data = JSON.parse(document.getElementById("gate-data").textContent);
   const chart = document.getElementById("differences");
   const rows = data.rows;
+  // A finger that moves over a plot scrolls the page; the mode bar has zoom and pan.
+  const touch = matchMedia("(pointer: coarse)");
   const names = {
     PASS: "muted", IMPROVED: "good", REGRESSED: "bad", ERROR: "bad",
     INCONCLUSIVE: "doubtful", INCOMPARABLE: "other", "CHANGED-KERNEL": "other",
+  };
+  const symbols = {
+    PASS: "circle", IMPROVED: "triangle-down", REGRESSED: "triangle-up", ERROR: "triangle-up",
+    INCONCLUSIVE: "diamond", INCOMPARABLE: "diamond", "CHANGED-KERNEL": "diamond",
   };
   // A pixel or two beside each other, so that equal pairs do not hide each other.
   const beside = (index) => 0.1 * ((index % 5) - 2);
@@ -19,7 +25,7 @@
   function draw() {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const dots = { x: [], y: [], text: [], color: [] };
+    const dots = { x: [], y: [], text: [], color: [], symbol: [] };
     const shapes = [];
     rows.forEach((row, y) => {
       row.pairs.forEach((change, index) => {
@@ -27,6 +33,7 @@
         dots.y.push(y + beside(index));
         dots.text.push(`${escaped(row.label)}<br>pair ${index + 1}: ${signed(change)}`);
         dots.color.push(colour(names[row.verdict]));
+        dots.symbol.push(symbols[row.verdict]);
       });
       if (row.limit !== null) {
         shapes.push({
@@ -49,15 +56,16 @@
     const pairs = {
       type: "scatter", mode: "markers", hoverinfo: "text", showlegend: false,
       x: dots.x, y: dots.y, text: dots.text,
-      marker: { size: 8, color: dots.color, opacity: 0.8, line: { color: colour("page"), width: 1 } },
+      marker: { size: 9, symbol: dots.symbol, color: dots.color, opacity: 0.8, line: { color: colour("page"), width: 1 } },
     };
-    Plotly.react(
+    return Plotly.react(
       chart,
       [pairs, means],
       {
-        width: chart.clientWidth, height: 90 + 34 * rows.length,
-        margin: { l: Math.min(300, chart.clientWidth / 3), r: 16, t: 8, b: 52 },
-        paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest", shapes,
+        width: chart.clientWidth, height: 112 + 34 * rows.length,
+        margin: { l: Math.min(300, chart.clientWidth / 3), r: 16, t: 30, b: 52 },
+        paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
+        dragmode: touch.matches ? false : "zoom", shapes,
         font: {
           family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink"),
         },
@@ -81,11 +89,14 @@
     );
   }
 
+  await plotlyLoaded;
+  // The drawing that stands here without script makes room.
+  chart.replaceChildren();
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(draw);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  draw();
+  await draw();
 })();

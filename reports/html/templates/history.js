@@ -1,9 +1,11 @@
 "use strict";
 
 // One plot for each series: a dot for each gate, a dashed line for each change point.
-(() => {
+globalThis.plotsDrawn = (async () => {
   const data = JSON.parse(document.getElementById("history-data").textContent);
   const charts = [...document.querySelectorAll(".series .plot")];
+  // A finger that moves over a plot scrolls the page; the mode bar has zoom and pan.
+  const touch = matchMedia("(pointer: coarse)");
   const escaped = (text) =>
     text.replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
 
@@ -28,12 +30,13 @@
         arrayminus: points.map((point) => point.value - point.low),
       },
     };
-    Plotly.react(
+    return Plotly.react(
       chart,
       [values],
       {
-        width: chart.clientWidth, height: 260, margin: { l: 72, r: 16, t: 22, b: 40 },
+        width: chart.clientWidth, height: 280, margin: { l: 72, r: 16, t: 44, b: 40 },
         paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
+        dragmode: touch.matches ? false : "zoom",
         font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
         modebar: {
           bgcolor: "transparent", color: colour("muted"), activecolor: colour("ink"),
@@ -59,12 +62,15 @@
     );
   }
 
-  const drawAll = () => data.series.forEach((series, index) => draw(series, charts[index]));
+  await plotlyLoaded;
+  // The drawings that stand here without script make room.
+  for (const chart of charts) chart.replaceChildren();
+  const drawAll = () => Promise.all(data.series.map((series, index) => draw(series, charts[index])));
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(drawAll);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  drawAll();
+  await drawAll();
 })();

@@ -78,7 +78,7 @@
 })();
 
 // The roofline. Positions and sizes come from the page's data; figures from the table's rows.
-(() => {
+globalThis.plotsDrawn = (async () => {
   const source = document.getElementById("chart-data");
   if (!source) return;
   const data = JSON.parse(source.textContent);
@@ -299,7 +299,7 @@
   function draw() {
     const colour = colours();
     const kinds = Object.keys(data.marks).filter((kind) => current.points.some((p) => p.kind === kind));
-    Plotly.react(
+    const drawn = Plotly.react(
       chart,
       [
         ...shownCeilings().map((line) => ceilingTrace(line, colour)),
@@ -308,6 +308,8 @@
       layout(colour),
       {
         displaylogo: false,
+        // Without a drag mode plotly takes a finger's tap for two clicks.
+        doubleClick: touch.matches ? false : "reset+autosize",
         modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
         toImageButtonOptions: { format: "svg", filename: "roofline" },
       },
@@ -318,6 +320,7 @@
     const outside = allPoints?.checked ? "" : current.outside;
     document.getElementById("chart-note").textContent =
       [outside, current.note].filter(Boolean).join(" ");
+    return drawn;
   }
 
   function showCard(row, x, y) {
@@ -342,17 +345,20 @@
     }
     const details = element.closest("details") ?? element.querySelector("details");
     if (details) details.open = true;
+    // So that the keyboard goes on from there.
+    details?.querySelector("summary").focus({ preventScroll: true });
     element.classList.remove("found");
     element.scrollIntoView({ block: "center" });
     requestAnimationFrame(() => element.classList.add("found"));
   }
 
+  await plotlyLoaded;
   // The drawing that stands here without script makes room.
   chart.replaceChildren();
   chart.classList.add("drawn");
   chart.setAttribute("role", "img");
   chart.setAttribute("aria-label", "Roofline plot; the tables below have the same figures");
-  draw();
+  await draw();
   document.getElementById("chart-tools").hidden = false;
   chart.on("plotly_hover", ({ points: [point], event }) => {
     if (point.customdata) showCard(point.customdata, event.clientX, event.clientY);
