@@ -313,6 +313,7 @@ for rank in range(2):
 """
 
 
+@needs_newer_triton
 @pytest.mark.parametrize("program", [_INTERPRET, _INTERPRET_PUSH], ids=["signals", "push"])
 def test_the_triton_kernels_sum_over_ranks_in_the_interpreter(program: str) -> None:
     if find_spec("triton") is None:

@@ -49,7 +49,13 @@ def prepare(name: str, problem: AttentionProblem) -> Prepared:
 )
 def test_result_is_that_of_float64(name: str, size: str, dtype: str) -> None:
     problem = AttentionProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
-    prepared = prepare(name, problem)
+    try:
+        prepared = prepare(name, problem)
+    except UnsupportedError as error:
+        # Newer releases have fused attention with grouped heads on a CPU.
+        if name == "sdpa-flash" and "same num_heads" in str(error):
+            pytest.skip("this torch has not all operators")
+        raise
     # The second call finds what the first one left.
     for _ in range(2):
         poison(prepared.outputs)

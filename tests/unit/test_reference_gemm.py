@@ -57,7 +57,7 @@ REFUSALS = (
     ("torch-gemv", PLAIN, "fp16", "M = 1"),
     ("triton-gemv", PLAIN, "fp16", "M = 1"),
     ("torch-grouped", PLAIN, "bf16", "groups"),
-    ("torch-grouped", "3g64x47x40", "bf16", "in 8s"),
+    ("torch-grouped", "3g64x47x40", "bf16", "in 8s|has no"),
     ("triton-grouped", PLAIN, "fp16", "groups"),
 )
 
@@ -75,9 +75,14 @@ def prepare(name: str, problem: GemmProblem) -> Prepared:
 )
 def test_result_is_that_of_float64(name: str, size: str, dtype: str) -> None:
     problem = GemmProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
+    if name == "torch-grouped" and not hasattr(torch, "_grouped_mm"):
+        pytest.skip("this torch has not all operators")
     prepared = prepare(name, problem)
     poison(prepared.outputs)
-    prepared.call()
+    try:
+        prepared.call()
+    except NotImplementedError:
+        pytest.skip("this torch has not all operators")
     assert relative_error(prepared.outputs, problem.reference()) <= problem.tolerance
 
 
