@@ -6,6 +6,7 @@ Compiling needs no GPU, so that sources are checked where there is none; launchi
 import ctypes
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,12 +55,20 @@ def compile_source(source: str, *, architecture: str, name: str = "kernel.cu") -
         std="c++17",
         include_path=[str(folder) for folder in _header_folders()],
     )
-    try:
-        code = program_type(source, "c++", settings).compile("cubin").code
-    # cuda-core exports none of its errors, and they share no other base.
-    except Exception as error:
-        raise CompilationError(f"{name} for {architecture} does not compile: {error}") from error
-    return CompiledProgram(name, architecture, bytes(code))
+
+    def compile_cubin() -> bytes:
+        return bytes(program_type(source, "c++", settings).compile("cubin").code)
+
+    # NVRTC 12 leaves its thread in the C locale, in which Python reads every file as ASCII.
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        try:
+            code = thread.submit(compile_cubin).result()
+        # cuda-core exports none of its errors, and they share no other base.
+        except Exception as error:
+            raise CompilationError(
+                f"{name} for {architecture} does not compile: {error}"
+            ) from error
+    return CompiledProgram(name, architecture, code)
 
 
 def architecture_of(device: torch.device | str | int | None = None) -> str:

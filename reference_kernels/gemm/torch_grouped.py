@@ -22,6 +22,8 @@ def prepare(problem: GemmProblem) -> Prepared:
     """Only for sizes with groups."""
     if problem.offsets is None:
         raise UnsupportedError("torch-grouped needs a size with groups, as 8g4096x4096x4096")
+    if not hasattr(torch, "_grouped_mm"):
+        raise UnsupportedError(f"torch {torch.__version__} has no torch._grouped_mm")
     a, b, offsets, out = problem.a, problem.b, problem.offsets, problem.new_output()
     if problem.n % 8 or problem.k % 8:
         raise UnsupportedError(f"torch._grouped_mm needs N and K in 8s, not {problem.size}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from versions import needs_newer_triton
 
 from gpuprof.reference_kernels.collectives.triton_launch import launch_shape
 from gpuprof.roofline.bus_bandwidth import COLLECTIVES, bus_factor
@@ -219,6 +220,7 @@ def compiled(
     return done.stdout
 
 
+@needs_newer_triton
 @pytest.mark.parametrize(
     ("name", "types"),
     [
@@ -236,6 +238,7 @@ def test_the_triton_kernels_compile_with_wide_loads_and_ordered_signals(
     assert code.count("atom.global.acquire.sys.cas.b32") == 8
 
 
+@needs_newer_triton
 def test_the_push_compiles_with_wide_stores_and_loads_that_no_cache_serves(tmp_path: Path) -> None:
     types = {
         "inbox_table": "i64",
@@ -310,6 +313,7 @@ for rank in range(2):
 """
 
 
+@needs_newer_triton
 @pytest.mark.parametrize("program", [_INTERPRET, _INTERPRET_PUSH], ids=["signals", "push"])
 def test_the_triton_kernels_sum_over_ranks_in_the_interpreter(program: str) -> None:
     if find_spec("triton") is None:

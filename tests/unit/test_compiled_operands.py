@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import triton
+from versions import needs_newer_triton
 
 _LINE = re.compile(r"^\s+/\*([0-9a-f]{4,5})\*/\s+(?:@(!?U?P\w)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;", re.M)
 # Whose first register is no result.
@@ -151,6 +152,7 @@ from pathlib import Path
 
 import torch
 import triton
+from versions import needs_newer_triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
@@ -186,6 +188,7 @@ triton_flash_backward.prepare(problem).call()
 """
 
 
+@needs_newer_triton
 @pytest.mark.parametrize("assembler", ["ptxas", "ptxas-blackwell"])
 def test_no_operand_of_attention_is_overwritten(assembler: str, tmp_path: Path) -> None:
     tools = Path(triton.__path__[0], "backends/nvidia/bin")

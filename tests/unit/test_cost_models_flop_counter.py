@@ -15,6 +15,7 @@ the two differ, the case says by how much, in a closed form, and why. Ours is ri
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,9 @@ class Case:
     inputs: Callable[[], tuple[Tensor, ...]]
     # What torch misses (or, negative, counts too much).
     missing: int = 0
+    # What it misses of fused attention with grouped heads. Where a torch has none on a CPU, such as
+    # 2.6, it repeats the heads and counts their products.
+    missing_if_fused: int = 0
 
 
 def attention(batch: int, heads: int, size: int, *lengths: tuple[int, int]) -> int:
@@ -250,7 +254,12 @@ CASES = (
         randn(2, 6, 7, 7),
         missing=(1 - 3) * 2 * 2 * 7 * 7 * 6 * (9 // 3) * 16,
     ),
-    Case("gqa block", GroupedQueryBlock, randn(2, 16, 32), attention(2, 4, 8, (16, 16))),
+    Case(
+        "gqa block",
+        GroupedQueryBlock,
+        randn(2, 16, 32),
+        missing_if_fused=attention(2, 4, 8, (16, 16)),
+    ),
     Case("math attention", MathAttention, randn(2, 10, 24)),
     Case("vit", ViT, randn(2, 3, 16, 16), attention(2, 2, 12, (16, 16))),
     Case("u-net", UNet, randn(2, 1, 16, 16)),
@@ -273,7 +282,7 @@ CASES = (
         "language model",
         LanguageModel,
         lambda: (torch.randint(0, 40, (2, 8)),),
-        attention(2, 4, 8, (8, 8)),
+        missing_if_fused=attention(2, 4, 8, (8, 8)),
     ),
 )
 
@@ -326,7 +335,13 @@ def test_matmul_flops_equal_torchs_count_and_what_it_misses(case: Case, tmp_path
     def run() -> None:
         module(*inputs).sum().backward()
 
-    counted = sum(sum(products(op).values()) for op in operators(run, tmp_path / "trace.json"))
+    # What torch imports at the first checkpoint of a process may multiply, too.
+    run()
+    counted: Counter[str] = Counter()
+    for op in operators(run, tmp_path / "trace.json"):
+        counted.update(products(op))
+    fused = any("flash_attention" in name for name in counted)
     with FlopCounterMode(display=False) as counter:
         run()
-    assert counted == counter.get_total_flops() + case.missing
+    missing = case.missing + (case.missing_if_fused if fused else 0)
+    assert counted.total() == counter.get_total_flops() + missing

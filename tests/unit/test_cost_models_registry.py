@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from packaging.version import Version
 
 from gpuprof.roofline.cost_models import (
     convolution,
@@ -102,6 +103,22 @@ def test_importing_the_models_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+# Operators that came after the oldest torch that is supported.
+NEWER = {
+    "aten::_cudnn_attention_backward",
+    "aten::_cudnn_attention_forward",
+    "aten::_fused_rms_norm",
+    "aten::_fused_rms_norm_backward",
+    "aten::_grouped_mm",
+    "aten::_scaled_grouped_mm",
+    "aten::_scaled_grouped_mm_v2",
+    "aten::_scaled_mm_v2",
+    "aten::_weight_int4pack_mm_with_scales_and_zeros",
+}
+# The release whose operators are all known here.
+IS_RECENT = Version(torch.__version__) >= Version("2.13")
+
+
 def test_each_registered_aten_operator_exists_in_torch() -> None:
     existing = {schema.name for schema in torch._C._jit_get_all_schemas()}
     names = {*registry._models, *registry._composites}
@@ -113,11 +130,15 @@ def test_each_registered_aten_operator_exists_in_torch() -> None:
         # In-place forms are registered for the whole table, whether torch has them or not.
         and name.removesuffix("_") not in names - {name}
     }
-    assert missing == set()
+    assert missing <= (set() if IS_RECENT else NEWER)
+    # Each row is one that some torch lacks.
+    assert names >= NEWER
 
 
 def argument_names(op: str) -> list[str]:
     schemas = [s for s in torch._C._jit_get_all_schemas() if s.name == op]
+    if not schemas and not IS_RECENT and op in NEWER:
+        pytest.skip("this torch has not all operators")
     plain = [s for s in schemas if s.overload_name in ("", "output_mask")]
     return [argument.name for argument in plain[0].arguments]
 
@@ -160,14 +181,16 @@ def test_positions_of_attention_arguments_are_those_of_torchs_schemas(op: str) -
     }
     for field, allowed in expected.items():
         position = getattr(where, field)
-        if position is not None:
+        # Newer releases put arguments at the end.
+        if position is not None and (IS_RECENT or position < len(names)):
             assert names[position] in allowed
     if not isinstance(where.log_sum_exp, bool):
         assert names[where.log_sum_exp] == "compute_log_sumexp"
     if where.saved is not None:
         assert [names[position] for position in where.saved] == ["out", "logsumexp"]
     hiding = {"seqused_k", "seqlen_k", "window_size"}
-    assert {names[position] for position in where.unknown_if_present} <= hiding
+    hidden = [place for place in where.unknown_if_present if IS_RECENT or place < len(names)]
+    assert {names[position] for position in hidden} <= hiding
 
 
 def test_a_negative_figure_is_no_answer(mylib: str) -> None:

@@ -1,6 +1,7 @@
 """CUDA C++ compiled without a GPU. The compiler is an optional extra."""
 
 import ctypes
+import locale
 import sys
 
 import numpy as np
@@ -51,6 +52,12 @@ def test_a_source_that_does_not_compile_is_refused_with_the_compilers_words() ->
     compile_or_skip(SOURCE, "sm_80")
     with pytest.raises(nvrtc.CompilationError, match=r"(?s)test\.cu for sm_80.*undefined_name"):
         compile_or_skip('extern "C" __global__ void k() { undefined_name(); }', "sm_80")
+
+
+def test_compiling_leaves_the_encoding_of_files_alone() -> None:
+    before = locale.nl_langinfo(locale.CODESET)
+    compile_or_skip(SOURCE, "sm_80")
+    assert locale.nl_langinfo(locale.CODESET) == before
 
 
 def test_without_the_compiler_the_pip_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

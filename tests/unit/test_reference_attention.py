@@ -1,9 +1,8 @@
 """Every attention version against float64 on the CPU, Triton in its interpreter."""
 
-from importlib import import_module
-
 import pytest
 import torch
+from versions import module_of
 
 from gpuprof.reference_kernels.attention import VERSIONS
 from gpuprof.reference_kernels.attention.problem import PAGE_TOKENS, AttentionProblem
@@ -39,7 +38,7 @@ ON_GPUS_ONLY = {"sdpa-efficient", "sdpa-cudnn"}
 
 def prepare(name: str, problem: AttentionProblem) -> Prepared:
     """Past the version's `devices`: in the interpreter every Triton version runs on a CPU."""
-    prepared = import_module(BY_NAME[name].module).prepare(problem)
+    prepared = module_of(BY_NAME[name]).prepare(problem)
     assert isinstance(prepared, Prepared)
     return prepared
 
@@ -50,7 +49,13 @@ def prepare(name: str, problem: AttentionProblem) -> Prepared:
 )
 def test_result_is_that_of_float64(name: str, size: str, dtype: str) -> None:
     problem = AttentionProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
-    prepared = prepare(name, problem)
+    try:
+        prepared = prepare(name, problem)
+    except UnsupportedError as error:
+        # Newer releases have fused attention with grouped heads on a CPU.
+        if name == "sdpa-flash" and "same num_heads" in str(error):
+            pytest.skip("this torch has not all operators")
+        raise
     # The second call finds what the first one left.
     for _ in range(2):
         poison(prepared.outputs)
@@ -127,7 +132,7 @@ def test_executed_flops_are_those_of_the_tiles_visited() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 def test_docstring_says_flops_and_bytes(version) -> None:  # type: ignore[no-untyped-def]
-    text = import_module(version.module).__doc__
+    text = module_of(version).__doc__
     assert "FLOPs: " in text
     assert "ytes" in text
 

@@ -1,9 +1,8 @@
 """Every convolution version against float64 on the CPU; CUDA C++ compiles; work by closed forms."""
 
-from importlib import import_module
-
 import pytest
 import torch
+from versions import module_of
 
 from gpuprof.collectors.errors import MissingDependencyError
 from gpuprof.reference_kernels.convolution import VERSIONS
@@ -50,7 +49,7 @@ REFUSALS = (
 
 def prepare(name: str, problem: ConvolutionProblem) -> Prepared:
     """Past the version's `devices`: in the interpreter every Triton version runs on a CPU."""
-    prepared = import_module(BY_NAME[name].module).prepare(problem)
+    prepared = module_of(BY_NAME[name]).prepare(problem)
     assert isinstance(prepared, Prepared)
     return prepared
 
@@ -79,7 +78,7 @@ def test_what_a_version_does_not_solve_it_refuses(name: str, size: str, reason: 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_cuda_source_compiles(architecture: str) -> None:
-    compile_kernel = import_module(BY_NAME["direct"].module).compile_kernel
+    compile_kernel = module_of(BY_NAME["direct"]).compile_kernel
     try:
         kernel = compile_kernel(architecture)
     except MissingDependencyError as error:
@@ -89,7 +88,7 @@ def test_cuda_source_compiles(architecture: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 def test_docstring_says_flops_bytes_and_source(version) -> None:  # type: ignore[no-untyped-def]
-    text = import_module(version.module).__doc__
+    text = module_of(version).__doc__
     if "as cudnn." not in text:
         assert all(part in text for part in ("FLOPs", "Bytes: ", "Expected", "Source: "))
 

@@ -1,10 +1,10 @@
 """Elementwise, softmax, norm and stream versions against float64 on the CPU."""
 
 import math
-from importlib import import_module
 
 import pytest
 import torch
+from versions import module_of
 
 from gpuprof.collectors.errors import MissingDependencyError
 from gpuprof.reference_kernels.cuda_vectors import share_row, vector_size
@@ -41,7 +41,7 @@ def problem_of(version: Version, size: str, dtype: str) -> Problem:
 
 def prepare(version: Version, problem: Problem) -> Prepared:
     """Past the version's `devices`: in the interpreter every Triton version runs on a CPU."""
-    prepared = import_module(version.module).prepare(problem)
+    prepared = module_of(version).prepare(problem)
     assert isinstance(prepared, Prepared)
     return prepared
 
@@ -111,7 +111,7 @@ def test_rows_too_long_for_registers_are_refused(label: str) -> None:
 def test_cuda_source_compiles(version: Version, size: str, dtype: str) -> None:
     problem = problem_of(version, size, dtype)
     try:
-        kernel, _ = import_module(version.module).kernel_for(problem, "sm_90a")
+        kernel, _ = module_of(version).kernel_for(problem, "sm_90a")
     except MissingDependencyError as error:
         pytest.skip(f"NVRTC is not here: {error}")
     assert kernel.name in ("copy", "triad", "gelu", "swiglu", "rotary", "softmax", "normalise")
@@ -182,7 +182,7 @@ def test_a_triton_program_holds_whole_rows(columns: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.label)
 def test_docstring_says_flops_and_bytes(version: Version) -> None:
-    text = import_module(version.module).__doc__ or ""
+    text = module_of(version).__doc__ or ""
     assert "FLOPs: " in text
     assert "ytes" in text
 

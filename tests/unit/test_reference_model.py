@@ -1,9 +1,8 @@
 """The decoder's versions against float64 on the CPU; its work by closed forms."""
 
-from importlib import import_module
-
 import pytest
 import torch
+from versions import module_of
 
 from gpuprof.reference_kernels.model import VERSIONS
 from gpuprof.reference_kernels.model.problem import MODELS, ModelProblem
@@ -23,7 +22,7 @@ def test_result_is_that_of_float64(
     # The compiler itself is not tested: it may want a C++ compiler or a GPU.
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     problem = ModelProblem(size, dtype, CPU, seed=torch.seed() % 2**31)
-    prepared = import_module(BY_NAME[name].module).prepare(problem)
+    prepared = module_of(BY_NAME[name]).prepare(problem)
     # The second call finds what the first one left.
     for _ in range(2):
         poison(prepared.outputs)
@@ -33,7 +32,7 @@ def test_result_is_that_of_float64(
 
 def test_a_graph_needs_a_gpu() -> None:
     with pytest.raises(UnsupportedError, match="needs a GPU"):
-        import_module(BY_NAME["cuda-graph"].module).prepare(ModelProblem(SIZES[0], "fp32", CPU))
+        module_of(BY_NAME["cuda-graph"]).prepare(ModelProblem(SIZES[0], "fp32", CPU))
 
 
 def test_decoding_a_token_equals_the_last_token_of_a_prefill() -> None:
@@ -96,7 +95,7 @@ def test_the_7b_block_has_the_weights_of_llama_2() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 def test_docstring_says_flops_and_bytes(version) -> None:  # type: ignore[no-untyped-def]
-    text = import_module(version.module).__doc__
+    text = module_of(version).__doc__
     assert "FLOPs" in text
     assert "ytes" in text
 

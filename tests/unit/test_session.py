@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from module_hooks import has_global_hooks
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from gpuprof.collectors import kineto
@@ -450,7 +451,7 @@ def test_nothing_of_a_session_stays_behind() -> None:
     assert not torch._C._autograd._profiler_enabled()
     assert nvtx_ranges.take_recorded() == []
     assert torch.nn.Module._compiled_call_impl is None
-    assert not torch.nn.modules.module._has_any_global_hook()
+    assert not has_global_hooks()
     assert not _global_optimizer_post_hooks
     assert not training.optimizer._optimizer_step_post_hooks
     for module in training.model.modules():

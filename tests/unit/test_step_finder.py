@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from module_hooks import has_global_hooks
 from torch._dynamo.utils import counters
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.checkpoint import checkpoint
@@ -82,7 +83,7 @@ def install() -> Iterator[Install]:
 
 def assert_nothing_is_left(*modules: Module) -> None:
     """No hook of ours on torch, nor on `modules`."""
-    assert not torch.nn.modules.module._has_any_global_hook()
+    assert not has_global_hooks()
     assert not _global_optimizer_post_hooks
     assert not _global_optimizer_pre_hooks
     assert torch.profiler.profile.step.__module__ == "torch.profiler.profiler"
@@ -465,7 +466,7 @@ def test_settling_narrows_to_the_module_and_leaves_no_hook(
     for _ in range(6):
         loss(other(model(X)))
     assert listener.labels == [FORWARD] * 6
-    assert not torch.nn.modules.module._has_any_global_hook()
+    assert not has_global_hooks()
     assert Module._compiled_call_impl is None
     finder.remove()
     assert_nothing_is_left(model, other, loss)

@@ -119,6 +119,8 @@ def four_ranks() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+# torch 2.6 says so of every mesh of CPUs.
+@pytest.mark.filterwarnings("ignore:DTensor random operators")
 @pytest.mark.usefixtures("four_ranks")
 def test_tensor_parallel_counts_what_this_rank_multiplies(analyse: Analyse) -> None:
     from torch.distributed.device_mesh import init_device_mesh
@@ -138,11 +140,17 @@ def test_tensor_parallel_counts_what_this_rank_multiplies(analyse: Analyse) -> N
     # Both products forward, two weight gradients, one input gradient.
     assert flops(analysis) == 5 * each
     # What waits inside of an operator that a tensor subclass took over is no call of that one.
-    assert "_c10d_functional::wait_tensor" in unmodelled(analysis)
+    # torch 2.6 waits within the sum itself.
+    assert {"_c10d_functional::wait_tensor", "c10d::allreduce_"} & {*unmodelled(analysis)}
 
 
 # -- nothing computed: checkpointing's early stop, kept results, fake and meta tensors -------------
 
+# Known of torch 2.6 (docs/torch_versions.md).
+needs_modes_in_traces = pytest.mark.skipif(
+    torch.__version__.startswith("2.6."),
+    reason="this torch traces what a Python mode answered as if it had run",
+)
 WIDTH, TOKENS = 32, 16
 LAYER = 2 * TOKENS * WIDTH * WIDTH
 X = torch.randn(TOKENS, WIDTH)
@@ -204,6 +212,7 @@ def test_an_operator_that_saves_its_result_has_run(analyse: Analyse) -> None:
     assert sum(op.calls for op in analysis.ops if op.name == "aten::tanh") == 2
 
 
+@needs_modes_in_traces
 def test_products_kept_by_selective_checkpointing_run_once(analyse: Analyse) -> None:
     model = mlp()
     keep = partial(checkpoint.create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
@@ -223,6 +232,7 @@ def test_on_the_meta_device_nothing_is_computed(analyse: Analyse) -> None:
     assert any("meta device" in sentence for sentence in analysis.warnings)
 
 
+@needs_modes_in_traces
 def test_fake_tensors_compute_nothing(analyse: Analyse) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
