@@ -26,7 +26,7 @@ from gpuprof.roofline.machine.roof_time import RoofTime
 from gpuprof.roofline.points.grid import Grid
 
 # What has a verdict of its own: index of the operator signature or None, phase, and the name of a
-# copy without an operator, else "".
+# copy or collective without an operator, else "".
 WorkKey: TypeAlias = tuple[int | None, str, str]
 
 _NEAR_ROOF: Final = 0.5

@@ -19,9 +19,9 @@ from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
 NO_OP = "(no operator)"
-# Copies without an operator tell their bytes themselves: each name is work of its own.
+# Copies and communication without an operator tell what they move: each name is work of its own.
 COPY_NAME = (
-    pl.when(pl.col("signature").is_null() & pl.col("kind").is_in(_COPIES))
+    pl.when(pl.col("signature").is_null() & pl.col("kind").is_in((*_COPIES, "collective")))
     .then("name")
     .otherwise(pl.lit(""))
     .alias("copy_name")
@@ -126,7 +126,7 @@ class DeviceTime:
 def op_points(
     work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[RooflinePoint, ...]:
-    """One point for each operator signature and phase, and for each kind of copy without one.
+    """One point for each operator signature and phase, and for each copy or collective without one.
 
     `verdicts` are of the same work, or of more of it.
     """

@@ -151,3 +151,17 @@ def test_a_clock_that_nvml_saw_lowered_is_the_class_of_products(
             "1464 MHz where the roof assumes 1830: software power cap"
         )
         assert op.bottleneck.gain_ns == pytest.approx(op.device_ns * 0.2, rel=0.01)
+
+
+def test_communication_that_no_operator_launched_is_the_same_in_both_rows(
+    build: CaptureBuilder,
+) -> None:
+    """Beside other kernels without an operator, of which nothing is known."""
+    all_reduce = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+    build.kernel(10, 1_000, 61_000, all_reduce, kind="collective", collective="allreduce")
+    build.kernel(20, 100_000, 300_000, "orphan")
+    analysis = analyze(build.build())
+    assert device_ns_by_class(analysis.kernels) == device_ns_by_class(analysis.ops)
+    (op,) = (op for op in analysis.ops if op.detail == all_reduce)
+    assert op.bottleneck == the(analysis.kernels, all_reduce).bottleneck
+    assert op.bottleneck.kind == "communication"
