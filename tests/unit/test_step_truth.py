@@ -86,7 +86,7 @@ def obeys_physics(analysis: Analysis) -> None:
     assert parts.get("roof", 0) >= 0.99 * at_peak_ns(analysis)
     use = analysis.exposed
     assert use is not None
-    assert split.busy_ns + split.clipped_ns == use.busy_ns
+    assert split.busy_ns + split.clipped_ns == use.busy_ns + split.slower_ns
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
