@@ -46,7 +46,12 @@ from gpuprof.roofline.steps.settling import unlike_later_steps, unsettled
 from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
-from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch
+from gpuprof.roofline.steps.stretch import (
+    device_runs_behind,
+    longest_gap_of_others_ns,
+    profiled_stretch,
+    step_ends,
+)
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
@@ -67,7 +72,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     if len(capture.processes) == 1:
         # Of several ranks only one is looked at closely.
         capture = attribute(capture)
-    behind, waits = device_runs_behind(capture), waits_for_ranks(capture, rank)
+    ends, waits = step_ends(capture), waits_for_ranks(capture, rank)
+    others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
     device = _device(process)
@@ -83,7 +89,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     work = find_work(capture, math_mode(device, process), waits)
     verdicts = work_verdicts(work, machine)
     on_cpu = device is not None and device.kind == "cpu"
-    stretch = profiled_stretch(capture, work, behind=behind)
+    stretch = profiled_stretch(capture, work, behind=device_runs_behind(ends))
     uses = () if stretch is None else device_uses(work, stretch)
     use = critical(uses)
     times = step_times(capture, stretch)
@@ -126,7 +132,11 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roofs = _roofs(process, uses, machine, roof_source)
         shares = utilization(work, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
-        classify_step(split, _why_no_split(times, ops, complete=complete)), times, on_cpu=on_cpu
+        classify_step(
+            split, _why_no_split(times, ops, complete=complete), others_gap_ns=others_gap_ns
+        ),
+        times,
+        on_cpu=on_cpu,
     )
     return Analysis(
         tool_version=__version__,

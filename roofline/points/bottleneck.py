@@ -1,18 +1,22 @@
 """What holds a whole step back."""
 
 from gpuprof.roofline.analysis import Bottleneck, StepSplit
-from gpuprof.roofline.classes import COMPUTE, LAUNCH, UNKNOWN, bottleneck_class
+from gpuprof.roofline.classes import COMPUTE, LAUNCH, OTHER_RANK, UNKNOWN, bottleneck_class
 
 # The most that torch.profiler made a step longer: a launch-bound block on an H200 took 229 us
 # without it and 538 us with it and shapes.
 _LONGEST_STRETCH = 2.35
 
 
-def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
+def classify_step(
+    split: StepSplit | None, reason_unknown: str, *, others_gap_ns: int = 0
+) -> Bottleneck:
     """The largest loss of a step.
 
     The profiler makes a step longer by what the host does in it, and so the time without device
-    work. A gap of a profiled step therefore counts by what is left of it for certain.
+    work. A gap of a profiled step therefore counts by what is left of it for certain. Waiting for
+    another rank comes with its range where that rank may have waited for its own host, for up to
+    `others_gap_ns` in a step.
     """
     if split is None:
         return Bottleneck(UNKNOWN, reason_unknown, None)
@@ -34,6 +38,9 @@ def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
     evidence = f"{lost_ns / split.step_ns:.0%} of the step ({_time(lost_ns)}): {row.loss}"
     if kind == LAUNCH and certain_ns < gap_ns:
         evidence += f"; without the profiler for {_time(certain_ns)} to {_time(gap_ns)}"
+    elif kind == OTHER_RANK and others_gap_ns and split.basis != "timed":
+        least_ns = max(0, lost_ns - others_gap_ns)
+        evidence += f"; without the profiler for {_time(least_ns)} to {_time(lost_ns)}"
     elif gap_ns > lost_ns:
         evidence += (
             "; the device also waits for the host, without the profiler for "

@@ -18,6 +18,7 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import StepDefinition
+from gpuprof.roofline.intervals import clipped, union_ns
 from gpuprof.roofline.work.attribution import launch_of_kernels
 from gpuprof.roofline.work.work import Work
 
@@ -57,26 +58,55 @@ class Stretch:
         return replace(work, kernels=work.kernels.filter(launched), steps=self.steps)
 
 
-def device_runs_behind(capture: Capture) -> bool:
-    """Whether the device of any rank of `capture` ends its profiled steps after the host does.
+def step_ends(capture: Capture) -> pl.DataFrame:
+    """When the device of each rank was done with each of its profiled steps.
 
-    Device period and host range differ there. Ranks wait for each other, so one is enough. Where
-    steps were timed without the profiler nothing rests on the answer, and it is False.
+    Columns rank, index, start_ns, end_ns and host_ns of the step's marks, and done_ns, in the order
+    of rank and step. Empty where steps were timed without the profiler: nothing rests on it there.
     """
-    steps = capture.steps.filter(pl.col("phase") == "profiled")
+    steps = capture.steps.filter(pl.col("phase") == "profiled").select(
+        "rank", "index", "start_ns", "end_ns", "host_ns"
+    )
     timed = (capture.steps["phase"] == "timed").any()
     if timed or steps.is_empty() or capture.launches.is_empty():
-        return False
-    lags = (
-        _launched_in(steps, capture)
-        .group_by("rank", "index")
-        .agg(done_ns=pl.col("end_ns").max())
-        .join(steps, on=("rank", "index"))
-        .with_columns(lag_ns=pl.col("done_ns") - pl.col("end_ns"))
-        .group_by("rank")
-        .agg(pl.col("lag_ns").median(), pl.col("host_ns").median())
+        return steps.clear().with_columns(done_ns=pl.lit(None, pl.Int64))
+    done = (
+        _launched_in(steps, capture).group_by("rank", "index").agg(done_ns=pl.col("end_ns").max())
+    )
+    return steps.join(done, on=("rank", "index")).sort("rank", "start_ns")
+
+
+def device_runs_behind(ends: pl.DataFrame) -> bool:
+    """Whether the device of any rank ends its steps after the host does, by their `step_ends`.
+
+    Device period and host range differ there. Ranks wait for each other, so one is enough.
+    """
+    lags = ends.group_by("rank").agg(
+        (pl.col("done_ns") - pl.col("end_ns")).median().alias("lag_ns"),
+        pl.col("host_ns").median(),
     )
     return bool((lags["lag_ns"] > _BEHIND * lags["host_ns"]).any())
+
+
+def longest_gap_of_others_ns(capture: Capture, rank: int, ends: pl.DataFrame) -> int:
+    """The longest time without device work in one step of any rank of `capture` but `rank`.
+
+    What those ranks' hosts do then they may do sooner without the profiler. Between the ends of
+    their first and last step; of ranks with two steps or more.
+    """
+    longest_ns = 0
+    for (other,), steps in ends.filter(pl.col("rank") != rank).group_by("rank"):
+        done_ns = steps["done_ns"].to_numpy()
+        window_ns = int(done_ns.min()), int(done_ns.max())
+        if steps.height < 2:
+            continue
+        work = capture.kernels.filter((pl.col("rank") == other) & (pl.col("kind") != "op"))
+        busy_ns = union_ns(
+            *clipped(work["start_ns"].to_numpy(), work["end_ns"].to_numpy(), window_ns)
+        )
+        gap_ns = (window_ns[1] - window_ns[0] - busy_ns) / (steps.height - 1)
+        longest_ns = max(longest_ns, round(gap_ns))
+    return longest_ns
 
 
 def _launched_in(steps: pl.DataFrame, capture: Capture) -> pl.DataFrame:

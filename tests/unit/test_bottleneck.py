@@ -63,3 +63,13 @@ def test_a_gap_is_the_verdict_where_nothing_else_is_lost() -> None:
     found = classify_step(split("host range", launch=100_000), "")
     assert (found.kind, found.gain_ns) == ("launch", 100_000)
     assert found.evidence.endswith("; without the profiler for 0 to 0.1 ms")
+
+
+def test_waiting_for_a_rank_whose_host_the_profiler_slows_has_a_range() -> None:
+    parts = split("device period", **{"other rank": 300_000, "compute": 100_000})
+    found = classify_step(parts, "", others_gap_ns=250_000)
+    assert found.kind == "other rank"
+    assert found.evidence.endswith("; without the profiler for 0.05 ms to 0.3 ms")
+    assert "profiler" not in classify_step(parts, "").evidence
+    timed = split(**{"other rank": 300_000})
+    assert "profiler" not in classify_step(timed, "", others_gap_ns=250_000).evidence

@@ -14,9 +14,9 @@ from gpuprof.reports.figures import (
 from gpuprof.reports.sections.coverage import coverage_sentence
 from gpuprof.reports.sections.machine import environment_facts
 from gpuprof.reports.sections.overview import ending_sentence
-from gpuprof.reports.sections.step import step_shares, step_time_fact
+from gpuprof.reports.sections.step import device_facts, step_shares, step_time_fact
 from gpuprof.reports.utilization import utilization_facts
-from gpuprof.roofline.analysis import Analysis, Bottleneck, StepDefinition
+from gpuprof.roofline.analysis import Analysis, Bottleneck, Exposed, StepDefinition
 from gpuprof.roofline.cost_models.cost import Flops
 
 
@@ -183,3 +183,20 @@ def test_a_share_over_100_percent_that_a_cache_explains_is_no_warning(
     cached = msgspec.structs.replace(point, bottleneck=Bottleneck("cache", "", 0))
     assert (point_roof_percent(cached), is_unexplained(cached)) == ("112%", False)
     assert not any_over_peak([cached])
+
+
+def test_several_devices_have_a_line_each(training_analysis: Analysis) -> None:
+    split = training_analysis.split
+    assert split is not None
+    busy = Exposed(device=1, computing_ns=split.step_ns // 2, communication_ns=0, copies_ns=30_000)
+    other = Exposed(device=0, computing_ns=split.step_ns // 4, communication_ns=0, copies_ns=0)
+    assert device_facts(training_analysis) == ()
+    one = msgspec.structs.replace(training_analysis, exposed=busy, devices=(busy,))
+    assert device_facts(one) == ()
+    first, second = device_facts(msgspec.structs.replace(one, devices=(other, busy)))
+    assert (first.label, first.value, second.label, second.value) == (
+        *("Device 0", "25.0% busy"),
+        *("Device 1", "50.2% busy"),
+    )
+    assert "it works longest" in second.note
+    assert "it works longest" not in first.note

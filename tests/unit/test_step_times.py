@@ -8,7 +8,7 @@ from capture_builder import CaptureBuilder
 from gpuprof.roofline.analysis import StepTimes
 from gpuprof.roofline.cost_models.call import MathMode
 from gpuprof.roofline.steps.step_times import step_times
-from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch
+from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch, step_ends
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.work import find_work
 
@@ -16,7 +16,7 @@ from gpuprof.roofline.work.work import find_work
 def times_of(build: CaptureBuilder, **process: Any) -> StepTimes:
     capture = attribute(build.build(**process))
     work = find_work(capture, MathMode())
-    stretch = profiled_stretch(capture, work, behind=device_runs_behind(capture))
+    stretch = profiled_stretch(capture, work, behind=device_runs_behind(step_ends(capture)))
     return step_times(capture, stretch)
 
 

@@ -11,13 +11,13 @@ from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.call import MathMode
-from gpuprof.roofline.steps.stretch import Stretch, device_runs_behind, profiled_stretch
+from gpuprof.roofline.steps.stretch import Stretch, device_runs_behind, profiled_stretch, step_ends
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.work import find_work
 
 
 def stretch_of(capture: Capture) -> Stretch | None:
-    behind = device_runs_behind(capture)
+    behind = device_runs_behind(step_ends(capture))
     capture = attribute(capture)
     return profiled_stretch(capture, find_work(capture, MathMode()), behind=behind)
 
