@@ -2,7 +2,7 @@
 
 Work is seen in profiled steps, time is taken from others. At its power limit a GPU lowers its clock
 under load, and raises it in the pause before the profiled steps: the same work is then shorter in
-these. What the timed step is longer by is no waiting.
+these. What the timed step is longer by is no waiting for the host.
 """
 
 from typing import Final
@@ -27,16 +27,17 @@ def slower_by_ns(
 ) -> int:
     """By how much the work of `use` was longer in a timed step than in one of `stretch`.
 
-    The profiler only adds to what the device waits, so of the timed step no more is waiting than of
-    a profiled one. The rest is work, as far as the clock can account for it; where the host was
-    ahead all of it is, for nothing was waited for. 0 where no steps were timed on the device.
+    Where the host was ahead the device never waited for it, and all of the step is its work, with
+    what it takes from one kernel to the next. Else the profiler only adds to what is waited for, so
+    no more of the timed step is waiting than of a profiled one; the rest is work as far as the
+    clock accounts for it. 0 where no steps were timed on the device.
     """
     if times.clock != DEVICE_CLOCK or times.median_ns is None or not times.timed:
         return 0
-    waits_at_most_ns = max(0, stretch.mean_ns - use.busy_ns)
-    longer_ns = max(0, times.median_ns - use.busy_ns - waits_at_most_ns)
+    others_ns = use.busy_ns + use.other_devices_ns
     if times.host_median_ns is not None and times.host_median_ns < _AHEAD * times.median_ns:
-        return longer_ns
+        return max(0, times.median_ns - others_ns)
+    longer_ns = max(0, times.median_ns - max(others_ns, stretch.mean_ns))
     return min(longer_ns, round(use.busy_ns * (_slowest(state, device) - 1)))
 
 
@@ -46,8 +47,8 @@ def slower_warning(split: StepSplit | None) -> str | None:
         return None
     return (
         f"the device took {split.slower_ns / 1e6:.3g} ms longer for the same work in a timed step "
-        "than in a profiled one, as it does where it lowers its clock at its power limit; that "
-        "time counts to the work, and kernels are shown as short as they were when profiled"
+        "than in a profiled one, as it does where it lowers its clock at its power limit, or from "
+        "one kernel to the next; the host was not waited for, so that time counts to the work"
     )
 
 

@@ -2,11 +2,10 @@
 
     python tests/gpu/visit_classes.py [--output FOLDER] [PROGRAM ...]
 
-Each program runs under `gpuprof run` as a person would start it. It times its step and parts by CUDA
-events of its own: a queue that the host fills before the device begins, so that nothing waits in
-between.
-Compared are the class of the step's largest loss, or of the main operator's point, and the parts of
-the split with the events. Exits 1 where one differs.
+Each program runs under `gpuprof run` as a person would start it. It times its step and parts by
+CUDA events of its own: a queue that the host fills before the device begins, so that nothing waits
+in between. Compared are the class of the step's largest loss, or of the main operator's point, and
+the parts of the split with the events. Exits 1 where one differs.
 """
 
 import argparse
@@ -109,11 +108,12 @@ steps(step, busy=step)
 """
 
 TAIL = """
-# A block a row and two blocks a multiprocessor: 270 rows are one full round of 264 and six more.
-rows = torch.randn(270, 1 << 18, device=cuda)
+# 140 results of one or two tiles each, on 132 multiprocessors.
+a = torch.randn(140, 128, 8192, device=cuda, dtype=bf16)
+b = torch.randn(140, 8192, 256, device=cuda, dtype=bf16)
 def step():
     for _ in range(20):
-        torch.softmax(rows, 1)
+        torch.bmm(a, b)
 steps(step, busy=step)
 """
 
@@ -212,6 +212,8 @@ def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) 
     split = analysis["split"]
     parts = {part["kind"]: part["nanoseconds"] / 1e6 for part in split["parts"]}
     step_ms = analysis["steps"]["median_ns"] / 1e6
+    # The program times its last steps; where those are unlike the timed ones, a warning says so.
+    last_ms = (analysis["steps"]["later_median_ns"] or 0) / 1e6
     wrong = []
     verdict = (analysis["bottleneck"] or {}).get("kind")
     if program.expected and verdict != program.expected:
@@ -221,7 +223,7 @@ def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) 
     if program.point and point != program.point:
         wrong.append(f"{largest['name'][:40]} is {point}, not {program.point}")
     allowed_ms = TOLERANCE * own["step"]
-    figures = {"step": (step_ms, own["step"])}
+    figures = {"step": (last_ms, own["step"])}
     idle_ms = parts.get("launch", 0.0)
     if program.device_bound:
         # What its work takes alone is shorter where the clock is higher after a pause.
