@@ -72,6 +72,11 @@ class GateCommand:
             help="where results, captures and logs go (gpuprof-gate)",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old result")
+        parser.add_argument(
+            "--time-limit",
+            metavar="TIME",
+            help="measure no longer than TIME, such as '5 min'; what is open is INCONCLUSIVE",
+        )
         for form, what in _FORMS.items():
             parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"also write {what}")
         parser.add_argument(
@@ -117,12 +122,14 @@ def _gate(
     from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
     from gpuprof.profiler.gate.engine import GatePlan, run_gate
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
-    from gpuprof.profiler.gate.rules import suite_rules
+    from gpuprof.profiler.gate.rules import suite_rules, time_span_s
     from gpuprof.profiler.gate.sides import SideProgram
     from gpuprof.reports.console.progress import showing_parts
     from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)
+    limit: str | None = arguments.time_limit
+    time_limit_s = None if limit is None else time_span_s(limit, "--time-limit")
     output: Path = arguments.output
     files = {form: file for form in FORMS if (file := getattr(arguments, form)) is not None}
     outputs = Outputs(output, files)
@@ -138,6 +145,7 @@ def _gate(
             on_inconclusive=configuration.gate.on_inconclusive,
             trust_stored=arguments.allow_stored,
             calibrations=store.calibrations,
+            time_limit_s=time_limit_s,
         )
         if arguments.dry_run:
             for program in (base, head):

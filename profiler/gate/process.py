@@ -19,6 +19,7 @@ from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.profiler.gate.source_lines import read_lines
 from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement, measurement
+from gpuprof.roofline.gate.series import Side
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
 # Beside its captures: what the process printed.
@@ -26,6 +27,12 @@ LOG_FILE = "output.txt"
 _LINES_FILE = "lines.json"
 # A context of a process that just ended may take this long to go.
 _SETTLE_SECONDS = 2.0
+
+
+def process_folder(output: Path, side: Side, target: str, pair: int) -> Path:
+    """Where one process of a gate writes its captures and its log."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in target)
+    return output / safe / f"pair-{pair:03d}-{side}"
 
 
 def measure_process(

@@ -13,9 +13,10 @@ from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.configuration.targets import Target
-from gpuprof.profiler.gate import engine
+from gpuprof.profiler.gate import engine, explaining
 from gpuprof.profiler.gate.benchmarks import Benchmark
-from gpuprof.profiler.gate.engine import GatePlan, middle, run_gate
+from gpuprof.profiler.gate.engine import GatePlan, run_gate
+from gpuprof.profiler.gate.explaining import middle
 from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
@@ -122,8 +123,8 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     ) -> GateResult:
         monkeypatch.setattr(engine, "measure_process", machine)
         # The machine's captures are empty folders; what stands in them is an older recording's.
-        monkeypatch.setattr(engine, "benchmarks", recorded)
-        monkeypatch.setattr(engine, "launching_lines", lines_of)
+        monkeypatch.setattr(explaining, "benchmarks", recorded)
+        monkeypatch.setattr(explaining, "launching_lines", lines_of)
         targets = tuple(Target(name=name, script=f"{name}.py") for name in names)
         common: dict[str, Any] = {"folder": tmp_path, "targets": targets, "python": "python"}
         return run_gate(
@@ -339,8 +340,8 @@ def test_the_command_ends_with_the_code_of_its_verdict(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(engine, "measure_process", Machine(times))
-    monkeypatch.setattr(engine, "benchmarks", recorded)
-    monkeypatch.setattr(engine, "launching_lines", lines_of)
+    monkeypatch.setattr(explaining, "benchmarks", recorded)
+    monkeypatch.setattr(explaining, "launching_lines", lines_of)
     (tmp_path / "gpuprof.toml").write_text(f"[gate]\npairs = [5]\n{settings}\n")
 
     assert main(["gate", "-a", "one.py", "-b", "two.py"]) == exit_code
