@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Collection
@@ -27,6 +28,9 @@ LOG_FILE = "output.txt"
 _LINES_FILE = "lines.json"
 # A context of a process that just ended may take this long to go.
 _SETTLE_SECONDS = 2.0
+# Of a process that failed: enough for the end of a traceback.
+_LAST_LINES = 12
+_LONGEST_LINE = 300
 
 
 def process_folder(output: Path, side: Side, target: str, pair: int) -> Path:
@@ -67,8 +71,9 @@ def measure_process(
             fingerprint = benchmark.capture.processes[0].fingerprint
     except CaptureError as error:
         failure = failure or str(error)
+    log = output / LOG_FILE
     if not measured and not failure:
-        failure = "it ended well and left no capture"
+        failure = f"it ended well and left no capture ({log})"
     return (
         MeasuredProcess(
             target=target.name,
@@ -77,6 +82,8 @@ def measure_process(
             first=first,
             measurements={} if failure else measured,
             failure=failure,
+            last_lines=_last_lines(log) if failure else (),
+            log=str(log) if failure else "",
             contamination=f"{others} other processes used the GPU" if others else "",
             seconds=round(seconds, 3),
         ),
@@ -123,9 +130,31 @@ def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeou
         return f"it could not be started: {problem_of(error)}"
     if status == 0:
         return ""
-    lines = log.read_text(errors="replace").strip().splitlines()[1:]
+    lines = _last_lines(log)
     said = f": {lines[-1].strip()}" if lines else ""
-    return f"it exited with {status}{said} ({log})"
+    return f"it {_ended(status)}{said} ({log})"
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"exited with {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+def _last_lines(log: Path) -> tuple[str, ...]:
+    """The end of what a process printed, without the command in its first line."""
+    try:
+        with log.open("rb") as stream:
+            # However much it printed. A line cut in two stands before those that are wanted.
+            stream.seek(max(0, log.stat().st_size - _LAST_LINES * _LONGEST_LINE * 4))
+            lines = stream.read().decode(errors="replace").splitlines()[1:]
+    except OSError:
+        return ()
+    said = [line.rstrip()[:_LONGEST_LINE] for line in lines if line.strip()]
+    return tuple(said[-_LAST_LINES:])
 
 
 def _others() -> int:

@@ -62,6 +62,9 @@ class MeasuredProcess(msgspec.Struct, frozen=True, kw_only=True):
     measurements: dict[str, Measurement] = {}
     # Why it gave nothing, in one line; "" where it did.
     failure: str = ""
+    # Where it failed: what it wrote last, and the file that has all of it.
+    last_lines: tuple[str, ...] = ()
+    log: str = ""
     # Who else used the device meanwhile, in words; "" where nobody was seen.
     contamination: str = ""
     seconds: float = 0.0

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -280,7 +281,7 @@ def test_a_budget_below_the_noise_warns_with_the_pairs_that_would_do() -> None:
     found = verdict(series(base, head, budget=Budget(regress=0.015)))
 
     assert found.verdict == "INCONCLUSIVE"
-    assert "pairs are enough" in found.warnings[0]
+    assert re.search(r"; pairs = \[\d+\] in \[gate\] shows 1.5%$", found.warnings[0])
     assert verdict(series(base, head)).warnings == ()
 
 
