@@ -154,7 +154,7 @@ class _Run:
         Pairs of one target lie apart, so that a busy minute of the machine does not fall on one
         benchmark alone.
         """
-        self._left = {name: self._sides * count for name, count in wanted.items()}
+        self._left = {name: self._sides(name) * count for name, count in wanted.items()}
         self._until = {name: self.pairs(name) + count for name, count in wanted.items()}
         self.planned += sum(self._left.values())
         for turn in range(max(wanted.values())):
@@ -164,21 +164,24 @@ class _Run:
                 if self._refused(name):
                     self.planned -= self._left.pop(name, 0)
                     continue
-                if not self.pace.has_time_for(name, self._sides):
+                if not self.pace.has_time_for(name, self._sides(name)):
                     self.out_of_time = True
                     return
                 self._measure_pair(name, only)
 
-    @property
-    def _sides(self) -> int:
-        """Processes of one pair that are to be measured."""
-        return 1 if isinstance(self.plan.base, StoredSide) else 2
+    def _sides(self, target: str) -> int:
+        """Processes of one pair of `target` that are to be measured."""
+        base = self.plan.base
+        if isinstance(base, StoredSide):
+            return 1
+        # A script that the commit does not have is new: there is nothing to compare it with.
+        return 1 if base.commit and base.lacks(_named(base.targets, target)) else 2
 
     def _has_time_to_the_end(self, judgement: Judgement) -> bool:
         """Whether there was time for every look, had this benchmark been suspicious."""
         target = next(t for t in self.plan.head.targets if t.holds(judgement.benchmark))
         pairs = max(0, self.plan.rules.settings.looks[-1] - judgement.pairs)
-        return self.pace.has_time_for(target.name, pairs * self._sides)
+        return self.pace.has_time_for(target.name, pairs * self._sides(target.name))
 
     def _refused(self, target: str) -> bool:
         """Whether a target has its verdict: it failed once, or its sides cannot be compared."""
@@ -189,7 +192,7 @@ class _Run:
     def _measure_pair(self, name: str, only: Collection[str]) -> None:
         pair = self.pairs(name)
         base, head = self.plan.base, self.plan.head
-        if isinstance(base, StoredSide):
+        if isinstance(base, StoredSide) or self._sides(name) == 1:
             self._measure_one(head, name, pair, only, first=True)
             return
         order = (base, head) if pair % 2 == 0 else (head, base)

@@ -1,6 +1,5 @@
 """One fresh process of one side, from its command to what it measured."""
 
-import os
 import shlex
 import shutil
 import signal
@@ -106,11 +105,6 @@ def launching_lines(
 
 def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeout_s: float) -> str:
     """Run the process to its end. Returns what went wrong in one line, or ""."""
-    environment = dict(os.environ)
-    if program.python_path:
-        former = environment.get("PYTHONPATH")
-        folders = [*map(str, program.python_path), *([former] if former else [])]
-        environment["PYTHONPATH"] = os.pathsep.join(folders)
     log = output / LOG_FILE
     try:
         with log.open("wb") as stream:
@@ -119,7 +113,7 @@ def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeou
             status = run_child(
                 command,
                 cwd=program.folder,
-                env=environment,
+                env=program.environment(),
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 timeout_s=timeout_s,

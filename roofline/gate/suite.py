@@ -1,5 +1,6 @@
 """From measured processes to the hypotheses of a suite, with the budgets that apply to each."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -104,6 +105,22 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
 def _matches(benchmark: str, pattern: str) -> bool:
     # Names of parametrised tests hold brackets, which a pattern reads otherwise.
     return benchmark == pattern or fnmatchcase(benchmark, pattern)
+
+
+def could_match(pattern: str, target: str, *, several: bool) -> bool:
+    """Whether `pattern` matches a benchmark that `target` has, or may have of `several`.
+
+    The names of several, "target/...", are known once they ran: what their pattern says up to its
+    first special character has to fit.
+    """
+    if _matches(target, pattern):
+        return True
+    if not several:
+        return False
+    plain, inside = re.split(r"[*?\[]", pattern, maxsplit=1)[0], f"{target}/"
+    if plain == pattern:
+        return pattern.startswith(inside)
+    return plain.startswith(inside) or inside.startswith(plain)
 
 
 def unmatched(rules: Rules, benchmarks: Iterable[str]) -> tuple[str, ...]:
@@ -241,6 +258,11 @@ def _time_run(process: MeasuredProcess, measured: Measurement | None) -> Process
     if measured is None:
         # Without a word of its own it lacks the benchmark; the other side may have it.
         return _run(process, (), failure=process.failure) if process.failure else None
+    return time_run(process, measured)
+
+
+def time_run(process: MeasuredProcess, measured: Measurement) -> ProcessRun:
+    """The times of one benchmark as `process` measured it; of a shared device none counts."""
     samples = tuple(map(float, measured.samples_ns))
     discarded = tuple(range(len(samples))) if process.contamination else measured.discarded
     return _run(process, samples, discarded=discarded, signature=measured.signature)

@@ -120,17 +120,20 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
         budgets: tuple[BudgetRow, ...] = (),
         on_inconclusive: OnInconclusive = "warn",
         looks: tuple[int, ...] = (5, 15),
+        **base: Any,
     ) -> GateResult:
         monkeypatch.setattr(engine, "measure_process", machine)
         # The machine's captures are empty folders; what stands in them is an older recording's.
         monkeypatch.setattr(explaining, "benchmarks", recorded)
         monkeypatch.setattr(explaining, "launching_lines", lines_of)
         targets = tuple(Target(name=name, script=f"{name}.py") for name in names)
-        common: dict[str, Any] = {"folder": tmp_path, "targets": targets, "python": "python"}
+        common: dict[str, Any] = {"targets": targets, "python": "python"}
         return run_gate(
             GatePlan(
-                base=SideProgram(side="A", label="the base", **common),
-                head=SideProgram(side="B", label="the head", **common),
+                base=SideProgram(
+                    side="A", label="the base", **{"folder": tmp_path, **base}, **common
+                ),
+                head=SideProgram(side="B", label="the head", folder=tmp_path, **common),
                 rules=Rules(RuleSettings(looks=looks), budgets=budgets),
                 output=tmp_path,
                 on_inconclusive=on_inconclusive,
@@ -276,6 +279,21 @@ def test_a_budget_on_what_no_process_has_does_not_pass(gate: Gate) -> None:
     assert result.exit_code == 1
 
 
+def test_a_script_that_the_commit_lacks_is_new_and_runs_on_one_side_alone(
+    gate: Gate, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "two.py").touch()
+    machine = Machine(slower)
+
+    result = gate(machine, commit="abc", folder=tmp_path / "old")
+
+    assert [line for line in machine.ran if " one " in line] == [f"B one {n}" for n in range(5)]
+    assert len(machine.ran) == 15
+    assert (time_of(result, "one").verdict, time_of(result, "one").reason) == ("PASS", "new")
+    assert time_of(result, "two").verdict == "REGRESSED"
+
+
 def test_only_the_captures_of_the_first_pair_are_kept(gate: Gate, tmp_path: Path) -> None:
     gate(Machine(), names=("one",))
 
@@ -342,6 +360,8 @@ def test_the_command_ends_with_the_code_of_its_verdict(
     monkeypatch.setattr(engine, "measure_process", Machine(times))
     monkeypatch.setattr(explaining, "benchmarks", recorded)
     monkeypatch.setattr(explaining, "launching_lines", lines_of)
+    for script in ("one.py", "two.py"):
+        (tmp_path / script).touch()
     (tmp_path / "gpuprof.toml").write_text(f"[gate]\npairs = [5]\n{settings}\n")
 
     assert main(["gate", "-a", "one.py", "-b", "two.py"]) == exit_code
