@@ -65,7 +65,9 @@ def run_target(
         command=(target.title, *target.arguments),
     )
     storing_process = StoringProcess()
-    watch = Watch(subject, options, store_early=storing_process.store_early)
+    # A program that ends with its profiled steps is stored once, at its end.
+    store_early = None if options.stop_after else storing_process.store_early
+    watch = Watch(subject, options, store_early=store_early)
     storing = Storing(watch, storing_process, quiet=quiet)
     process = os.getpid()
 
