@@ -20,14 +20,23 @@ from gpuprof.reports.console.progress import PartProgress
 from gpuprof.reports.formatting import rough_time
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
+from gpuprof.roofline.gate.measurement import FIGURES
 from gpuprof.roofline.gate.result import GateResult, SideInfo
-from gpuprof.roofline.gate.series import NoiseCalibration, Side
-from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
+from gpuprof.roofline.gate.series import SIDES, NoiseCalibration, Side
+from gpuprof.roofline.gate.suite import (
+    MeasuredProcess,
+    Rules,
+    judge_suite,
+    targets_wanting_pairs,
+    wants_kernels,
+)
 from gpuprof.roofline.gate.time_limit import out_of_time, without_more_looks
 from gpuprof.roofline.machine.environment import differences
 from gpuprof.roofline.steps.settling import unsettled
 
-_SIDES: tuple[Side, Side] = ("A", "B")
+# Of each target so many pairs are profiled, as long as their kernels do not vary: two processes a
+# side tell that counts agree, and the others have less to do.
+_PROFILED_PAIRS = 2
 # Of a benchmark's processes, more than noise alone lets appear so.
 _MANY = 0.25
 
@@ -94,7 +103,7 @@ def run_gate(
     judgements = run.within_time(judgements)
     stored = plan.base if isinstance(plan.base, StoredSide) else None
     explanations = explain(
-        plan.head, plan.output, judgements, kept_pairs=looks[0], telling=run.tell
+        plan.head, plan.output, judgements, pairs=run.profiled_pairs(), telling=run.tell
     )
     run.tidy()
     return GateResult(
@@ -221,6 +230,7 @@ class _Run:
             first=first,
             output=folder,
             only=sorted(benchmark for benchmark in only if target.holds(benchmark)),
+            profiled=self._is_profiled(target.name, pair),
         )
         self.processes.append(measured)
         if fingerprint is not None:
@@ -251,6 +261,16 @@ class _Run:
         measured = {process.target for process in self.processes if process.side == "B"}
         never = [t.name for t in self.plan.head.targets if t.name not in measured]
         return out_of_time(judgements, never, rough_time(limit_s))
+
+    def _is_profiled(self, target: str, pair: int) -> bool:
+        """Whether a process of this pair tells its kernels: both of its processes do, or none."""
+        if pair < _PROFILED_PAIRS or pair >= self._kept_pairs:
+            # What is measured after the first look is under suspicion.
+            return True
+        if any(name in FIGURES for row in self.plan.rules.budgets for name in row.metrics):
+            return True
+        earlier = [p for p in self.processes if p.target == target and p.pair < pair]
+        return any(wants_kernels(p for p in earlier if p.side == side) for side in SIDES)
 
     @property
     def _kept_pairs(self) -> int:
@@ -302,6 +322,20 @@ class _Run:
             fingerprint=fingerprint or Fingerprint(),
         )
 
+    def profiled_pairs(self) -> dict[str, tuple[int, ...]]:
+        """By target those of the kept pairs that tell kernels."""
+        return {
+            target.name: tuple(
+                process.pair
+                for process in self.processes
+                if process.target == target.name
+                and process.side == "B"
+                and process.profiled
+                and process.pair < self._kept_pairs
+            )
+            for target in self.plan.head.targets
+        }
+
     def tell(self, what: str) -> None:
         """Say what is done once everything is measured."""
         self.progress(what, self.planned, self.planned)
@@ -310,7 +344,7 @@ class _Run:
         """Leave the captures of the first pair only."""
         for target in self.plan.head.targets:
             for pair in range(1, self._kept_pairs):
-                for side in _SIDES:
+                for side in SIDES:
                     _remove_captures(self._folder(side, target.name, pair))
 
     def warnings(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Why benchmarks changed: the captures of both sides compared, and the lines that launch."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from gpuprof.profiler.configuration.targets import Target
@@ -13,6 +13,7 @@ from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.launching import launching_places, recorded_places
 from gpuprof.roofline.gate.result import Explanation, Place
+from gpuprof.roofline.gate.series import TIME
 
 
 def explain(
@@ -20,14 +21,15 @@ def explain(
     output: Path,
     judgements: Sequence[Judgement],
     *,
-    kept_pairs: int,
+    pairs: Mapping[str, Sequence[int]],
     telling: Callable[[str], None],
 ) -> tuple[Explanation, ...]:
     """Why those benchmarks changed whose verdict says that they did.
 
-    The captures of the first `kept_pairs` pairs are below `output`. For what fails the gate one
-    more process finds the lines that launch.
+    The captures of `pairs`, by target, are below `output`. For what fails the gate one more process
+    finds the lines that launch.
     """
+    times = {j.benchmark: j.change for j in judgements if j.metric == TIME}
     changed = dict.fromkeys(
         j.benchmark
         for j in judgements
@@ -40,17 +42,27 @@ def explain(
         if wanted:
             telling(f"{target.name}: source lines")
         sources = _sources(head, target, output, wanted)
-        for name, comparisons in _comparisons(target, output, changed, kept_pairs).items():
+        compared = _comparisons(target, output, changed, pairs[target.name])
+        for name, comparisons in compared.items():
             found[name] = Explanation(
-                benchmark=name, comparison=middle(comparisons), sources=sources
+                benchmark=name,
+                comparison=typical(comparisons, times.get(name) or 0.0),
+                sources=sources,
             )
     return tuple(found[name] for name in changed if name in found)
 
 
-def middle(comparisons: Sequence[Comparison]) -> Comparison:
-    """The one whose step changed by the median: a single pair may have met a busy moment."""
-    ordered = sorted(comparisons, key=lambda c: 0 if c.step is None else c.step.change_ns)
-    return ordered[len(ordered) // 2]
+def typical(comparisons: Sequence[Comparison], change: float) -> Comparison:
+    """The one whose step changed most nearly by the fraction `change`, as all pairs did.
+
+    A single pair may have met a busy moment.
+    """
+    return min(comparisons, key=lambda c: abs(_change(c) - change))
+
+
+def _change(comparison: Comparison) -> float:
+    step = comparison.step
+    return 0.0 if step is None else step.lengths.change or 0.0
 
 
 def _sources(
@@ -66,13 +78,13 @@ def _sources(
 
 
 def _comparisons(
-    target: Target, output: Path, wanted: Collection[str], kept_pairs: int
+    target: Target, output: Path, wanted: Collection[str], pairs: Sequence[int]
 ) -> dict[str, tuple[Comparison, ...]]:
-    """The two sides of each kept pair beside each other, for the benchmarks `wanted`."""
+    """The two sides of each of `pairs` beside each other, for the benchmarks `wanted`."""
     found: dict[str, tuple[Comparison, ...]] = {}
     if not any(target.holds(name) for name in wanted):
         return found
-    for pair in range(kept_pairs):
+    for pair in pairs:
         before = _analyses(process_folder(output, "A", target.name, pair), target, wanted)
         after = _analyses(process_folder(output, "B", target.name, pair), target, wanted)
         for name in before.keys() & after.keys():

@@ -46,10 +46,12 @@ def measure_process(
     first: bool,
     output: Path,
     only: Collection[str] = (),
+    profiled: bool = True,
 ) -> tuple[MeasuredProcess, Fingerprint | None]:
     """Run `target` once in a fresh process that writes its captures into the folder `output`.
 
-    `only` are the benchmarks wanted of those that the target holds; empty for all.
+    `only` are the benchmarks wanted of those that the target holds; empty for all. `profiled`: also
+    some steps under the profiler, which tell kernels and counts.
     Never raises for what the process does: a crash, a hang and a missing capture are failures of
     this process, told in one line.
     """
@@ -58,7 +60,7 @@ def measure_process(
     others = _others()
     start = time.monotonic()
     # The process runs in its side's folder, so a relative output would be another one.
-    command = target.command(program.python, output.absolute(), only)
+    command = target.command(program.python, output.absolute(), only, profiled=profiled)
     failure = _run(program, command, output, timeout_s=target.timeout_s)
     seconds = time.monotonic() - start
     others = max(others, _others())
@@ -80,6 +82,7 @@ def measure_process(
             pair=pair,
             first=first,
             measurements={} if failure else measured,
+            profiled=profiled or target.always_profiled,
             failure=failure,
             last_lines=_last_lines(log) if failure else (),
             log=str(log) if failure else "",
@@ -96,10 +99,11 @@ def launching_lines(
     """Where `target` launches each operator, from a process of its own; nothing where it fails."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    python, _, *module = target.command(program.python, output.absolute(), only)
+    command = target.command(program.python, output.absolute(), only, profiled=False)
+    python, _, *module = command
     file = output.absolute() / _LINES_FILE
-    command = (python, "-m", source_lines.__name__, str(file), *module)
-    _run(program, command, output, timeout_s=target.timeout_s)
+    traced = (python, "-m", source_lines.__name__, str(file), *module)
+    _run(program, traced, output, timeout_s=target.timeout_s)
     return read_lines(file)
 
 

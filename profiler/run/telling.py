@@ -23,7 +23,7 @@ def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> bool:
     """
     calibrate = None
     # Whoever asked the program to go does not want to wait.
-    if recorded.process.ending not in ENDED_BY_A_SIGNAL:
+    if recorded.subject.ceilings and recorded.process.ending not in ENDED_BY_A_SIGNAL:
         calibrate = partial(_calibrate, recorded.process.fingerprint, quiet)
     output = recorded.subject.output
     try:

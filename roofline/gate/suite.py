@@ -21,7 +21,15 @@ from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, TIMED_METRICS, Measurement
 from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import TIME, Metric, NoiseCalibration, ProcessRun, Series, Side
+from gpuprof.roofline.gate.series import (
+    SIDES,
+    TIME,
+    Metric,
+    NoiseCalibration,
+    ProcessRun,
+    Series,
+    Side,
+)
 
 BOTTLENECK = Metric(name="bottleneck", unit="")
 KERNEL_NAMES = "kernel names"
@@ -61,6 +69,8 @@ class MeasuredProcess(msgspec.Struct, frozen=True, kw_only=True):
     pair: int
     first: bool
     measurements: dict[str, Measurement] = {}
+    # Whether it also ran steps under the profiler: else it tells times and no kernels.
+    profiled: bool = True
     # Why it gave nothing, in one line; "" where it did.
     failure: str = ""
     # Where it failed: what it wrote last, and the file that has all of it.
@@ -176,6 +186,20 @@ def judge_suite(
     return tuple(_waived(judgement, rules.waivers, today) for judgement in judgements)
 
 
+def wants_kernels(processes: Iterable[MeasuredProcess]) -> bool:
+    """Whether what kernels ran varies among these processes of one target and one side.
+
+    Where it does, each further process has to tell its own; where it does not, few stand for all.
+    """
+    seen: dict[str, set[tuple[object, ...]]] = {}
+    for process in processes:
+        for name, measured in process.measurements.items() if process.profiled else ():
+            seen.setdefault(name, set()).add(
+                (measured.signature, measured.bottleneck, *sorted(measured.counters.items()))
+            )
+    return any(len(kinds) > 1 for kinds in seen.values())
+
+
 def targets_wanting_pairs(
     processes: Sequence[MeasuredProcess], judgements: Iterable[Judgement]
 ) -> dict[str, int]:
@@ -204,11 +228,15 @@ class _Benchmark:
 
     def counts(self, name: str) -> bool:
         """Whether `name` is an exact count here, such as peak memory on a GPU."""
-        return any(m is not None and name in m.counters for _, m in self.processes)
+        return any(name in m.counters for s in SIDES for m in self.side(s))
 
     def side(self, side: Side) -> tuple[Measurement, ...]:
-        """What the processes of one side measured, in the order of their pairs."""
-        chosen = [(p.pair, m) for p, m in self.processes if p.side == side and m is not None]
+        """What the profiled processes of one side measured, in the order of their pairs."""
+        chosen = [
+            (process.pair, measured)
+            for process, measured in self.processes
+            if process.side == side and process.profiled and measured is not None
+        ]
         return tuple(m for _, m in sorted(chosen, key=lambda item: item[0]))
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Device
 from gpuprof.profiler.configuration.targets import Target
@@ -21,7 +20,6 @@ from gpuprof.profiler.gate.checks import (
     check_rules,
 )
 from gpuprof.profiler.gate.engine import StoredSide
-from gpuprof.profiler.gate.outputs import Outputs
 from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.gate.result import SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
@@ -149,18 +147,3 @@ def test_a_reference_kernel_that_there_is_not_is_named() -> None:
     (said,) = check_bench(targets).problems
 
     assert said.startswith("bench: no family 'gem': did you mean gemm?")
-
-
-def test_a_place_that_takes_no_folder_is_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr("os.access", lambda path, _: "closed" not in str(path))
-    (tmp_path / "closed").mkdir()
-
-    with pytest.raises(CommandError, match="file is a file; choose another -o"):
-        Outputs(tmp_path / "file" / "gate", {}).refuse_existing(force=False)
-    with pytest.raises(CommandError, match="closed cannot be written to; choose another -o"):
-        Outputs(tmp_path / "closed" / "a" / "gate", {}).refuse_existing(force=True)
-    Outputs(tmp_path / "a" / "gate", {}).refuse_existing(force=False)
-    assert not (tmp_path / "a").exists()

@@ -16,7 +16,7 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine, explaining
 from gpuprof.profiler.gate.benchmarks import Benchmark
 from gpuprof.profiler.gate.engine import GatePlan, run_gate
-from gpuprof.profiler.gate.explaining import middle
+from gpuprof.profiler.gate.explaining import typical
 from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
@@ -37,6 +37,11 @@ Times = Callable[[str, Side, int], float | None]
 def steady(name: str, side: Side, pair: int) -> float | None:
     """Two benchmarks of which nothing changed, with 0.2 % of noise."""
     return 1e6 * (1 + 0.001 * ((pair + (side == "B")) % 3))
+
+
+def one_kernel(name: str) -> dict[str, Any]:
+    """What is told of steps that launch one kernel."""
+    return {"signature": name, "kernels": {name: 2}, "counters": {"kernels": 2}}
 
 
 def recorded(output: Path, target: Target) -> Iterator[Benchmark]:
@@ -67,6 +72,8 @@ class Machine:
     times: Times = steady
     contaminated: Callable[[Side, int], bool] = lambda side, pair: False
     driver: dict[str, str] = field(default_factory=lambda: {"A": "550.54", "B": "550.54"})
+    # What a profiled process tells beside its times.
+    kernels: Callable[[Side, int], dict[str, Any]] = lambda side, pair: one_kernel("k")
     # "B train 0": side, target, pair, in the order in which they ran.
     ran: list[str] = field(default_factory=list)
     # For each of them the benchmarks that were asked for; empty for all.
@@ -81,6 +88,7 @@ class Machine:
         first: bool,
         output: Path,
         only: Collection[str],
+        profiled: bool,
     ) -> tuple[MeasuredProcess, Fingerprint | None]:
         self.ran.append(f"{program.side} {target.name} {pair}")
         self.only.append(tuple(only))
@@ -89,15 +97,15 @@ class Machine:
         measured = {}
         if time is not None:
             samples = tuple(round(time * (1 + 0.0005 * (i % 3 - 1))) for i in range(20))
-            measured[target.name] = Measurement(
-                samples_ns=samples, signature="k", kernels={"k": 2}, counters={"kernels": 2}
-            )
+            told = self.kernels(program.side, pair) if profiled else {}
+            measured[target.name] = Measurement(samples_ns=samples, **told)
         process = MeasuredProcess(
             target=target.name,
             side=program.side,
             pair=pair,
             first=first,
             measurements=measured,
+            profiled=profiled,
             failure="it exited with 1: boom" if time is None else "",
             contamination="1 other process used the GPU"
             if self.contaminated(program.side, pair)
@@ -373,18 +381,60 @@ def test_the_command_ends_with_the_code_of_its_verdict(
     assert f"1 {verdict.lower()}" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_why_a_benchmark_changed_is_told_from_the_pair_in_the_middle() -> None:
+def test_why_a_benchmark_changed_is_told_from_a_pair_that_changed_as_all_did() -> None:
     analysis = load_analysis(CAPTURE)
     same = compare(analysis, analysis)
     assert same.step is not None
     lengths = same.step.lengths
     changed = []
-    for change in (5, 90_000, 7):
-        longer = msgspec.structs.replace(lengths, head_ns=lengths.base_ns + change)
+    for change in (0.02, 0.9, -0.5):
+        longer = msgspec.structs.replace(lengths, head_ns=round(lengths.base_ns * (1 + change)))
         step = msgspec.structs.replace(same.step, lengths=longer)
         changed.append(msgspec.structs.replace(same, step=step))
 
-    chosen = middle(changed).step
+    assert [typical(changed, change) for change in (0.1, 0.5, -0.3)] == changed
 
-    assert chosen is not None
-    assert chosen.change_ns == 7
+
+def profiled_pairs(result: GateResult, side: Side = "B") -> list[int]:
+    return [p.pair for p in result.processes if p.profiled and p.side == side]
+
+
+def test_two_pairs_tell_the_kernels_and_all_that_are_measured_on_suspicion(gate: Gate) -> None:
+    passed = gate(Machine(), names=("one",))
+    suspected = gate(Machine(varying), names=("one",))
+
+    assert profiled_pairs(passed, "A") == profiled_pairs(passed, "B") == [0, 1]
+    counts = [j for j in passed.judgements if j.metric.name in ("kernels", "kernel names")]
+    assert [(j.verdict, j.reason) for j in counts] == [("PASS", "no-change")] * 2
+    assert profiled_pairs(suspected, "A") == [0, 1, *range(5, 15)]
+
+
+def test_kernels_that_vary_are_told_by_every_process_from_then_on(gate: Gate) -> None:
+    def kernels(side: Side, pair: int) -> dict[str, Any]:
+        return one_kernel("slow" if (side, pair) == ("B", 1) else "k")
+
+    result = gate(Machine(kernels=kernels), names=("one",))
+
+    # The pair of different kernels does not count, and another one is measured.
+    assert profiled_pairs(result) == [0, 1, 2, 3, 4, 5]
+    assert (time_of(result, "one").verdict, time_of(result, "one").pairs) == ("PASS", 5)
+
+
+def test_a_budget_on_what_the_profiler_tells_has_every_pair_profiled(gate: Gate) -> None:
+    row = BudgetRow(match="one", metrics={"kernel_time": Budget(regress=0.1)})
+
+    assert profiled_pairs(gate(Machine(), names=("one",), budgets=(row,))) == [0, 1, 2, 3, 4]
+
+
+def test_kernels_seen_to_vary_on_suspicion_void_the_pairs_that_did_not_tell_theirs(
+    gate: Gate,
+) -> None:
+    def kernels(side: Side, pair: int) -> dict[str, Any]:
+        return one_kernel("slow" if (side, pair) == ("A", 7) else "k")
+
+    result = gate(Machine(varying, kernels=kernels), names=("one",))
+
+    found = time_of(result, "one")
+    used = [p.pair for p in result.processes if p.side == "B" and p.profiled and p.pair != 7]
+    assert len(used) == found.pairs == 15
+    assert len(result.processes) == 2 * 19
