@@ -151,7 +151,8 @@ class Gate:
             differences(first, aware=self.aware),
             differences(nothing_told, aware=self.aware),
         )
-        return values, ~seen & self.aware
+        all_told = self.profiled_pairs >= first.signature.shape[1] or not self.aware
+        return values, ~seen & (not all_told)
 
     def calibrate(self, sessions: int) -> tuple[Array, float]:
         """Variance of a pair from `sessions` A/A sessions of the first look's pairs."""

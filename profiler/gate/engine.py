@@ -260,7 +260,7 @@ class _Run:
             return judgements
         measured = {process.target for process in self.processes if process.side == "B"}
         never = [t.name for t in self.plan.head.targets if t.name not in measured]
-        return out_of_time(judgements, never, rough_time(limit_s))
+        return out_of_time(judgements, never, f"{limit_s:g} s")
 
     def _is_profiled(self, target: str, pair: int) -> bool:
         """Whether a process of this pair tells its kernels: both of its processes do, or none."""

@@ -85,6 +85,10 @@ def decides(judgement: Judgement, result: GateResult) -> bool:
 
 def outcome(result: GateResult) -> str:
     """The word for the exit code."""
+    held_verdicts = {judgement.verdict for judgement in result.judgements if held(judgement)}
+    if result.exit_code == 0 and held_verdicts == {"INCONCLUSIVE"}:
+        # The job goes on, but nothing passed.
+        return "INCONCLUSIVE"
     if result.advisory and result.exit_code == 0:
         return "ADVISORY"
     if result.exit_code == 1 and (

@@ -32,9 +32,8 @@ def render_gate(result: GateResult, console: Console, output: Path) -> None:
     """Print `result`, whose files are in `output`."""
     verdict = sentences.outcome(result)
     style = "bold green" if result.exit_code == 0 else "bold red"
-    console.print(
-        Text(sentences.headline(result), style if verdict != "ADVISORY" else "bold yellow")
-    )
+    undecided = result.exit_code == 0 and verdict in ("ADVISORY", "INCONCLUSIVE")
+    console.print(Text(sentences.headline(result), "bold yellow" if undecided else style))
     console.print(Text(printable(sentences.sides(result)), "dim"))
     console.print(_table(result, console.width))
     _print_remarks(result, console)

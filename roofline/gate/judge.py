@@ -195,12 +195,9 @@ class _Decision:
         )
         seen = math.expm1(min(detectable, _MOST))
         if budget is None:
-            return (
-                f"a pass says little: at this noise it detects changes above {seen:.0%}; {remedy}",
-            )
+            return (f"this noise hides changes up to {seen:.0%}; {remedy}",)
         return (
-            f"a budget of {budget:.1%} is below the {seen:.1%} that this noise lets it detect; "
-            f"{remedy}",
+            f"a budget of {budget:.1%} is below the {seen:.1%} that this noise hides; {remedy}",
         )
 
     def _say(self, verdict: Verdict, reason: Reason, message: str) -> Judgement:

@@ -15,7 +15,7 @@ from gpuprof.roofline.gate.series import TIME
 def out_of_time(
     judgements: Sequence[Judgement], targets: Iterable[str], limit: str
 ) -> tuple[Judgement, ...]:
-    """`judgements` as they stand where the time is over; `limit` is how long it was, in words.
+    """`judgements` as they stand where the time is over; `limit` is in words: "90 s".
 
     What still wants pairs is INCONCLUSIVE for that reason and says what its pairs detect; what
     has no data yet stays the error that it is. `targets` are those of which nothing was measured.
@@ -38,18 +38,22 @@ def _ended(judgement: Judgement, limit: str) -> Judgement:
         return judgement
     # Pairs measured since the last look are no look, and its figures leave them out.
     looked_at = len(judgement.pair_changes)
-    total = judgement.pairs + judgement.pairs_wanted
+    needed = judgement.pairs + judgement.pairs_wanted
     undecided = judgement.verdict == "INCONCLUSIVE"
     reason: Reason = "time-limit" if undecided else judgement.reason
     seen = judgement.smallest_detectable
-    detects = "" if seen is None else f"; {_pairs(looked_at)} changes above {seen:.1%}"
-    stopped = f"the next look is after {total} pairs and the limit was {limit}"
+    detects = "" if seen is None else f", and {_pairs(looked_at)} changes above {_share(seen)}"
+    stopped = f"the next look takes {needed} usable pairs, {limit} were over before{detects}"
     return msgspec.structs.replace(
         without_more_looks(judgement),
         pairs_wanted=0,
         reason=reason,
         message=f"{judgement.message}; {stopped}{detects}",
     )
+
+
+def _share(fraction: float) -> str:
+    return f"{fraction:.1%}" if fraction < 1 else f"{fraction:.0%}"
 
 
 def _pairs(count: int) -> str:

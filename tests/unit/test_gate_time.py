@@ -15,6 +15,7 @@ from gpuprof.profiler.gate.engine import GatePlan, run_gate
 from gpuprof.profiler.gate.rules import time_span_s
 from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.reports.formatting import rough_time
+from gpuprof.reports.gate.sentences import headline
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GateResult
@@ -97,7 +98,7 @@ def test_what_is_open_when_the_time_is_over_is_inconclusive_and_says_what_it_det
     assert len(found.pair_changes) == 10
     assert found.smallest_detectable is not None
     assert f"10 pairs detect changes above {found.smallest_detectable:.1%}" in found.message
-    assert "the limit was 5 min" in found.message
+    assert "the next look takes 20 usable pairs, 290 s were over before" in found.message
     # It is not measured again, so it detects no more than that.
     assert found.smallest_detectable_with_rerun == found.smallest_detectable
     assert found.smallest_detectable > 0.03
@@ -118,6 +119,9 @@ def test_a_target_that_had_no_turn_is_no_pass(gate: Any) -> None:
     found = time_of(result, "two")
     assert (found.verdict, found.reason) == ("INCONCLUSIVE", "time-limit")
     assert found.message == "not measured within 25 s"
+    # Nothing failed, and nothing passed.
+    assert result.exit_code == 0
+    assert headline(result) == "INCONCLUSIVE: 2 benchmarks, 2 inconclusive"
 
 
 def test_a_limit_that_is_not_reached_changes_no_verdict_but_what_a_pass_detects(gate: Any) -> None:
