@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -19,6 +19,7 @@ from gpuprof.profiler.gate.target_locations import places_of
 from gpuprof.reports.console.progress import PartProgress
 from gpuprof.reports.formatting import rough_time
 from gpuprof.roofline.gate.budget import OnInconclusive
+from gpuprof.roofline.gate.disturbances import disturbances
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import FIGURES
 from gpuprof.roofline.gate.result import GateResult, SideInfo
@@ -32,13 +33,10 @@ from gpuprof.roofline.gate.suite import (
 )
 from gpuprof.roofline.gate.time_limit import out_of_time, without_more_looks
 from gpuprof.roofline.machine.environment import differences
-from gpuprof.roofline.steps.settling import unsettled
 
 # Of each target so many pairs are profiled, as long as their kernels do not vary: two processes a
 # side tell that counts agree, and the others have less to do.
 _PROFILED_PAIRS = 2
-# Of a benchmark's processes, more than noise alone lets appear so.
-_MANY = 0.25
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def run_gate(
             break
         # Pairs that stay unusable are not measured for ever.
         allowed = {
-            name: min(count, run.most_pairs(name) - run.pairs(name))
+            name: min(count, run.most_pairs(name, judgements) - run.pairs(name))
             for name, count in targets_wanting_pairs(run.processes, judgements).items()
         }
         wanted = {name: count for name, count in allowed.items() if count > 0}
@@ -149,13 +147,20 @@ class _Run:
         """Pairs measured of one target."""
         return sum(p.target == target and p.side == "B" for p in self.processes)
 
-    def most_pairs(self, target: str) -> int:
-        """Where to stop: twice the first look more than the last, or what the baseline has."""
+    def most_pairs(self, target: str, judgements: Sequence[Judgement]) -> int:
+        """Where to stop: as many lost pairs as count, and twice the first look; or the baseline's.
+
+        A machine that spoils more than that will not be quiet for the rest.
+        """
         base = self.plan.base
         if isinstance(base, StoredSide):
             return sum(p.target == target for p in base.processes)
         looks = self.plan.rules.settings.looks
-        return looks[-1] + looks[0]
+        holds = _named(self.plan.head.targets, target).holds
+        usable = min(
+            (j.pairs for j in judgements if j.pairs_wanted > 0 and holds(j.benchmark)), default=0
+        )
+        return min(2 * usable + 2 * looks[0], looks[-1] + looks[0])
 
     def measure(self, wanted: Mapping[str, int], only: Collection[str]) -> None:
         """Measure so many more pairs of each target, all targets in turn; `only` empty for all.
@@ -360,28 +365,7 @@ class _Run:
                 f"the baseline is of another session ({base.other_session}): such comparisons "
                 "raise false alarms in 1 suite of 20, so they are advisory unless --allow-stored"
             )
-        contaminated = sum(bool(process.contamination) for process in self.processes)
-        if contaminated:
-            said.append(
-                f"{contaminated} of {len(self.processes)} processes shared the GPU with others "
-                "and do not count"
-            )
-        return (*said, *still_settling(self.processes))
-
-
-def still_settling(processes: Sequence[MeasuredProcess]) -> Iterator[str]:
-    """A sentence for each benchmark of which many processes were timed too early."""
-    seen: dict[str, list[bool]] = {}
-    for process in processes:
-        for name, measured in process.measurements.items():
-            seen.setdefault(name, []).append(unsettled(measured.samples_ns) is not None)
-    for name, early in seen.items():
-        if sum(early) > len(early) * _MANY:
-            yield (
-                f"{name}: in {sum(early)} of {len(early)} processes the first timed steps were of "
-                "another length than the others: a longer warm-up would avoid that "
-                "(`warmup` of the target; of a bench, which warms up for a fifth of it, --seconds)"
-            )
+        return (*said, *disturbances(self.processes, self.plan.rules.settings))
 
 
 def _remove_captures(folder: Path) -> None:

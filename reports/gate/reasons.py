@@ -46,33 +46,45 @@ def reasons(explanation: Explanation, result: GateResult) -> Reasons:
     Shares are those of the step that was profiled, so they are told only where the verdict on the
     unprofiled steps says that the time changed, and the profiled one went the same way.
     """
-    shown_ns = _change_of_time(explanation, result)
+    time = next(
+        (
+            judgement
+            for judgement in result.judgements
+            if judgement.benchmark == explanation.benchmark and judgement.metric == TIME
+        ),
+        None,
+    )
+    shown_ns = None if time is None else _shown_change_ns(time)
     step = explanation.comparison.step
     explains = shown_ns is not None and step is not None and shown_ns * step.change_ns > 0
     return Reasons(
         title=f"What changed in {explanation.benchmark}",
-        note=_note(explanation, shown_ns, explains=explains),
+        note=_note(explanation, time, shown_ns, explains=explains),
         lines=_lines(explanation, shares=explains),
     )
 
 
-def _change_of_time(explanation: Explanation, result: GateResult) -> float | None:
+def _shown_change_ns(time: Judgement) -> float | None:
     """By how much the steps without a profiler changed; None where no change is shown."""
-    for judgement in result.judgements:
-        if judgement.benchmark != explanation.benchmark or judgement.metric != TIME:
-            continue
-        shown = judgement.verdict in ("REGRESSED", "IMPROVED")
-        if shown and judgement.base is not None and judgement.head is not None:
-            return judgement.head - judgement.base
-    return None
+    if time.verdict not in ("REGRESSED", "IMPROVED") or time.base is None or time.head is None:
+        return None
+    return time.head - time.base
 
 
-def _note(explanation: Explanation, shown_ns: float | None, *, explains: bool) -> str:
+def _note(
+    explanation: Explanation, time: Judgement | None, shown_ns: float | None, *, explains: bool
+) -> str:
     step = explanation.comparison.step
     if step is None:
         return ""
     if shown_ns is None:
-        return "The time of a step shows no change; these are differences of one pair's kernels."
+        is_open = time is None or time.verdict != "PASS"
+        said = (
+            "Whether the time of a step changed is open"
+            if is_open
+            else "No change of time is shown"
+        )
+        return f"{said}; these are the differences between the kernels of one pair."
     if not explains:
         return (
             f"The steps of the pair that is compared here changed by {delta(step.change_ns)}, "

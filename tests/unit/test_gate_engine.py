@@ -251,10 +251,26 @@ def test_a_machine_that_is_never_free_does_not_pass_and_ends(gate: Gate) -> None
 
     result = gate(machine, names=("one",))
 
-    assert sum(line.startswith("B one") for line in machine.ran) == 20
+    # Twice the first look, and not until the last one.
+    assert sum(line.startswith("B one") for line in machine.ran) == 10
     found = time_of(result, "one")
     assert (found.verdict, found.reason, found.pairs_wanted) == ("ERROR", "no-data", 0)
     assert result.exit_code == 1
+
+
+def test_half_of_the_pairs_may_be_lost_before_the_gate_gives_up(gate: Gate) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        return varying(name, side, pair // 3)
+
+    machine = Machine(times, contaminated=lambda side, pair: pair % 3 > 0)
+
+    result = gate(machine, names=("one",))
+
+    # Of each three pairs one counts: ten lost ones and twice as many as count are too many.
+    found = time_of(result, "one")
+    assert (found.verdict, found.reason) == ("INCONCLUSIVE", "suspicious")
+    assert found.pairs == 7
+    assert sum(line.startswith("B one") for line in machine.ran) == 20
 
 
 def test_another_driver_is_incomparable_and_named(gate: Gate) -> None:

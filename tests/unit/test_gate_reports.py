@@ -380,7 +380,8 @@ def test_shares_are_told_only_of_a_change_that_the_verdict_shows() -> None:
     assert f"changed by {delta(judgement.head - judgement.base)}." in told.note
     assert untold.lines
     assert not any("% of the change" in line for line in untold.lines)
-    assert untold.note.startswith("The time of a step shows no change")
+    assert untold.note.startswith("No change of time is shown; these are the differences")
+    assert reasons(why, result_of(failed("train"))).note.startswith("Whether the time of a step ")
     for result in (slower, same):
         shown = msgspec.structs.replace(result, explanations=(why,))
         note = reasons(why, result).note
