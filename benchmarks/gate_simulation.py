@@ -32,7 +32,7 @@ EFFECTS = (0.02, 0.05, 0.10)
 REBUILDS = (0.003, 0.006, 0.010)
 _AT_ONCE = 100
 # Pairs of the first look that tell their kernels, as `gpuprof.profiler.gate.engine` has it.
-PROFILED_PAIRS = 2
+PROFILED_PAIRS = 3
 # A pair that cannot be used is measured again so often.
 _ATTEMPTS = 40
 _MOST_DISCARDED = RuleSettings().discarded_share

@@ -34,9 +34,9 @@ from gpuprof.roofline.gate.suite import (
 from gpuprof.roofline.gate.time_limit import out_of_time, without_more_looks
 from gpuprof.roofline.machine.environment import differences
 
-# Of each target so many pairs are profiled, as long as their kernels do not vary: two processes a
-# side tell that counts agree, and the others have less to do.
-_PROFILED_PAIRS = 2
+# Of each target so many pairs are profiled, as long as their kernels do not vary: enough to tell
+# that counts agree, and that a choice of kernels comes and goes. The others have less to do.
+_PROFILED_PAIRS = 3
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def test_the_simulation_uses_the_pairs_that_the_gate_uses(simulation: ModuleType
         assert values.tolist() == pytest.approx(usable.differences("lower"))
 
 
-def test_the_simulation_leaves_out_what_the_gate_does_where_two_pairs_tell_their_kernels(
+def test_the_simulation_leaves_out_what_the_gate_does_where_three_pairs_tell_their_kernels(
     simulation: ModuleType,
 ) -> None:
     generator = np.random.default_rng(5)
@@ -88,7 +88,7 @@ def test_the_simulation_leaves_out_what_the_gate_does_where_two_pairs_tell_their
         runs = series(row, pairs).runs
         if untold[row]:
             runs = tuple(
-                msgspec.structs.replace(run, signature=run.signature if run.pair < 2 else "")
+                msgspec.structs.replace(run, signature=run.signature if run.pair < 3 else "")
                 for run in runs
             )
         usable = pair_up(
