@@ -9,8 +9,8 @@ from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.pairs_drawing import draw_pairs
 from gpuprof.reports.gate.plot import make_plot
-from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.gate.reasons import Reasons, last_words, reasons
+from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.result import Explanation, GateResult
 

@@ -38,8 +38,9 @@ def _lost(processes: Sequence[MeasuredProcess], settings: RuleSettings) -> Itera
         ]
         reasons = dict.fromkeys(reason for one in lost for reason in one.discard_reasons)
         if reasons:
+            do = "does" if len(lost) == 1 else "do"
             yield (
-                f"{name}: {len(lost)} of {len(own)} processes do not count, as over "
+                f"{name}: {len(lost)} of {len(own)} processes {do} not count, as over "
                 f"{settings.discarded_share:.0%} of their samples were disturbed: "
                 f"{', '.join(reasons)}"
             )
