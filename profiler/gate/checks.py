@@ -11,7 +11,8 @@ from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import StoredSide
 from gpuprof.profiler.gate.sides import SideProgram
-from gpuprof.roofline.gate.suite import Rules, could_match
+from gpuprof.roofline.gate.patterns import could_match
+from gpuprof.roofline.gate.suite import Rules
 from gpuprof.roofline.machine.environment import differences
 
 # Prints which of the modules in its arguments cannot be imported, without importing them.

@@ -1,10 +1,8 @@
 """From measured processes to the hypotheses of a suite, with the budgets that apply to each."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -20,6 +18,7 @@ from gpuprof.roofline.gate.counters import (
 from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, TIMED_METRICS, Measurement
+from gpuprof.roofline.gate.patterns import matches
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import (
     SIDES,
@@ -96,7 +95,7 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
     """The budgets of one benchmark: of matching rows a later one wins, name by name."""
     found = BudgetRow(match=benchmark)
     for row in rows:
-        if not _matches(benchmark, row.match):
+        if not matches(benchmark, row.match):
             continue
         found = BudgetRow(
             match=benchmark,
@@ -112,27 +111,6 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
     return found
 
 
-def _matches(benchmark: str, pattern: str) -> bool:
-    # Names of parametrised tests hold brackets, which a pattern reads otherwise.
-    return benchmark == pattern or fnmatchcase(benchmark, pattern)
-
-
-def could_match(pattern: str, target: str, *, several: bool) -> bool:
-    """Whether `pattern` matches a benchmark that `target` has, or may have of `several`.
-
-    The names of several, "target/...", are known once they ran: what their pattern says up to its
-    first special character has to fit.
-    """
-    if _matches(target, pattern):
-        return True
-    if not several:
-        return False
-    plain, inside = re.split(r"[*?\[]", pattern, maxsplit=1)[0], f"{target}/"
-    if plain == pattern:
-        return pattern.startswith(inside)
-    return plain.startswith(inside) or inside.startswith(plain)
-
-
 def unmatched(rules: Rules, benchmarks: Iterable[str]) -> tuple[str, ...]:
     """A sentence for each budget and waiver that no benchmark matches: likely a typing error."""
     names = tuple(benchmarks)
@@ -141,7 +119,7 @@ def unmatched(rules: Rules, benchmarks: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         f"the {kind} for {pattern!r} matches no benchmark"
         for kind, pattern in patterns
-        if not any(_matches(name, pattern) for name in names)
+        if not any(matches(name, pattern) for name in names)
     )
 
 
@@ -387,8 +365,8 @@ def _waived(judgement: Judgement, waivers: Iterable[Waiver], today: date) -> Jud
     if not judgement.fails:
         return judgement
     for waiver in waivers:
-        matches = _matches(judgement.benchmark, waiver.match)
-        if not matches or waiver.metric not in (None, judgement.metric.name):
+        named = matches(judgement.benchmark, waiver.match)
+        if not named or waiver.metric not in (None, judgement.metric.name):
             continue
         if today > waiver.expires:
             note = f"its waiver expired on {waiver.expires}"

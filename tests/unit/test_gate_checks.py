@@ -21,9 +21,10 @@ from gpuprof.profiler.gate.checks import (
 )
 from gpuprof.profiler.gate.engine import StoredSide
 from gpuprof.profiler.gate.sides import SideProgram
+from gpuprof.roofline.gate.patterns import could_match
 from gpuprof.roofline.gate.result import SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.suite import BudgetRow, Rules, Waiver, could_match
+from gpuprof.roofline.gate.suite import BudgetRow, Rules, Waiver
 
 TRAIN = Target(script="train.py")
 TESTS = Target(pytest=("tests/speed/test_a.py::test_b",))
