@@ -31,6 +31,8 @@ EFFECTS = (0.02, 0.05, 0.10)
 # Standard deviations of the lasting shift that building the same code again brings.
 REBUILDS = (0.003, 0.006, 0.010)
 _AT_ONCE = 100
+# Pairs of the first look that tell their kernels, as `gpuprof.profiler.gate.engine` has it.
+PROFILED_PAIRS = 3
 # A pair that cannot be used is measured again so often.
 _ATTEMPTS = 40
 _MOST_DISCARDED = RuleSettings().discarded_share
@@ -90,6 +92,13 @@ def differences(pairs: Pairs, *, aware: bool) -> Array:
         return np.where(unusable, np.nan, medians[..., 1] - medians[..., 0])
 
 
+def vary(pairs: Pairs) -> Mask:
+    """The rows whose processes picked now this kernel and now that, on one side or on both."""
+    first, second = pairs.signature[..., 0], pairs.signature[..., 1]
+    disjoint = (first.all(-1) & ~second.any(-1)) | (second.all(-1) & ~first.any(-1))
+    return np.asarray(~disjoint & (first | second).any(-1) & ~(first & second).all(-1))
+
+
 class Gate:
     """The gate on many suites at once, measuring again what it asks for."""
 
@@ -100,10 +109,12 @@ class Gate:
         settings: RuleSettings,
         *,
         aware: bool = True,
+        profiled_pairs: int = PROFILED_PAIRS,
         rebuild_sd: float | None = None,
     ) -> None:
         self.generator, self.suites, self.settings = generator, suites, settings
         self.aware, self.rebuild_sd = aware, rebuild_sd
+        self.profiled_pairs = profiled_pairs
 
     def measure(self, rows: npt.NDArray[np.intp], pairs: int) -> tuple[Array, Array]:
         """`pairs` usable differences of each of `rows`, and how many pairs that took."""
@@ -125,6 +136,23 @@ class Gate:
             values[short, gaps] = again
             spent[short] += 1
         return values, spent
+
+    def first_look(self, first: Pairs) -> tuple[Array, Mask]:
+        """Differences of the first look's pairs, and the rows of which some did not tell kernels.
+
+        Kernels are known of the first `profiled_pairs`. The others count, whatever they ran, until
+        kernels are seen to vary: from then on every process tells its own, and they are left out.
+        """
+        nothing_told = first._replace(signature=np.zeros_like(first.signature))
+        known = first._replace(signature=first.signature[:, : self.profiled_pairs])
+        seen = vary(known) & self.aware
+        values = np.where(
+            seen[:, None],
+            differences(first, aware=self.aware),
+            differences(nothing_told, aware=self.aware),
+        )
+        all_told = self.profiled_pairs >= first.signature.shape[1] or not self.aware
+        return values, ~seen & (not all_told)
 
     def calibrate(self, sessions: int) -> tuple[Array, float]:
         """Variance of a pair from `sessions` A/A sessions of the first look's pairs."""
@@ -150,7 +178,8 @@ class Gate:
         rows = np.arange(len(self.suites))
         shape = (-1, 1) if alone else (-1, self.suites.benchmarks)
         share = self.suites.benchmarks if alone else 1
-        values, spent = self.complete(rows, differences(first, aware=self.aware))
+        values, untold = self.first_look(first)
+        values, spent = self.complete(rows, values)
         slower = np.broadcast_to(np.log1p(effect), len(rows))
         values = values + slower[:, None]
         regressed = np.zeros(len(rows), dtype=np.bool_)
@@ -159,8 +188,16 @@ class Gate:
             if look:
                 chosen = np.flatnonzero(live)
                 more = settings.looks[look] - settings.looks[look - 1]
-                new, cost = self.measure(chosen, more)
+                more_pairs = measure(self.generator, self.suites, chosen, more)
+                new, cost = self.complete(chosen, differences(more_pairs, aware=self.aware))
                 spent[chosen] += cost
+                void = chosen[vary(more_pairs) & untold[chosen]]
+                if void.size:
+                    first_pairs = slice(self.profiled_pairs, settings.looks[0])
+                    again, cost = self.measure(void, settings.looks[0] - self.profiled_pairs)
+                    values[void, first_pairs] = again + slower[void, None]
+                    spent[void] += cost
+                    untold[void] = False
                 grown = np.full((len(rows), settings.looks[look]), np.nan)
                 grown[:, : values.shape[1]] = values
                 grown[chosen, values.shape[1] :] = new + slower[chosen, None]
@@ -262,6 +299,7 @@ class Design(NamedTuple):
     # Whether throttled samples and processes with other kernels are left out.
     aware: bool = True
     settings: RuleSettings = RuleSettings()
+    profiled_pairs: int = PROFILED_PAIRS
 
 
 GATES = {
@@ -269,6 +307,7 @@ GATES = {
     "gpuprof: the gate, 1 A/A session": Design(sessions=1),
     "gpuprof: the gate, uncalibrated": Design(sessions=0),
     "gpuprof: the gate, blind to throttling": Design(aware=False),
+    "gpuprof: every pair profiled": Design(profiled_pairs=5),
     "gpuprof: looks after 5, 15, 35 pairs": Design(settings=RuleSettings(looks=(5, 15, 35))),
     "gpuprof: one look after 5 pairs": Design(settings=RuleSettings(looks=(5,))),
 }
@@ -292,7 +331,13 @@ def simulate(
         first = measure(generator, drawn, rows, RuleSettings().looks[0])
         for name in gates:
             design = GATES[name]
-            gate = Gate(generator, drawn, design.settings, aware=design.aware)
+            gate = Gate(
+                generator,
+                drawn,
+                design.settings,
+                aware=design.aware,
+                profiled_pairs=design.profiled_pairs,
+            )
             calibration = gate.calibrate(design.sessions)
             alarms, pairs = gate.judge(first, calibration, 0.0, alone=False)
             found = tuple(

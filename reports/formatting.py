@@ -75,6 +75,16 @@ def duration(nanoseconds: float | None, digits: int = 3) -> str:
     return f"{significant(nanoseconds, digits)} ns"
 
 
+def rough_time(seconds: float) -> str:
+    """A time that a person waits: "8 s", "2 min", "1 h 20 min"."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def milliseconds(nanoseconds: float | None) -> str:
     """A time in ms without its unit, for a column that names it: "1.45", "0.012"."""
     if nanoseconds is None:

@@ -11,6 +11,7 @@ from gpuprof.profiler.gate.selection import add_selection, selection
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline, BaselineFolder, Blessing
     from gpuprof.reports.gate.baselines import BaselineRow
+    from gpuprof.roofline.gate.rule import RuleSettings
 
 _PROCESSES = 10
 
@@ -92,6 +93,9 @@ class BaselineCommand:
 def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
     import msgspec
 
+    from gpuprof.profiler.gate.baseline import refuse_unusable
+    from gpuprof.profiler.gate.rules import rule_settings
+    from gpuprof.profiler.gate.selection import configured
     from gpuprof.reports.console.streams import write_line
 
     file = folder.file(arguments.name)
@@ -102,11 +106,17 @@ def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
         # Why earlier levels were accepted stays on record.
         blessings = folder.load(arguments.name).blessings
     folder.refuse_unwritable()
-    baseline = _measured(arguments) if arguments.source is None else _taken(arguments)
+    configuration, place = configured(arguments.config)
+    settings = rule_settings(configuration.gate, place)
+    if arguments.source is None:
+        baseline = _measured(arguments, settings)
+    else:
+        baseline = _taken(arguments)
+    names = dict.fromkeys(process.target for process in baseline.processes)
+    refuse_unusable(baseline, names, settings, exit_code=2)
     folder.save(msgspec.structs.replace(baseline, blessings=blessings))
     counts = {
-        target: sum(process.target == target for process in baseline.processes)
-        for target in dict.fromkeys(process.target for process in baseline.processes)
+        target: sum(process.target == target for process in baseline.processes) for target in names
     }
     said = ", ".join(f"{count} processes of {target}" for target, count in counts.items())
     write_line(f"Saved {file}: {said}")
@@ -119,14 +129,18 @@ def _taken(arguments: argparse.Namespace) -> "Baseline":
     return baseline_of(read_result(arguments.source), arguments.name)
 
 
-def _measured(arguments: argparse.Namespace) -> "Baseline":
+def _measured(arguments: argparse.Namespace, settings: "RuleSettings") -> "Baseline":
     from gpuprof.profiler.gate.baseline import baseline_of
     from gpuprof.profiler.gate.programs import Preparation
     from gpuprof.profiler.gate.same_code import kept_on_failure, measure_alone
     from gpuprof.reports.console.progress import showing_parts
 
-    if arguments.processes < 2:
-        raise CommandError(f"--processes is {arguments.processes}; give at least 2", exit_code=2)
+    least = settings.looks[0]
+    if arguments.processes < least:
+        raise CommandError(
+            f"--processes is {arguments.processes}; the first look of a gate needs {least}",
+            exit_code=2,
+        )
     configuration, _, targets = selection(arguments)
     head = Preparation(Path.cwd(), configuration.gate).head(targets)
     with kept_on_failure() as output, showing_parts("gpuprof baseline") as show:

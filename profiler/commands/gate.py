@@ -17,11 +17,13 @@ from gpuprof.profiler.gate.selection import add_selection, configured, select
 
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline
+    from gpuprof.profiler.gate.checks import Findings
     from gpuprof.profiler.gate.engine import StoredSide
     from gpuprof.profiler.gate.sides import SideProgram
     from gpuprof.roofline.gate.judgement import Judgement
     from gpuprof.roofline.gate.result import GateResult
     from gpuprof.roofline.gate.rule import RuleSettings
+    from gpuprof.roofline.gate.suite import Rules
 
 
 # Files that a gate writes where asked.
@@ -72,6 +74,11 @@ class GateCommand:
             help="where results, captures and logs go (gpuprof-gate)",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old result")
+        parser.add_argument(
+            "--time-limit",
+            metavar="TIME",
+            help="measure no longer than TIME, such as '5 min'; what is open is INCONCLUSIVE",
+        )
         for form, what in _FORMS.items():
             parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"also write {what}")
         parser.add_argument(
@@ -115,14 +122,17 @@ def _gate(
     import msgspec
 
     from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
+    from gpuprof.profiler.gate.checks import check_files
     from gpuprof.profiler.gate.engine import GatePlan, run_gate
     from gpuprof.profiler.gate.outputs import FORMS, Outputs
-    from gpuprof.profiler.gate.rules import suite_rules
+    from gpuprof.profiler.gate.rules import suite_rules, time_span_s
     from gpuprof.profiler.gate.sides import SideProgram
     from gpuprof.reports.console.progress import showing_parts
     from gpuprof.roofline.gate.suite import unmatched
 
     rules = suite_rules(configuration, place)
+    limit: str | None = arguments.time_limit
+    time_limit_s = None if limit is None else time_span_s(limit, "--time-limit")
     output: Path = arguments.output
     files = {form: file for form in FORMS if (file := getattr(arguments, form)) is not None}
     outputs = Outputs(output, files)
@@ -138,11 +148,15 @@ def _gate(
             on_inconclusive=configuration.gate.on_inconclusive,
             trust_stored=arguments.allow_stored,
             calibrations=store.calibrations,
+            time_limit_s=time_limit_s,
         )
+        found = check_files(base, head)
         if arguments.dry_run:
             for program in (base, head):
                 _print_commands(program, output)
-            return 0
+            return _print_findings(found + _dry_checks(base, head, rules, configuration.target))
+        if found.problems:
+            raise CommandError(found.problems[0], exit_code=2)
         outputs.prepare()
         with showing_parts("gpuprof gate") as progress:
             result = run_gate(plan, progress)
@@ -212,7 +226,7 @@ def _programs(
     if arguments.baseline is not None:
         folder = BaselineFolder(Path(BASELINE_FOLDER))
         baseline = folder.load(arguments.baseline, missing=INCOMPARABLE)
-        stored = stored_side(baseline, targets, settings.looks[0])
+        stored = stored_side(baseline, targets, settings)
         yield stored, preparation.head(targets)
         return
     first, second = (
@@ -220,8 +234,8 @@ def _programs(
         for command in (arguments.a, arguments.b)
     )
     yield (
-        preparation.program("A", "A", preparation.folder, (first,)),
-        preparation.program("B", "B", preparation.folder, (second,)),
+        preparation.program("A", arguments.a, preparation.folder, (first,)),
+        preparation.program("B", arguments.b, preparation.folder, (second,)),
     )
 
 
@@ -237,3 +251,42 @@ def _print_commands(program: "SideProgram | StoredSide", output: Path) -> None:
     for target in program.targets:
         command = target.command(program.python, output / "CAPTURES")
         write_line(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")
+
+
+def _dry_checks(
+    base: "SideProgram | StoredSide",
+    head: "SideProgram",
+    rules: "Rules",
+    configured_targets: tuple[Target, ...],
+) -> "Findings":
+    """What only a dry run looks at: it takes seconds, or a run says it at its end."""
+    from datetime import date
+
+    from gpuprof.profiler.gate.checks import (
+        check_baseline,
+        check_bench,
+        check_interpreter,
+        check_rules,
+    )
+    from gpuprof.profiler.gate.engine import StoredSide
+
+    # Budgets may be of targets that --only leaves out.
+    targets = (*configured_targets, *head.targets)
+    found = check_rules(rules, targets, date.today()) + check_interpreter(head)
+    if isinstance(base, StoredSide):
+        found += check_baseline(base, head)
+    else:
+        found += check_interpreter(base)
+    if any(target.bench for target in head.targets):
+        found += check_bench(head.targets)
+    return found
+
+
+def _print_findings(found: "Findings") -> int:
+    from gpuprof.reports.console.streams import write_line
+
+    for problem in found.problems:
+        write_line(f"! {problem}; the gate would end without a verdict")
+    for remark in found.remarks:
+        write_line(f"! {remark}")
+    return 2 if found.problems else 0

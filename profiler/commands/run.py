@@ -69,6 +69,8 @@ class RunCommand:
         parser.add_argument(
             "--stop-after", action="store_true", help="end the program after the profiled steps"
         )
+        # The gate's processes: nothing but the program may take their time.
+        parser.add_argument("--no-ceilings", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument(
             "--counters",
             action="store_true",
@@ -98,8 +100,11 @@ def _run(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         step_range=arguments.step_range,
         stop_after=arguments.stop_after,
+        first_look=arguments.profiled > 0,
     )
-    return run_target(target, options, output, quiet=arguments.quiet)
+    return run_target(
+        target, options, output, quiet=arguments.quiet, ceilings=not arguments.no_ceilings
+    )
 
 
 def _run_with_counters(arguments: argparse.Namespace) -> int:

@@ -60,11 +60,20 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Whether one process measures several benchmarks."""
         return bool(self.bench or self.pytest)
 
-    def command(self, python: str, output: Path, only: Collection[str] = ()) -> tuple[str, ...]:
+    @property
+    def always_profiled(self) -> bool:
+        """Whether every process has profiled calls: a bench makes them with its timed ones."""
+        return bool(self.bench)
+
+    def command(
+        self, python: str, output: Path, only: Collection[str] = (), *, profiled: bool = True
+    ) -> tuple[str, ...]:
         """The command of one process that writes its captures into the folder `output`.
 
-        `only` are the benchmarks wanted of those that it holds; empty for all.
+        `only` are the benchmarks wanted of those that it holds; empty for all. A process that is
+        not `profiled` measures times alone, if not `always_profiled`.
         """
+        profiled_steps = self.profiled if profiled else 0
         if self.bench:
             # A version's name, of "bench/gemm/cublas 512x512x512 fp32".
             versions = {name.removeprefix(f"{self.name}/").split(" ")[0]: None for name in only}
@@ -73,7 +82,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 *("--force", "-o", str(output / "bench.gpuprof")),
             )
         if self.pytest:
-            counts = f"{self.warmup},{self.timed},{self.profiled}"
+            counts = f"{self.warmup},{self.timed},{profiled_steps}"
             names = (name.removeprefix(f"{self.name}/") for name in only)
             return (
                 *(python, "-m", "pytest", *self.pytest, "-q", "-p", "no:cacheprovider"),
@@ -81,8 +90,8 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 *(f"--gpuprof-record={output}", f"--gpuprof-steps={counts}", *self.arguments),
             )
         options = ["--quiet", "--force", "--stop-after", "-o", str(output / "target.gpuprof")]
-        for phase in ("warmup", "timed", "profiled"):
-            options += [f"--{phase}", str(getattr(self, phase))]
+        options += ["--warmup", str(self.warmup), "--timed", str(self.timed)]
+        options += ["--profiled", str(profiled_steps), "--no-ceilings"]
         if self.steps is not None:
             options += ["--steps", self.steps]
         if self.step_range is not None:

@@ -9,7 +9,7 @@ import gzip
 import re
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import StoredSide
 from gpuprof.reports.formatting import counted, date
 from gpuprof.roofline.gate.result import INCOMPARABLE, GateResult, SideInfo
-from gpuprof.roofline.gate.suite import MeasuredProcess
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.series import usable
+from gpuprof.roofline.gate.suite import MeasuredProcess, time_run
 
 BASELINE_SCHEMA_VERSION = 1
 SUFFIX = ".json.gz"
@@ -65,7 +67,7 @@ def baseline_of(
 ) -> Baseline:
     """The head side of a gate's result as a baseline.
 
-    Raises `CommandError` (exit 2) where a process of it failed, or none is usable.
+    Raises `CommandError` (exit 2) where a process of it failed, or none counts.
     """
     processes = []
     counts: dict[str, int] = {}
@@ -90,11 +92,57 @@ def baseline_of(
     )
 
 
-def stored_side(baseline: Baseline, targets: Sequence[Target], least: int) -> StoredSide:
-    """`baseline` as the base of a gate of `targets`, each with at least `least` processes.
+def refuse_unusable(
+    baseline: Baseline, names: Collection[str], settings: RuleSettings, *, exit_code: int
+) -> None:
+    """Raise `CommandError` where `baseline` is no base for a gate of the targets `names`.
 
-    Raises `CommandError` (exit 3) where it has none of them, too few, or measured another thing
-    under the same name.
+    Each needs as many usable processes of each of its benchmarks as the first look has pairs.
+    """
+    least = settings.looks[0]
+    for name in names:
+        own = [process for process in baseline.processes if process.target == name]
+        if 0 < len(own) < least:
+            problem = (
+                f"has {counted(len(own), 'process', 'processes')} of {name}, and the first look "
+                f"needs {least}; save it again with --processes {least} or more"
+            )
+        else:
+            problem = _unusable(own, settings)
+        if problem:
+            raise CommandError(f"baseline {baseline.name} {problem}", exit_code=exit_code)
+
+
+def _unusable(processes: Sequence[MeasuredProcess], settings: RuleSettings) -> str:
+    """Which benchmark of these processes cannot be a base, and why, in words; "" for none."""
+    least = settings.looks[0]
+    for benchmark in dict.fromkeys(key for p in processes for key in p.measurements):
+        measured = [
+            (p, p.measurements[benchmark]) for p in processes if benchmark in p.measurements
+        ]
+        runs = [time_run(process, measurement) for process, measurement in measured]
+        damage = next((run.damage for run in runs if run.damage), "")
+        if damage:
+            return f"has a damaged process of {benchmark}: {damage}; save it again"
+        count = sum(usable(run, settings.discarded_share) for run in runs)
+        if count < least:
+            lost = dict.fromkeys(reason for _, m in measured for reason in m.discard_reasons)
+            why = f" ({', '.join(lost)})" if lost else ""
+            return (
+                f"has {count} usable of {counted(len(runs), 'process', 'processes')} of "
+                f"{benchmark}{why}, and the first look needs {least}; save it again when the "
+                "machine is quiet"
+            )
+    return ""
+
+
+def stored_side(
+    baseline: Baseline, targets: Sequence[Target], settings: RuleSettings
+) -> StoredSide:
+    """`baseline` as the base of a gate of `targets`.
+
+    Raises `CommandError` (exit 3) where it has none of them, too few usable processes, or measured
+    another thing under the same name.
     """
     names = {target.name for target in targets}
     chosen = tuple(process for process in baseline.processes if process.target in names)
@@ -104,15 +152,8 @@ def stored_side(baseline: Baseline, targets: Sequence[Target], least: int) -> St
             f"baseline {baseline.name} has no target of this gate, only {known}",
             exit_code=INCOMPARABLE,
         )
+    refuse_unusable(baseline, names, settings, exit_code=INCOMPARABLE)
     for target in targets:
-        count = sum(process.target == target.name for process in chosen)
-        if 0 < count < least:
-            stored = counted(count, "process", "processes")
-            raise CommandError(
-                f"baseline {baseline.name} has {stored} of {target.name}, and the first "
-                f"look needs {least}; save it again with --processes {least} or more",
-                exit_code=INCOMPARABLE,
-            )
         if baseline.targets.get(target.name, target) != target:
             raise CommandError(
                 f"baseline {baseline.name} measured {target.name} with other settings; "

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -11,25 +11,32 @@ from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import sigterm_raises
 from gpuprof.profiler.configuration.targets import CAPTURES, Target
-from gpuprof.profiler.gate.benchmarks import benchmarks
-from gpuprof.profiler.gate.process import launching_lines, measure_process
+from gpuprof.profiler.gate.explaining import explain
+from gpuprof.profiler.gate.pace import Pace
+from gpuprof.profiler.gate.process import measure_process, process_folder
 from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.profiler.gate.target_locations import places_of
 from gpuprof.reports.console.progress import PartProgress
-from gpuprof.roofline.comparison.compare import compare
-from gpuprof.roofline.comparison.result import Comparison
+from gpuprof.reports.formatting import rough_time
 from gpuprof.roofline.gate.budget import OnInconclusive
+from gpuprof.roofline.gate.disturbances import disturbances
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.launching import launching_places, recorded_places
-from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
-from gpuprof.roofline.gate.series import NoiseCalibration, Side
-from gpuprof.roofline.gate.suite import MeasuredProcess, Rules, judge_suite, targets_wanting_pairs
+from gpuprof.roofline.gate.measurement import FIGURES
+from gpuprof.roofline.gate.result import GateResult, SideInfo
+from gpuprof.roofline.gate.series import SIDES, NoiseCalibration, Side
+from gpuprof.roofline.gate.suite import (
+    MeasuredProcess,
+    Rules,
+    judge_suite,
+    targets_wanting_pairs,
+    wants_kernels,
+)
+from gpuprof.roofline.gate.time_limit import out_of_time, without_more_looks
 from gpuprof.roofline.machine.environment import differences
-from gpuprof.roofline.steps.settling import unsettled
 
-_SIDES: tuple[Side, Side] = ("A", "B")
-# Of a benchmark's processes, more than noise alone lets appear so.
-_MANY = 0.25
+# Of each target so many pairs are profiled, as long as their kernels do not vary: enough to tell
+# that counts agree, and that a choice of kernels comes and goes. The others have less to do.
+_PROFILED_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ class GatePlan:
     on_inconclusive: OnInconclusive = "warn"
     # Verdicts against another session's baseline hold only where this is set.
     trust_stored: bool = False
+    # No pair is started that would end later; None for as many as the rule asks for.
+    time_limit_s: float | None = None
     calibrations: Calibrations = lambda target, fingerprint: {}
 
 
@@ -69,7 +78,6 @@ def run_gate(
     plan: GatePlan, progress: PartProgress = lambda what, done, planned: None
 ) -> GateResult:
     """Measure both sides until every verdict is final. Nothing is raised for what targets do."""
-    start = time.monotonic()
     run = _Run(plan, progress)
     looks = plan.rules.settings.looks
     wanted = {target.name: looks[0] for target in plan.head.targets}
@@ -79,17 +87,22 @@ def run_gate(
         # After the first look only what is not decided is measured.
         run.measure(wanted, {j.benchmark for j in judgements if j.pairs_wanted > 0})
         judgements = run.judge()
+        if run.out_of_time:
+            break
         # Pairs that stay unusable are not measured for ever.
         allowed = {
-            name: min(count, run.most_pairs(name) - run.pairs(name))
+            name: min(count, run.most_pairs(name, judgements) - run.pairs(name))
             for name, count in targets_wanting_pairs(run.processes, judgements).items()
         }
         wanted = {name: count for name, count in allowed.items() if count > 0}
         give_up = any(count <= 0 for count in allowed.values())
     if give_up:
         judgements = run.judge(give_up=True)
+    judgements = run.within_time(judgements)
     stored = plan.base if isinstance(plan.base, StoredSide) else None
-    explanations = run.explanations(judgements)
+    explanations = explain(
+        plan.head, plan.output, judgements, pairs=run.profiled_pairs(), telling=run.tell
+    )
     run.tidy()
     return GateResult(
         tool_version=__version__,
@@ -104,7 +117,7 @@ def run_gate(
         places=places_of(plan.head.targets, plan.head.folder),
         processes=tuple(run.processes),
         warnings=run.warnings(),
-        seconds=round(time.monotonic() - start, 1),
+        seconds=round(run.pace.elapsed_s, 1),
     )
 
 
@@ -117,8 +130,14 @@ class _Run:
     processes: list[MeasuredProcess] = field(default_factory=list)
     fingerprints: dict[tuple[str, Side], Fingerprint] = field(default_factory=dict)
     planned: int = 0
+    out_of_time: bool = False
+    pace: Pace = field(init=False)
+    # Until the next look, by target: processes that are left, and pairs that there are then.
+    _left: dict[str, int] = field(default_factory=dict)
+    _until: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.pace = Pace(self.plan.time_limit_s)
         base = self.plan.base
         if isinstance(base, StoredSide):
             self.processes += base.processes
@@ -128,13 +147,20 @@ class _Run:
         """Pairs measured of one target."""
         return sum(p.target == target and p.side == "B" for p in self.processes)
 
-    def most_pairs(self, target: str) -> int:
-        """Where to stop: twice the first look more than the last, or what the baseline has."""
+    def most_pairs(self, target: str, judgements: Sequence[Judgement]) -> int:
+        """Where to stop: as many lost pairs as count, and twice the first look; or the baseline's.
+
+        A machine that spoils more than that will not be quiet for the rest.
+        """
         base = self.plan.base
         if isinstance(base, StoredSide):
             return sum(p.target == target for p in base.processes)
         looks = self.plan.rules.settings.looks
-        return looks[-1] + looks[0]
+        holds = _named(self.plan.head.targets, target).holds
+        usable = min(
+            (j.pairs for j in judgements if j.pairs_wanted > 0 and holds(j.benchmark)), default=0
+        )
+        return min(2 * usable + 2 * looks[0], looks[-1] + looks[0])
 
     def measure(self, wanted: Mapping[str, int], only: Collection[str]) -> None:
         """Measure so many more pairs of each target, all targets in turn; `only` empty for all.
@@ -142,12 +168,34 @@ class _Run:
         Pairs of one target lie apart, so that a busy minute of the machine does not fall on one
         benchmark alone.
         """
-        sides = 1 if isinstance(self.plan.base, StoredSide) else 2
-        self.planned += sides * sum(wanted.values())
+        self._left = {name: self._sides(name) * count for name, count in wanted.items()}
+        self._until = {name: self.pairs(name) + count for name, count in wanted.items()}
+        self.planned += sum(self._left.values())
         for turn in range(max(wanted.values())):
             for name, count in wanted.items():
-                if turn < count and not self._refused(name):
-                    self._measure_pair(name, only)
+                if turn >= count:
+                    continue
+                if self._refused(name):
+                    self.planned -= self._left.pop(name, 0)
+                    continue
+                if not self.pace.has_time_for(name, self._sides(name)):
+                    self.out_of_time = True
+                    return
+                self._measure_pair(name, only)
+
+    def _sides(self, target: str) -> int:
+        """Processes of one pair of `target` that are to be measured."""
+        base = self.plan.base
+        if isinstance(base, StoredSide):
+            return 1
+        # A script that the commit does not have is new: there is nothing to compare it with.
+        return 1 if base.commit and base.lacks(_named(base.targets, target)) else 2
+
+    def _has_time_to_the_end(self, judgement: Judgement) -> bool:
+        """Whether there was time for every look, had this benchmark been suspicious."""
+        target = next(t for t in self.plan.head.targets if t.holds(judgement.benchmark))
+        pairs = max(0, self.plan.rules.settings.looks[-1] - judgement.pairs)
+        return self.pace.has_time_for(target.name, pairs * self._sides(target.name))
 
     def _refused(self, target: str) -> bool:
         """Whether a target has its verdict: it failed once, or its sides cannot be compared."""
@@ -158,7 +206,7 @@ class _Run:
     def _measure_pair(self, name: str, only: Collection[str]) -> None:
         pair = self.pairs(name)
         base, head = self.plan.base, self.plan.head
-        if isinstance(base, StoredSide):
+        if isinstance(base, StoredSide) or self._sides(name) == 1:
             self._measure_one(head, name, pair, only, first=True)
             return
         order = (base, head) if pair % 2 == 0 else (head, base)
@@ -170,8 +218,16 @@ class _Run:
     ) -> None:
         target = _named(program.targets, name)
         done = len(self.processes) - self._stored()
-        self.progress(f"{name}: pair {pair + 1}, {program.label}", done, self.planned)
-        folder = self.folder(program.side, name, pair)
+        what = f"{name}: pair {pair + 1} of {self._until[name]}, {program.label}"
+        self.progress(f"{what}{self._rest()}", done, self.planned)
+        with self.pace.timing(name):
+            self._run_one(program, target, pair, only, first=first)
+        self._left[name] -= 1
+
+    def _run_one(
+        self, program: SideProgram, target: Target, pair: int, only: Collection[str], *, first: bool
+    ) -> None:
+        folder = self._folder(program.side, target.name, pair)
         measured, fingerprint = measure_process(
             program,
             target,
@@ -179,22 +235,55 @@ class _Run:
             first=first,
             output=folder,
             only=sorted(benchmark for benchmark in only if target.holds(benchmark)),
+            profiled=self._is_profiled(target.name, pair),
         )
         self.processes.append(measured)
         if fingerprint is not None:
-            self.fingerprints[name, program.side] = fingerprint
+            self.fingerprints[target.name, program.side] = fingerprint
         if pair >= self._kept_pairs:
             _remove_captures(folder)
+
+    def _rest(self) -> str:
+        """How long it takes to the next look, in words; "" before that can be known."""
+        seconds = self.pace.left_s(self._left)
+        if seconds is None:
+            return ""
+        looks = self.plan.rules.settings.looks
+        which = "first" if max(self._until.values()) <= looks[0] else "next"
+        return f"; about {rough_time(seconds)} to the {which} look"
+
+    def within_time(self, judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
+        """`judgements` with what the limit of time means for them."""
+        limit_s = self.plan.time_limit_s
+        if limit_s is None:
+            return judgements
+        judgements = tuple(
+            judgement if self._has_time_to_the_end(judgement) else without_more_looks(judgement)
+            for judgement in judgements
+        )
+        if not self.out_of_time:
+            return judgements
+        measured = {process.target for process in self.processes if process.side == "B"}
+        never = [t.name for t in self.plan.head.targets if t.name not in measured]
+        return out_of_time(judgements, never, f"{limit_s:g} s")
+
+    def _is_profiled(self, target: str, pair: int) -> bool:
+        """Whether a process of this pair tells its kernels: both of its processes do, or none."""
+        if pair < _PROFILED_PAIRS or pair >= self._kept_pairs:
+            # What is measured after the first look is under suspicion.
+            return True
+        if any(name in FIGURES for row in self.plan.rules.budgets for name in row.metrics):
+            return True
+        earlier = [p for p in self.processes if p.target == target and p.pair < pair]
+        return any(wants_kernels(p for p in earlier if p.side == side) for side in SIDES)
 
     @property
     def _kept_pairs(self) -> int:
         """Pairs whose captures stay until the end: they say why a benchmark changed."""
         return self.plan.rules.settings.looks[0]
 
-    def folder(self, side: Side, target: str, pair: int) -> Path:
-        """Where one process writes its captures."""
-        safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in target)
-        return self.plan.output / safe / f"pair-{pair:03d}-{side}"
+    def _folder(self, side: Side, target: str, pair: int) -> Path:
+        return process_folder(self.plan.output, side, target, pair)
 
     def _stored(self) -> int:
         base = self.plan.base
@@ -238,60 +327,30 @@ class _Run:
             fingerprint=fingerprint or Fingerprint(),
         )
 
-    def explanations(self, judgements: Sequence[Judgement]) -> tuple[Explanation, ...]:
-        """Why those benchmarks changed whose verdict says that they did."""
-        changed = dict.fromkeys(
-            j.benchmark
-            for j in judgements
-            if j.verdict in ("REGRESSED", "IMPROVED") and j.reason != "counter-better"
-        )
-        slower = {j.benchmark for j in judgements if j.verdict == "REGRESSED"}
-        found: dict[str, Explanation] = {}
-        for target in self.plan.head.targets:
-            sources = self._sources(target, sorted(filter(target.holds, slower)))
-            for name, comparisons in self._comparisons(target, changed).items():
-                found[name] = Explanation(
-                    benchmark=name, comparison=middle(comparisons), sources=sources
-                )
-        return tuple(found[name] for name in changed if name in found)
-
-    def _sources(self, target: Target, slower: Collection[str]) -> dict[str, Place]:
-        """Where the head launches operators, from one process more of what is `slower`."""
-        if not slower:
-            return {}
-        self.progress(f"{target.name}: source lines", self.planned, self.planned)
-        folder = self.folder("B", target.name, 0).with_name("lines")
-        lines = launching_lines(self.plan.head, target, output=folder, only=slower)
-        recorded = benchmarks(self.folder("B", target.name, 0), target)
-        captures = (benchmark.capture for benchmark in recorded if benchmark.name in slower)
-        return recorded_places(captures, launching_places(lines))
-
-    def _comparisons(
-        self, target: Target, wanted: Collection[str]
-    ) -> dict[str, tuple[Comparison, ...]]:
-        """The two sides of each kept pair beside each other, for the benchmarks `wanted`."""
-        found: dict[str, tuple[Comparison, ...]] = {}
-        if not any(target.holds(name) for name in wanted):
-            return found
-        for pair in range(self._kept_pairs):
-            before, after = (
-                {
-                    benchmark.name: benchmark.analysis
-                    for benchmark in benchmarks(self.folder(side, target.name, pair), target)
-                    if benchmark.name in wanted
-                }
-                for side in _SIDES
+    def profiled_pairs(self) -> dict[str, tuple[int, ...]]:
+        """By target those of the kept pairs that tell kernels."""
+        return {
+            target.name: tuple(
+                process.pair
+                for process in self.processes
+                if process.target == target.name
+                and process.side == "B"
+                and process.profiled
+                and process.pair < self._kept_pairs
             )
-            for name in before.keys() & after.keys():
-                found[name] = (*found.get(name, ()), compare(before[name], after[name]))
-        return found
+            for target in self.plan.head.targets
+        }
+
+    def tell(self, what: str) -> None:
+        """Say what is done once everything is measured."""
+        self.progress(what, self.planned, self.planned)
 
     def tidy(self) -> None:
         """Leave the captures of the first pair only."""
         for target in self.plan.head.targets:
             for pair in range(1, self._kept_pairs):
-                for side in _SIDES:
-                    _remove_captures(self.folder(side, target.name, pair))
+                for side in SIDES:
+                    _remove_captures(self._folder(side, target.name, pair))
 
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the verdicts should know."""
@@ -306,34 +365,7 @@ class _Run:
                 f"the baseline is of another session ({base.other_session}): such comparisons "
                 "raise false alarms in 1 suite of 20, so they are advisory unless --allow-stored"
             )
-        contaminated = sum(bool(process.contamination) for process in self.processes)
-        if contaminated:
-            said.append(
-                f"{contaminated} of {len(self.processes)} processes shared the GPU with others "
-                "and do not count"
-            )
-        return (*said, *still_settling(self.processes))
-
-
-def still_settling(processes: Sequence[MeasuredProcess]) -> Iterator[str]:
-    """A sentence for each benchmark of which many processes were timed too early."""
-    seen: dict[str, list[bool]] = {}
-    for process in processes:
-        for name, measured in process.measurements.items():
-            seen.setdefault(name, []).append(unsettled(measured.samples_ns) is not None)
-    for name, early in seen.items():
-        if sum(early) > len(early) * _MANY:
-            yield (
-                f"{name}: in {sum(early)} of {len(early)} processes the first timed steps were of "
-                "another length than the others: a longer warm-up would avoid that "
-                "(`warmup` of the target; of a bench, which warms up for a fifth of it, --seconds)"
-            )
-
-
-def middle(comparisons: Sequence[Comparison]) -> Comparison:
-    """The one whose step changed by the median: a single pair may have met a busy moment."""
-    ordered = sorted(comparisons, key=lambda c: 0 if c.step is None else c.step.change_ns)
-    return ordered[len(ordered) // 2]
+        return (*said, *disturbances(self.processes, self.plan.rules.settings))
 
 
 def _remove_captures(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """One fresh process of one side, from its command to what it measured."""
 
-import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Collection
@@ -19,6 +19,7 @@ from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.profiler.gate.source_lines import read_lines
 from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement, measurement
+from gpuprof.roofline.gate.series import Side
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
 # Beside its captures: what the process printed.
@@ -26,6 +27,15 @@ LOG_FILE = "output.txt"
 _LINES_FILE = "lines.json"
 # A context of a process that just ended may take this long to go.
 _SETTLE_SECONDS = 2.0
+# Of a process that failed: enough for the end of a traceback.
+_LAST_LINES = 12
+_LONGEST_LINE = 300
+
+
+def process_folder(output: Path, side: Side, target: str, pair: int) -> Path:
+    """Where one process of a gate writes its captures and its log."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in target)
+    return output / safe / f"pair-{pair:03d}-{side}"
 
 
 def measure_process(
@@ -36,10 +46,12 @@ def measure_process(
     first: bool,
     output: Path,
     only: Collection[str] = (),
+    profiled: bool = True,
 ) -> tuple[MeasuredProcess, Fingerprint | None]:
     """Run `target` once in a fresh process that writes its captures into the folder `output`.
 
-    `only` are the benchmarks wanted of those that the target holds; empty for all.
+    `only` are the benchmarks wanted of those that the target holds; empty for all. `profiled`: also
+    some steps under the profiler, which tell kernels and counts.
     Never raises for what the process does: a crash, a hang and a missing capture are failures of
     this process, told in one line.
     """
@@ -48,7 +60,7 @@ def measure_process(
     others = _others()
     start = time.monotonic()
     # The process runs in its side's folder, so a relative output would be another one.
-    command = target.command(program.python, output.absolute(), only)
+    command = target.command(program.python, output.absolute(), only, profiled=profiled)
     failure = _run(program, command, output, timeout_s=target.timeout_s)
     seconds = time.monotonic() - start
     others = max(others, _others())
@@ -60,8 +72,9 @@ def measure_process(
             fingerprint = benchmark.capture.processes[0].fingerprint
     except CaptureError as error:
         failure = failure or str(error)
+    log = output / LOG_FILE
     if not measured and not failure:
-        failure = "it ended well and left no capture"
+        failure = f"it ended well and left no capture ({log})"
     return (
         MeasuredProcess(
             target=target.name,
@@ -69,7 +82,10 @@ def measure_process(
             pair=pair,
             first=first,
             measurements={} if failure else measured,
+            profiled=profiled or target.always_profiled,
             failure=failure,
+            last_lines=_last_lines(log) if failure else (),
+            log=str(log) if failure else "",
             contamination=f"{others} other processes used the GPU" if others else "",
             seconds=round(seconds, 3),
         ),
@@ -83,20 +99,16 @@ def launching_lines(
     """Where `target` launches each operator, from a process of its own; nothing where it fails."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    python, _, *module = target.command(program.python, output.absolute(), only)
+    command = target.command(program.python, output.absolute(), only, profiled=False)
+    python, _, *module = command
     file = output.absolute() / _LINES_FILE
-    command = (python, "-m", source_lines.__name__, str(file), *module)
-    _run(program, command, output, timeout_s=target.timeout_s)
+    traced = (python, "-m", source_lines.__name__, str(file), *module)
+    _run(program, traced, output, timeout_s=target.timeout_s)
     return read_lines(file)
 
 
 def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeout_s: float) -> str:
     """Run the process to its end. Returns what went wrong in one line, or ""."""
-    environment = dict(os.environ)
-    if program.python_path:
-        former = environment.get("PYTHONPATH")
-        folders = [*map(str, program.python_path), *([former] if former else [])]
-        environment["PYTHONPATH"] = os.pathsep.join(folders)
     log = output / LOG_FILE
     try:
         with log.open("wb") as stream:
@@ -105,7 +117,7 @@ def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeou
             status = run_child(
                 command,
                 cwd=program.folder,
-                env=environment,
+                env=program.environment(),
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 timeout_s=timeout_s,
@@ -116,9 +128,31 @@ def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeou
         return f"it could not be started: {problem_of(error)}"
     if status == 0:
         return ""
-    lines = log.read_text(errors="replace").strip().splitlines()[1:]
+    lines = _last_lines(log)
     said = f": {lines[-1].strip()}" if lines else ""
-    return f"it exited with {status}{said} ({log})"
+    return f"it {_ended(status)}{said} ({log})"
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"exited with {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+def _last_lines(log: Path) -> tuple[str, ...]:
+    """The end of what a process printed, without the command in its first line."""
+    try:
+        with log.open("rb") as stream:
+            # However much it printed. A line cut in two stands before those that are wanted.
+            stream.seek(max(0, log.stat().st_size - _LAST_LINES * _LONGEST_LINE * 4))
+            lines = stream.read().decode(errors="replace").splitlines()[1:]
+    except OSError:
+        return ()
+    said = [line.rstrip()[:_LONGEST_LINE] for line in lines if line.strip()]
+    return tuple(said[-_LAST_LINES:])
 
 
 def _others() -> int:

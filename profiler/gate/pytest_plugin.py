@@ -155,7 +155,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 def verdict(item: pytest.Item, result: "GateResult") -> None:
     """Fail or skip `item` by what the gate says of it; passing says nothing."""
-    from gpuprof.reports.gate.sentences import culprit_lines
+    from gpuprof.reports.gate.reasons import last_words_of, reasons
 
     name = f"{TARGET}/{benchmark_name(item)}"
     own = [j for j in result.judgements if j.benchmark in (name, TARGET)]
@@ -166,8 +166,9 @@ def verdict(item: pytest.Item, result: "GateResult") -> None:
             f"  {line}"
             for explanation in result.explanations
             if explanation.benchmark == name
-            for line in culprit_lines(explanation)
+            for line in reasons(explanation, result).told
         ]
+        lines += [f"  {line}" for j in failed for line in last_words_of(j, result)]
         pytest.fail("\n".join(lines), pytrace=False)
     undecided = [j for j in own if j.verdict in ("INCONCLUSIVE", "INCOMPARABLE")]
     if undecided:

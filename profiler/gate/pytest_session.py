@@ -1,7 +1,10 @@
 """The gate for the marked tests of one pytest session."""
 
+import shutil
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -48,17 +51,19 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
         )
         reference = config.getoption("--gpuprof-gate")
         with (
-            tempfile.TemporaryDirectory(prefix="gpuprof-gate-") as output,
+            _logs_of_failures() as logs,
             preparation.base(reference, (target,)) as base,
         ):
-            return run_gate(
+            result = run_gate(
                 GatePlan(
                     base=base,
                     head=preparation.head((target,)),
                     rules=replace(rules, budgets=(*rules.budgets, *rows)),
-                    output=Path(output),
+                    output=logs.folder,
                 )
             )
+            logs.wanted = any(process.failure for process in result.processes)
+            return result
     except (GpuprofError, OSError) as error:
         raise pytest.UsageError(describe(error)) from error
     except SystemExit as ended:
@@ -68,3 +73,22 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
 
 def _status(ended: SystemExit) -> int:
     return ended.code if isinstance(ended.code, int) else 1
+
+
+@dataclass
+class _Logs:
+    """The temporary folder of a gate; it stays where it is wanted."""
+
+    folder: Path
+    wanted: bool = False
+
+
+@contextmanager
+def _logs_of_failures() -> Iterator[_Logs]:
+    """A folder that goes at the end, unless a message names a log in it."""
+    logs = _Logs(Path(tempfile.mkdtemp(prefix="gpuprof-gate-")))
+    try:
+        yield logs
+    finally:
+        if not logs.wanted:
+            shutil.rmtree(logs.folder, ignore_errors=True)

@@ -50,6 +50,7 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tokens/s": ("",),
     "": ("", "%"),
 }
+_LONG_UNITS_S: Final[Mapping[str, float]] = {"s": 1, "min": 60, "h": 3600}
 _NUMBER: Final = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9]*)\s*")
 
 
@@ -153,6 +154,14 @@ def waiver(settings: WaiverSettings, place: str) -> Waiver:
 def fraction(figure: Amount, where: str) -> float:
     """A fraction from "3%" or 0.03. Raises `CommandError` (exit 2), naming `where`."""
     return amount(figure, "", where)
+
+
+def time_span_s(text: str, where: str) -> float:
+    """Seconds from "90 s", "10 min" or "1 h". Raises `CommandError` (exit 2), naming `where`."""
+    found = _NUMBER.fullmatch(text)
+    if found is None or found[2] not in _LONG_UNITS_S or not 0 < float(found[1]) < math.inf:
+        raise CommandError(f"{where} is {text!r}; write it like 90 s or 10 min", exit_code=2)
+    return float(found[1]) * _LONG_UNITS_S[found[2]]
 
 
 def amount(figure: Amount, unit: str, where: str) -> float:

@@ -20,7 +20,7 @@ from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import TIME
 from gpuprof.roofline.gate.suite import BudgetRow, Rules
 
-# Every metric there is, so that each gets its calibration; nothing fails.
+# Every metric there is, so that each is measured in every process; nothing fails.
 _EVERY_METRIC = BudgetRow(match="*", metrics={name: Budget(level="warn") for name in FIGURES})
 
 
@@ -86,7 +86,7 @@ def measure_alone(
     Raises `CommandError` as `measure_same_code`.
     """
     nothing = StoredSide(info=SideInfo(label="nothing"), processes=(), fingerprints={})
-    rules = Rules(RuleSettings(looks=(processes,)))
+    rules = Rules(RuleSettings(looks=(processes,)), budgets=(_EVERY_METRIC,))
     return _checked(
         run_gate(GatePlan(base=nothing, head=program, rules=rules, output=output), progress)
     )

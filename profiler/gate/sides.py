@@ -1,5 +1,6 @@
 """The two programs of a gate, each in a folder of its own."""
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -29,6 +30,19 @@ class SideProgram:
     # Folders put before everything installed, absolute.
     python_path: tuple[Path, ...] = ()
     commit: str | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The environment of its processes."""
+        environment = dict(os.environ)
+        if self.python_path:
+            former = environment.get("PYTHONPATH")
+            folders = [*map(str, self.python_path), *([former] if former else [])]
+            environment["PYTHONPATH"] = os.pathsep.join(folders)
+        return environment
+
+    def lacks(self, target: Target) -> bool:
+        """Whether the script of `target` is not there."""
+        return target.script is not None and not (self.folder / target.script).exists()
 
 
 def commit_of(reference: str, folder: Path) -> str:

@@ -22,6 +22,8 @@ class Subject:
     # "gpuprof run" or "gpuprof.profile"
     source: str
     command: tuple[str, ...]
+    # Whether the ceilings of a CPU may be measured once the program has ended.
+    ceilings: bool = True
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,12 @@ _GRACE_S = 25.0
 
 
 def run_target(
-    target: RunTarget, options: SessionOptions, output: CaptureOutput, *, quiet: bool
+    target: RunTarget,
+    options: SessionOptions,
+    output: CaptureOutput,
+    *,
+    quiet: bool,
+    ceilings: bool = True,
 ) -> int:
     """Run `target`, store its capture at `output`, and return the exit code it ends with.
 
@@ -63,9 +68,12 @@ def run_target(
         title=target.title,
         source="gpuprof run",
         command=(target.title, *target.arguments),
+        ceilings=ceilings,
     )
     storing_process = StoringProcess()
-    watch = Watch(subject, options, store_early=storing_process.store_early)
+    # A program that ends with its profiled steps is stored once, at its end.
+    store_early = None if options.stop_after else storing_process.store_early
+    watch = Watch(subject, options, store_early=store_early)
     storing = Storing(watch, storing_process, quiet=quiet)
     process = os.getpid()
 

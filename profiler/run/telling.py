@@ -11,8 +11,6 @@ from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.profiler.run.store_recorded import store_final
 from gpuprof.reports.console.streams import write_note
-from gpuprof.reports.console.terminal import stderr
-from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
 
 
@@ -23,7 +21,7 @@ def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> bool:
     """
     calibrate = None
     # Whoever asked the program to go does not want to wait.
-    if recorded.process.ending not in ENDED_BY_A_SIGNAL:
+    if recorded.subject.ceilings and recorded.process.ending not in ENDED_BY_A_SIGNAL:
         calibrate = partial(_calibrate, recorded.process.fingerprint, quiet)
     output = recorded.subject.output
     try:
@@ -47,6 +45,10 @@ def tell(sentence: str) -> None:
 
 
 def _print_summary(analysis: Analysis, output: CaptureOutput) -> None:
+    # A quiet run, such as the gate's, does without what prints.
+    from gpuprof.reports.console.terminal import stderr
+    from gpuprof.reports.terminal import render_summary
+
     try:
         render_summary(analysis, stderr(), output.shown)
     except BaseException as error:

@@ -30,7 +30,7 @@ class Watch:
         subject: Subject,
         options: SessionOptions,
         *,
-        store_early: Callable[[Recorded], None],
+        store_early: Callable[[Recorded], None] | None,
     ) -> None:
         """`store_early`: as in `Recording`."""
         self.subject = subject

@@ -18,7 +18,8 @@ def showing_parts(command: str = "", *, hidden: bool = False) -> Iterator[PartPr
     """A progress that shows on stderr while the context is open.
 
     Where that is no terminal it prints a line a part, which begins with `command`; without one
-    nothing. `hidden`: nothing anywhere, as on ranks other than the first.
+    nothing. The parts of a `command` say themselves how long the rest takes; that of others is
+    estimated here. `hidden`: nothing anywhere, as on ranks other than the first.
     """
     if hidden or not _moves():
         yield _line_writer("" if hidden else command)
@@ -33,7 +34,7 @@ def showing_parts(command: str = "", *, hidden: bool = False) -> Iterator[PartPr
         progress.MofNCompleteColumn(),
         progress.BarColumn(bar_width=20),
         progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
+        *(() if command else (progress.TimeRemainingColumn(),)),
         progress.TextColumn("{task.description}", markup=False),
         console=console,
         transient=True,

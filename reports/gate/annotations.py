@@ -35,7 +35,8 @@ def _line(kind: str, judgement: Judgement, place: Place | None, folder: str, mor
         file = PurePosixPath(folder, place.file.replace("\\", "/"))
         properties = {"file": str(file), "line": str(place.line)}
     properties["title"] = printable(
-        f"gpuprof gate: {judgement.benchmark} {judgement.metric.name} {judgement.verdict}"
+        f"gpuprof gate: {judgement.benchmark} {judgement.metric.name} "
+        f"{sentences.verdict_word(judgement)}"
     )
     message = printable(judgement.message) + (f"\nand {more} more of this kind" if more else "")
     listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())

@@ -4,6 +4,7 @@ from xml.etree import ElementTree as ET
 
 from gpuprof.reports.formatting import printable
 from gpuprof.reports.gate import sentences
+from gpuprof.reports.gate.reasons import last_words_of, reasons
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import GateResult
 
@@ -49,7 +50,10 @@ def _case(judgement: Judgement, result: GateResult) -> ET.Element:
         element = ET.SubElement(
             case,
             outcome,
-            {"message": _message(judgement), "type": f"{judgement.verdict}.{judgement.reason}"},
+            {
+                "message": _message(judgement),
+                "type": f"{sentences.verdict_word(judgement)}.{judgement.reason}",
+            },
         )
         element.text = "\n".join(_details(judgement, result))
     else:
@@ -66,7 +70,7 @@ def _outcome(judgement: Judgement, result: GateResult) -> str | None:
 
 
 def _message(judgement: Judgement) -> str:
-    return printable(f"{judgement.verdict}: {judgement.message}")
+    return printable(f"{sentences.verdict_word(judgement)}: {judgement.message}")
 
 
 def _details(judgement: Judgement, result: GateResult) -> list[str]:
@@ -75,5 +79,6 @@ def _details(judgement: Judgement, result: GateResult) -> list[str]:
     lines = [f"{judgement.metric.name} {row.figures} {row.change}".strip()]
     for explanation in result.explanations:
         if explanation.benchmark == judgement.benchmark:
-            lines += sentences.culprit_lines(explanation)
+            lines += reasons(explanation, result).told
+    lines += last_words_of(judgement, result)
     return [printable(line) for line in lines]

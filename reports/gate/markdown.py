@@ -1,6 +1,8 @@
 """The verdicts of a gate as Markdown: a job's summary, and a comment on a pull request."""
 
+from gpuprof.reports.formatting import printable
 from gpuprof.reports.gate import sentences
+from gpuprof.reports.gate.reasons import last_words, reasons
 from gpuprof.reports.markdown import escaped, table
 from gpuprof.roofline.gate.result import GateResult
 
@@ -29,11 +31,14 @@ def render_markdown(result: GateResult, *, most_bytes: int = MOST_SUMMARY_BYTES)
     attention = [row for row in rows if not sentences.plain(row.judgement)]
     document.add_table("", [_row(row) for row in attention])
     document.add_lines("", [f"- {_clipped(sentences.remark(row.judgement))}" for row in attention])
+    for words in last_words(result):
+        # Four blanks make code of a line, whatever is in it.
+        said = [f"    {printable(line)[:_LONGEST_NAME]}" for line in words.lines]
+        document.add_lines(f"### {_clipped(words.title)}", said)
     for explanation in result.explanations:
-        title = f"### What changed in {_clipped(explanation.benchmark)}"
-        document.add_lines(
-            title, [f"- {_clipped(line)}" for line in sentences.culprit_lines(explanation)]
-        )
+        why = reasons(explanation, result)
+        lines = [f"- {_clipped(line)}" for line in why.told]
+        document.add_lines(f"### {_clipped(why.title)}", lines)
     document.add_lines(
         "### Warnings", [f"- {_clipped(text)}" for text in sentences.warnings(result)]
     )
@@ -108,7 +113,7 @@ def _row(row: sentences.VerdictRow) -> tuple[str, ...]:
     return (
         _clipped(judgement.benchmark),
         escaped(judgement.metric.name),
-        f"{strong}{judgement.verdict}{strong}",
+        f"{strong}{sentences.verdict_word(judgement)}{strong}",
         escaped(row.figures),
         escaped(row.change),
         row.detectable,

@@ -9,6 +9,7 @@ from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.pairs_drawing import draw_pairs
 from gpuprof.reports.gate.plot import make_plot
+from gpuprof.reports.gate.reasons import Reasons, last_words, reasons
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
 from gpuprof.roofline.gate.result import Explanation, GateResult
@@ -22,7 +23,7 @@ class Why:
 
     explanation: Explanation
     headline: str
-    culprits: tuple[str, ...]
+    reasons: Reasons
     warnings: tuple[str, ...]
     bars: tuple[comparison_page.Bar, ...]
     rows: tuple[comparison_sentences.ChangeRow, ...]
@@ -40,7 +41,8 @@ def render_html(result: GateResult) -> str:
         comparing=comparison_sentences,
         rows=rows,
         remarks=[row for row in rows if not sentences.plain(row.judgement)],
-        whys=[_why(explanation) for explanation in result.explanations],
+        whys=[_why(explanation, result) for explanation in result.explanations],
+        last_words=last_words(result),
         plot_json=None if plot is None else embedded_json(plot),
         plot=plot,
         drawing=None if plot is None else draw_pairs(plot),
@@ -53,13 +55,13 @@ def render_html(result: GateResult) -> str:
     )
 
 
-def _why(explanation: Explanation) -> Why:
+def _why(explanation: Explanation, result: GateResult) -> Why:
     comparison = explanation.comparison
     changes = comparison.kernels
     return Why(
         explanation,
         headline=comparison_sentences.headline(comparison),
-        culprits=sentences.culprit_lines(explanation),
+        reasons=reasons(explanation, result),
         # Not its word on noise: that is what the pairs are for.
         warnings=tuple(sentence(formatting.printable(note)) for note in comparison.notes),
         bars=comparison_page.waterfall(comparison),

@@ -9,12 +9,11 @@ from gpuprof.reports.formatting import (
     count,
     counted,
     duration,
-    kernel_name,
     percent,
     printable,
 )
 from gpuprof.roofline.gate.judgement import Judgement, Verdict
-from gpuprof.roofline.gate.result import Culprit, Explanation, GateResult, Place
+from gpuprof.roofline.gate.result import GateResult, Place
 from gpuprof.roofline.gate.suite import KERNEL_NAMES
 
 # What asks for attention first.
@@ -27,9 +26,6 @@ ORDER: tuple[Verdict, ...] = (
     "IMPROVED",
     "PASS",
 )
-# What carries a change, in as many lines, and no line for less than this share of it.
-_CULPRITS = 5
-_WORTH_A_LINE = 0.01
 # Metrics that new kernels make worse, however short those are.
 _COUNTS = (KERNEL_NAMES, "kernels", "launches")
 
@@ -66,6 +62,16 @@ def held(judgement: Judgement) -> bool:
     return judgement.level == "error"
 
 
+def verdict_word(judgement: Judgement) -> str:
+    """Its verdict as people read it: REGRESSED is what can fail the gate, all else is WORSE.
+
+    So reports hold the word as often as their first line counts it.
+    """
+    if judgement.verdict == "REGRESSED" and not held(judgement):
+        return "WORSE"
+    return judgement.verdict
+
+
 def decides(judgement: Judgement, result: GateResult) -> bool:
     """Whether a judgement makes the exit code other than 0, alone or with others."""
     if not held(judgement):
@@ -79,6 +85,10 @@ def decides(judgement: Judgement, result: GateResult) -> bool:
 
 def outcome(result: GateResult) -> str:
     """The word for the exit code."""
+    held_verdicts = {judgement.verdict for judgement in result.judgements if held(judgement)}
+    if result.exit_code == 0 and held_verdicts == {"INCONCLUSIVE"}:
+        # The job goes on, but nothing passed.
+        return "INCONCLUSIVE"
     if result.advisory and result.exit_code == 0:
         return "ADVISORY"
     if result.exit_code == 1 and (
@@ -159,39 +169,6 @@ def _change(judgement: Judgement) -> str:
         return text
     low, high = judgement.interval
     return f"{text} [{low:+.1%}, {high:+.1%}]"
-
-
-def culprit_lines(explanation: Explanation) -> tuple[str, ...]:
-    """What carries the change of a benchmark, largest first, in a line each."""
-    largest = explanation.culprits[:_CULPRITS]
-    told = [c for c in largest if c.share is None or abs(c.share) >= _WORTH_A_LINE]
-    lines = [culprit_line(culprit) for culprit in (told or largest[:1])]
-    return (*lines, said) if (said := unexplained(explanation)) else tuple(lines)
-
-
-def culprit_line(culprit: Culprit) -> str:
-    """ "+12.3 us  softmax_kernel (aten::softmax), 98% of the change, new"."""
-    names = [kernel_name(name) for name in culprit.name.split(" -> ")]
-    parts = [f"{duration(culprit.change_ns)} a step: {' -> '.join(names)}"]
-    if culprit.op and culprit.op not in culprit.name:
-        parts[0] += f" ({culprit.op})"
-    if culprit.share is not None:
-        parts.append(f"{culprit.share:.0%} of the change")
-    if culprit.match in ("new", "removed"):
-        parts.append(culprit.match)
-    elif len(names) > 1:
-        parts.append("renamed")
-    if culprit.source is not None:
-        parts.append(f"{culprit.source.file}:{culprit.source.line}")
-    return ("+" if culprit.change_ns > 0 else "") + ", ".join(parts)
-
-
-def unexplained(explanation: Explanation) -> str:
-    """A sentence where a fifth or more of the change is carried by no part; else ""."""
-    step = explanation.comparison.step
-    if step is None or step.unexplained_share is None or step.unexplained_share < 0.2:
-        return ""
-    return f"{step.unexplained_share:.0%} of the change of the profiled step is unexplained"
 
 
 def plain(judgement: Judgement) -> bool:

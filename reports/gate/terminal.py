@@ -4,11 +4,13 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from gpuprof.reports.formatting import printable
 from gpuprof.reports.gate import sentences
+from gpuprof.reports.gate.reasons import last_words, reasons
 from gpuprof.roofline.gate.judgement import Verdict
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.series import TIME
@@ -30,12 +32,12 @@ def render_gate(result: GateResult, console: Console, output: Path) -> None:
     """Print `result`, whose files are in `output`."""
     verdict = sentences.outcome(result)
     style = "bold green" if result.exit_code == 0 else "bold red"
-    console.print(
-        Text(sentences.headline(result), style if verdict != "ADVISORY" else "bold yellow")
-    )
+    undecided = result.exit_code == 0 and verdict in ("ADVISORY", "INCONCLUSIVE")
+    console.print(Text(sentences.headline(result), "bold yellow" if undecided else style))
     console.print(Text(printable(sentences.sides(result)), "dim"))
     console.print(_table(result, console.width))
     _print_remarks(result, console)
+    _print_last_words(result, console)
     _print_explanations(result, console)
     for warning in sentences.warnings(result):
         console.print(Text(f"! {printable(warning)}", "yellow"))
@@ -57,7 +59,7 @@ def _table(result: GateResult, width: int) -> Table:
         name = Text(printable(judgement.benchmark))
         if judgement.metric != TIME:
             name.append(f" {printable(judgement.metric.name)}", "bold")
-        verdict = Text(judgement.verdict, _STYLES[judgement.verdict])
+        verdict = Text(sentences.verdict_word(judgement), _STYLES[judgement.verdict])
         change = (row.change, row.detectable) if wide else (row.short_change,)
         table.add_row(name, verdict, row.figures, *change)
     return table
@@ -75,6 +77,19 @@ def _print_remarks(result: GateResult, console: Console) -> None:
 
 def _print_explanations(result: GateResult, console: Console) -> None:
     for explanation in result.explanations:
-        console.print(Text(f"\nWhat changed in {printable(explanation.benchmark)}", "bold"))
-        for line in sentences.culprit_lines(explanation):
-            console.print(Text(f"  {printable(line)}"))
+        why = reasons(explanation, result)
+        console.print(Text(f"\n{printable(why.title)}", "bold"))
+        if why.note:
+            console.print(Text(printable(why.note), "dim"))
+        _print_indented(why.lines, console)
+
+
+def _print_last_words(result: GateResult, console: Console) -> None:
+    for words in last_words(result):
+        console.print(Text(f"\n{printable(words.title)}", "bold"))
+        _print_indented(words.lines, console)
+
+
+def _print_indented(lines: tuple[str, ...], console: Console) -> None:
+    for line in lines:
+        console.print(Padding(Text(printable(line)), (0, 0, 0, 2), expand=False))

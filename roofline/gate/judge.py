@@ -188,17 +188,16 @@ class _Decision:
             rebuild_sd=self.series.calibration.rebuild_sd if self.series.calibration else None,
             tests=self.tests,
         )
-        remedy = "no number of pairs is enough" if pairs is None else f"{pairs} pairs are enough"
+        remedy = (
+            f"no number of pairs shows {wanted:.1%}"
+            if pairs is None
+            else f"pairs = [{pairs}] in [gate] shows {wanted:.1%}"
+        )
         seen = math.expm1(min(detectable, _MOST))
-        most = f"{self.settings.looks[-1]} pairs detect"
         if budget is None:
-            return (
-                f"a pass says little: this noise lets {most} only changes above {seen:.0%}; "
-                f"for {wanted:.0%} {remedy}",
-            )
+            return (f"this noise hides changes up to {seen:.0%}; {remedy}",)
         return (
-            f"a budget of {budget:.1%} is below the {seen:.1%} that this noise lets {most}; "
-            f"{remedy}",
+            f"a budget of {budget:.1%} is below the {seen:.1%} that this noise hides; {remedy}",
         )
 
     def _say(self, verdict: Verdict, reason: Reason, message: str) -> Judgement:

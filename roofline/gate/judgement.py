@@ -35,6 +35,7 @@ Reason = Literal[
     "budget-below-noise",
     "too-few-pairs",
     "counter-varies",
+    "time-limit",
     # INCOMPARABLE
     "environment-differs",
     # ERROR

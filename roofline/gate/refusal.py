@@ -49,6 +49,7 @@ def _refuse(
         verdict=verdict,
         reason=reason,
         message=message,
-        level=series.budget.level,
+        # What gave no data must not pass, whatever its budget is worth.
+        level="error" if verdict == "ERROR" else series.budget.level,
         pairs_wanted=pairs_wanted,
     )

@@ -14,6 +14,7 @@ import numpy as np
 from gpuprof.roofline.gate.budget import Budget
 
 Side = Literal["A", "B"]
+SIDES: tuple[Side, Side] = ("A", "B")
 Better = Literal["lower", "higher"]
 
 
@@ -129,7 +130,7 @@ def pair_up(series: Series, *, discarded_share: float) -> Pairing:
     kernel choice that one side made also occurs on the other, choices vary from process to process
     and not by the change, so only pairs of one choice are compared; where the sides have none in
     common, the change itself brought other kernels and all pairs are. A process of which nothing
-    tells the kernels may have picked any.
+    tells the kernels may have picked any: it counts as long as no choice is seen to vary.
     """
     a_runs = {run.pair: run for run in series.side("A") if usable(run, discarded_share)}
     b_runs = {run.pair: run for run in series.side("B") if usable(run, discarded_share)}
@@ -137,9 +138,12 @@ def pair_up(series: Series, *, discarded_share: float) -> Pairing:
     a_signatures = {a.signature for a, _ in both} - {""}
     b_signatures = {b.signature for _, b in both} - {""}
     shared = a_signatures & b_signatures
+    varying = bool(shared) and len(a_signatures | b_signatures) > 1
+    if varying:
+        both = [(a, b) for a, b in both if a.signature and b.signature]
 
     def alike(a: ProcessRun, b: ProcessRun) -> bool:
-        return not shared or a.signature == b.signature or "" in (a.signature, b.signature)
+        return not varying or a.signature == b.signature
 
     same = [pair for pair in both if alike(*pair)]
     return Pairing(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -19,8 +18,17 @@ from gpuprof.roofline.gate.counters import (
 from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, TIMED_METRICS, Measurement
+from gpuprof.roofline.gate.patterns import matches
 from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import TIME, Metric, NoiseCalibration, ProcessRun, Series, Side
+from gpuprof.roofline.gate.series import (
+    SIDES,
+    TIME,
+    Metric,
+    NoiseCalibration,
+    ProcessRun,
+    Series,
+    Side,
+)
 
 BOTTLENECK = Metric(name="bottleneck", unit="")
 KERNEL_NAMES = "kernel names"
@@ -60,8 +68,13 @@ class MeasuredProcess(msgspec.Struct, frozen=True, kw_only=True):
     pair: int
     first: bool
     measurements: dict[str, Measurement] = {}
+    # Whether it also ran steps under the profiler: else it tells times and no kernels.
+    profiled: bool = True
     # Why it gave nothing, in one line; "" where it did.
     failure: str = ""
+    # Where it failed: what it wrote last, and the file that has all of it.
+    last_lines: tuple[str, ...] = ()
+    log: str = ""
     # Who else used the device meanwhile, in words; "" where nobody was seen.
     contamination: str = ""
     seconds: float = 0.0
@@ -82,7 +95,7 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
     """The budgets of one benchmark: of matching rows a later one wins, name by name."""
     found = BudgetRow(match=benchmark)
     for row in rows:
-        if not _matches(benchmark, row.match):
+        if not matches(benchmark, row.match):
             continue
         found = BudgetRow(
             match=benchmark,
@@ -98,11 +111,6 @@ def budgets_of(benchmark: str, rows: Iterable[BudgetRow]) -> BudgetRow:
     return found
 
 
-def _matches(benchmark: str, pattern: str) -> bool:
-    # Names of parametrised tests hold brackets, which a pattern reads otherwise.
-    return benchmark == pattern or fnmatchcase(benchmark, pattern)
-
-
 def unmatched(rules: Rules, benchmarks: Iterable[str]) -> tuple[str, ...]:
     """A sentence for each budget and waiver that no benchmark matches: likely a typing error."""
     names = tuple(benchmarks)
@@ -111,7 +119,7 @@ def unmatched(rules: Rules, benchmarks: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         f"the {kind} for {pattern!r} matches no benchmark"
         for kind, pattern in patterns
-        if not any(_matches(name, pattern) for name in names)
+        if not any(matches(name, pattern) for name in names)
     )
 
 
@@ -156,6 +164,20 @@ def judge_suite(
     return tuple(_waived(judgement, rules.waivers, today) for judgement in judgements)
 
 
+def wants_kernels(processes: Iterable[MeasuredProcess]) -> bool:
+    """Whether what kernels ran varies among these processes of one target and one side.
+
+    Where it does, each further process has to tell its own; where it does not, few stand for all.
+    """
+    seen: dict[str, set[tuple[object, ...]]] = {}
+    for process in processes:
+        for name, measured in process.measurements.items() if process.profiled else ():
+            seen.setdefault(name, set()).add(
+                (measured.signature, measured.bottleneck, *sorted(measured.counters.items()))
+            )
+    return any(len(kinds) > 1 for kinds in seen.values())
+
+
 def targets_wanting_pairs(
     processes: Sequence[MeasuredProcess], judgements: Iterable[Judgement]
 ) -> dict[str, int]:
@@ -184,11 +206,15 @@ class _Benchmark:
 
     def counts(self, name: str) -> bool:
         """Whether `name` is an exact count here, such as peak memory on a GPU."""
-        return any(m is not None and name in m.counters for _, m in self.processes)
+        return any(name in m.counters for s in SIDES for m in self.side(s))
 
     def side(self, side: Side) -> tuple[Measurement, ...]:
-        """What the processes of one side measured, in the order of their pairs."""
-        chosen = [(p.pair, m) for p, m in self.processes if p.side == side and m is not None]
+        """What the profiled processes of one side measured, in the order of their pairs."""
+        chosen = [
+            (process.pair, measured)
+            for process, measured in self.processes
+            if process.side == side and process.profiled and measured is not None
+        ]
         return tuple(m for _, m in sorted(chosen, key=lambda item: item[0]))
 
 
@@ -238,6 +264,11 @@ def _time_run(process: MeasuredProcess, measured: Measurement | None) -> Process
     if measured is None:
         # Without a word of its own it lacks the benchmark; the other side may have it.
         return _run(process, (), failure=process.failure) if process.failure else None
+    return time_run(process, measured)
+
+
+def time_run(process: MeasuredProcess, measured: Measurement) -> ProcessRun:
+    """The times of one benchmark as `process` measured it; of a shared device none counts."""
     samples = tuple(map(float, measured.samples_ns))
     discarded = tuple(range(len(samples))) if process.contamination else measured.discarded
     return _run(process, samples, discarded=discarded, signature=measured.signature)
@@ -334,8 +365,8 @@ def _waived(judgement: Judgement, waivers: Iterable[Waiver], today: date) -> Jud
     if not judgement.fails:
         return judgement
     for waiver in waivers:
-        matches = _matches(judgement.benchmark, waiver.match)
-        if not matches or waiver.metric not in (None, judgement.metric.name):
+        named = matches(judgement.benchmark, waiver.match)
+        if not named or waiver.metric not in (None, judgement.metric.name):
             continue
         if today > waiver.expires:
             note = f"its waiver expired on {waiver.expires}"

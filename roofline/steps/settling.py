@@ -5,6 +5,7 @@ from statistics import median
 
 from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.roofline.analysis import StepTimes
+from gpuprof.roofline.rank_test import rank_test
 
 # Steps before which half are compared with the other half; with more, the first quarter with the
 # rest, since what settles does so early.
@@ -34,10 +35,7 @@ def unsettled(samples_ns: Sequence[int]) -> str | None:
     change = median(rest) / median(first) - 1 if median(first) else 0.0
     if abs(change) < _SHARE:
         return None
-    # Imported where it is needed, as it takes longer than all else here.
-    from scipy import stats
-
-    if float(stats.mannwhitneyu(first, rest).pvalue) >= _SURE:
+    if rank_test(first, rest) >= _SURE:
         return None
     return (
         f"the first {split} of {count} timed steps took {median(first) / 1e6:.4g} ms, the others "

@@ -124,3 +124,24 @@ def test_a_dry_run_prints_both_commands_and_runs_none(
     assert head.startswith(f"the working tree: (cd {folder}; ")
     assert all("gpuprof run" in line and "--timed 4" in line for line in (base, head))
     assert {path.name for path in folder.iterdir()} == {".git", "gpuprof.toml", "speed.py"}
+
+
+def test_a_dry_run_says_all_that_is_wrong_and_measures_nothing(
+    gpuprof: GpuprofCommand, folder: Path
+) -> None:
+    with (folder / "gpuprof.toml").open("a") as file:
+        file.write("\n[[budget]]\nmatch = 'infer'\ntime = { regress = '3%' }\n")
+        file.write("[[waiver]]\nmatch = 'command'\nreason = 'x'\nexpires = 2020-01-01\n")
+
+    done = gpuprof("gate", "-a", "old.py", "-b", "speed.py", "--dry-run")
+    measured = gpuprof("gate", "-a", "old.py", "-b", "speed.py")
+
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.splitlines()[2:] == [
+        "! old.py: there is no old.py (target command); the gate would end without a verdict",
+        "! the budget for 'infer' matches no target",
+        "! the waiver for 'command' expired on 2020-01-01",
+    ]
+    assert measured.returncode == 2
+    assert measured.stderr == "gpuprof: old.py: there is no old.py (target command)\n"
+    assert not (folder / "gpuprof-gate").exists()

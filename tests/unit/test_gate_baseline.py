@@ -9,6 +9,7 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.profiler.cli import main
 from gpuprof.profiler.commands.baseline import baseline_rows
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.baseline import (
@@ -31,6 +32,17 @@ from gpuprof.roofline.gate.suite import MeasuredProcess
 H100 = Device(index=0, kind="cuda", name="H100", total_memory_bytes=85, multiprocessors=132)
 HERE = Fingerprint(devices=(H100,), driver="550.54")
 TRAIN = Target(name="train", script="train.py")
+
+
+def stolen(pair: int, lost: int) -> MeasuredProcess:
+    """A process of which others had the core for `lost` of its five steps."""
+    whole = process("A", pair)
+    measured = msgspec.structs.replace(
+        whole.measurements["train"],
+        discarded=tuple(range(lost)),
+        discard_reasons=("other programs had the core",),
+    )
+    return msgspec.structs.replace(whole, measurements={"train": measured})
 
 
 def process(side: Side, pair: int, time: float = 1e6, **more: Any) -> MeasuredProcess:
@@ -157,7 +169,7 @@ def test_a_pin_and_blessings_show_in_the_list(tmp_path: Path) -> None:
 
 
 def test_a_gates_base_is_advisory_and_has_the_environment_of_each_target() -> None:
-    side = stored_side(baseline(), (TRAIN, Target(name="other", script="other.py")), 5)
+    side = stored_side(baseline(), (TRAIN, Target(name="other", script="other.py")), RuleSettings())
 
     assert side.fingerprints == {"train": HERE}
     assert len(side.processes) == 5
@@ -173,12 +185,46 @@ def test_a_gates_base_is_advisory_and_has_the_environment_of_each_target() -> No
             baseline(processes=(msgspec.structs.replace(process("A", 0), target="infer"),)),
             "has no target of this gate, only infer",
         ),
+        (
+            # Two of five steps may be lost, three may not.
+            baseline(processes=tuple(stolen(pair, 2 + pair % 2) for pair in range(8))),
+            r"has 4 usable of 8 processes of train \(other programs had the core\), and the first",
+        ),
+        (
+            baseline(processes=tuple(process("A", pair, 0.1) for pair in range(5))),
+            "has a damaged process of train: a sample is 0.0; save it again",
+        ),
     ],
 )
 def test_what_cannot_be_the_base_is_incomparable(stored: Baseline, said: str) -> None:
     with pytest.raises(CommandError, match=said) as caught:
-        stored_side(stored, (TRAIN,), 5)
+        stored_side(stored, (TRAIN,), RuleSettings())
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("processes", "said"),
+    [
+        (4, "has 4 processes of train, and the first look needs 5"),
+        (5, ""),
+    ],
+)
+def test_what_a_gate_would_refuse_is_not_saved(
+    processes: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = result_of(*(process("B", pair) for pair in range(processes)))
+    (tmp_path / GATE_FILE).write_bytes(msgspec.json.encode(result))
+
+    status = main(["baseline", "save", "v1", "--from", GATE_FILE])
+
+    assert status == (2 if said else 0)
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "gpuprof-baselines" / "v1.json.gz").exists() == (not said)
 
 
 @pytest.mark.parametrize("trusted", [False, True])

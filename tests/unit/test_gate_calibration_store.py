@@ -133,7 +133,7 @@ def gate(
     """Five pairs of which the second process of the head takes 1 % more than of the base."""
 
     def measured(
-        program: SideProgram, target: Target, *, pair: int, first: bool, output: Path, only: object
+        program: SideProgram, target: Target, *, pair: int, first: bool, **_: object
     ) -> tuple[MeasuredProcess, Fingerprint]:
         time = 1_000_000 * (1 + 0.01 * (program.side == "B" and pair == 1))
         process = MeasuredProcess(

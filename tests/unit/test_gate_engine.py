@@ -13,9 +13,10 @@ from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.configuration.targets import Target
-from gpuprof.profiler.gate import engine
+from gpuprof.profiler.gate import engine, explaining
 from gpuprof.profiler.gate.benchmarks import Benchmark
-from gpuprof.profiler.gate.engine import GatePlan, middle, run_gate
+from gpuprof.profiler.gate.engine import GatePlan, run_gate
+from gpuprof.profiler.gate.explaining import typical
 from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
@@ -36,6 +37,11 @@ Times = Callable[[str, Side, int], float | None]
 def steady(name: str, side: Side, pair: int) -> float | None:
     """Two benchmarks of which nothing changed, with 0.2 % of noise."""
     return 1e6 * (1 + 0.001 * ((pair + (side == "B")) % 3))
+
+
+def one_kernel(name: str) -> dict[str, Any]:
+    """What is told of steps that launch one kernel."""
+    return {"signature": name, "kernels": {name: 2}, "counters": {"kernels": 2}}
 
 
 def recorded(output: Path, target: Target) -> Iterator[Benchmark]:
@@ -66,6 +72,8 @@ class Machine:
     times: Times = steady
     contaminated: Callable[[Side, int], bool] = lambda side, pair: False
     driver: dict[str, str] = field(default_factory=lambda: {"A": "550.54", "B": "550.54"})
+    # What a profiled process tells beside its times.
+    kernels: Callable[[Side, int], dict[str, Any]] = lambda side, pair: one_kernel("k")
     # "B train 0": side, target, pair, in the order in which they ran.
     ran: list[str] = field(default_factory=list)
     # For each of them the benchmarks that were asked for; empty for all.
@@ -80,6 +88,7 @@ class Machine:
         first: bool,
         output: Path,
         only: Collection[str],
+        profiled: bool,
     ) -> tuple[MeasuredProcess, Fingerprint | None]:
         self.ran.append(f"{program.side} {target.name} {pair}")
         self.only.append(tuple(only))
@@ -88,15 +97,15 @@ class Machine:
         measured = {}
         if time is not None:
             samples = tuple(round(time * (1 + 0.0005 * (i % 3 - 1))) for i in range(20))
-            measured[target.name] = Measurement(
-                samples_ns=samples, signature="k", kernels={"k": 2}, counters={"kernels": 2}
-            )
+            told = self.kernels(program.side, pair) if profiled else {}
+            measured[target.name] = Measurement(samples_ns=samples, **told)
         process = MeasuredProcess(
             target=target.name,
             side=program.side,
             pair=pair,
             first=first,
             measurements=measured,
+            profiled=profiled,
             failure="it exited with 1: boom" if time is None else "",
             contamination="1 other process used the GPU"
             if self.contaminated(program.side, pair)
@@ -119,17 +128,20 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
         budgets: tuple[BudgetRow, ...] = (),
         on_inconclusive: OnInconclusive = "warn",
         looks: tuple[int, ...] = (5, 15),
+        **base: Any,
     ) -> GateResult:
         monkeypatch.setattr(engine, "measure_process", machine)
         # The machine's captures are empty folders; what stands in them is an older recording's.
-        monkeypatch.setattr(engine, "benchmarks", recorded)
-        monkeypatch.setattr(engine, "launching_lines", lines_of)
+        monkeypatch.setattr(explaining, "benchmarks", recorded)
+        monkeypatch.setattr(explaining, "launching_lines", lines_of)
         targets = tuple(Target(name=name, script=f"{name}.py") for name in names)
-        common: dict[str, Any] = {"folder": tmp_path, "targets": targets, "python": "python"}
+        common: dict[str, Any] = {"targets": targets, "python": "python"}
         return run_gate(
             GatePlan(
-                base=SideProgram(side="A", label="the base", **common),
-                head=SideProgram(side="B", label="the head", **common),
+                base=SideProgram(
+                    side="A", label="the base", **{"folder": tmp_path, **base}, **common
+                ),
+                head=SideProgram(side="B", label="the head", folder=tmp_path, **common),
                 rules=Rules(RuleSettings(looks=looks), budgets=budgets),
                 output=tmp_path,
                 on_inconclusive=on_inconclusive,
@@ -239,10 +251,26 @@ def test_a_machine_that_is_never_free_does_not_pass_and_ends(gate: Gate) -> None
 
     result = gate(machine, names=("one",))
 
-    assert sum(line.startswith("B one") for line in machine.ran) == 20
+    # Twice the first look, and not until the last one.
+    assert sum(line.startswith("B one") for line in machine.ran) == 10
     found = time_of(result, "one")
     assert (found.verdict, found.reason, found.pairs_wanted) == ("ERROR", "no-data", 0)
     assert result.exit_code == 1
+
+
+def test_half_of_the_pairs_may_be_lost_before_the_gate_gives_up(gate: Gate) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        return varying(name, side, pair // 3)
+
+    machine = Machine(times, contaminated=lambda side, pair: pair % 3 > 0)
+
+    result = gate(machine, names=("one",))
+
+    # Of each three pairs one counts: ten lost ones and twice as many as count are too many.
+    found = time_of(result, "one")
+    assert (found.verdict, found.reason) == ("INCONCLUSIVE", "suspicious")
+    assert found.pairs == 7
+    assert sum(line.startswith("B one") for line in machine.ran) == 20
 
 
 def test_another_driver_is_incomparable_and_named(gate: Gate) -> None:
@@ -273,6 +301,21 @@ def test_a_budget_on_what_no_process_has_does_not_pass(gate: Gate) -> None:
     found = next(j for j in result.judgements if j.metric.name == "mfu")
     assert (found.verdict, found.reason) == ("ERROR", "missing-metric")
     assert result.exit_code == 1
+
+
+def test_a_script_that_the_commit_lacks_is_new_and_runs_on_one_side_alone(
+    gate: Gate, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "two.py").touch()
+    machine = Machine(slower)
+
+    result = gate(machine, commit="abc", folder=tmp_path / "old")
+
+    assert [line for line in machine.ran if " one " in line] == [f"B one {n}" for n in range(5)]
+    assert len(machine.ran) == 15
+    assert (time_of(result, "one").verdict, time_of(result, "one").reason) == ("PASS", "new")
+    assert time_of(result, "two").verdict == "REGRESSED"
 
 
 def test_only_the_captures_of_the_first_pair_are_kept(gate: Gate, tmp_path: Path) -> None:
@@ -339,8 +382,10 @@ def test_the_command_ends_with_the_code_of_its_verdict(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(engine, "measure_process", Machine(times))
-    monkeypatch.setattr(engine, "benchmarks", recorded)
-    monkeypatch.setattr(engine, "launching_lines", lines_of)
+    monkeypatch.setattr(explaining, "benchmarks", recorded)
+    monkeypatch.setattr(explaining, "launching_lines", lines_of)
+    for script in ("one.py", "two.py"):
+        (tmp_path / script).touch()
     (tmp_path / "gpuprof.toml").write_text(f"[gate]\npairs = [5]\n{settings}\n")
 
     assert main(["gate", "-a", "one.py", "-b", "two.py"]) == exit_code
@@ -352,18 +397,61 @@ def test_the_command_ends_with_the_code_of_its_verdict(
     assert f"1 {verdict.lower()}" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_why_a_benchmark_changed_is_told_from_the_pair_in_the_middle() -> None:
+def test_why_a_benchmark_changed_is_told_from_a_pair_that_changed_as_all_did() -> None:
     analysis = load_analysis(CAPTURE)
     same = compare(analysis, analysis)
     assert same.step is not None
     lengths = same.step.lengths
     changed = []
-    for change in (5, 90_000, 7):
-        longer = msgspec.structs.replace(lengths, head_ns=lengths.base_ns + change)
+    for change in (0.02, 0.9, -0.5):
+        longer = msgspec.structs.replace(lengths, head_ns=round(lengths.base_ns * (1 + change)))
         step = msgspec.structs.replace(same.step, lengths=longer)
         changed.append(msgspec.structs.replace(same, step=step))
 
-    chosen = middle(changed).step
+    assert [typical(changed, change) for change in (0.1, 0.5, -0.3)] == changed
 
-    assert chosen is not None
-    assert chosen.change_ns == 7
+
+def profiled_pairs(result: GateResult, side: Side = "B") -> list[int]:
+    return [p.pair for p in result.processes if p.profiled and p.side == side]
+
+
+def test_three_pairs_tell_the_kernels_and_all_that_are_measured_on_suspicion(gate: Gate) -> None:
+    passed = gate(Machine(), names=("one",))
+    suspected = gate(Machine(varying), names=("one",))
+
+    assert profiled_pairs(passed, "A") == profiled_pairs(passed, "B") == [0, 1, 2]
+    counts = [j for j in passed.judgements if j.metric.name in ("kernels", "kernel names")]
+    assert [(j.verdict, j.reason) for j in counts] == [("PASS", "no-change")] * 2
+    assert profiled_pairs(suspected, "A") == [0, 1, 2, *range(5, 15)]
+
+
+def test_kernels_that_vary_are_told_by_every_process_from_then_on(gate: Gate) -> None:
+    def kernels(side: Side, pair: int) -> dict[str, Any]:
+        return one_kernel("slow" if (side, pair) == ("B", 1) else "k")
+
+    result = gate(Machine(kernels=kernels), names=("one",))
+
+    # The pair of different kernels does not count, and another one is measured.
+    assert profiled_pairs(result) == [0, 1, 2, 3, 4, 5]
+    assert (time_of(result, "one").verdict, time_of(result, "one").pairs) == ("PASS", 5)
+
+
+def test_a_budget_on_what_the_profiler_tells_has_every_pair_profiled(gate: Gate) -> None:
+    row = BudgetRow(match="one", metrics={"kernel_time": Budget(regress=0.1)})
+
+    assert profiled_pairs(gate(Machine(), names=("one",), budgets=(row,))) == [0, 1, 2, 3, 4]
+
+
+def test_kernels_seen_to_vary_on_suspicion_void_the_pairs_that_did_not_tell_theirs(
+    gate: Gate,
+) -> None:
+    def kernels(side: Side, pair: int) -> dict[str, Any]:
+        return one_kernel("slow" if (side, pair) == ("A", 7) else "k")
+
+    result = gate(Machine(varying, kernels=kernels), names=("one",))
+
+    found = time_of(result, "one")
+    used = [p.pair for p in result.processes if p.side == "B" and p.profiled and p.pair != 7]
+    assert len(used) == found.pairs == 15
+    # Two did not tell theirs, and one ran other kernels.
+    assert len(result.processes) == 2 * 18

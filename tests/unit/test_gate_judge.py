@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,18 @@ def test_a_process_whose_kernels_nobody_saw_may_have_run_any() -> None:
     assert found.kernels_changed
 
 
+def test_where_kernels_vary_a_process_that_does_not_tell_its_own_does_not_count() -> None:
+    base = runs("A", [1e6] * 7, signatures=["x", "x", "x", "x", "x", "", ""])
+    head = runs("B", [1e6] * 5 + [1.3e6] * 2, signatures=["x", "x", "x", "y", "x", "", ""])
+
+    found = verdict(Series(benchmark="gemm", runs=(*base, *head)))
+
+    assert (found.pairs, found.change) == (4, pytest.approx(0, abs=1e-9))
+    # One of other kernels, and two that nobody knows of.
+    assert "2 are incomplete or lost too many samples" in found.message
+    assert found.pairs_wanted == 1
+
+
 def test_too_few_pairs_of_the_same_kernels_are_no_pass() -> None:
     base = runs("A", [1e6] * 5, signatures="xxxxx")
     head = runs("B", [1e6] * 5, signatures="xyyyy")
@@ -280,7 +293,7 @@ def test_a_budget_below_the_noise_warns_with_the_pairs_that_would_do() -> None:
     found = verdict(series(base, head, budget=Budget(regress=0.015)))
 
     assert found.verdict == "INCONCLUSIVE"
-    assert "pairs are enough" in found.warnings[0]
+    assert re.search(r"; pairs = \[\d+\] in \[gate\] shows 1.5%$", found.warnings[0])
     assert verdict(series(base, head)).warnings == ()
 
 

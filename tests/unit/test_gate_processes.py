@@ -177,7 +177,7 @@ def test_a_crash_is_told_by_its_last_line(tmp_path: Path) -> None:
 
 
 def test_a_process_killed_by_a_signal_has_failed(tmp_path: Path) -> None:
-    assert measured(tmp_path, "kill -9 $$").failure.startswith("it exited with -9")
+    assert measured(tmp_path, "kill -9 $$").failure.startswith("it was ended by SIGKILL (")
 
 
 def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
@@ -188,7 +188,21 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 def test_no_capture_is_a_failure(tmp_path: Path) -> None:
-    assert measured(tmp_path, "exit 0").failure == "it ended well and left no capture"
+    found = measured(tmp_path, "echo nothing to do; exit 0")
+
+    assert found.failure == f"it ended well and left no capture ({found.log})"
+    assert found.last_lines == ("nothing to do",)
+
+
+def test_a_process_that_failed_has_its_last_lines_and_its_log(tmp_path: Path) -> None:
+    program = "seq 1 90000; echo 'Traceback:' >&2; echo; echo 'ValueError: boom' >&2; exit 3"
+
+    found = measured(tmp_path, program)
+
+    assert found.failure == f"it exited with 3: ValueError: boom ({found.log})"
+    numbers = [str(number) for number in range(89_991, 90_001)]
+    assert found.last_lines == (*numbers, "Traceback:", "ValueError: boom")
+    assert Path(found.log).read_text().splitlines()[1] == "1"
 
 
 def test_a_broken_capture_is_a_failure(tmp_path: Path) -> None:

@@ -17,21 +17,26 @@ from rich.console import Console
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.gate.outputs import FORMS, Outputs, render_json
+from gpuprof.reports.comparison.sentences import delta
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.annotations import render_annotations
 from gpuprof.reports.gate.junit import render_junit
 from gpuprof.reports.gate.markdown import COMMENT_MARKER, render_comment, render_markdown
 from gpuprof.reports.gate.page import render_html
 from gpuprof.reports.gate.plot import MOST_PLOTTED, make_plot
+from gpuprof.reports.gate.reasons import reasons
 from gpuprof.reports.gate.terminal import render_gate
 from gpuprof.roofline.comparison.compare import compare
+from gpuprof.roofline.comparison.result import Lengths
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.call_text import call_text, tensors_of
+from gpuprof.roofline.gate.counters import Counter, CounterBudget, judge_counter
 from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import Explanation, GateResult, Place, SideInfo
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import Metric, ProcessRun, Series
+from gpuprof.roofline.gate.suite import MeasuredProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURE = ROOT / "tests" / "data" / "captures" / "h100_llama_block"
@@ -309,6 +314,113 @@ def test_junit_has_a_case_for_each_benchmark_and_metric(every_verdict: GateResul
     (skipped,) = cases["train/elsewhere"].result
     assert skipped.message == "INCOMPARABLE: driver: 550 against 570"
     assert {case.name for case in suite} == {"time"}
+
+
+def test_every_form_has_as_many_regressions_as_the_first_line_counts() -> None:
+    warned, asked = Budget(level="warn"), Metric(name="mfu", unit="", better="higher")
+    counted = CounterBudget(level="error")
+    result = result_of(series("a", 1.2), series("b", 1.3, budget=warned), series("c", 1.0))
+    counts: dict[str, Any] = {"benchmark": "a", "base": (2.0, 2.0), "head": (3.0, 3.0)}
+    exact = (
+        judge_counter(Counter(name="kernels", **counts), 0.02),
+        judge_counter(Counter(name="launches", budget=counted, **counts), 0.02),
+    )
+    (rate,) = judge([series("a", 0.7, metric=asked)], give_up=True)
+    result = msgspec.structs.replace(result, judgements=(*result.judgements, *exact, rate))
+    assert [j.verdict for j in result.judgements].count("REGRESSED") == 5
+
+    table = terminal(result, 120)
+    page = re.findall(r'<td class="outcome REGRESSED">(\w+)</td>', render_html(result))
+    suite = JUnitXml.fromstring(render_junit(result).encode())
+
+    assert sentences.headline(result) == "REGRESSED: 3 benchmarks, 3 regressed, 1 pass"
+    assert len(re.findall(r" REGRESSED ", table)) == 3
+    assert render_markdown(result).count("| **REGRESSED** |") == 3
+    assert render_markdown(result).count("REGRESSED |") == 0
+    assert render_markdown(result).count("| WORSE |") == 2
+    assert (page.count("REGRESSED"), page.count("WORSE")) == (3, 2)
+    assert suite.failures == 3
+    assert render_junit(result).count('message="REGRESSED: ') == 3
+    assert render_annotations(result).count(" REGRESSED::") == 3
+    assert result.exit_code == 1
+
+
+def lengthened(factor: float) -> Explanation:
+    """One kernel of a step takes `factor` times as long in the pair that is compared."""
+    base = load_analysis(CAPTURE)
+    first, *others = base.kernels
+    slower = msgspec.structs.replace(first, device_ns=round(first.device_ns * factor))
+    head = msgspec.structs.replace(base, kernels=(slower, *others))
+    return Explanation(benchmark="train", comparison=compare(base, head))
+
+
+def profiled(explanation: Explanation, change_ns: int) -> Explanation:
+    """`explanation` of steps under the profiler, which changed by so much."""
+    comparison = explanation.comparison
+    assert comparison.step is not None
+    base_ns = comparison.step.lengths.base_ns
+    lengths = Lengths("profiled step time", base_ns, base_ns + change_ns)
+    step = msgspec.structs.replace(comparison.step, lengths=lengths)
+    changed = msgspec.structs.replace(comparison, step=step)
+    return msgspec.structs.replace(explanation, comparison=changed)
+
+
+def test_shares_are_told_only_of_a_change_that_the_verdict_shows() -> None:
+    why = profiled(lengthened(3), 60_000)
+    slower, same = result_of(series("train", 1.2)), result_of(series("train", 1.0))
+    (judgement,) = slower.judgements
+    assert judgement.base is not None
+    assert judgement.head is not None
+
+    told, untold = reasons(why, slower), reasons(why, same)
+
+    assert "of the change" in told.lines[0]
+    # 0.2 ms of the steps that the verdict rests on, 0.06 ms of the one that was profiled.
+    assert "which changed by +60.0 µs" in told.note
+    assert f"changed by {delta(judgement.head - judgement.base)}." in told.note
+    assert untold.lines
+    assert not any("% of the change" in line for line in untold.lines)
+    assert untold.note.startswith("No change of time is shown; these are the differences")
+    assert reasons(why, result_of(failed("train"))).note.startswith("Whether the time of a step ")
+    for result in (slower, same):
+        shown = msgspec.structs.replace(result, explanations=(why,))
+        note = reasons(why, result).note
+        assert note in " ".join(terminal(shown, 80).split())
+        assert note in render_html(shown).replace("&#39;", "'")
+
+
+def test_a_pair_that_went_the_other_way_explains_nothing_and_says_so() -> None:
+    told = reasons(profiled(lengthened(0.5), -60_000), result_of(series("train", 1.2)))
+
+    assert "changed by -60.0 µs" in told.note
+    assert "does not explain it" in told.note
+    assert not any("of the change" in line for line in told.lines)
+
+
+def test_what_a_failed_process_said_last_is_in_every_form() -> None:
+    failure = "it exited with 1: ValueError: boom (out/train/pair-000-B/output.txt)"
+    lines = ('  File "train.py", line 3', "<b>`|```", "\x1b[31mValueError: boom")
+    process = MeasuredProcess(
+        target="train",
+        side="B",
+        pair=0,
+        first=False,
+        failure=failure,
+        last_lines=lines,
+        log="out/train/pair-000-B/output.txt",
+    )
+    run = ProcessRun(side="B", pair=0, failure=failure)
+    result = result_of(Series(benchmark="train", runs=(run,)), processes=(process,))
+
+    for form in (render_junit(result), render_html(result), render_markdown(result)):
+        assert "line 3" in form
+        assert "boom" in form
+        assert "\x1b" not in form
+    assert "&lt;b&gt;`|" in render_html(result)
+    assert "    <b>`|```" in render_markdown(result).splitlines()
+    text = terminal(result, 100)
+    assert "What train of the working tree said last (out/train/pair-000-B/output.txt)" in text
+    assert '\n    File "train.py", line 3\n' in text
 
 
 def test_json_is_the_result_and_its_schema_is_published(every_verdict: GateResult) -> None:

@@ -85,7 +85,7 @@ def machine(failure: str = "", samples: int = 20) -> Measure:
     """Stands in for `measure_process`: the same times always."""
 
     def measured(
-        program: SideProgram, target: Target, *, pair: int, first: bool, output: Path, only: object
+        program: SideProgram, target: Target, *, pair: int, first: bool, **_: object
     ) -> tuple[MeasuredProcess, Fingerprint]:
         found = Measurement(samples_ns=(1_000_000 + pair,) * samples)
         process = MeasuredProcess(

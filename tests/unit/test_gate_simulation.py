@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -72,6 +73,29 @@ def test_the_simulation_uses_the_pairs_that_the_gate_uses(simulation: ModuleType
         usable = pair_up(series(row, pairs), discarded_share=RuleSettings().discarded_share)
         values = differences[row][~np.isnan(differences[row])]
         assert values.tolist() == pytest.approx(usable.differences("lower"))
+
+
+def test_the_simulation_leaves_out_what_the_gate_does_where_three_pairs_tell_their_kernels(
+    simulation: ModuleType,
+) -> None:
+    generator = np.random.default_rng(5)
+    suites = simulation.draw_suites(generator, 1, 200, "typical")
+    pairs = simulation.measure(generator, suites, np.arange(200), 5)
+    values, untold = simulation.Gate(generator, suites, RuleSettings()).first_look(pairs)
+
+    assert 0 < (~untold).sum() < pairs.signature.any((1, 2)).sum()
+    for row in range(200):
+        runs = series(row, pairs).runs
+        if untold[row]:
+            runs = tuple(
+                msgspec.structs.replace(run, signature=run.signature if run.pair < 3 else "")
+                for run in runs
+            )
+        usable = pair_up(
+            Series(benchmark="b", runs=runs), discarded_share=RuleSettings().discarded_share
+        )
+        known = values[row][~np.isnan(values[row])]
+        assert known.tolist() == pytest.approx(usable.differences("lower"))
 
 
 def test_the_simulation_decides_as_the_gate_does(simulation: ModuleType) -> None:

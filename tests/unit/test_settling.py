@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuprof.profiler.gate.engine import still_settling
+from gpuprof.roofline.gate.disturbances import still_settling
 from gpuprof.roofline.gate.suite import MeasuredProcess
 from gpuprof.roofline.steps.settling import unsettled
 
