@@ -25,6 +25,7 @@ from gpuprof.roofline.machine.ceilings import (
     measured_ceilings,
 )
 from gpuprof.roofline.machine.devices import find_spec
+from gpuprof.roofline.machine.quiet import busy_sentences
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
@@ -231,7 +232,7 @@ def _device(process: ProcessInfo) -> Device | None:
 def _ceilings(
     device: Device | None, process: ProcessInfo
 ) -> tuple[tuple[Ceiling, ...], tuple[str, ...]]:
-    """The ceilings known for `device`, and why there are none from a datasheet."""
+    """The ceilings known for `device`, and what speaks against them or why there are none."""
     found: tuple[Ceiling, ...] = ()
     notes: tuple[str, ...] = ()
     if device is not None and device.kind != "cpu":
@@ -243,6 +244,7 @@ def _ceilings(
     if process.calibration is not None and device is not None:
         if process.calibration.device.name == device.name:
             found += measured_ceilings(process.calibration)
+            notes += busy_sentences(process.calibration)
     return found, notes
 
 

@@ -121,7 +121,7 @@ def _verdict(
     total, reason = _total(row, signature, calls)
     path = None
     if signature is not None:
-        path = tensor_path(signature.call, total.flops, total.bytes_moved, machine.roof)
+        path = tensor_path(signature.call, total.flops, total.all_traffic, machine.roof)
     known = Circumstances(
         calls=calls,
         device_ns=row["duration_ns"],
