@@ -8,6 +8,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device, ProcessInfo
 from gpuprof.roofline.analysis import (
+    DEVICE_CLOCK,
     Analysis,
     Coverage,
     DeviceState,
@@ -48,6 +49,7 @@ from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
 from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch
+from gpuprof.roofline.steps.waiting_for_a_core import busy_machine
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
@@ -169,9 +171,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *notes,
             *_on_meta(capture),
             *impossible(capture),
+            *_of_timed_steps(capture, times),
             *_over_roof(ops, roof_source),
-            *_sentences(unsettled(times.samples_ns) if times.timed else None),
-            *_sentences(unlike_later_steps(times)),
             *_unequal(times),
             *_sentences(clip_warning(split), slower_warning(split)),
             *_without_mbu(shares, roof, traffic),
@@ -211,6 +212,19 @@ def _unequal(times: StepTimes) -> tuple[str, ...]:
     return (
         f"steps differ in work: {times.unequal}; shares of peaks are those of the profiled "
         "steps, whose time includes the profiler's",
+    )
+
+
+def _of_timed_steps(capture: Capture, times: StepTimes) -> tuple[str, ...]:
+    """What makes the timed steps other than those of the program on a quiet, settled machine."""
+    busy = busy_machine(capture.steps)
+    if busy is not None and times.clock != DEVICE_CLOCK:
+        # Other programs come and go: steps that differ need no other reason.
+        return (busy,)
+    return _sentences(
+        busy,
+        unsettled(times.samples_ns) if times.timed else None,
+        unlike_later_steps(times),
     )
 
 

@@ -1,0 +1,30 @@
+"""Whether other programs had the core while steps were timed, by the scheduler's own count."""
+
+from typing import Final
+
+import polars as pl
+
+# A step that waited for its core for more of its time was not the program's own.
+TOLERATED_WAITING: Final = 0.02
+
+
+def waiting_fraction(steps: pl.DataFrame) -> float | None:
+    """The share of the timed steps for which the thread that makes them waited for a core.
+
+    None where the system did not count it. Threads that work for this one are not in it.
+    """
+    timed = steps.filter(pl.col("phase") == "timed").select("run_delay_ns", "host_ns").drop_nulls()
+    total_ns = int(timed["host_ns"].sum())
+    return int(timed["run_delay_ns"].sum()) / total_ns if total_ns else None
+
+
+def busy_machine(steps: pl.DataFrame) -> str | None:
+    """A sentence where that is much, else None."""
+    fraction = waiting_fraction(steps)
+    if fraction is None or fraction <= TOLERATED_WAITING:
+        return None
+    return (
+        f"the machine was busy: for {fraction:.0%} of the timed steps the program waited for a "
+        "core that other programs had, which makes steps longer and more different than they are "
+        "on a quiet machine"
+    )
