@@ -5,7 +5,7 @@ for is refused: a rate that others lowered is no ceiling.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +23,7 @@ from gpuprof.reference_kernels.calibration.undisturbed import Repeats, undisturb
 _GEMM_SIZES = (256, 512, 1024, 2048)
 # A product that would take longer is not made: the sizes before it are as fast.
 _LONGEST_S = 0.25
+_LEVEL = 0.05
 # Where the smallest product takes longer, it is emulated: its rate is no ceiling.
 _TOO_SLOW_S = 0.06
 # A core that was idle takes some time to reach its clock.
@@ -51,14 +52,11 @@ class CpuCeilings:
     disturbed: int = 0
 
     def repeats_of(self, probe: Probe, measure: MeasureRepeats) -> Repeats | None:
-        """Repeats of `probe` that agree, or None, and it is refused."""
+        """Repeats of `probe` that agree, or None."""
         measured = measure(probe.call, _SHORT_PATIENCE_S if self.refused else _PATIENCE_S)
         self.repeats += len(measured.seconds) + measured.disturbed
         self.disturbed += measured.disturbed
-        if measured.agree:
-            return measured
-        self.refused.append(probe.name)
-        return None
+        return measured if measured.agree else None
 
 
 def cpu_ceilings(
@@ -100,7 +98,10 @@ def _add_products(found: CpuCeilings, precision: str, measure: MeasureRepeats) -
             found.left_out.append(_NOT_HERE.format(precision))
             return
         if repeats is None:
-            return
+            if not _levelled_off(sizes):
+                found.refused.append(probe.name)
+                return
+            break
         seconds = min(repeats.seconds)
         if not sizes and seconds > _TOO_SLOW_S:
             found.left_out.append(_NOT_HERE.format(precision))
@@ -109,6 +110,15 @@ def _add_products(found: CpuCeilings, precision: str, measure: MeasureRepeats) -
         if seconds * 2**3 > _LONGEST_S:
             break
     found.ceilings.append(max(sizes, key=lambda ceiling: ceiling.rate))
+
+
+def _levelled_off(sizes: Sequence[MeasuredCeiling]) -> bool:
+    """Whether the last of the growing `sizes` was hardly faster than the one before.
+
+    A large product takes longer than other programs leave the cores alone: then the largest that
+    could be measured is the ceiling, where a larger one would not be faster.
+    """
+    return len(sizes) > 1 and sizes[-1].rate <= sizes[-2].rate * (1 + _LEVEL)
 
 
 def _product(precision: str, size: int) -> Probe:
@@ -128,6 +138,7 @@ def _add_fastest(found: CpuCeilings, probes: tuple[Probe, ...], measure: Measure
     for probe in probes:
         repeats = found.repeats_of(probe, measure)
         if repeats is None:
+            found.refused.append(probe.name)
             return
         sizes.append(_ceiling(probe, repeats))
     found.ceilings.append(max(sizes, key=lambda ceiling: ceiling.rate))

@@ -6,6 +6,7 @@ than that: `Probe.allocated`. A kernel that works in place moves just what is co
 """
 
 from collections.abc import Iterator
+from itertools import cycle
 
 import torch
 
@@ -13,6 +14,8 @@ from gpuprof.reference_kernels.calibration.probe import Call, Probe
 
 _RANDOM_BLOCK = 2**20
 _MIB = 2**20
+# Of an array of the CPU's DRAM: one is a call's.
+_PARTS = 16
 
 
 def make_streams(device: str, array_bytes: int) -> tuple[Probe, ...]:
@@ -45,32 +48,48 @@ def make_streams(device: str, array_bytes: int) -> tuple[Probe, ...]:
 
 
 def make_memory_probes(array_bytes: int) -> Iterator[Probe]:
-    """In-place work, read, copy and triad of a CPU's DRAM on arrays of `array_bytes` each."""
-    elements = array_bytes // 4
-    moved = elements * 4
-    first = random_numbers("cpu", elements)
+    """In-place work, read, copy and triad of a CPU's DRAM on arrays of `array_bytes` each.
+
+    A call takes the next part of each array, so that it is short, and its data long out of the
+    caches.
+    """
+    part = array_bytes // 4 // _PARTS
     size = f"{array_bytes / _MIB:.0f} MiB each"
 
-    def probe(name: str, traffic: str, call: Call, arrays: int, *, other: bool = False) -> Probe:
+    def probe(name: str, traffic: str, call: Call, arrays: int, *, allocated: int = 0) -> Probe:
         return Probe(
             kind="memory",
             name=f"DRAM {name}",
             call=call,
-            amount=arrays * moved,
+            amount=arrays * part * 4,
             method=f"{traffic}, {size}",
             level="DRAM",
-            allocated=moved if other else 0,
+            allocated=allocated,
         )
 
-    yield probe("in-place", "one array read and written", lambda: first.mul_(1.0), 2)
-    yield probe("read", "one array read", lambda: torch.amax(first), 1)
-    out = torch.zeros(elements)
-    copied = "one array read, one written"
-    yield probe("copy", copied, lambda: out.copy_(first), 2, other=True)
-    second = random_numbers("cpu", elements)
-    added = "two arrays read, one written"
-    triad = lambda: torch.add(first, second, alpha=3.0, out=out)  # noqa: E731
-    yield probe("triad", added, triad, 3, other=True)
+    def parts() -> tuple[torch.Tensor, ...]:
+        return random_numbers("cpu", part * _PARTS).view(_PARTS, part).unbind()
+
+    first = parts()
+    reading = cycle(first)
+    in_place, read = (lambda: next(reading).mul_(1.0)), (lambda: torch.amax(next(reading)))
+    yield probe("in-place", "one array read and written", in_place, 2)
+    yield probe("read", "one array read", read, 1)
+    out = parts()
+    pairs = cycle(zip(first, out, strict=True))
+
+    def copy() -> torch.Tensor:
+        source, target = next(pairs)
+        return target.copy_(source)
+
+    yield probe("copy", "one array read, one written", copy, 2, allocated=part * 4)
+    triples = cycle(zip(first, parts(), out, strict=True))
+
+    def triad() -> torch.Tensor:
+        left, right, target = next(triples)
+        return torch.add(left, right, alpha=3.0, out=target)
+
+    yield probe("triad", "two arrays read, one written", triad, 3, allocated=part * 4)
 
 
 def make_cache_probes(level: str, capacity_bytes: int, set_bytes: int) -> Iterator[Probe]:

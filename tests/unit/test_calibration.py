@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -92,7 +93,8 @@ def test_a_cpu_has_ceilings_of_products_and_of_each_level_of_memory() -> None:
     assert rates["L2 in-place"] == (2 * 1024, 2048)
     assert rates["L3 read"] == (2048, 4096)
     assert rates["L2 triad"] == (3 * 4 * (1024 // 4 // 3), 2048)
-    array = 2**16
+    # A sixteenth of an array is a call's.
+    array = 2**16 // 16
     assert rates["DRAM in-place"] == (2 * array, None)
     assert rates["DRAM triad"] == (3 * array, None)
     methods = {c.name: c.method for c in found.ceilings}
@@ -125,6 +127,27 @@ def test_a_product_is_refused_where_one_of_its_sizes_is() -> None:
     assert found.refused == ["GEMM fp32"]
     assert "GEMM fp32" not in [c.name for c in found.ceilings]
     assert "GEMM fp64" in [c.name for c in found.ceilings]
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(("third_s", "refused"), [(8.1, []), (7.4, ["GEMM fp32"])])
+def test_a_large_product_is_left_out_where_smaller_ones_show_that_it_is_no_faster(
+    monkeypatch: pytest.MonkeyPatch, third_s: float, refused: list[str]
+) -> None:
+    monkeypatch.setattr(cpu, "_GEMM_SIZES", (16, 32, 64, 128))
+    monkeypatch.setattr(cpu, "_LONGEST_S", 1000.0)
+    # Twice the size, eight times the work: the rate grows to the second size, and there levels
+    # off, or does not. The fourth size is too long for the other programs.
+    seconds = iter([0.2, 1.0, third_s])
+
+    def measure(call: Call, patience_s: float) -> Repeats:
+        found = next(seconds, None)
+        return Repeats((), 9) if found is None else Repeats((found,) * 5, 0)
+
+    found = cpu.CpuCeilings()
+    cpu._add_products(found, "fp32", measure)
+    assert found.refused == refused
+    assert [c.method[:2] for c in found.ceilings] == ([] if refused else ["32"])
 
 
 @pytest.mark.usefixtures("_small")
@@ -289,10 +312,10 @@ def test_streams_count_each_array_once() -> None:
     assert streams == {"DRAM copy": 8192, "DRAM triad": 12288, "DRAM read": 4096}
     probes = {probe.name: (probe.amount, probe.allocated) for probe in make_memory_probes(4096)}
     assert probes == {
-        "DRAM in-place": (8192, 0),
-        "DRAM read": (4096, 0),
-        "DRAM copy": (8192, 4096),
-        "DRAM triad": (12288, 4096),
+        "DRAM in-place": (512, 0),
+        "DRAM read": (256, 0),
+        "DRAM copy": (512, 256),
+        "DRAM triad": (768, 256),
     }
 
 
@@ -303,8 +326,17 @@ def test_streams_do_what_they_say() -> None:
     # All write to the same array: the triad's result has replaced the copy's.
     assert copied is summed
     assert isinstance(read.call(), torch.Tensor)
-    in_place = next(make_memory_probes(4096))
-    assert in_place.call() is in_place.call()
+
+
+def test_a_call_on_main_memory_takes_the_next_part_of_each_array() -> None:
+    in_place, _, copy, triad = (probe.call for probe in make_memory_probes(4096))
+    parts: list[Any] = [in_place() for _ in range(17)]
+    places = [part.data_ptr() - parts[0].data_ptr() for part in parts]
+    assert places == [256 * index for index in (*range(16), 0)]
+    copies: list[Any] = [copy() for _ in range(16)]
+    assert all(torch.equal(copied, part) for copied, part in zip(copies, parts, strict=False))
+    # Both arrays hold the same numbers.
+    assert torch.allclose(triad(), 4 * parts[0])
 
 
 @pytest.mark.parametrize(
