@@ -153,9 +153,7 @@ def _other_clock(state: DeviceState | None) -> str:
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
     verdict = analysis.bottleneck
-    evidence = formatting.sentence(verdict.evidence)
-    if verdict.gain_ns:
-        evidence = f"{evidence} {gain_sentence(verdict.gain_ns)}"
+    evidence = f"{formatting.sentence(verdict.evidence)} {gain_sentence(verdict)}".rstrip()
     facts = (
         ceiling_fact(analysis),
         *step_facts(analysis.steps, analysis.device_state),
