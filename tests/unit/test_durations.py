@@ -2,21 +2,22 @@
 
 import pytest
 
-from gpuprof.roofline.durations import microseconds, milliseconds
+from gpuprof.roofline.durations import duration, microseconds
 
 
 @pytest.mark.parametrize(
-    ("nanoseconds", "expected"),
+    ("nanoseconds", "digits", "expected"),
     [
-        (1_606_300_000, "1606 ms"),
-        (123_456_789_000, "123500 ms"),
-        (22_770_000, "22.77 ms"),
-        (1, "0.000001 ms"),
-        (0, "0 ms"),
+        (1_606_300_000, 3, "1.61 s"),
+        (1_606_300_000, 4, "1.606 s"),
+        (123_456_789_000_000, 3, "123000 s"),
+        (22_770_000, 4, "22.77 ms"),
+        (1, 3, "0.000001 ms"),
+        (0, 3, "0"),
     ],
 )
-def test_milliseconds(nanoseconds: int, expected: str) -> None:
-    assert milliseconds(nanoseconds) == expected
+def test_a_time_is_in_milliseconds_or_seconds(nanoseconds: int, digits: int, expected: str) -> None:
+    assert duration(nanoseconds, digits) == expected
 
 
 @pytest.mark.parametrize(
