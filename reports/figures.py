@@ -18,7 +18,8 @@ def gain_sentence(verdict: Bottleneck) -> str:
     if verdict.gain_range_ns is None:
         return f"{gain}."
     low, high = map(formatting.duration, verdict.gain_range_ns)
-    return f"{gain}, {low} to {high} by what the profiler added to this work."
+    lengthened = "by how much the profiler or other programs lengthened this work"
+    return f"{gain}; {low} to {high}, {lengthened}."
 
 
 def flops_text(flops: tuple[Flops, ...] | None, profiled_steps: int = 0) -> str:

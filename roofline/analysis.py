@@ -30,7 +30,8 @@ class Bottleneck(msgspec.Struct, frozen=True):
     # Time a step would lose if this work ran at its roof, or if other work hid communication and
     # copies; None where there is no roof.
     gain_ns: int | None
-    # Within which it lies, where the profiler lengthened the work and it is not known how much.
+    # Within which it lies, where it is not known how much the profiler, or others that had the
+    # core, lengthened the work.
     gain_range_ns: tuple[int, int] | None = None
 
 

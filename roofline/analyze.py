@@ -49,7 +49,7 @@ from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
 from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch
-from gpuprof.roofline.steps.waiting_for_a_core import busy_machine
+from gpuprof.roofline.steps.waiting_for_a_core import busy_machine, waiting_fraction
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
@@ -98,8 +98,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         clock_ratio=_clock_ratio(state),
     )
     times = msgspec.structs.replace(times, unequal=unequal or "")
+    waiting = waiting_fraction(capture.steps, "profiled")
     ops, kernels, ranges = (
-        with_gains_of_a_step(points, times, on_cpu=on_cpu)
+        with_gains_of_a_step(points, times, on_cpu=on_cpu, waiting=waiting)
         for points in (
             op_points(work, machine, verdicts),
             kernel_points(work, machine, verdicts),
@@ -129,7 +130,10 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roofs = _roofs(process, uses, machine, roof_source)
         shares = utilization(work, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
-        classify_step(split, _why_no_split(times, ops, complete=complete)), times, on_cpu=on_cpu
+        classify_step(split, _why_no_split(times, ops, complete=complete)),
+        times,
+        on_cpu=on_cpu,
+        waiting=waiting,
     )
     return Analysis(
         tool_version=__version__,

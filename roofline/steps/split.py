@@ -98,7 +98,7 @@ def clip_warning(split: StepSplit | None) -> str | None:
         return None
     whole_ns = split.step_ns + split.clipped_ns
     return (
-        f"the device works for {whole_ns / 1e6:.4g} ms in a profiled step, "
+        f"the device works for {duration(whole_ns, 4)} in a profiled step, "
         f"{duration(split.clipped_ns)} longer than the step ({duration(split.step_ns, 4)}, "
         f"{split.basis}): the split leaves that out"
     )

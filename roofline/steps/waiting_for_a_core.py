@@ -8,14 +8,14 @@ import polars as pl
 TOLERATED_WAITING: Final = 0.02
 
 
-def waiting_fraction(steps: pl.DataFrame) -> float | None:
-    """The share of the timed steps for which the thread that makes them waited for a core.
+def waiting_fraction(steps: pl.DataFrame, phase: str = "timed") -> float | None:
+    """The share of the steps of `phase` for which the thread that makes them waited for a core.
 
     None where the system did not count it. Threads that work for this one are not in it.
     """
-    timed = steps.filter(pl.col("phase") == "timed").select("run_delay_ns", "host_ns").drop_nulls()
-    total_ns = int(timed["host_ns"].sum())
-    return int(timed["run_delay_ns"].sum()) / total_ns if total_ns else None
+    counted = steps.filter(pl.col("phase") == phase).select("run_delay_ns", "host_ns").drop_nulls()
+    total_ns = int(counted["host_ns"].sum())
+    return int(counted["run_delay_ns"].sum()) / total_ns if total_ns else None
 
 
 def busy_machine(steps: pl.DataFrame) -> str | None:

@@ -163,3 +163,27 @@ def test_where_the_profiler_added_nothing_a_gain_has_no_range() -> None:
     verdict = Bottleneck("memory", "", 300)
     found = in_an_unprofiled_step(verdict, times(1030, 1000), on_cpu=True)
     assert (found.gain_ns, found.gain_range_ns) == (300, None)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected", "between"),
+    [
+        # Of the 1000 ns of a profiled step others had the core for 400.
+        (0.4, 700, (300, 700)),
+        (0.9, 700, (0, 700)),
+        (0.01, 700, None),
+        (None, 700, None),
+    ],
+)
+def test_what_other_programs_took_may_be_all_of_a_gain(
+    waiting: float | None, expected: int, between: tuple[int, int] | None
+) -> None:
+    verdict = Bottleneck("memory", "", 700)
+    found = in_an_unprofiled_step(verdict, times(1200, 1000), on_cpu=True, waiting=waiting)
+    assert (found.gain_ns, found.gain_range_ns) == (expected, between)
+    # What the profiler added, 1970, and then the others' tenth of 3000.
+    large = Bottleneck("memory", "", 2400)
+    both = in_an_unprofiled_step(large, times(1030, 3000), on_cpu=True, waiting=0.1)
+    assert (both.gain_ns, both.gain_range_ns) == (824, (130, 1030))
+    on_gpu = in_an_unprofiled_step(verdict, times(1200, 1000), on_cpu=False, waiting=waiting)
+    assert on_gpu.gain_range_ns is None

@@ -7,6 +7,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.figures import (
     any_over_peak,
     flops_text,
+    gain_sentence,
     is_unexplained,
     point_roof_percent,
     roof_percent,
@@ -183,3 +184,13 @@ def test_a_share_over_100_percent_that_a_cache_explains_is_no_warning(
     cached = msgspec.structs.replace(point, bottleneck=Bottleneck("cache", "", 0))
     assert (point_roof_percent(cached), is_unexplained(cached)) == ("112%", False)
     assert not any_over_peak([cached])
+
+
+def test_a_gain_is_told_with_the_range_that_is_known_of_it() -> None:
+    told = Bottleneck("memory", "", 412_000_000, (0, 648_000_000))
+    assert gain_sentence(told) == (
+        "Up to 412 ms a step to gain; 0 ns to 648 ms, by how much the profiler or other programs "
+        "lengthened this work."
+    )
+    assert gain_sentence(Bottleneck("memory", "", 412_000_000)) == "Up to 412 ms a step to gain."
+    assert gain_sentence(Bottleneck("unknown", "", None)) == ""
