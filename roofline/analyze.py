@@ -10,14 +10,17 @@ from gpuprof.collectors.manifest import Device, ProcessInfo
 from gpuprof.roofline.analysis import (
     DEVICE_CLOCK,
     Analysis,
+    Bottleneck,
     Coverage,
     DeviceState,
     Exposed,
     RooflinePoint,
+    StepSplit,
     StepTimes,
     UnmodelledOp,
     Utilization,
 )
+from gpuprof.roofline.classes import UNKNOWN
 from gpuprof.roofline.machine.ceilings import (
     Ceiling,
     Roof,
@@ -130,7 +133,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roofs = _roofs(process, uses, machine, roof_source)
         shares = utilization(work, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
-        classify_step(split, _why_no_split(times, ops, complete=complete)),
+        _classified(split, times, ops, roof, complete=complete),
         times,
         on_cpu=on_cpu,
         waiting=waiting,
@@ -182,6 +185,22 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *_without_mbu(shares, roof, traffic),
         ),
     )
+
+
+def _classified(
+    split: StepSplit | None,
+    times: StepTimes,
+    ops: tuple[RooflinePoint, ...],
+    roof: Roof | None,
+    *,
+    complete: bool,
+) -> Bottleneck:
+    found = classify_step(split, _why_no_split(times, ops, complete=complete))
+    if split is None or roof is not None or found.kind != UNKNOWN:
+        return found
+    # Whatever has a model has no ceiling either.
+    why = "no ceiling is known for this device, so nothing tells how fast its work could be"
+    return msgspec.structs.replace(found, evidence=why)
 
 
 def _without_mbu(

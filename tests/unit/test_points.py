@@ -206,6 +206,20 @@ def test_a_device_without_ceilings_gets_no_percentage(build: CaptureBuilder) -> 
     assert any("NVIDIA Z9000" in line for line in analysis.warnings)
 
 
+def test_without_any_ceiling_the_verdict_is_that_and_not_the_lack_of_a_model(
+    build: CaptureBuilder,
+) -> None:
+    build.step("timed", -1000, -900, device_ns=100)
+    build.step("profiled", 0, 2000)
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1090, "gemm")
+    unknown = analyze(build.build(Device(index=0, kind="cuda", name="NVIDIA Z9000"))).bottleneck
+    assert (unknown.kind, unknown.gain_ns) == ("unknown", None)
+    assert unknown.evidence.startswith("no ceiling is known for this device")
+    known = analyze(build.build()).bottleneck
+    assert known.kind == "latency"
+
+
 def test_measured_and_datasheet_ceilings_do_not_mix(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040, "gemm")
