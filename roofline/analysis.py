@@ -168,6 +168,10 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     profiler_stretch: float | None = None
     launches_per_step: float | None = None
     tokens_per_s: float | None = None
+    # Of the timed and of the profiled steps: the share for which the thread that makes them waited
+    # for a core that other programs had. None where the system does not count that.
+    waiting_fraction: float | None = None
+    profiled_waiting_fraction: float | None = None
 
     @property
     def length_ns(self) -> int | None:

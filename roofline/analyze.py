@@ -52,7 +52,7 @@ from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
 from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch
-from gpuprof.roofline.steps.waiting_for_a_core import busy_machine, waiting_fraction
+from gpuprof.roofline.steps.waiting_for_a_core import busy_machine
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
@@ -101,9 +101,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         clock_ratio=_clock_ratio(state),
     )
     times = msgspec.structs.replace(times, unequal=unequal or "")
-    waiting = waiting_fraction(capture.steps, "profiled")
     ops, kernels, ranges = (
-        with_gains_of_a_step(points, times, on_cpu=on_cpu, waiting=waiting)
+        with_gains_of_a_step(points, times, on_cpu=on_cpu)
         for points in (
             op_points(work, machine, verdicts),
             kernel_points(work, machine, verdicts),
@@ -136,7 +135,6 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         _classified(split, times, ops, roof, complete=complete),
         times,
         on_cpu=on_cpu,
-        waiting=waiting,
     )
     return Analysis(
         tool_version=__version__,
@@ -178,7 +176,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *notes,
             *_on_meta(capture),
             *impossible(capture),
-            *_of_timed_steps(capture, times),
+            *_of_timed_steps(times),
             *_over_roof(ops, roof_source),
             *_unequal(times),
             *_sentences(clip_warning(split), slower_warning(split)),
@@ -238,9 +236,9 @@ def _unequal(times: StepTimes) -> tuple[str, ...]:
     )
 
 
-def _of_timed_steps(capture: Capture, times: StepTimes) -> tuple[str, ...]:
+def _of_timed_steps(times: StepTimes) -> tuple[str, ...]:
     """What makes the timed steps other than those of the program on a quiet, settled machine."""
-    busy = busy_machine(capture.steps)
+    busy = busy_machine(times.waiting_fraction)
     if busy is not None and times.clock != DEVICE_CLOCK:
         # Other programs come and go: steps that differ need no other reason.
         return (busy,)

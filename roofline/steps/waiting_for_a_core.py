@@ -8,20 +8,24 @@ import polars as pl
 TOLERATED_WAITING: Final = 0.02
 
 
-def waiting_fraction(steps: pl.DataFrame, phase: str = "timed") -> float | None:
-    """The share of the steps of `phase` for which the thread that makes them waited for a core.
+def waiting_fraction(steps: pl.DataFrame) -> float | None:
+    """The share of the time of `steps` for which the thread that makes them waited for a core.
 
     None where the system did not count it. Threads that work for this one are not in it.
     """
-    counted = steps.filter(pl.col("phase") == phase).select("run_delay_ns", "host_ns").drop_nulls()
+    counted = steps.select("run_delay_ns", "host_ns").drop_nulls()
     total_ns = int(counted["host_ns"].sum())
     return int(counted["run_delay_ns"].sum()) / total_ns if total_ns else None
 
 
-def busy_machine(steps: pl.DataFrame) -> str | None:
-    """A sentence where that is much, else None."""
-    fraction = waiting_fraction(steps)
-    if fraction is None or fraction <= TOLERATED_WAITING:
+def is_much(fraction: float | None) -> bool:
+    """Whether a `waiting_fraction` is worth a word."""
+    return fraction is not None and fraction > TOLERATED_WAITING
+
+
+def busy_machine(fraction: float | None) -> str | None:
+    """A sentence where the `waiting_fraction` of the timed steps is much, else None."""
+    if fraction is None or not is_much(fraction):
         return None
     return (
         f"the machine was busy: for {fraction:.0%} of the timed steps the program waited for a "

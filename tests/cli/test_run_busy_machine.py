@@ -12,7 +12,7 @@ import pytest
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.live.run_delay import process_run_delay_ns
-from gpuprof.roofline.steps.waiting_for_a_core import waiting_fraction
+from gpuprof.roofline.analyze import analyze
 
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -54,7 +54,7 @@ def test_a_run_says_that_others_had_the_core_and_for_how_much(
     with one_core_for_all():
         done = gpuprof("run", "-o", "out.gpuprof", "script.py")
     assert done.returncode == 0, done.stderr
-    fraction = waiting_fraction(storage.load(tmp_path / "out.gpuprof").steps)
+    fraction = analyze(storage.load(tmp_path / "out.gpuprof")).steps.waiting_fraction
     assert fraction is not None
     assert fraction > 0.1
     said = " ".join(done.stderr.split())

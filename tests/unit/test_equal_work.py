@@ -179,11 +179,13 @@ def test_what_other_programs_took_may_be_all_of_a_gain(
     waiting: float | None, expected: int, between: tuple[int, int] | None
 ) -> None:
     verdict = Bottleneck("memory", "", 700)
-    found = in_an_unprofiled_step(verdict, times(1200, 1000), on_cpu=True, waiting=waiting)
+    seen = times(1200, 1000, profiled_waiting_fraction=waiting)
+    found = in_an_unprofiled_step(verdict, seen, on_cpu=True)
     assert (found.gain_ns, found.gain_range_ns) == (expected, between)
     # What the profiler added, 1970, and then the others' tenth of 3000.
     large = Bottleneck("memory", "", 2400)
-    both = in_an_unprofiled_step(large, times(1030, 3000), on_cpu=True, waiting=0.1)
+    stretched = times(1030, 3000, profiled_waiting_fraction=0.1)
+    both = in_an_unprofiled_step(large, stretched, on_cpu=True)
     assert (both.gain_ns, both.gain_range_ns) == (824, (130, 1030))
-    on_gpu = in_an_unprofiled_step(verdict, times(1200, 1000), on_cpu=False, waiting=waiting)
+    on_gpu = in_an_unprofiled_step(verdict, seen, on_cpu=False)
     assert on_gpu.gain_range_ns is None

@@ -6,6 +6,7 @@ import pytest
 from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import Device
+from gpuprof.reports.sections.step import step_time_fact, stretch_fact
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.steps.waiting_for_a_core import busy_machine, waiting_fraction
 
@@ -36,12 +37,13 @@ def test_the_share_is_of_the_time_of_the_timed_steps(
     build.step("warmup", 0, 1000, run_delay_ns=900)
     timed(build, *steps)
     build.step("profiled", 10**12, 10**12 + 1000, run_delay_ns=900)
-    assert waiting_fraction(build.build().steps) == fraction
+    found = analyze(build.build(CPU)).steps
+    assert (found.waiting_fraction, found.profiled_waiting_fraction) == (fraction, 0.9)
 
 
 def test_a_little_waiting_is_not_worth_a_word(build: CaptureBuilder) -> None:
     timed(build, (1000, 20))
-    assert busy_machine(build.build().steps) is None
+    assert busy_machine(waiting_fraction(build.build().steps)) is None
 
 
 def test_on_a_busy_machine_the_report_says_so_and_blames_nothing_else(
@@ -55,6 +57,28 @@ def test_on_a_busy_machine_the_report_says_so_and_blames_nothing_else(
     # 60 of 140 ms.
     assert re.search(r"for 43% of the timed steps the program waited", said)
     assert not [line for line in warnings if "settling" in line]
+
+
+@pytest.mark.parametrize(
+    ("timed_ns", "waited_ns", "profiled_ns", "value"),
+    [
+        (1000, 0, 1200, "+20.0%"),
+        # A tenth of the steps, and the profiler's share of a fifth is not told from that.
+        (1000, 100, 1200, "-"),
+        (1000, 50, 1200, "+20.0%"),
+        (1000, 300, 900, "-"),
+        (1000, 0, 900, "no cost seen"),
+    ],
+)
+def test_the_profilers_cost_is_not_told_from_what_others_took(
+    build: CaptureBuilder, timed_ns: int, waited_ns: int, profiled_ns: int, value: str
+) -> None:
+    timed(build, *[(timed_ns, waited_ns)] * 3)
+    build.step("profiled", 10**12, 10**12 + profiled_ns, run_delay_ns=0)
+    steps = analyze(build.build(CPU)).steps
+    assert stretch_fact(steps, None).value == value
+    note = step_time_fact(steps).note
+    assert ("waiting for a core" in note) is (waited_ns > 20)
 
 
 def test_a_gpu_whose_own_clock_timed_the_steps_may_settle_as_well(build: CaptureBuilder) -> None:
