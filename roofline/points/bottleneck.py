@@ -32,7 +32,8 @@ def classify_step(split: StepSplit | None, reason_unknown: str) -> Bottleneck:
     if lost_ns == 0:
         return Bottleneck(COMPUTE, "the whole step runs at its roof", 0)
     row = bottleneck_class(kind)
-    evidence = f"{lost_ns / split.step_ns:.0%} of the step ({duration(lost_ns)}): {row.loss}"
+    step = {"timed": "the step", "whole trace": "the trace"}.get(split.basis, "a profiled step")
+    evidence = f"{lost_ns / split.step_ns:.0%} of {step} ({duration(lost_ns)}): {row.loss}"
     if kind == LAUNCH and certain_ns < gap_ns:
         evidence += f"; without the profiler for {duration(certain_ns)} to {duration(gap_ns)}"
     elif gap_ns > lost_ns:
