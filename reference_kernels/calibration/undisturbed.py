@@ -18,10 +18,12 @@ _REPEAT_S = 0.002
 _CLOCK_S = 1e-7
 # All threads together may wait for so much of a repeat, which lengthens it by as much at most.
 _TOLERATED_DELAY = 0.01
+# The fastest of so many repeats, and of so long, is one that others hardly find a faster one to.
 _FEWEST = 5
+_SHORTEST_S = 0.03
 # A rate counts where the fastest repeats agree so well: two calibrations then do, too.
 _AGREEING = 3
-_AGREEMENT = 0.05
+_AGREEMENT = 0.03
 # So many are made at least before that is given up.
 _PATIENT = 8
 
@@ -46,7 +48,7 @@ def undisturbed_repeats(
     clock: Callable[[], float] = time.perf_counter,
     run_delay_ns: Callable[[], int | None] = process_run_delay_ns,
 ) -> Repeats:
-    """Repeats of `call` until the fastest agree, or for `patience_s` seconds.
+    """Repeats of `call` for 0.03 s and until the fastest agree, or for `patience_s` seconds.
 
     Where the system does not count waiting, every repeat counts, and only their agreement shows
     that the machine was quiet.
@@ -57,7 +59,8 @@ def undisturbed_repeats(
     shortest = clock() - began
     seconds: list[float] = []
     disturbed = 0
-    while not _agree(seconds):
+    undisturbed_s = 0.0
+    while undisturbed_s < _SHORTEST_S or not _agree(seconds):
         if len(seconds) + disturbed >= _PATIENT and clock() - began > patience_s:
             break
         calls = max(1, round(_REPEAT_S / max(shortest, _CLOCK_S)))
@@ -69,6 +72,7 @@ def undisturbed_repeats(
             disturbed += 1
         else:
             seconds.append(passed / calls)
+            undisturbed_s += passed
         shortest = min(shortest, passed / calls)
     return Repeats(tuple(seconds), disturbed)
 

@@ -220,17 +220,20 @@ def test_the_programs_random_numbers_and_settings_are_left_alone() -> None:
 
 
 class Machine:
-    """A clock that a call of two milliseconds moves on, and others who may have the core in it."""
+    """A clock that a call moves on, and others who may have the core in it."""
 
-    def __init__(self, lost_s: Iterator[float], *, counts: bool = True) -> None:
+    def __init__(
+        self, lost_s: Iterator[float], *, counts: bool = True, call_s: float = 0.002
+    ) -> None:
         self.now = 0.0
         self.waited_ns = 0
         self.lost_s = lost_s
         self.counts = counts
+        self.call_s = call_s
 
     def call(self) -> None:
         lost_s = next(self.lost_s)
-        self.now += 0.002 + lost_s
+        self.now += self.call_s + lost_s
         self.waited_ns += round(lost_s * 1e9)
 
     def repeats(self, patience_s: float) -> Repeats:
@@ -242,19 +245,22 @@ class Machine:
         )
 
 
-def test_on_a_quiet_machine_five_repeats_are_enough() -> None:
-    machine = Machine(itertools.repeat(0.0))
+@pytest.mark.parametrize(("call_s", "repeats", "calls"), [(0.002, 15, 15), (0.1, 5, 5)])
+def test_on_a_quiet_machine_30_ms_or_five_repeats_are_enough(
+    call_s: float, repeats: int, calls: int
+) -> None:
+    machine = Machine(itertools.repeat(0.0), call_s=call_s)
     found = machine.repeats(10.0)
     assert found.agree
-    assert found == Repeats(pytest.approx((0.002,) * 5), 0)
-    # A first call, one that shows how long it is, and five repeats.
-    assert machine.now == pytest.approx(0.002 * 7)
+    assert found == Repeats(pytest.approx((call_s,) * repeats), 0)
+    # A first call, one that shows how long it is, and the repeats.
+    assert machine.now == pytest.approx(call_s * (2 + calls))
 
 
 def test_a_repeat_in_which_others_had_a_core_does_not_count() -> None:
     found = Machine(itertools.cycle([0.0, 0.004, 0.0, 0.05])).repeats(10.0)
     assert found.agree
-    assert found.seconds == pytest.approx((0.002,) * 5)
+    assert found.seconds == pytest.approx((0.002,) * 15)
     assert found.disturbed >= 4
 
 
