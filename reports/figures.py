@@ -14,12 +14,12 @@ def gain_sentence(verdict: Bottleneck) -> str:
     """What removing a bottleneck would gain; "" where that is nothing or unknown."""
     if not verdict.gain_ns:
         return ""
-    gain = f"Up to {formatting.duration(verdict.gain_ns)} a step to gain"
+    gain = formatting.duration(verdict.gain_ns)
     if verdict.gain_range_ns is None:
-        return f"{gain}."
+        return f"Up to {gain} a step to gain."
     low, high = map(formatting.duration, verdict.gain_range_ns)
     lengthened = "by how much the profiler or other programs lengthened this work"
-    return f"{gain}; {low} to {high}, {lengthened}."
+    return f"About {gain} a step to gain; {low} to {high}, {lengthened}."
 
 
 def flops_text(flops: tuple[Flops, ...] | None, profiled_steps: int = 0) -> str:

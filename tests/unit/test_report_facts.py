@@ -189,7 +189,7 @@ def test_a_share_over_100_percent_that_a_cache_explains_is_no_warning(
 def test_a_gain_is_told_with_the_range_that_is_known_of_it() -> None:
     told = Bottleneck("memory", "", 412_000_000, (0, 648_000_000))
     assert gain_sentence(told) == (
-        "Up to 412 ms a step to gain; 0 ns to 648 ms, by how much the profiler or other programs "
+        "About 412 ms a step to gain; 0 ns to 648 ms, by how much the profiler or other programs "
         "lengthened this work."
     )
     assert gain_sentence(Bottleneck("memory", "", 412_000_000)) == "Up to 412 ms a step to gain."
