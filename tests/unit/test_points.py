@@ -217,7 +217,7 @@ def test_without_any_ceiling_the_verdict_is_that_and_not_the_lack_of_a_model(
     assert (unknown.kind, unknown.gain_ns) == ("unknown", None)
     assert unknown.evidence.startswith("no ceiling is known for this device")
     known = analyze(build.build()).bottleneck
-    assert known.kind == "latency"
+    assert known.kind == "small"
 
 
 def test_measured_and_datasheet_ceilings_do_not_mix(build: CaptureBuilder) -> None:
