@@ -78,13 +78,18 @@ class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
     precision: str | None = None
     # The unit of a device's compute; None where its datasheet tells which one the library uses.
     unit: Literal["tensor", "vector"] | None = None
-    # "DRAM", "L2", "shared"; "PCIe h2d", "PCIe d2h", "NVLink", "peer".
+    # "DRAM", "L2", "L3", "shared"; "PCIe h2d", "PCIe d2h", "NVLink", "peer".
     level: str | None = None
+    # What a CPU's caches of `level` hold: work on less data than that is near them.
+    capacity_bytes: int | None = None
     # How it was measured, in words: the kernel and its size.
     method: str = ""
     # A GPU meanwhile, as NVML saw it: its median clock, and what lowered it.
     sm_clock_mhz: int | None = None
     slowed_by: tuple[str, ...] = ()
+    # As of the calibration; earlier where its rate was the higher one.
+    other_work: float | None = None
+    measured_ns: int | None = None
 
 
 class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,10 +120,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     measured_ns: int
     ceilings: tuple[MeasuredCeiling, ...]
     launch_costs: tuple[LaunchCost, ...] = ()
-    # What the device was doing just before, in plain sentences.
+    # The share of the device that others used: of a CPU's cores meanwhile, of a GPU just before.
+    other_work: float | None = None
+    # What else the device was doing, in plain sentences.
     conditions: tuple[str, ...] = ()
     # What was not measured, and why.
     left_out: tuple[str, ...] = ()
+    # Names of what has no figure because the machine was too busy for a true one.
+    refused: tuple[str, ...] = ()
 
 
 class ParameterGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,16 +3,23 @@
 from collections.abc import Iterable
 
 from gpuprof.reports import formatting
-from gpuprof.roofline.analysis import RooflinePoint, Transfer
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import CACHE
 from gpuprof.roofline.cost_models.cost import Flops
 
 OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
 
 
-def gain_sentence(gain_ns: int) -> str:
-    """What removing a bottleneck would gain."""
-    return f"Up to {formatting.duration(gain_ns)} a step to gain."
+def gain_sentence(verdict: Bottleneck) -> str:
+    """What removing a bottleneck would gain; "" where that is nothing or unknown."""
+    if not verdict.gain_ns:
+        return ""
+    gain = formatting.duration(verdict.gain_ns)
+    if verdict.gain_range_ns is None:
+        return f"Up to {gain} a step to gain."
+    low, high = map(formatting.duration, verdict.gain_range_ns)
+    lengthened = "by how much the profiler or other programs lengthened this work"
+    return f"About {gain} a step to gain; {low} to {high}, {lengthened}."
 
 
 def flops_text(flops: tuple[Flops, ...] | None, profiled_steps: int = 0) -> str:

@@ -255,10 +255,8 @@ def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     facts.append(
         Fact("Class", verdict.kind, formatting.printable(formatting.sentence(verdict.evidence)))
     )
-    if verdict.gain_ns:
-        facts.append(
-            Fact("Gain", gain_sentence(verdict.gain_ns), bottleneck_class(verdict.kind).gain)
-        )
+    if gain := gain_sentence(verdict):
+        facts.append(Fact("Gain", gain, bottleneck_class(verdict.kind).gain))
     return facts
 
 

@@ -30,6 +30,9 @@ class Bottleneck(msgspec.Struct, frozen=True):
     # Time a step would lose if this work ran at its roof, or if other work hid communication and
     # copies; None where there is no roof.
     gain_ns: int | None
+    # Within which it lies, where it is not known how much the profiler, or others that had the
+    # core, lengthened the work.
+    gain_range_ns: tuple[int, int] | None = None
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +168,10 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     profiler_stretch: float | None = None
     launches_per_step: float | None = None
     tokens_per_s: float | None = None
+    # Of the timed and of the profiled steps: the share for which the thread that makes them waited
+    # for a core that other programs had. None where the system does not count that.
+    waiting_fraction: float | None = None
+    profiled_waiting_fraction: float | None = None
 
     @property
     def length_ns(self) -> int | None:

@@ -8,15 +8,19 @@ from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device, ProcessInfo
 from gpuprof.roofline.analysis import (
+    DEVICE_CLOCK,
     Analysis,
+    Bottleneck,
     Coverage,
     DeviceState,
     Exposed,
     RooflinePoint,
+    StepSplit,
     StepTimes,
     UnmodelledOp,
     Utilization,
 )
+from gpuprof.roofline.classes import UNKNOWN
 from gpuprof.roofline.machine.ceilings import (
     Ceiling,
     Roof,
@@ -25,6 +29,7 @@ from gpuprof.roofline.machine.ceilings import (
     measured_ceilings,
 )
 from gpuprof.roofline.machine.devices import find_spec
+from gpuprof.roofline.machine.quiet import busy_sentences
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
@@ -52,6 +57,7 @@ from gpuprof.roofline.steps.stretch import (
     profiled_stretch,
     step_ends,
 )
+from gpuprof.roofline.steps.waiting_for_a_core import busy_machine
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
@@ -132,9 +138,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roofs = _roofs(process, uses, machine, roof_source)
         shares = utilization(work, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
-        classify_step(
-            split, _why_no_split(times, ops, complete=complete), others_gap_ns=others_gap_ns
-        ),
+        _classified(split, times, ops, roof, complete=complete, others_gap_ns=others_gap_ns),
         times,
         on_cpu=on_cpu,
     )
@@ -178,14 +182,32 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             *notes,
             *_on_meta(capture),
             *impossible(capture),
+            *_of_timed_steps(times),
             *_over_roof(ops, roof_source),
-            *_sentences(unsettled(times.samples_ns) if times.timed else None),
-            *_sentences(unlike_later_steps(times)),
             *_unequal(times),
             *_sentences(clip_warning(split), slower_warning(split)),
             *_without_mbu(shares, roof, traffic),
         ),
     )
+
+
+def _classified(
+    split: StepSplit | None,
+    times: StepTimes,
+    ops: tuple[RooflinePoint, ...],
+    roof: Roof | None,
+    *,
+    complete: bool,
+    others_gap_ns: int,
+) -> Bottleneck:
+    found = classify_step(
+        split, _why_no_split(times, ops, complete=complete), others_gap_ns=others_gap_ns
+    )
+    if split is None or roof is not None or found.kind != UNKNOWN:
+        return found
+    # Whatever has a model has no ceiling either.
+    why = "no ceiling is known for this device, so nothing tells how fast its work could be"
+    return msgspec.structs.replace(found, evidence=why)
 
 
 def _without_mbu(
@@ -223,6 +245,19 @@ def _unequal(times: StepTimes) -> tuple[str, ...]:
     )
 
 
+def _of_timed_steps(times: StepTimes) -> tuple[str, ...]:
+    """What makes the timed steps other than those of the program on a quiet, settled machine."""
+    busy = busy_machine(times.waiting_fraction)
+    if busy is not None and times.clock != DEVICE_CLOCK:
+        # Other programs come and go: steps that differ need no other reason.
+        return (busy,)
+    return _sentences(
+        busy,
+        unsettled(times.samples_ns) if times.timed else None,
+        unlike_later_steps(times),
+    )
+
+
 def _on_meta(capture: Capture) -> tuple[str, ...]:
     if not computes_nothing(capture):
         return ()
@@ -241,7 +276,7 @@ def _device(process: ProcessInfo) -> Device | None:
 def _ceilings(
     device: Device | None, process: ProcessInfo
 ) -> tuple[tuple[Ceiling, ...], tuple[str, ...]]:
-    """The ceilings known for `device`, and why there are none from a datasheet."""
+    """The ceilings known for `device`, and what speaks against them or why there are none."""
     found: tuple[Ceiling, ...] = ()
     notes: tuple[str, ...] = ()
     if device is not None and device.kind != "cpu":
@@ -253,6 +288,7 @@ def _ceilings(
     if process.calibration is not None and device is not None:
         if process.calibration.device.name == device.name:
             found += measured_ceilings(process.calibration)
+            notes += busy_sentences(process.calibration)
     return found, notes
 
 

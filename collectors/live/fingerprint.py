@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gpuprof.collectors.live.cpu_caches import last_level_cache_bytes
 from gpuprof.collectors.live.nvml.library import (
     ask,
     close_library,
@@ -143,7 +144,7 @@ def accelerators(torch: Any) -> tuple[Device, ...]:
 
 
 def cpu_device() -> Device:
-    """The CPU as a device: its usable cores, memory and last level of cache."""
+    """The CPU as a device: its usable cores, memory and last level of cache, all of it."""
     name = _probe(cpu_name)
     return Device(
         index=0,
@@ -166,15 +167,6 @@ def usable_cores() -> int | None:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
-
-
-def last_level_cache_bytes() -> int | None:
-    """The largest cache of core 0, which in a virtual machine may be shared with others."""
-    sizes = [
-        int(file.read_text().strip().removesuffix("K")) * 1024
-        for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    ]
-    return max(sizes, default=None)
 
 
 def _devices(torch: Any) -> tuple[Device, ...]:

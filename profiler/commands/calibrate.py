@@ -13,10 +13,11 @@ class CalibrateCommand:
     """Measure the peak rates of this machine's devices, and keep them.
 
     Matrix products in each precision and DRAM bandwidth; on a GPU also its vector
-    units, L2, shared memory, links and launch cost. Each is the median of repeats
-    with its spread. Reports show these ceilings beside the datasheet's; for a CPU
-    they are the only ones. The figures are kept for each device and torch version;
-    --force measures them again.
+    units, L2, shared memory, links and launch cost; on a CPU also its caches.
+    A GPU's rate is the median of repeats, a CPU's the fastest. Reports show these
+    ceilings beside the datasheet's; for a CPU they are the only ones. The figures
+    are kept for each device and torch version, unless other programs used the
+    machine meanwhile; --force measures them again.
     """
 
     name = "calibrate"
@@ -28,7 +29,7 @@ class CalibrateCommand:
             "-f",
             "--force",
             action="store_true",
-            help="measure again what is already known, and replace FILE",
+            help="measure again what is known (a CPU's higher rates stay), and replace FILE",
         )
         parser.add_argument(
             "--device", help="cpu, cuda:0, ... (default: every visible GPU, else the CPU)"
@@ -49,18 +50,19 @@ class CalibrateCommand:
 
         if arguments.json is not None:
             refuse_existing(arguments.json, force=arguments.force, option="--json")
-        calibrations = []
+        calibrations: list[Calibration] = []
         for device in _devices(arguments.device):
             calibration = _measure(device, force=arguments.force)
             calibrations.append(calibration)
-            stdout().print(ceiling_table(calibration))
+            if calibration.ceilings:
+                stdout().print(ceiling_table(calibration))
             for sentence in remarks(calibration):
                 stdout().print(printable(sentence))
             write_line(_whereabouts(calibration))
         if arguments.json is not None:
             content = msgspec.json.format(msgspec.json.encode(calibrations), indent=1)
             write_file(arguments.json, content)
-        return 0
+        return int(any(calibration.refused for calibration in calibrations))
 
 
 def _measure(device: "Device", *, force: bool) -> "Calibration":
@@ -73,23 +75,19 @@ def _measure(device: "Device", *, force: bool) -> "Calibration":
 
 def _whereabouts(calibration: "Calibration") -> str:
     """Where the calibration is kept, or why it is not."""
-    from gpuprof.profiler.machine.calibration_cache import (
-        MAXIMUM_KEPT_SPREAD,
-        cache_file,
-        is_steady,
-        load_cached,
-    )
+    from gpuprof.profiler.machine.calibration_cache import cache_file, load_cached
+    from gpuprof.roofline.machine.quiet import why_not_kept
 
     circumstances = (calibration.device, calibration.torch, calibration.threads)
     file = cache_file(*circumstances)
-    if load_cached(*circumstances) == calibration:
+    kept = load_cached(*circumstances)
+    if kept == calibration:
         return f"Kept in {file}"
-    if not is_steady(calibration):
-        return (
-            f"Not kept, because a spread is over {MAXIMUM_KEPT_SPREAD:.0%}:"
-            " measure again when the machine is quiet."
-        )
-    return f"Not kept, because {file.parent} cannot be written."
+    reason = why_not_kept(calibration)
+    if reason is None:
+        return f"Not kept, because {file.parent} cannot be written."
+    stays = "" if kept is None else " What was kept before stays."
+    return f"Not kept, because {reason}: measure again when the machine is quiet.{stays}"
 
 
 def _devices(wanted: str | None) -> "Sequence[Device]":

@@ -11,10 +11,10 @@ import msgspec
 from gpuprof._version import __version__
 from gpuprof.collectors.files.writing import write_file
 from gpuprof.collectors.manifest import Calibration, Device
+from gpuprof.roofline.machine.quiet import why_not_kept, with_higher_rates
 
-# A quiet machine's repeats agree within a few percent. Figures worse than this are used once, with
-# their spread beside them, and measured again the next time.
-MAXIMUM_KEPT_SPREAD = 0.5
+# Figures measured in another way are not those of this version.
+_METHOD = "fastest undisturbed repeat"
 
 
 def cache_file(device: Device, torch_version: str, threads: int | None) -> Path:
@@ -28,7 +28,7 @@ def cache_file(device: Device, torch_version: str, threads: int | None) -> Path:
         device.uuid or "",
         str(device.multiprocessors),
         torch_version,
-        str(threads) if device.kind == "cpu" else "",
+        f"{threads} {_METHOD}" if device.kind == "cpu" else "",
         __version__,
     ]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
@@ -70,32 +70,21 @@ def calibrate_cached(
 ) -> Calibration:
     """The stored calibration of `device` for this process's torch, measured now if need be.
 
-    `force` measures again. Figures from a busy machine are not kept, and a cache that cannot be
-    written is no error: the next call measures again.
+    `force` measures again, and of a CPU keeps the higher rate of both. Figures from a busy machine
+    are not kept, and a cache that cannot be written is no error: the next call measures again.
     """
     import torch
 
     from gpuprof.reference_kernels.calibration.measure import calibrate
 
-    known = None
-    if not force:
-        known = load_cached(device, str(torch.__version__), torch.get_num_threads())
-    if known is None:
-        known = calibrate(device, progress)
-        if is_steady(known):
-            store(known)
-    return known
-
-
-def is_steady(calibration: Calibration) -> bool:
-    """Whether the repeats of every ceiling agree well enough to keep the figures.
-
-    A link's rate is its fastest repeat, which the slower ones do not make less true.
-    """
-    return all(
-        ceiling.kind == "link" or ceiling.spread <= MAXIMUM_KEPT_SPREAD
-        for ceiling in calibration.ceilings
-    )
+    known = load_cached(device, str(torch.__version__), torch.get_num_threads())
+    if known is not None and not force:
+        return known
+    measured = calibrate(device, progress)
+    if why_not_kept(measured) is None:
+        measured = with_higher_rates(measured, known)
+        store(measured)
+    return measured
 
 
 def _folder() -> Path:

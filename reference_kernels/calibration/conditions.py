@@ -1,20 +1,21 @@
 """The state of a device before and while it is measured."""
 
+import os
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import torch
 
+from gpuprof.collectors.live.cpu_caches import usable_core_numbers
 from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
 from gpuprof.collectors.manifest import Device
+from gpuprof.roofline.machine.quiet import BUSY
 
 NVML_INTERVAL_NS = 20_000_000
-# A quiet machine's own services take a few percent.
-_IDLE_PERCENT = 10.0
-_CPU_WATCH_S = 0.3
 # NVML's utilisation is an average over up to a second.
 _GPU_WATCH_S = 1.2
 _WARMING_S = 1.0
@@ -27,17 +28,62 @@ _FAULTS = frozenset(
 )
 
 
-def idle_condition(device: Device) -> str:
-    """ "idle before: the GPU was 0 % busy", or a warning where others used `device` just now."""
-    if device.kind == "cpu":
-        share, what = _cpu_busy_percent(), "the CPU"
-    else:
-        share, what = _gpu_busy_percent(device), "the GPU"
+class OtherWork:
+    """The share of the cores that other programs use, from when this is made."""
+
+    def __init__(
+        self,
+        statistics_file: Path = Path("/proc/stat"),
+        own_seconds: Callable[[], float] = lambda: sum(os.times()[:2]),
+    ) -> None:
+        self._file = statistics_file
+        self._own_seconds = own_seconds
+        self._before = self._busy_and_total()
+
+    def share(self) -> float | None:
+        """So far; None where the system does not tell."""
+        after = self._busy_and_total()
+        if self._before is None or after is None or after[1] == self._before[1]:
+            return None
+        busy, total = (later - earlier for later, earlier in zip(after, self._before, strict=True))
+        return min(max(busy / total, 0.0), 1.0)
+
+    def _busy_and_total(self) -> tuple[float, float] | None:
+        """Seconds that other programs used the cores that are ours to use, and all of them had."""
+        try:
+            lines = self._file.read_text().splitlines()
+        except OSError:
+            return None
+        usable = {f"cpu{core}" for core in usable_core_numbers()}
+        busy = total = 0
+        for line in lines:
+            name, *fields = line.split()
+            if name in usable:
+                # user nice system idle iowait irq softirq steal: man 5 proc
+                times = [int(field) for field in fields[:8]]
+                total += sum(times)
+                busy += sum(times) - times[3] - times[4]
+        ticks = os.sysconf("SC_CLK_TCK")
+        return (busy / ticks - self._own_seconds(), total / ticks) if total else None
+
+
+def other_work_sentence(share: float | None, what: str, when: str) -> str:
+    """ "idle: other programs used 3 % of the CPU meanwhile", or that it was busy with them."""
     if share is None:
         return f"not known to be idle: how busy {what} was could not be read"
-    if share > _IDLE_PERCENT:
-        return f"not idle: {what} was {share:.0f} % busy with other work, so figures may be low"
-    return f"idle before: {what} was {share:.0f} % busy"
+    state = "busy, so figures may be low" if share > BUSY else "idle"
+    return f"{state}: other programs used {share:.0%} of {what} {when}"
+
+
+def gpu_other_work(device: Device) -> float | None:
+    """NVML's utilisation once it no longer covers what this process did before, as a share."""
+    torch.cuda.synchronize(device.index)
+    sampler = NvmlSampler([device.index])
+    sampler.start()
+    time.sleep(_GPU_WATCH_S)
+    samples = sampler.stop()["samples"]
+    readings: list[float] = samples["utilisation_percent"].drop_nulls().to_list()
+    return readings[-1] / 100 if readings else None
 
 
 def warm_up(device: Device) -> tuple[str, ...]:
@@ -104,31 +150,3 @@ def _reasons(samples: pl.DataFrame) -> tuple[str, ...]:
 def _median(column: pl.Series) -> float | None:
     values: list[int] = column.drop_nulls().to_list()
     return statistics.median(values) if values else None
-
-
-def _cpu_busy_percent(statistics_file: Path = Path("/proc/stat")) -> float | None:
-    """Share of all cores that did not idle while this process slept; None where nothing tells."""
-    if not statistics_file.exists():
-        return None
-
-    def idle_and_total() -> tuple[int, int]:
-        # user nice system idle iowait irq softirq steal: man 5 proc
-        times = [int(field) for field in statistics_file.read_text().split("\n", 1)[0].split()[1:9]]
-        return times[3] + times[4], sum(times)
-
-    idle_before, total_before = idle_and_total()
-    time.sleep(_CPU_WATCH_S)
-    idle, total = idle_and_total()
-    passed = total - total_before
-    return 100 * (1 - (idle - idle_before) / passed) if passed else 0.0
-
-
-def _gpu_busy_percent(device: Device) -> float | None:
-    """NVML's utilisation once it no longer covers what this process did before."""
-    torch.cuda.synchronize(device.index)
-    sampler = NvmlSampler([device.index])
-    sampler.start()
-    time.sleep(_GPU_WATCH_S)
-    samples = sampler.stop()["samples"]
-    readings: list[float] = samples["utilisation_percent"].drop_nulls().to_list()
-    return readings[-1] if readings else None

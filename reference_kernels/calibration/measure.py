@@ -1,16 +1,16 @@
 """Calibration: the rates that a device reaches here, to stand beside the datasheet's.
 
-Each ceiling is the median over repeats of a known kernel; its spread says how steady the machine
-was. A GPU takes about twenty seconds, a CPU a few.
+A GPU's ceiling is the median over repeats of a known kernel, a CPU's the fastest repeat; the spread
+of the repeats says how steady the machine was. A GPU takes about twenty seconds, a CPU a few.
 """
 
-import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 
+import msgspec
 import torch
 
 from gpuprof.collectors.errors import MissingDependencyError
@@ -19,11 +19,13 @@ from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.reference_kernels.calibration import gemm
 from gpuprof.reference_kernels.calibration.conditions import (
     NVML_INTERVAL_NS,
-    available_memory_bytes,
+    OtherWork,
     clock_and_slowdowns,
-    idle_condition,
+    gpu_other_work,
+    other_work_sentence,
     warm_up,
 )
+from gpuprof.reference_kernels.calibration.cpu import cpu_ceilings
 from gpuprof.reference_kernels.calibration.launch import launch_costs
 from gpuprof.reference_kernels.calibration.links import make_link_probes
 from gpuprof.reference_kernels.calibration.on_chip import make_on_chip_probes
@@ -39,7 +41,7 @@ from gpuprof.reference_kernels.nvrtc import CompilationError
 
 _REPEATS = 7
 _REPEAT_S = 0.05
-_WARMUP_S = {"cuda": 0.3, "cpu": 0.05}
+_WARMUP_S = 0.3
 # On an H100 a burst of 10 ms ran at the full clock and repeated within 0.2 %; from 20 ms on the
 # power limit lowered the clock, and from 50 ms on bursts differed by 3 % to 5 %.
 _BURST_S = 0.01
@@ -47,11 +49,10 @@ _PAUSE_S = 0.1
 _SMALLEST_GEMM = 512
 _LARGEST_GEMM = 8192
 # A product that takes this long is large enough for a steady rate.
-_LONG_ENOUGH_S = {"cuda": 0.02, "cpu": 0.03}
+_LONG_ENOUGH_S = 0.02
 # The smallest product taking longer is emulated: its rate is no ceiling worth the wait.
 _TOO_SLOW_S = 0.5
-_GPU_ARRAY_BYTES = 4 * 2**30
-_CPU_ARRAY_BYTES = 128 * 2**20
+_ARRAY_BYTES = 4 * 2**30
 
 CeilingProgress = Callable[[str], None]
 
@@ -63,35 +64,72 @@ def calibrate(device: Device, progress: CeilingProgress = lambda _: None) -> Cal
     extra `cuda` where that is absent. `progress` is told in words what is measured next. torch's
     settings are as before afterwards.
     """
-    cpu = device.kind == "cpu"
-    left_out: list[str] = []
-    progress("waiting for an idle device")
-    conditions = [idle_condition(device)]
-    with torch.inference_mode(), nullcontext() if cpu else torch.cuda.device(device.index):
-        if not cpu:
-            progress("warming up")
-            conditions += warm_up(device)
-        ceilings = [_measured(device, p, progress) for p in _probes(device, left_out, progress)]
-        progress("launch cost")
-        costs = launch_costs(device)
+    with torch.inference_mode():
+        if device.kind == "cpu":
+            return _calibrate_cpu(device, progress)
+        with torch.cuda.device(device.index):
+            return _calibrate_gpu(device, progress)
+
+
+def _calibrate_cpu(device: Device, progress: CeilingProgress) -> Calibration:
+    others = OtherWork()
+    found = cpu_ceilings(progress)
+    progress("launch cost")
+    costs = launch_costs(device)
+    other_work = others.share()
     return Calibration(
         device=device,
         torch=str(torch.__version__),
-        threads=torch.get_num_threads() if cpu else None,
+        threads=torch.get_num_threads(),
         measured_ns=time.time_ns(),
-        ceilings=tuple(ceilings),
+        ceilings=_with_conditions(found.ceilings, other_work),
         launch_costs=tuple(costs),
+        other_work=other_work,
+        conditions=(
+            other_work_sentence(other_work, "the CPU", "meanwhile"),
+            f"other programs had a core in {found.disturbed} of {found.repeats} repeats, which do "
+            "not count",
+        ),
+        left_out=tuple(found.left_out),
+        refused=tuple(found.refused),
+    )
+
+
+def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
+    left_out: list[str] = []
+    progress("waiting for an idle device")
+    other_work = gpu_other_work(device)
+    conditions = [other_work_sentence(other_work, "the GPU", "just before")]
+    progress("warming up")
+    conditions += warm_up(device)
+    ceilings = [_measured(device, p, progress) for p in _probes(device, left_out, progress)]
+    progress("launch cost")
+    costs = launch_costs(device)
+    return Calibration(
+        device=device,
+        torch=str(torch.__version__),
+        threads=None,
+        measured_ns=time.time_ns(),
+        ceilings=_with_conditions(ceilings, other_work),
+        launch_costs=tuple(costs),
+        other_work=other_work,
         conditions=tuple(conditions),
         left_out=tuple(left_out),
     )
 
 
+def _with_conditions(
+    ceilings: Sequence[MeasuredCeiling], other_work: float | None
+) -> tuple[MeasuredCeiling, ...]:
+    now_ns = time.time_ns()
+    return tuple(
+        msgspec.structs.replace(ceiling, other_work=other_work, measured_ns=now_ns)
+        for ceiling in ceilings
+    )
+
+
 def _probes(device: Device, left_out: list[str], progress: CeilingProgress) -> Iterator[Probe]:
-    """All that `device` can run, each made when it is its turn: together they fill the memory."""
-    if device.kind == "cpu":
-        yield from _gemms("cpu", gemm.CPU_PRECISIONS, left_out, progress)
-        yield from _streams(device, "cpu", left_out)
-        return
+    """All that a GPU can run, each made when it is its turn: together they fill the memory."""
     place = f"cuda:{device.index}"
     yield from _gemms(place, gemm.GPU_PRECISIONS, left_out, progress)
     if device.kind == "cuda":
@@ -107,23 +145,13 @@ def _probes(device: Device, left_out: list[str], progress: CeilingProgress) -> I
 
 def _measured(device: Device, probe: Probe, progress: CeilingProgress) -> MeasuredCeiling:
     progress(probe.name)
-    cuda = device.kind != "cpu"
-    sampler = NvmlSampler([device.index], interval_ns=NVML_INTERVAL_NS) if cuda else None
-    if sampler is not None:
-        sampler.start()
-    if cuda and probe.in_bursts:
+    sampler = NvmlSampler([device.index], interval_ns=NVML_INTERVAL_NS)
+    sampler.start()
+    if probe.in_bursts:
         seconds = time_bursts(probe.call, repeats=_REPEATS, burst_s=_BURST_S, pause_s=_PAUSE_S)
     else:
-        seconds = time_repeats(
-            probe.call,
-            cuda=cuda,
-            repeats=_REPEATS,
-            repeat_s=_REPEAT_S,
-            warmup_s=_WARMUP_S["cuda" if cuda else "cpu"],
-        )
-    clock, slowed_by = (
-        (None, ()) if sampler is None else clock_and_slowdowns(sampler.stop()["samples"])
-    )
+        seconds = time_repeats(probe.call, repeats=_REPEATS, repeat_s=_REPEAT_S, warmup_s=_WARMUP_S)
+    clock, slowed_by = clock_and_slowdowns(sampler.stop()["samples"])
     # The host's own memory traffic only ever slows a link down.
     typical = min(seconds) if probe.kind == "link" else statistics.median(seconds)
     return MeasuredCeiling(
@@ -157,7 +185,7 @@ def _gemms(
 def _fastest_gemm(place: str, precision: str, size: int) -> Probe:
     """The product in the size and layout that are fastest in one trial."""
     sizes = [size]
-    if place != "cpu" and size == _LARGEST_GEMM:
+    if size == _LARGEST_GEMM:
         # Between powers of two, tiles can fill the last wave of a GPU better.
         sizes.append(size + size // 2)
     trials = []
@@ -169,13 +197,9 @@ def _fastest_gemm(place: str, precision: str, size: int) -> Probe:
 
 
 def _trial(place: str, precision: str, size: int, layout: gemm.Layout) -> tuple[float, Probe]:
-    """The rate of one burst (CPU: one call) of a product, and the product."""
+    """The rate of one burst of a product, and the product."""
     call = gemm.make_gemm(place, precision, size, layout)
-    if place == "cpu":
-        call()
-        seconds = time_call(call, cuda=False)
-    else:
-        (seconds,) = time_bursts(call, repeats=1, burst_s=_BURST_S, pause_s=_PAUSE_S)
+    (seconds,) = time_bursts(call, repeats=1, burst_s=_BURST_S, pause_s=_PAUSE_S)
     probe = Probe(
         kind="compute",
         name=f"GEMM {precision}",
@@ -198,16 +222,15 @@ def _streams(device: Device, place: str, left_out: list[str]) -> Iterator[Probe]
 
 def _gemm_size(place: str, precision: str) -> int | None:
     """The size whose product runs long enough for a steady rate; None where there is none."""
-    kind = place.split(":")[0]
     size = _SMALLEST_GEMM
     try:
         while True:
             call = gemm.make_gemm(place, precision, size)
             call()
-            seconds = time_call(call, cuda=kind == "cuda")
+            seconds = time_call(call)
             if size == _SMALLEST_GEMM and seconds > _TOO_SLOW_S:
                 return None
-            if seconds >= _LONG_ENOUGH_S[kind] or size >= _LARGEST_GEMM:
+            if seconds >= _LONG_ENOUGH_S or size >= _LARGEST_GEMM:
                 return size
             size *= 2
     except torch.OutOfMemoryError:
@@ -219,15 +242,6 @@ def _gemm_size(place: str, precision: str) -> int | None:
 
 def _array_bytes(device: Device) -> int | None:
     """Bytes of each of three arrays; None where memory is too small to leave the caches behind."""
-    cache = device.l2_cache_bytes or 0
-    if device.kind == "cpu":
-        # STREAM's rule: all arrays together at least four times the last level of cache.
-        wanted = max(_CPU_ARRAY_BYTES, math.ceil(4 * cache / 3))
-        available = available_memory_bytes()
-        share = 6
-    else:
-        wanted = _GPU_ARRAY_BYTES
-        available, _ = torch.cuda.mem_get_info()
-        share = 4
-    size = wanted if available is None else min(wanted, available // share)
-    return size if size > cache else None
+    available, _ = torch.cuda.mem_get_info()
+    size = min(_ARRAY_BYTES, available // 4)
+    return size if size > (device.l2_cache_bytes or 0) else None

@@ -23,5 +23,9 @@ class Probe:
     # Left None where the device table knows which unit the library's kernel runs on.
     unit: Unit | None = None
     level: str | None = None
+    # Of a cache level: what it holds.
+    capacity_bytes: int | None = None
+    # Bytes that a CPU's caches read besides, because they allocate a line before they write it.
+    allocated: int = 0
     # Repeats start cool: sustained, this work is held back by the power limit.
     in_bursts: bool = False

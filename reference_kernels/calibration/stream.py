@@ -1,18 +1,25 @@
-"""Streaming kernels on arrays larger than every cache: what DRAM sustains.
+"""Streaming kernels: what DRAM sustains on arrays larger than every cache, and caches on smaller.
 
-Bytes are counted as STREAM does (McCalpin, 1995): each array read or written once; the read that
-a CPU's cache does before a write is not counted.
+Bytes are counted as STREAM does (McCalpin, 1995): each array read or written once. Where a CPU's
+cache reads a line before it writes it, a kernel that writes another array than it reads moves more
+than that: `Probe.allocated`. A kernel that works in place moves just what is counted.
 """
+
+from collections.abc import Iterator
+from itertools import cycle
 
 import torch
 
 from gpuprof.reference_kernels.calibration.probe import Call, Probe
 
 _RANDOM_BLOCK = 2**20
+_MIB = 2**20
+# Of an array of the CPU's DRAM: one is a call's.
+_PARTS = 16
 
 
 def make_streams(device: str, array_bytes: int) -> tuple[Probe, ...]:
-    """Copy, triad and read on float32 arrays of `array_bytes` each, three in all."""
+    """Copy, triad and read of a GPU's DRAM on three float32 arrays of `array_bytes` each."""
     elements = array_bytes // 4
     moved = elements * 4
     first, second = (random_numbers(device, elements) for _ in range(2))
@@ -24,7 +31,7 @@ def make_streams(device: str, array_bytes: int) -> tuple[Probe, ...]:
             name=f"DRAM {name}",
             call=call,
             amount=arrays * moved,
-            method=f"{traffic}, {array_bytes / 2**20:.0f} MiB each",
+            method=f"{traffic}, {array_bytes / _MIB:.0f} MiB each",
             level="DRAM",
         )
 
@@ -37,6 +44,78 @@ def make_streams(device: str, array_bytes: int) -> tuple[Probe, ...]:
             3,
         ),
         stream("read", "one array read", lambda: torch.amax(first), 1),
+    )
+
+
+def make_memory_probes(array_bytes: int) -> Iterator[Probe]:
+    """In-place work, read, copy and triad of a CPU's DRAM on arrays of `array_bytes` each.
+
+    A call takes the next part of each array, so that it is short, and its data long out of the
+    caches.
+    """
+    part = array_bytes // 4 // _PARTS
+    size = f"{array_bytes / _MIB:.0f} MiB each"
+
+    def probe(name: str, traffic: str, call: Call, arrays: int, *, allocated: int = 0) -> Probe:
+        return Probe(
+            kind="memory",
+            name=f"DRAM {name}",
+            call=call,
+            amount=arrays * part * 4,
+            method=f"{traffic}, {size}",
+            level="DRAM",
+            allocated=allocated,
+        )
+
+    def parts() -> tuple[torch.Tensor, ...]:
+        return random_numbers("cpu", part * _PARTS).view(_PARTS, part).unbind()
+
+    first = parts()
+    reading = cycle(first)
+    in_place, read = (lambda: next(reading).mul_(1.0)), (lambda: torch.amax(next(reading)))
+    yield probe("in-place", "one array read and written", in_place, 2)
+    yield probe("read", "one array read", read, 1)
+    out = parts()
+    pairs = cycle(zip(first, out, strict=True))
+
+    def copy() -> torch.Tensor:
+        source, target = next(pairs)
+        return target.copy_(source)
+
+    yield probe("copy", "one array read, one written", copy, 2, allocated=part * 4)
+    triples = cycle(zip(first, parts(), out, strict=True))
+
+    def triad() -> torch.Tensor:
+        left, right, target = next(triples)
+        return torch.add(left, right, alpha=3.0, out=target)
+
+    yield probe("triad", "two arrays read, one written", triad, 3, allocated=part * 4)
+
+
+def make_cache_probes(level: str, capacity_bytes: int, set_bytes: int) -> Iterator[Probe]:
+    """In-place work, read and triad on float32 arrays that are `set_bytes` together."""
+
+    def probe(name: str, traffic: str, call: Call, moved: int) -> Probe:
+        return Probe(
+            kind="memory",
+            name=f"{level} {name}",
+            call=call,
+            amount=moved,
+            method=f"{traffic}, {set_bytes / _MIB:g} MiB in all",
+            level=level,
+            capacity_bytes=capacity_bytes,
+        )
+
+    whole, third = set_bytes // 4, set_bytes // 4 // 3
+    only = random_numbers("cpu", whole)
+    yield probe("in-place", "one array read and written", lambda: only.mul_(1.0), 2 * 4 * whole)
+    yield probe("read", "one array read", lambda: torch.amax(only), 4 * whole)
+    first, second, out = (random_numbers("cpu", third) for _ in range(3))
+    yield probe(
+        "triad",
+        "two arrays read, one written",
+        lambda: torch.add(first, second, alpha=3.0, out=out),
+        3 * 4 * third,
     )
 
 

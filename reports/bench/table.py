@@ -13,6 +13,7 @@ from gpuprof.reports.figures import roof_percent
 from gpuprof.roofline.bench.rates import Roofs, library_time, rates, roofs_of
 from gpuprof.roofline.bench.results import BenchReport, CaseResult
 from gpuprof.roofline.machine.devices import find_spec
+from gpuprof.roofline.machine.quiet import busy_sentences
 
 # What the figures of each column need, so that the tables of a bench are in line.
 _WIDTHS = {
@@ -208,3 +209,5 @@ def _conditions(report: BenchReport) -> Iterator[str]:
         spec = find_spec(report.device).spec
         if spec is not None:
             yield f"Datasheet: {spec.source}, dense."
+    if report.calibration is not None:
+        yield from map(formatting.sentence, busy_sentences(report.calibration))

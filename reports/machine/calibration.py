@@ -62,7 +62,10 @@ def remarks(calibration: Calibration) -> Iterator[str]:
         yield f"{text}."
     yield from _clocks(calibration)
     for sentence in calibration.conditions:
-        yield f"{sentence[:1].upper()}{sentence[1:]}."
+        yield formatting.sentence(sentence)
+    if calibration.refused:
+        names = ", ".join(calibration.refused)
+        yield f"Refused, because too few repeats were undisturbed and agree: {names}."
     for reason in calibration.left_out:
         yield f"Not measured: {reason}."
 

@@ -40,8 +40,7 @@ def ending_sentence(analysis: Analysis) -> str:
 def verdict_sentence(analysis: Analysis) -> str:
     """What the verdict rests on, and what removing it would gain."""
     verdict = analysis.bottleneck
-    evidence = formatting.sentence(verdict.evidence)
-    return f"{evidence} {gain_sentence(verdict.gain_ns)}" if verdict.gain_ns else evidence
+    return f"{formatting.sentence(verdict.evidence)} {gain_sentence(verdict)}".rstrip()
 
 
 def _notices(*sentences: str) -> tuple[Block, ...]:

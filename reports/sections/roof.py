@@ -31,17 +31,24 @@ def ceiling_fact(analysis: Analysis) -> Fact:
         for ceiling in analysis.ceilings
         if ceiling.label == label and ceiling.source == analysis.roof_source
     ]
-    value = ", ".join(
-        f"{formatting.quantity(ceiling.rate, 'FLOP/s')} {ceiling.precision} {ceiling.unit}"
-        if ceiling.kind == "compute"
-        else f"{formatting.quantity(ceiling.rate, 'B/s')} {ceiling.level}"
-        for ceiling in ceilings[:3]
-    )
+    value = ", ".join(map(_rate, ceilings[:3]))
     if analysis.roof_source == "measured":
-        return Fact("Ceilings", value or formatting.UNKNOWN, "measured here by gpuprof calibrate")
+        conditions = dict.fromkeys(each.conditions for each in ceilings[:3] if each.conditions)
+        notes = ["measured here by gpuprof calibrate", *conditions]
+        return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))
     origins = ", ".join(dict.fromkeys(ceiling.reference for ceiling in ceilings[:3]))
     notes = ["dense", *_at_seen_clock(analysis, ceilings[:3]), origins] if origins else []
     return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))
+
+
+def _rate(ceiling: Ceiling) -> str:
+    """ "189 GFLOP/s fp32 vector", of a measured one with its spread."""
+    if ceiling.kind == "compute":
+        rate = f"{formatting.flops_rate(ceiling.rate)} {ceiling.precision} {ceiling.unit}"
+    else:
+        rate = f"{formatting.byte_rate(ceiling.rate)} {ceiling.level}"
+    spread = "" if ceiling.spread is None else f" (spread {formatting.percent(ceiling.spread)})"
+    return f"{rate}{spread}"
 
 
 def _at_seen_clock(analysis: Analysis, ceilings: Sequence[Ceiling]) -> list[str]:

@@ -71,6 +71,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         Column("Source"),
         Column("Clock", "number"),
         Column("Spread", "number"),
+        Column("Conditions"),
         Column("Reference", "reference"),
     )
     roofs = (
@@ -99,6 +100,7 @@ def _row(ceiling: Ceiling) -> tuple[str, ...]:
         f"{ceiling.source}{dense}",
         f"{ceiling.clock_mhz} MHz" if ceiling.clock_mhz else "",
         "" if ceiling.spread is None else formatting.percent(ceiling.spread),
+        ceiling.conditions,
         ceiling.reference,
     )
 

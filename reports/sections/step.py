@@ -18,8 +18,15 @@ from gpuprof.reports.figures import gain_sentence
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.utilization import utilization_facts
-from gpuprof.roofline.analysis import Analysis, DeviceState, StepSplit, StepTimes
+from gpuprof.roofline.analysis import (
+    DEVICE_CLOCK,
+    Analysis,
+    DeviceState,
+    StepSplit,
+    StepTimes,
+)
 from gpuprof.roofline.classes import bottleneck_class
+from gpuprof.roofline.steps.waiting_for_a_core import is_much
 
 # Clocks closer than this are the same for a step's length.
 _SAME_CLOCK = 0.01
@@ -66,7 +73,7 @@ def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
     if steps.tokens_per_s is not None:
         speed = formatting.quantity(steps.tokens_per_s, "tokens/s")
         facts.append(Fact("Throughput", speed, "of this rank, as the program declared its tokens"))
-    if steps.host_median_ns is not None and steps.clock == "CUDA events":
+    if steps.host_median_ns is not None and steps.clock == DEVICE_CLOCK:
         facts.append(
             Fact("Host clock", formatting.step_duration(steps.host_median_ns), "same steps")
         )
@@ -127,6 +134,9 @@ def step_time_fact(steps: StepTimes) -> Fact:
     if number > 1 and steps.relative_spread is not None:
         notes.append(f"interquartile range {formatting.percent(steps.relative_spread)}")
     notes.append(definition(steps))
+    if is_much(steps.waiting_fraction):
+        share = formatting.percent(steps.waiting_fraction)
+        notes.append(f"{share} of it waiting for a core that other programs had")
     return Fact("Step time", formatting.step_duration(steps.length_ns), ", ".join(notes))
 
 
@@ -136,11 +146,20 @@ def stretch_fact(steps: StepTimes, state: DeviceState | None) -> Fact:
         why = "no step was timed without it" if not steps.timed else "no step was profiled"
         return Fact("Profiler", formatting.UNKNOWN, f"its cost is unknown: {why}")
     stretch = steps.profiler_stretch
+    if _is_the_others_doing(steps, stretch):
+        note = "other programs had the core for as much of the steps as they differ by"
+        return Fact("Profiler", formatting.UNKNOWN, f"its cost is unknown: {note}")
     if stretch < 0:
         return Fact("Profiler", "no cost seen", "profiled steps were not slower than timed ones")
     profiled = formatting.step_duration(steps.profiled_median_ns)
     note = f"a profiled step takes {profiled}{_other_clock(state)}"
     return Fact("Profiler", f"+{formatting.percent(stretch)}", note)
+
+
+def _is_the_others_doing(steps: StepTimes, stretch: float) -> bool:
+    """Whether waiting for a core may be half of what timed and profiled steps differ by."""
+    waiting = max(steps.waiting_fraction or 0.0, steps.profiled_waiting_fraction or 0.0)
+    return steps.clock != DEVICE_CLOCK and is_much(waiting) and waiting >= abs(stretch) / 2
 
 
 def _other_clock(state: DeviceState | None) -> str:
@@ -153,9 +172,7 @@ def _other_clock(state: DeviceState | None) -> str:
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
     verdict = analysis.bottleneck
-    evidence = formatting.sentence(verdict.evidence)
-    if verdict.gain_ns:
-        evidence = f"{evidence} {gain_sentence(verdict.gain_ns)}"
+    evidence = f"{formatting.sentence(verdict.evidence)} {gain_sentence(verdict)}".rstrip()
     facts = (
         ceiling_fact(analysis),
         *step_facts(analysis.steps, analysis.device_state),

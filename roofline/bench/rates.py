@@ -8,7 +8,7 @@ from gpuprof.roofline.bench.results import BenchReport, CaseResult
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
 from gpuprof.roofline.machine.devices import find_spec
-from gpuprof.roofline.machine.roof_time import roof_time
+from gpuprof.roofline.machine.roof_time import Traffic, roof_time
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def library_time(case: CaseResult, cases: Sequence[CaseResult]) -> CaseResult | 
 
 
 def _share(case: CaseResult, roof: Roof | None) -> float | None:
-    binding = roof_time(case.done_flops, case.bytes_moved, roof).binding
+    traffic = Traffic.of_calls(case.bytes_read, case.bytes_written, calls=1)
+    binding = roof_time(case.done_flops, (traffic,), roof).binding
     if binding is None or not case.median_ns:
         return None
     return binding.ns / case.median_ns

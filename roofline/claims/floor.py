@@ -11,7 +11,7 @@ from typing import Literal
 from gpuprof.roofline.claims.work import ClaimedWork
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof, datasheet_ceilings
 from gpuprof.roofline.machine.devices import DeviceSpec
-from gpuprof.roofline.machine.roof_time import roof_time
+from gpuprof.roofline.machine.roof_time import Traffic, roof_time
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def floor_of(work: ClaimedWork, rows: Sequence[DeviceSpec]) -> Floor | None:
 
 def compute_ns(work: ClaimedWork, rows: Sequence[DeviceSpec]) -> float | None:
     """The time of the FLOPs alone at the fastest row's peak, by which MFU is told."""
-    compute = roof_time(work.flops, 0, _best_roof(rows)).compute
+    compute = roof_time(work.flops, (), _best_roof(rows)).compute
     return None if compute is None else compute.ns
 
 
@@ -50,7 +50,8 @@ def _link_floor(work: ClaimedWork, rows: Sequence[DeviceSpec]) -> Floor | None:
 def _roof_floor(work: ClaimedWork, rows: Sequence[DeviceSpec]) -> Floor | None:
     if not work.flops and not work.bytes_moved:
         return None
-    times = roof_time(work.flops, work.bytes_moved, _best_roof(rows))
+    traffic = Traffic(work.bytes_moved, work.bytes_moved)
+    times = roof_time(work.flops, (traffic,), _best_roof(rows))
     if times.binding is None:
         return None
     resource: Literal["compute", "memory"] = (

@@ -13,14 +13,13 @@ from gpuprof.collectors.live.nvml.slowdowns import SLOWDOWN_REASONS, slowdown_re
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, Utilization
 from gpuprof.roofline.gate.series import TIME, Metric
 from gpuprof.roofline.steps.device_state import working_times
+from gpuprof.roofline.steps.waiting_for_a_core import TOLERATED_WAITING
 
 # A power cap is how a power-limited GPU always runs under load, not an episode that passes.
 _EPISODES = sum(bit for bit, name in SLOWDOWN_REASONS.items() if name != "software power cap")
 # Shorter times are below what a host's clock and CUDA's events resolve, and a logarithm needs
 # something.
 _SHORTEST_NS = 1_000
-# A step that waited for its core for more of its time was not the program's own.
-_TOLERATED_DELAY = 0.02
 _SYNCHRONISATION = r"Synchronize"
 
 
@@ -188,7 +187,7 @@ def _slowed(capture: Capture) -> tuple[tuple[int, ...], tuple[str, ...]]:
 def _preempted(capture: Capture) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Indices of the timed steps of a CPU during which others had its core, and the reason."""
     timed = capture.steps.filter(pl.col("phase") == "timed").sort("start_ns")
-    waited = timed["run_delay_ns"].fill_null(0) > timed["host_ns"] * _TOLERATED_DELAY
+    waited = timed["run_delay_ns"].fill_null(0) > timed["host_ns"] * TOLERATED_WAITING
     indices = tuple(int(index) for index in waited.arg_true())
     return indices, (("other programs had the core",) if indices else ())
 

@@ -5,11 +5,12 @@ analysis picks one (`roof_source`) and takes every percentage against that.
 """
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Final, Literal
 
 import msgspec
 
-from gpuprof.collectors.manifest import Calibration
+from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
 from gpuprof.roofline.cost_models.cost import FlopKind
 from gpuprof.roofline.machine.devices import DeviceSpec, find_spec
 
@@ -42,6 +43,10 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: int | None = None
     # (maximum - minimum) / median of the repeats of a measured rate.
     spread: float | None = None
+    # Of a cache: what it holds. Work on less data than that may find it there.
+    capacity_bytes: int | None = None
+    # Of a measured rate, for people: with how many threads, beside how much other work, and when.
+    conditions: str = ""
 
     @property
     def label(self) -> str:
@@ -81,6 +86,16 @@ class Roof:
     def memory_rate(self, level: str = "DRAM") -> Ceiling | None:
         """The ceiling of traffic to and from `level`."""
         return next((c for c in self.ceilings if c.kind == "memory" and c.level == level), None)
+
+    def memory_rate_of(self, data_bytes: int) -> Ceiling | None:
+        """The highest ceiling of those levels that hold `data_bytes`, DRAM among them."""
+        levels = (
+            ceiling
+            for ceiling in self.ceilings
+            if ceiling.kind == "memory"
+            and (ceiling.level == "DRAM" or data_bytes <= (ceiling.capacity_bytes or 0))
+        )
+        return max(levels, key=lambda ceiling: ceiling.rate, default=None)
 
     def link_rate(self, level: str = "NVLink") -> Ceiling | None:
         """The ceiling of copies over the link `level`, one way."""
@@ -169,11 +184,26 @@ def measured_ceilings(calibration: Calibration) -> tuple[Ceiling, ...]:
             level=measured.level,
             clock_mhz=measured.sm_clock_mhz,
             spread=measured.spread,
+            capacity_bytes=measured.capacity_bytes,
+            conditions=_conditions(calibration, measured),
         )
         key = (ceiling.kind, ceiling.unit, ceiling.precision, ceiling.level)
         if key not in best or best[key].rate < ceiling.rate:
             best[key] = ceiling
     return tuple(best.values())
+
+
+def _conditions(calibration: Calibration, measured: MeasuredCeiling) -> str:
+    """ "2 threads, 3% other work, 2026-11-28 17:40 UTC", of which each may be unknown."""
+    facts = [] if calibration.threads is None else [f"{calibration.threads} threads"]
+    if calibration.threads == 1:
+        facts = ["1 thread"]
+    if measured.other_work is not None:
+        facts.append(f"{measured.other_work:.0%} other work")
+    if measured.measured_ns is not None:
+        when = datetime.fromtimestamp(measured.measured_ns / 1e9, tz=timezone.utc)
+        facts.append(f"{when:%Y-%m-%d %H:%M} UTC")
+    return ", ".join(facts)
 
 
 def _measured_unit(calibration: Calibration, precision: str | None) -> Unit | None:

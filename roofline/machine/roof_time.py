@@ -1,5 +1,7 @@
 """The least time that the ceilings allow for some work, and which ceiling binds.
 
+Memory has levels: what moves is compared with the fastest level that holds the data of one call.
+
 Tensor units, vector units and memory work at the same time, so each resource has its own time and
 the largest binds (Williams, Waterman, Patterson 2009). Precisions on one unit follow each other.
 """
@@ -9,6 +11,20 @@ from dataclasses import dataclass
 
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof, Unit
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that calls of one kind read and write in all, and the data that one of them needs."""
+
+    moved_bytes: int
+    # At least: an operand that is both read and written is one piece of data.
+    data_bytes: int
+
+    @classmethod
+    def of_calls(cls, bytes_read: int, bytes_written: int, calls: int) -> "Traffic":
+        """That of `calls` calls alike, which read and write so much in all."""
+        return cls(bytes_read + bytes_written, max(bytes_read, bytes_written) // max(calls, 1))
 
 
 @dataclass(frozen=True)
@@ -38,16 +54,16 @@ class RoofTime:
 
 
 def roof_time(
-    flops: Sequence[Flops] | None, bytes_moved: int | None, roof: Roof | None
+    flops: Sequence[Flops] | None, traffic: Sequence[Traffic] | None, roof: Roof | None
 ) -> RoofTime:
-    """Times of `flops` and `bytes_moved` under `roof`.
+    """Times of `flops` and `traffic` under `roof`; None is unknown.
 
     A matmul in a precision without a ceiling makes the roof unknown. Vector work without one is
     left out: it never binds where a matmul does, and elementwise work is bound by memory.
     """
     if roof is None:
         return RoofTime(None, None, complete=False)
-    compute, memory = _compute_time(flops, roof), _memory_time(bytes_moved, roof)
+    compute, memory = _compute_time(flops, roof), _memory_time(traffic, roof)
     without_ceiling = any(
         part.kind == "matmul" and roof.compute_rate(part.kind, part.precision) is None
         for part in flops or ()
@@ -76,8 +92,15 @@ def _compute_time(flops: Sequence[Flops] | None, roof: Roof) -> ResourceTime | N
     return ResourceTime(ns_of[busiest], slowest[busiest][1])
 
 
-def _memory_time(bytes_moved: int | None, roof: Roof) -> ResourceTime | None:
-    ceiling = roof.memory_rate()
-    if bytes_moved is None or ceiling is None:
+def _memory_time(traffic: Sequence[Traffic] | None, roof: Roof) -> ResourceTime | None:
+    slowest = roof.memory_rate()
+    if traffic is None or slowest is None:
         return None
-    return ResourceTime(bytes_moved / ceiling.rate * 1e9, ceiling)
+    total_ns, largest_ns = 0.0, 0.0
+    for part in traffic:
+        ceiling = roof.memory_rate_of(part.data_bytes) or slowest
+        ns = part.moved_bytes / ceiling.rate * 1e9
+        total_ns += ns
+        if ns > largest_ns:
+            slowest, largest_ns = ceiling, ns
+    return ResourceTime(total_ns, slowest)

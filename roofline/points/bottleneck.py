@@ -2,6 +2,7 @@
 
 from gpuprof.roofline.analysis import Bottleneck, StepSplit
 from gpuprof.roofline.classes import COMPUTE, LAUNCH, OTHER_RANK, UNKNOWN, bottleneck_class
+from gpuprof.roofline.durations import duration
 
 # The most that torch.profiler made a step longer: a launch-bound block on an H200 took 229 us
 # without it and 538 us with it and shapes.
@@ -35,16 +36,17 @@ def classify_step(
     if lost_ns == 0:
         return Bottleneck(COMPUTE, "the whole step runs at its roof", 0)
     row = bottleneck_class(kind)
-    evidence = f"{lost_ns / split.step_ns:.0%} of the step ({_time(lost_ns)}): {row.loss}"
+    step = {"timed": "the step", "whole trace": "the trace"}.get(split.basis, "a profiled step")
+    evidence = f"{lost_ns / split.step_ns:.0%} of {step} ({duration(lost_ns)}): {row.loss}"
     if kind == LAUNCH and certain_ns < gap_ns:
-        evidence += f"; without the profiler for {_time(certain_ns)} to {_time(gap_ns)}"
+        evidence += f"; without the profiler for {duration(certain_ns)} to {duration(gap_ns)}"
     elif kind == OTHER_RANK and others_gap_ns and split.basis != "timed":
         least_ns = max(0, lost_ns - others_gap_ns)
-        evidence += f"; without the profiler for {_time(least_ns)} to {_time(lost_ns)}"
+        evidence += f"; without the profiler for {duration(least_ns)} to {duration(lost_ns)}"
     elif gap_ns > lost_ns:
         evidence += (
             "; the device also waits for the host, without the profiler for "
-            f"{_time(certain_ns)} to {_time(gap_ns)}"
+            f"{duration(certain_ns)} to {duration(gap_ns)}"
         )
     return Bottleneck(row.name, evidence, lost_ns if row.removable else None)
 
@@ -55,10 +57,3 @@ def certain_gap_ns(split: StepSplit) -> int:
     if split.basis == "timed":
         return gap_ns
     return min(gap_ns, max(0, round(split.step_ns / _LONGEST_STRETCH) - split.busy_ns))
-
-
-def _time(nanoseconds: int) -> str:
-    if nanoseconds == 0:
-        return "0"
-    milliseconds = nanoseconds / 1e6
-    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1e3:.3g} s"

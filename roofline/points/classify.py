@@ -22,6 +22,7 @@ from gpuprof.roofline.classes import (
     UNKNOWN,
     ClassName,
 )
+from gpuprof.roofline.durations import microseconds
 from gpuprof.roofline.machine.roof_time import RoofTime
 from gpuprof.roofline.points.grid import Grid
 
@@ -108,8 +109,8 @@ class WorkVerdict:
             return Bottleneck(self.kind, note, round(gain_ns / steps))
         parts = [_of_roof(binding.ns / device_ns, binding.ceiling.label, self.over_roof)]
         if self.kind == SMALL:
-            roof_us, call_us = binding.ns / calls / 1e3, device_ns / calls / 1e3
-            parts = [f"{roof_us:.3g} us of work at the roof takes {call_us:.3g} us a call"]
+            least, taken = microseconds(binding.ns / calls), microseconds(device_ns / calls)
+            parts = [f"{least} of work at the roof takes {taken} a call"]
         parts += [part for part in (self.reason, note) if part]
         return Bottleneck(self.kind, "; ".join(parts), round(gain_ns / steps))
 

@@ -11,7 +11,7 @@ from gpuprof.roofline.analysis import Bottleneck, DeviceState, Level, RooflinePo
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.devices import find_spec
-from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
+from gpuprof.roofline.machine.roof_time import RoofTime, Traffic, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
@@ -64,7 +64,7 @@ class Machine:
 
     def times(self, total: "Total") -> RoofTime:
         """The least time that `total` takes in the device itself."""
-        return roof_time(total.flops, total.bytes_moved, self.roof)
+        return roof_time(total.flops, total.all_traffic, self.roof)
 
     @property
     def kind(self) -> str:
@@ -87,6 +87,8 @@ class Total:
     bytes_read: int | None
     bytes_written: int | None
     assumptions: tuple[str, ...] = ()
+    # The same bytes by the calls that move them; None where nothing tells those.
+    traffic: tuple[Traffic, ...] | None = None
 
     @property
     def bytes_moved(self) -> int | None:
@@ -94,6 +96,21 @@ class Total:
         if self.bytes_read is None or self.bytes_written is None:
             return None
         return self.bytes_read + self.bytes_written
+
+    def of_calls(self, calls: int) -> "Total":
+        """The same, moved by so many calls that are alike."""
+        if self.bytes_read is None or self.bytes_written is None:
+            return self
+        alike = Traffic.of_calls(self.bytes_read, self.bytes_written, calls)
+        return replace(self, traffic=(alike,))
+
+    @property
+    def all_traffic(self) -> tuple[Traffic, ...] | None:
+        """What moves, as one piece where nothing tells the calls; None where it is unknown."""
+        moved = self.bytes_moved
+        if moved is None:
+            return None
+        return (Traffic(moved, moved),) if self.traffic is None else self.traffic
 
 
 UNKNOWN = Total(None, None, None)
@@ -231,9 +248,13 @@ def step_point(
     if not ops:
         return None
     device_ns = sum(op.device_ns for op in ops)
-    total = sum_known(Total(op.flops, op.bytes_read, op.bytes_written) for op in ops)
+    total = sum_known(map(_total_of, ops))
     time = DeviceTime(steps, device_ns, device_ns, steps)
     return point(Identity("step", "step"), time, total, machine.times(total), bottleneck)
+
+
+def _total_of(op: RooflinePoint) -> Total:
+    return Total(op.flops, op.bytes_read, op.bytes_written).of_calls(op.calls)
 
 
 def copied(row: Mapping[str, Any]) -> Total:
@@ -291,6 +312,7 @@ def sum_known(totals: Iterable[Total]) -> Total:
         sum(part.bytes_read or 0 for part in moved) if moved else None,
         sum(part.bytes_written or 0 for part in moved) if moved else None,
         ("some device work has no cost model: counts are lower bounds",) if partial else (),
+        tuple(one for part in parts for one in part.all_traffic or ()),
     )
 
 
@@ -308,7 +330,7 @@ def times_calls(cost: Cost | None, calls: int) -> Total:
         None if cost.bytes_read is None else cost.bytes_read * calls,
         None if cost.bytes_written is None else cost.bytes_written * calls,
         cost.assumptions,
-    )
+    ).of_calls(calls)
 
 
 def _add(parts: Iterable[Flops]) -> tuple[Flops, ...]:

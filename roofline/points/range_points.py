@@ -8,6 +8,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.machine.roof_time import Traffic
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.points import (
     UNKNOWN,
@@ -90,6 +91,7 @@ def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
         inside.bytes_read if moved is None else moved,
         inside.bytes_written if moved is None else 0,
         inside.assumptions if flops is None or moved is None else _DECLARED,
+        inside.traffic if moved is None else (Traffic.of_calls(moved, 0, passes.height),),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Roof
-from gpuprof.roofline.machine.roof_time import roof_time
+from gpuprof.roofline.machine.roof_time import Traffic, roof_time
 from gpuprof.roofline.points.classify import TensorPath
 
 # NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements": sizes in
@@ -15,12 +15,15 @@ _ALIGNED_BYTES: Final = 16
 
 
 def tensor_path(
-    call: OpCall | None, flops: Sequence[Flops] | None, bytes_moved: int | None, roof: Roof | None
+    call: OpCall | None,
+    flops: Sequence[Flops] | None,
+    traffic: Sequence[Traffic] | None,
+    roof: Roof | None,
 ) -> TensorPath | None:
     """The tensor cores that could do the products of `call`, or None.
 
     None where the kernels' names do not tell that they ran without, and where there are none.
-    `flops` and `bytes_moved` are of the products as they ran.
+    `flops` and `traffic` are of the products as they ran.
     """
     if call is None or call.arithmetic is None or call.arithmetic.tensor_cores is not False:
         return None
@@ -36,7 +39,7 @@ def tensor_path(
     ]
     if not units or any(ceiling is None or ceiling.unit != "tensor" for ceiling in units):
         return None
-    binding = roof_time(on_tensor_cores, bytes_moved, roof).binding
+    binding = roof_time(on_tensor_cores, traffic, roof).binding
     if binding is None:
         return None
     return TensorPath(f"no tensor cores: {_why(call, flops)}", binding.ns)

@@ -12,6 +12,7 @@ import polars as pl
 
 from gpuprof.roofline.analysis import Bottleneck, Transfer
 from gpuprof.roofline.classes import ClassName, bottleneck_class
+from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.grid import Grid, Launches, grid_of
 from gpuprof.roofline.points.points import (
@@ -93,7 +94,7 @@ def verdict_of_several(
         return Bottleneck(kind, "its work runs at its roof", gain)
     share = lost_ns[kind] / spent_ns.total()
     loss = bottleneck_class(kind).loss
-    evidence = f"{share:.0%} of its device time ({lost_ns[kind] / 1e6:.3g} ms): {loss}"
+    evidence = f"{share:.0%} of its device time ({duration(lost_ns[kind])}): {loss}"
     return Bottleneck(kind, evidence, gain)
 
 
@@ -121,7 +122,7 @@ def _verdict(
     total, reason = _total(row, signature, calls)
     path = None
     if signature is not None:
-        path = tensor_path(signature.call, total.flops, total.bytes_moved, machine.roof)
+        path = tensor_path(signature.call, total.flops, total.all_traffic, machine.roof)
     known = Circumstances(
         calls=calls,
         device_ns=row["duration_ns"],

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from gpuprof.roofline.analysis import DEVICE_CLOCK, StepTimes
+from gpuprof.roofline.durations import duration
 from gpuprof.roofline.work.work import Work
 
 # FLOPs of steps that do the same vary by less: caches that grow by a token, rounded batches.
@@ -44,8 +45,8 @@ def unequal_work(
     allowed = _LOWEST_CLOCK if clock_ratio is None else _SAME_LENGTH * min(clock_ratio, 1.0)
     if times.clock == DEVICE_CLOCK and times.median_ns < busy_ns * allowed:
         return (
-            f"the device works for {busy_ns / 1e6:.4g} ms in a profiled step, longer than a timed "
-            f"one takes ({times.median_ns / 1e6:.4g} ms)"
+            f"the device works for {duration(busy_ns, 4)} in a profiled step, longer than a timed "
+            f"one takes ({duration(times.median_ns, 4)})"
         )
     return None
 

@@ -5,6 +5,7 @@ from statistics import median
 
 from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.roofline.analysis import StepTimes
+from gpuprof.roofline.durations import duration
 from gpuprof.roofline.rank_test import rank_test
 
 # Steps before which half are compared with the other half; with more, the first quarter with the
@@ -38,8 +39,8 @@ def unsettled(samples_ns: Sequence[int]) -> str | None:
     if rank_test(first, rest) >= _SURE:
         return None
     return (
-        f"the first {split} of {count} timed steps took {median(first) / 1e6:.4g} ms, the others "
-        f"{median(rest) / 1e6:.4g} ms ({change:+.1%}): the device's clock, a cache or the program "
+        f"the first {split} of {count} timed steps took {duration(median(first), 4)}, the others "
+        f"{duration(median(rest), 4)} ({change:+.1%}): the device's clock, a cache or the program "
         "was still settling; more warm-up steps keep that out of the step time"
     )
 
@@ -69,8 +70,8 @@ def unlike_later_steps(times: StepTimes) -> str | None:
     if abs(change) <= max(_LATER_SHARE, spread):
         return None
     return (
-        f"{times.later} steps after the profiled ones took {times.later_median_ns / 1e6:.4g} ms "
-        f"each, the {times.timed} timed ones {timed_ns / 1e6:.4g} ms ({change:+.1%} later): the "
+        f"{times.later} steps after the profiled ones took {duration(times.later_median_ns, 4)} "
+        f"each, the {times.timed} timed ones {duration(timed_ns, 4)} ({change:+.1%} later): the "
         "timed ones came too early to stand for the program; --warmup and --timed move and widen "
         "them"
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import DEVICE_CLOCK, DeviceState, Exposed, StepSplit, StepTimes
+from gpuprof.roofline.durations import duration
 from gpuprof.roofline.steps.stretch import Stretch
 
 # A host that queues a step in less of its time is ahead: the device never waits for it.
@@ -46,7 +47,7 @@ def slower_warning(split: StepSplit | None) -> str | None:
     if split is None or split.slower_ns < _NOTABLE * split.step_ns:
         return None
     return (
-        f"the device took {split.slower_ns / 1e6:.3g} ms longer for the same work in a timed step "
+        f"the device took {duration(split.slower_ns)} longer for the same work in a timed step "
         "than in a profiled one, as it does where it lowers its clock at its power limit, or from "
         "one kernel to the next; the host was not waited for, so that time counts to the work"
     )

@@ -18,6 +18,7 @@ from gpuprof.roofline.classes import (
     bottleneck_class,
     classes,
 )
+from gpuprof.roofline.durations import duration
 from gpuprof.roofline.steps.stretch import Stretch
 
 # Device work in profiled steps may exceed the timed step by so much before it counts as other
@@ -97,8 +98,8 @@ def clip_warning(split: StepSplit | None) -> str | None:
         return None
     whole_ns = split.step_ns + split.clipped_ns
     return (
-        f"the device works for {whole_ns / 1e6:.4g} ms in a profiled step, "
-        f"{split.clipped_ns / 1e6:.3g} ms longer than the step ({split.step_ns / 1e6:.4g} ms, "
+        f"the device works for {duration(whole_ns, 4)} in a profiled step, "
+        f"{duration(split.clipped_ns)} longer than the step ({duration(split.step_ns, 4)}, "
         f"{split.basis}): the split leaves that out"
     )
 

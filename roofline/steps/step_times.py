@@ -8,6 +8,7 @@ from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.roofline.analysis import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.steps.settling import later_median_ns
 from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.steps.waiting_for_a_core import waiting_fraction
 
 _CLOCK_OF_PROFILED = {
     "device period": "the device's clock under the profiler",
@@ -63,6 +64,8 @@ def step_times(capture: Capture, stretch: Stretch | None) -> StepTimes:
         later_clock=_later_clock(later),
         launches_per_step=_launches_per_step(capture, profiled),
         tokens_per_s=_tokens_per_s(timed, "device_ns" if on_device else "host_ns"),
+        waiting_fraction=waiting_fraction(timed),
+        profiled_waiting_fraction=waiting_fraction(profiled),
     )
 
 

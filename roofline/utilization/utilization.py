@@ -75,10 +75,12 @@ def utilization(
     model = round((counts.full - counts.again_full) / work.steps)
     model_causal = round((counts.kept - counts.again_kept) / work.steps)
     weights, keys_values = read.weight_bytes, read.key_value_bytes
-    memory_peak = None if roof is None or weights is None else roof.memory_rate()
+    # What a step reads; of a small model that stays in a CPU's caches.
+    data_bytes = (weights or 0) + (keys_values or 0)
+    memory_peak = None if roof is None or weights is None else roof.memory_rate_of(data_bytes)
     mbu = None
     if memory_peak is not None and weights is not None and keys_values is not None:
-        bandwidths = [each.memory_rate() for each in roofs]
+        bandwidths = [each.memory_rate_of(data_bytes) for each in roofs]
         known = [rate.rate for rate in bandwidths if rate is not None]
         if len(known) == len(bandwidths):
             mbu = (weights + keys_values) / step_s / sum(known)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, LaunchCost, MeasuredCeiling
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.reports.machine.calibration import ceiling_table, remarks
+from gpuprof.roofline.machine import quiet
 
 CPU = Device(index=0, kind="cpu", name="A CPU (TM)", multiprocessors=4)
 GPU = Device(index=0, kind="cuda", name="NVIDIA H100 80GB HBM3", uuid="GPU-1")
@@ -55,17 +57,22 @@ def calibration(device: Device, torch: str = "2.13.0", threads: int | None = 4) 
     )
 
 
-def test_the_cpu_is_measured_and_shown(tmp_path: Path) -> None:
+def test_the_cpu_is_measured_and_shown_or_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     file = tmp_path / "calibrations.json"
     done = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)
-    assert done.returncode == 0, done.stderr
     (found,) = msgspec.json.decode(file.read_bytes(), type=list[Calibration])
+    assert done.returncode == (1 if found.refused else 0), done.stderr
     assert found.device.kind == "cpu"
-    assert {"GEMM fp32", "GEMM fp64", "DRAM copy"} <= {c.name for c in found.ceilings}
+    names = {ceiling.name for ceiling in found.ceilings}
+    assert names.isdisjoint(found.refused)
+    assert {"GEMM fp32", "GEMM fp64", "DRAM in-place"} <= names | set(found.refused)
     assert all(c.rate > 1e6 and c.spread >= 0 and c.repeats > 1 for c in found.ceilings)
-    assert "GEMM fp32" in done.stdout
-    assert "Kept in" in done.stdout or "Not kept, because a spread" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert all(name in said for name in (*names, *found.refused))
+    kept = not found.refused and (found.other_work or 0) <= 0.1
+    assert ("Kept in" in said) is kept
+    assert ("measure again when the machine is quiet" in said) is not kept
 
 
 def test_what_is_known_is_not_measured_again(
@@ -87,21 +94,93 @@ def test_what_is_known_is_not_measured_again(
     assert refused.stdout == ""
 
 
-@pytest.mark.parametrize(("spread", "kept"), [(0.04, True), (0.6, False)])
-def test_figures_from_a_busy_machine_are_used_once_and_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, kept: bool
-) -> None:
+def fresh_calibration(device: Device, **changes: Any) -> Calibration:
     torch = pytest.importorskip("torch")
+    base = calibration(device, torch=str(torch.__version__), threads=torch.get_num_threads())
+    return msgspec.structs.replace(base, **changes)
+
+
+def measured_now(
+    monkeypatch: pytest.MonkeyPatch, fresh: Calibration, *, force: bool = False
+) -> Calibration:
     from gpuprof.reference_kernels.calibration import measure as measuring
 
-    base = calibration(CPU, torch=str(torch.__version__), threads=torch.get_num_threads())
+    monkeypatch.setattr(measuring, "calibrate", lambda device, progress: fresh)
+    return calibration_cache.calibrate_cached(fresh.device, force=force)
+
+
+@pytest.mark.parametrize(
+    ("device", "changes", "kept"),
+    [
+        (CPU, {"other_work": 0.04}, True),
+        (CPU, {"other_work": None}, True),
+        (CPU, {"other_work": 0.55}, False),
+        (CPU, {"other_work": 0.02, "refused": ("DRAM read",)}, False),
+        (GPU, {"other_work": 0.0}, True),
+        (GPU, {"other_work": 0.97}, False),
+    ],
+)
+def test_figures_from_a_busy_machine_are_used_once_and_not_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: Device,
+    changes: dict[str, Any],
+    kept: bool,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fresh = fresh_calibration(device, **changes)
+    assert measured_now(monkeypatch, fresh) == fresh
+    found = calibration_cache.load_cached(device, fresh.torch, fresh.threads)
+    assert found == (fresh if kept else None)
+    sentences = quiet.busy_sentences(fresh)
+    assert bool(sentences) is not kept
+    assert all(name in sentences[0] for name in fresh.refused)
+
+
+@pytest.mark.parametrize(("spread", "kept"), [(0.04, True), (0.6, False)])
+def test_a_gpu_whose_repeats_differ_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, kept: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    base = fresh_calibration(GPU)
     ceilings = tuple(msgspec.structs.replace(c, spread=spread) for c in base.ceilings)
     fresh = msgspec.structs.replace(base, ceilings=ceilings)
+    measured_now(monkeypatch, fresh)
+    assert (calibration_cache.load_cached(GPU, fresh.torch, fresh.threads) is None) is not kept
+
+
+def with_rates(base: Calibration, when: int, product: float, copy: float) -> Calibration:
+    ceilings = tuple(
+        msgspec.structs.replace(ceiling, rate=rate, measured_ns=when)
+        for ceiling, rate in zip(base.ceilings, (product, copy), strict=True)
+    )
+    return msgspec.structs.replace(base, ceilings=ceilings, measured_ns=when)
+
+
+def test_a_lower_rate_of_a_cpu_never_replaces_a_higher_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(measuring, "calibrate", lambda device, progress: fresh)
-    assert calibration_cache.calibrate_cached(CPU) == fresh
-    found = calibration_cache.load_cached(CPU, fresh.torch, fresh.threads)
-    assert found == (fresh if kept else None)
+    base = fresh_calibration(CPU)
+    measured_now(monkeypatch, with_rates(base, 1, 196e9, 27e9))
+    again = measured_now(monkeypatch, with_rates(base, 2, 168e9, 45e9), force=True)
+    # Each rate has the time at which it was measured.
+    assert [(c.rate, c.measured_ns) for c in again.ceilings] == [(196e9, 1), (45e9, 2)]
+    assert calibration_cache.load_cached(CPU, base.torch, base.threads) == again
+    # A busy machine's figures replace nothing, not even lower ones.
+    crowded = msgspec.structs.replace(with_rates(base, 3, 500e9, 500e9), other_work=0.5)
+    assert measured_now(monkeypatch, crowded, force=True) == crowded
+    assert calibration_cache.load_cached(CPU, base.torch, base.threads) == again
+
+
+def test_a_gpu_measured_again_has_the_new_rates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    base = fresh_calibration(GPU)
+    measured_now(monkeypatch, with_rates(base, 1, 9e14, 3e12))
+    again = measured_now(monkeypatch, with_rates(base, 2, 8e14, 4e12), force=True)
+    assert [ceiling.rate for ceiling in again.ceilings] == [8e14, 4e12]
 
 
 def test_a_link_with_slow_repeats_is_kept_for_its_rate_is_the_fastest() -> None:
@@ -109,8 +188,8 @@ def test_a_link_with_slow_repeats_is_kept_for_its_rate_is_the_fastest() -> None:
         kind="link", name="PCIe h2d", rate=54e9, spread=0.6, repeats=7, level="PCIe h2d"
     )
     base = calibration(GPU, threads=None)
-    assert calibration_cache.is_steady(
-        msgspec.structs.replace(base, ceilings=(*base.ceilings, link))
+    assert (
+        quiet.why_not_kept(msgspec.structs.replace(base, ceilings=(*base.ceilings, link))) is None
     )
 
 
@@ -232,7 +311,8 @@ def test_launch_cost_clocks_conditions_and_what_is_missing_are_told() -> None:
         base,
         ceilings=(first, second),
         launch_costs=(cost,),
-        conditions=("idle before: the GPU was 0 % busy",),
+        conditions=("idle: other programs used 0% of the GPU just before",),
+        refused=("DRAM copy", "L3 read"),
         left_out=("GEMM fp8: not on this device, or emulated",),
     )
     assert list(remarks(measured)) == [
@@ -240,6 +320,7 @@ def test_launch_cost_clocks_conditions_and_what_is_missing_are_told() -> None:
         "1.82 µs of the device (spread 0.5%).",
         "SM clock 1965 to 1980 MHz.",
         "Lowered by software power cap in GEMM bf16.",
-        "Idle before: the GPU was 0 % busy.",
+        "Idle: other programs used 0% of the GPU just before.",
+        "Refused, because too few repeats were undisturbed and agree: DRAM copy, L3 read.",
         "Not measured: GEMM fp8: not on this device, or emulated.",
     ]

@@ -155,6 +155,24 @@ def test_the_table_shows_rates_shares_and_the_library() -> None:
     assert "L2 is flushed (210 MB written, then read)" in text
 
 
+def test_ceilings_of_a_busy_machine_are_said_to_be_that() -> None:
+    ceiling = MeasuredCeiling(
+        kind="compute", name="GEMM bf16", rate=760e12, spread=0, repeats=1, precision="bf16"
+    )
+    quiet = Calibration(
+        device=H100,
+        torch="2.13.0",
+        threads=None,
+        measured_ns=0,
+        ceilings=(ceiling,),
+        other_work=0.02,
+    )
+    crowded = msgspec.structs.replace(quiet, other_work=0.6)
+    texts = [printed(report(gemm("cublas", 200_000), calibration=c)) for c in (quiet, crowded)]
+    assert ["may be too low" in text for text in texts] == [False, True]
+    assert "60% of the device" in texts[1]
+
+
 def test_effective_and_executed_flops_are_labelled() -> None:
     half = (Flops("matmul", "bf16", 4096**3),)
     text = printed(report(gemm("cublas", 200_000), gemm("fft", 100_000, executed_flops=half)))

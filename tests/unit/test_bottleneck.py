@@ -28,6 +28,20 @@ def test_the_largest_loss_is_the_class_of_a_step(kind: str) -> None:
     assert found.gain_ns == (None if kind == "unknown" else 400_000)
 
 
+@pytest.mark.parametrize(
+    ("basis", "words"),
+    [
+        ("timed", "40% of the step"),
+        ("host range", "40% of a profiled step"),
+        ("device period", "40% of a profiled step"),
+        ("whole trace", "40% of the trace"),
+    ],
+)
+def test_a_loss_is_of_the_step_that_was_split(basis: StepDefinition, words: str) -> None:
+    found = classify_step(split(basis, memory=400_000), "")
+    assert found.evidence.startswith(f"{words} (0.4 ms): ")
+
+
 def test_a_step_without_losses_runs_at_its_roof() -> None:
     found = classify_step(split(), "")
     assert (found.kind, found.gain_ns) == ("compute", 0)

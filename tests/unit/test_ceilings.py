@@ -175,3 +175,23 @@ def test_a_rate_with_fp16_accumulation_is_listed_and_never_a_roof() -> None:
     assert rate(geforce, "matmul", "fp16") == pytest.approx(165.2e12)
     (faster,) = [each for each in geforce.ceilings if each.precision == "fp16 summed in fp16"]
     assert faster.rate == pytest.approx(330.3e12)
+
+
+def test_a_measured_rate_says_under_which_conditions() -> None:
+    found = MeasuredCeiling(
+        kind="memory",
+        name="L3 read",
+        rate=1e11,
+        spread=0.04,
+        repeats=5,
+        level="L3",
+        capacity_bytes=2**25,
+        other_work=0.031,
+        measured_ns=1_795_841_161_478_399_568,
+    )
+    (ceiling,) = measured_ceilings(calibration(Device(index=0, kind="cpu", name="A CPU"), found))
+    assert ceiling.conditions == "2 threads, 3% other work, 2026-11-28 04:46 UTC"
+    assert (ceiling.spread, ceiling.capacity_bytes) == (0.04, 2**25)
+    # Of a calibration made before that was recorded.
+    (older,) = measured_ceilings(calibration(H100, stream("copy", 3e12)))
+    assert older.conditions == "2 threads"

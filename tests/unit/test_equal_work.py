@@ -119,23 +119,25 @@ def times(timed: int, profiled: int, **more: Any) -> StepTimes:
 
 
 @pytest.mark.parametrize(
-    ("gain_ns", "on_cpu", "expected"),
+    ("gain_ns", "on_cpu", "expected", "between"),
     [
-        (300, False, 300),
+        (300, False, 300, None),
         # Never more than the step is long: the figure was of the profiled step.
-        (4490, False, 1030),
-        # A CPU's work is stretched with its step.
-        (300, True, 103),
-        (4490, True, 1030),
-        (None, True, None),
+        (4490, False, 1030, None),
+        # A CPU's work is stretched with its step: by a third as much, by nothing, or by all that
+        # the profiler added, 1970.
+        (300, True, 103, (0, 300)),
+        (2400, True, 824, (430, 1030)),
+        (4490, True, 1030, (1030, 1030)),
+        (None, True, None, None),
     ],
 )
 def test_a_gain_is_one_that_a_step_can_have(
-    gain_ns: int | None, on_cpu: bool, expected: int | None
+    gain_ns: int | None, on_cpu: bool, expected: int | None, between: tuple[int, int] | None
 ) -> None:
     verdict = Bottleneck("memory", "", gain_ns)
     found = in_an_unprofiled_step(verdict, times(1030, 3000), on_cpu=on_cpu)
-    assert found.gain_ns == expected
+    assert (found.gain_ns, found.gain_range_ns) == (expected, between)
 
 
 def test_a_gain_among_unequal_steps_is_bounded_by_the_profiled_ones() -> None:
@@ -155,3 +157,35 @@ def test_no_gain_of_a_cpu_run_is_longer_than_its_step(build: CaptureBuilder) -> 
     points = (*analysis.ops, *analysis.kernels)
     gains = [p.bottleneck.gain_ns for p in points] + [analysis.bottleneck.gain_ns]
     assert all(gain is None or gain <= 500 for gain in gains)
+
+
+def test_where_the_profiler_added_nothing_a_gain_has_no_range() -> None:
+    verdict = Bottleneck("memory", "", 300)
+    found = in_an_unprofiled_step(verdict, times(1030, 1000), on_cpu=True)
+    assert (found.gain_ns, found.gain_range_ns) == (300, None)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected", "between"),
+    [
+        # Of the 1000 ns of a profiled step others had the core for 400.
+        (0.4, 700, (300, 700)),
+        (0.9, 700, (0, 700)),
+        (0.01, 700, None),
+        (None, 700, None),
+    ],
+)
+def test_what_other_programs_took_may_be_all_of_a_gain(
+    waiting: float | None, expected: int, between: tuple[int, int] | None
+) -> None:
+    verdict = Bottleneck("memory", "", 700)
+    seen = times(1200, 1000, profiled_waiting_fraction=waiting)
+    found = in_an_unprofiled_step(verdict, seen, on_cpu=True)
+    assert (found.gain_ns, found.gain_range_ns) == (expected, between)
+    # What the profiler added, 1970, and then the others' tenth of 3000.
+    large = Bottleneck("memory", "", 2400)
+    stretched = times(1030, 3000, profiled_waiting_fraction=0.1)
+    both = in_an_unprofiled_step(large, stretched, on_cpu=True)
+    assert (both.gain_ns, both.gain_range_ns) == (824, (130, 1030))
+    on_gpu = in_an_unprofiled_step(verdict, seen, on_cpu=False)
+    assert on_gpu.gain_range_ns is None

@@ -10,6 +10,7 @@ from gpuprof.reports.sections.coverage import coverage_sentence
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.machine.roof_time import Traffic
 from gpuprof.roofline.points.points import Total, sum_known
 
 FLOPS = 2 * 64 * 32 * 16
@@ -205,6 +206,20 @@ def test_a_device_without_ceilings_gets_no_percentage(build: CaptureBuilder) -> 
     assert any("NVIDIA Z9000" in line for line in analysis.warnings)
 
 
+def test_without_any_ceiling_the_verdict_is_that_and_not_the_lack_of_a_model(
+    build: CaptureBuilder,
+) -> None:
+    build.step("timed", -1000, -900, device_ns=100)
+    build.step("profiled", 0, 2000)
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1090, "gemm")
+    unknown = analyze(build.build(Device(index=0, kind="cuda", name="NVIDIA Z9000"))).bottleneck
+    assert (unknown.kind, unknown.gain_ns) == ("unknown", None)
+    assert unknown.evidence.startswith("no ceiling is known for this device")
+    known = analyze(build.build()).bottleneck
+    assert known.kind == "small"
+
+
 def test_measured_and_datasheet_ceilings_do_not_mix(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040, "gemm")
@@ -244,6 +259,43 @@ def test_more_than_a_measured_roof_asks_to_measure_it_again(build: CaptureBuilde
     assert "gpuprof calibrate --force" in line
 
 
+def test_on_a_cpu_work_is_compared_with_the_level_its_data_fits_in(build: CaptureBuilder) -> None:
+    device = Device(index=0, kind="cpu", name="a CPU")
+    memory = {"L3": (2e11, 32_000_000), "DRAM": (4e10, None)}
+    ceilings = (
+        MeasuredCeiling(
+            kind="compute", name="fp32", rate=1e15, spread=0.0, repeats=3, precision="fp32"
+        ),
+        *(
+            MeasuredCeiling(
+                kind="memory",
+                name=level,
+                rate=rate,
+                spread=0.0,
+                repeats=3,
+                level=level,
+                capacity_bytes=capacity,
+            )
+            for level, (rate, capacity) in memory.items()
+        ),
+    )
+    calibration = Calibration(device=device, torch="2", threads=2, measured_ns=0, ceilings=ceilings)
+    for start, elements in ((0, 1_000_000), (100_000, 1_000_000), (200_000, 100_000_000)):
+        dims, types = f"[[{elements}]]", '["float"]'
+        op_id = build.op("aten::relu_", start, start + 90_000, dims=dims, types=types)
+        build.kernel(start, start, start + 90_000, "aten::relu_", kind="op", op_id=op_id)
+    build.range("all", 0, 300_000)
+    analysis = analyze(build.build(device, calibration=calibration))
+    small, large = sorted(analysis.ops, key=lambda point: point.total_bytes or 0)
+    # In place: 4 MB of data each of two calls, and 400 MB.
+    assert (small.roof, small.roof_ns) == ("L3 (measured)", round(2 * 8e6 / 2e11 * 1e9))
+    assert (large.roof, large.roof_ns) == ("DRAM (measured)", round(8e8 / 4e10 * 1e9))
+    together = (small.roof_ns or 0) + (large.roof_ns or 0)
+    for whole in (analysis.step, *analysis.ranges):
+        assert whole is not None
+        assert whole.roof_ns == pytest.approx(together, abs=1)
+
+
 def test_a_launch_configuration_is_told_where_all_launches_share_it(build: CaptureBuilder) -> None:
     shape = dict(zip(("grid_x", "grid_y", "grid_z"), (8, 2, 1), strict=True))
     block = dict(zip(("block_x", "block_y", "block_z"), (256, 1, 1), strict=True))
@@ -272,13 +324,15 @@ def test_points_are_sorted_and_their_fractions_add_up(build: CaptureBuilder) -> 
 def test_the_sum_of_a_known_and_an_unknown_is_a_lower_bound() -> None:
     known = Total((Flops("matmul", "bf16", 10), Flops("vector", "fp32", 1)), 100, 50)
     unknown = Total(None, 7, None)
-    total = sum_known([known, unknown, known])
+    total = sum_known([known.of_calls(1), unknown.of_calls(1), known.of_calls(5)])
     assert total.flops == (Flops("matmul", "bf16", 20), Flops("vector", "fp32", 2))
     assert (total.bytes_read, total.bytes_written) == (200, 100)
     assert "lower bounds" in total.assumptions[0]
+    # 150 bytes of one call on 100 bytes of data, and as many of five calls.
+    assert total.traffic == (Traffic(150, 100), Traffic(150, 20))
     assert sum_known([known]).assumptions == ()
-    assert sum_known([unknown]).flops is None
-    assert sum_known([unknown]).bytes_moved is None
+    nothing = sum_known([unknown])
+    assert (nothing.flops, nothing.bytes_moved, nothing.all_traffic) == (None, None, None)
 
 
 def test_coverage_is_stated_for_the_rows_of_kernels_too(build: CaptureBuilder) -> None:

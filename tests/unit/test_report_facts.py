@@ -7,6 +7,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.figures import (
     any_over_peak,
     flops_text,
+    gain_sentence,
     is_unexplained,
     point_roof_percent,
     roof_percent,
@@ -200,3 +201,13 @@ def test_several_devices_have_a_line_each(training_analysis: Analysis) -> None:
     )
     assert "it works longest" in second.note
     assert "it works longest" not in first.note
+
+
+def test_a_gain_is_told_with_the_range_that_is_known_of_it() -> None:
+    told = Bottleneck("memory", "", 412_000_000, (0, 648_000_000))
+    assert gain_sentence(told) == (
+        "About 412 ms a step to gain; 0 ns to 648 ms, by how much the profiler or other programs "
+        "lengthened this work."
+    )
+    assert gain_sentence(Bottleneck("memory", "", 412_000_000)) == "Up to 412 ms a step to gain."
+    assert gain_sentence(Bottleneck("unknown", "", None)) == ""

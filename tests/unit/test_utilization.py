@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from capture_builder import CaptureBuilder
 
-from gpuprof.collectors.manifest import Device
+from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
 from gpuprof.roofline.analysis import Utilization
 from gpuprof.roofline.analyze import analyze
 
@@ -259,6 +259,34 @@ def test_mbu_is_weights_keys_and_values_over_time_over_bandwidth(build: CaptureB
     assert use.mbu == pytest.approx(
         (use.weight_bytes + use.key_value_bytes) / 5000e-9 / use.memory_peak.rate
     )
+
+
+@pytest.mark.parametrize(("capacity_bytes", "rate"), [(2 * 32 * 16, 2e11), (2 * 32 * 16 - 1, 4e10)])
+def test_mbu_of_a_model_that_fits_in_a_cache_is_of_that_cache(
+    build: CaptureBuilder, capacity_bytes: int, rate: float
+) -> None:
+    device = Device(index=0, kind="cpu", name="a CPU")
+    ceilings = tuple(
+        MeasuredCeiling(
+            kind="memory",
+            name=level,
+            level=level,
+            rate=bandwidth,
+            spread=0.0,
+            repeats=5,
+            capacity_bytes=capacity,
+        )
+        for level, bandwidth, capacity in (("L2", 2e11, capacity_bytes), ("DRAM", 4e10, None))
+    )
+    calibration = Calibration(device=device, torch="2", threads=2, measured_ns=0, ceilings=ceilings)
+    steps(build, 5000)
+    op_id = build.mm(100, 150)
+    build.kernel(100, 100, 150, "aten::mm", kind="op", op_id=op_id)
+    use = analyze(build.build(device, calibration=calibration)).utilization
+    assert use is not None
+    assert use.memory_peak is not None
+    assert use.memory_peak.rate == rate
+    assert use.mbu == pytest.approx(2 * 32 * 16 / (use.step_ns / 1e9) / rate)
 
 
 def test_training_has_no_mbu(build: CaptureBuilder) -> None:

@@ -138,10 +138,13 @@ globalThis.plotsDrawn = (async () => {
     const font = (line) => ({ size: 12, color: colour(line.is_roof ? "ink" : "soft") });
     const lines = shownCeilings();
     const flat = flatLabels(lines.filter((line) => line.kind === "compute"), perDecade, ranges, font);
-    const slanted = lines
-      .filter((line) => line.kind === "memory" && line.name && (line.is_roof || !phone.matches))
-      .map((line) => slantedLabel(line, perDecade, ranges, font(line), flat));
-    return [...slanted.filter(Boolean), ...flat];
+    const slanted = [];
+    for (const line of lines) {
+      if (line.kind !== "memory" || !line.name || (phone.matches && !line.is_roof)) continue;
+      const label = slantedLabel(line, perDecade, ranges, font(line), flat, slanted);
+      if (label) slanted.push(label);
+    }
+    return [...slanted, ...flat];
   }
 
   // Plotly reads a little HTML in labels: what comes from the data is escaped.
@@ -152,16 +155,29 @@ globalThis.plotsDrawn = (async () => {
     return `${escape(line.name)}${separator}${line.rate}${measured}`;
   }
 
-  function slantedLabel(line, perDecade, ranges, font, flat) {
+  function slantedLabel(line, perDecade, ranges, font, flat, slanted) {
     const angle = Math.atan2(perDecade.y, perDecade.x);
     const offset = Math.log10(line.y0 / line.x0);
     // Low down the line runs among the memory-bound points; near its upper end it is free.
     const start = Math.max(ranges.x[0], ranges.y[0] - offset);
     const end = Math.min(ranges.x[1], ranges.y[1] - offset, Math.log10(line.x1));
     if (start >= end) return null;
-    const side = line.is_roof ? 1 : -1;
+    const isCloseBelow = shownCeilings().some((other) => {
+      const up = (Math.log10(other.y0 / other.x0) - offset) * perDecade.y * Math.cos(angle);
+      return other.kind === "memory" && up > 0 && up < 24;
+    });
+    const side = line.is_roof && !isCloseBelow ? 1 : -1;
     const at = (share) => start + share * (end - start);
-    const half = (text(line, " ").length * 6.5) / 2;
+    const halfOf = (words) => (words.length * 6.5) / 2;
+    const half = halfOf(text(line, " "));
+    // Two levels of memory of nearly one rate have lines too close for labels side by side.
+    const isApart = (share) => slanted.every((other) => {
+      const right = (other.x - at(share)) * perDecade.x;
+      const up = (other.y - at(share) - offset) * perDecade.y;
+      const along = Math.abs(right * Math.cos(angle) + up * Math.sin(angle));
+      const across = Math.abs(up * Math.cos(angle) - right * Math.sin(angle));
+      return across > 18 || along > half + halfOf(other.text) + 8;
+    });
     // On a phone the flat ceilings' labels are in the plot too.
     const isFree = (share) => !phone.matches || flat.every((other) =>
       [-1, -0.5, 0, 0.5, 1].every((part) => {
@@ -169,7 +185,8 @@ globalThis.plotsDrawn = (async () => {
         const above = (at(share) + offset - other.y) * perDecade.y + half * part * Math.sin(angle);
         return right > 6 * other.text.length + 16 || Math.abs(above - other.yshift - 8) > 20;
       }));
-    const x = at([0.68, 0.8, 0.5, 0.35, 0.2].find(isFree) ?? 0.68);
+    const places = [0.68, 0.8, 0.5, 0.35, 0.2];
+    const x = at(places.find((share) => isFree(share) && isApart(share)) ?? places.find(isFree) ?? 0.68);
     return {
       x, y: x + offset, xref: "x", yref: "y", text: text(line, " "), font, showarrow: false,
       textangle: (-angle * 180) / Math.PI,
