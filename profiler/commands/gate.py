@@ -17,7 +17,7 @@ from gpuprof.profiler.gate.selection import add_selection, configured, select
 
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline
-    from gpuprof.profiler.gate.checks import Findings
+    from gpuprof.profiler.gate.checks import CheckFindings
     from gpuprof.profiler.gate.engine import StoredSide
     from gpuprof.profiler.gate.sides import SideProgram
     from gpuprof.roofline.gate.judgement import Judgement
@@ -258,7 +258,7 @@ def _dry_checks(
     head: "SideProgram",
     rules: "Rules",
     configured_targets: tuple[Target, ...],
-) -> "Findings":
+) -> "CheckFindings":
     """What only a dry run looks at: it takes seconds, or a run says it at its end."""
     from datetime import date
 
@@ -282,7 +282,7 @@ def _dry_checks(
     return found
 
 
-def _print_findings(found: "Findings") -> int:
+def _print_findings(found: "CheckFindings") -> int:
     from gpuprof.reports.console.streams import write_line
 
     for problem in found.problems:

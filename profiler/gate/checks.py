@@ -34,7 +34,7 @@ _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Findings:
+class CheckFindings:
     """What is wrong, a sentence each."""
 
     # With these the gate ends without a verdict.
@@ -42,19 +42,19 @@ class Findings:
     # With these it runs, and perhaps not as somebody meant.
     remarks: tuple[str, ...] = ()
 
-    def __add__(self, other: "Findings") -> "Findings":
-        return Findings(self.problems + other.problems, self.remarks + other.remarks)
+    def __add__(self, other: "CheckFindings") -> "CheckFindings":
+        return CheckFindings(self.problems + other.problems, self.remarks + other.remarks)
 
 
-def check_files(base: SideProgram | StoredSide, head: SideProgram) -> Findings:
+def check_files(base: SideProgram | StoredSide, head: SideProgram) -> CheckFindings:
     """Scripts and tests that are not there. What only the head has is new, and not gated."""
-    found = Findings(tuple(said for target in head.targets for said in _absent(head, target)))
+    found = CheckFindings(tuple(said for target in head.targets for said in _absent(head, target)))
     if isinstance(base, StoredSide):
         return found
     absent = tuple(said for target in base.targets for said in _absent(base, target))
     if base.commit is None:
-        return found + Findings(absent)
-    return found + Findings(remarks=tuple(f"{said}: new, and not gated" for said in absent))
+        return found + CheckFindings(absent)
+    return found + CheckFindings(remarks=tuple(f"{said}: new, and not gated" for said in absent))
 
 
 def _absent(program: SideProgram, target: Target) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _absent(program: SideProgram, target: Target) -> Iterator[str]:
             yield f"{program.label}: there is no {file} (target {target.name})"
 
 
-def check_rules(rules: Rules, targets: tuple[Target, ...], today: date) -> Findings:
+def check_rules(rules: Rules, targets: tuple[Target, ...], today: date) -> CheckFindings:
     """Budgets and waivers that no target can match, and waivers that are over."""
     patterns = [("budget", row.match) for row in rules.budgets]
     patterns += [("waiver", waiver.match) for waiver in rules.waivers]
@@ -78,10 +78,10 @@ def check_rules(rules: Rules, targets: tuple[Target, ...], today: date) -> Findi
         for waiver in rules.waivers
         if today > waiver.expires
     )
-    return Findings(remarks=unmatched + expired)
+    return CheckFindings(remarks=unmatched + expired)
 
 
-def check_interpreter(program: SideProgram) -> Findings:
+def check_interpreter(program: SideProgram) -> CheckFindings:
     """Modules that the side's interpreter lacks in the side's folder."""
     wanted = ["gpuprof", "torch"]
     for target in program.targets:
@@ -90,18 +90,18 @@ def check_interpreter(program: SideProgram) -> Findings:
     names = tuple(dict.fromkeys(wanted))
     said = _output(program, _MISSING, *names)
     if isinstance(said, str):
-        return Findings((f"{program.label}: {program.python} {said}",))
+        return CheckFindings((f"{program.label}: {program.python} {said}",))
     missing = msgspec.json.decode(said, type=list[str])
-    return Findings(
+    return CheckFindings(
         tuple(f"{program.label}: {program.python} finds no module {name}" for name in missing)
     )
 
 
-def check_baseline(base: StoredSide, head: SideProgram) -> Findings:
+def check_baseline(base: StoredSide, head: SideProgram) -> CheckFindings:
     """What makes this machine another than the baseline's, as far as no program has a say in it."""
     said = _output(head, _FINGERPRINT)
     if isinstance(said, str):
-        return Findings((f"{head.label}: its environment is unknown: {head.python} {said}",))
+        return CheckFindings((f"{head.label}: its environment is unknown: {head.python} {said}",))
     here = msgspec.json.decode(said, type=Fingerprint)
     problems: dict[str, None] = {}
     for target, stored in base.fingerprints.items():
@@ -116,13 +116,13 @@ def check_baseline(base: StoredSide, head: SideProgram) -> Findings:
         )
         found = differences(stored, own).strict
         problems.update(dict.fromkeys(f"{target}: not comparable: {one}" for one in found))
-    return Findings(tuple(problems))
+    return CheckFindings(tuple(problems))
 
 
-def check_bench(targets: tuple[Target, ...]) -> Findings:
+def check_bench(targets: tuple[Target, ...]) -> CheckFindings:
     """Names of reference kernels that there are not."""
     problems = ((target.name, _unknown_kernel(target)) for target in targets if target.bench)
-    return Findings(tuple(f"{name}: {problem}" for name, problem in problems if problem))
+    return CheckFindings(tuple(f"{name}: {problem}" for name, problem in problems if problem))
 
 
 def _unknown_kernel(target: Target) -> str:

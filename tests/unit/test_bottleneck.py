@@ -24,7 +24,7 @@ def test_the_largest_loss_is_the_class_of_a_step(kind: str) -> None:
     losses = dict.fromkeys(LOSSES, 100_000)
     found = classify_step(split(**{**losses, kind: 400_000}), "")
     assert found.kind == kind
-    assert found.evidence.startswith("40% of the step (0.4 ms): ")
+    assert found.evidence.startswith("40% of the step (400 µs): ")
     assert found.gain_ns == (None if kind == "unknown" else 400_000)
 
 
@@ -39,7 +39,7 @@ def test_the_largest_loss_is_the_class_of_a_step(kind: str) -> None:
 )
 def test_a_loss_is_of_the_step_that_was_split(basis: StepDefinition, words: str) -> None:
     found = classify_step(split(basis, memory=400_000), "")
-    assert found.evidence.startswith(f"{words} (0.4 ms): ")
+    assert found.evidence.startswith(f"{words} (400 µs): ")
 
 
 def test_a_step_without_losses_runs_at_its_roof() -> None:
@@ -62,7 +62,7 @@ def test_a_gap_of_a_profiled_step_never_wins_over_a_larger_certain_loss(
     found = classify_step(split(basis, **parts), "")
     assert (found.kind, found.gain_ns) == ("compute", 160_000)
     assert found.evidence.endswith(
-        "; the device also waits for the host, without the profiler for 0 to 0.3 ms"
+        "; the device also waits for the host, without the profiler for 0 to 300 µs"
     )
 
 
@@ -70,20 +70,20 @@ def test_a_gap_that_the_profiler_cannot_have_made_wins_with_its_range() -> None:
     # 2.35 times as long at most: 425,532 ns of the step are left, and 100,000 of them are busy.
     found = classify_step(split("host range", launch=900_000, memory=50_000), "")
     assert (found.kind, found.gain_ns) == ("launch", 900_000)
-    assert found.evidence.endswith("; without the profiler for 0.326 ms to 0.9 ms")
+    assert found.evidence.endswith("; without the profiler for 326 µs to 900 µs")
 
 
 def test_a_gap_is_the_verdict_where_nothing_else_is_lost() -> None:
     found = classify_step(split("host range", launch=100_000), "")
     assert (found.kind, found.gain_ns) == ("launch", 100_000)
-    assert found.evidence.endswith("; without the profiler for 0 to 0.1 ms")
+    assert found.evidence.endswith("; without the profiler for 0 to 100 µs")
 
 
 def test_waiting_for_a_rank_whose_host_the_profiler_slows_has_a_range() -> None:
     parts = split("device period", **{"other rank": 300_000, "compute": 100_000})
     found = classify_step(parts, "", others_gap_ns=250_000)
     assert found.kind == "other rank"
-    assert found.evidence.endswith("; without the profiler for 0.05 ms to 0.3 ms")
+    assert found.evidence.endswith("; without the profiler for 50 µs to 300 µs")
     assert "profiler" not in classify_step(parts, "").evidence
     timed = split(**{"other rank": 300_000})
     assert "profiler" not in classify_step(timed, "", others_gap_ns=250_000).evidence

@@ -63,7 +63,7 @@ def test_large_work_far_below_its_roof_keeps_its_resource() -> None:
 def test_a_call_whose_time_is_that_of_a_launch_is_small() -> None:
     kind, evidence, gain = verdict(times(None, 4_000), Circumstances(4, 12_000), steps=2)
     assert (kind, gain) == ("small", 4_000)
-    assert evidence == "1 us of work at the roof takes 3 us a call"
+    assert evidence == "1 µs of work at the roof takes 3 µs a call"
 
 
 def test_a_call_of_several_launches_needs_one_time_for_each() -> None:
