@@ -43,7 +43,7 @@ class profile:
         print(profiled.analysis.utilization)
 
     Steps are found as `gpuprof run` finds them; `warmup`, `timed` and `profiled` are numbers of
-    steps. Without `warmup` there are three, and until a GPU has worked for a second. The capture is
+    steps. Without `warmup` there are three, and until a GPU has worked for 2 s. The capture is
     stored at `output` when the block ends, also when it raises. Inside `gpuprof run`, or inside
     another profile, the block joins what already records: nothing is stored, and `analysis` and
     `capture` stay None.

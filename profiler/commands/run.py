@@ -57,7 +57,7 @@ class RunCommand:
             "--warmup",
             type=_count,
             metavar="N",
-            help="steps before anything is timed (3, and until a GPU has worked for a second)",
+            help="steps before anything is timed (3, and until a GPU has worked for 2 s)",
         )
         for phase, count, meaning in (
             ("timed", 10, "steps timed with no profiler attached"),

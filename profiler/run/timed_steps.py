@@ -2,21 +2,33 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import median
+from typing import Final
 
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.collectors.steps.step_time import StepTime
+
+# Cards differ in how they come down to their power limit, so a device has to be steady too, or to
+# have worked this many times as long.
+_LONGEST: Final = 3
+# How often it is looked at meanwhile.
+_LOOKS: Final = 4
+_STEADY: Final = 0.01
 
 
 class TimedSteps:
     """Takes timed steps in batches and tells those apart that a settling device did.
 
-    It settles under load, so what counts is how long the device took for the steps before.
+    It settles under load, so what counts is how long the device took for the steps before, and
+    whether the last of them took as long as those before.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._unsettled: list[StepTime] = []
         self._settled: list[StepTime] = []
+        self._worked_ns = 0
+        self._next_look_ns = schedule.settling_ns
 
     def missing(self) -> int:
         """How many more are to be timed."""
@@ -24,12 +36,10 @@ class TimedSteps:
 
     def take(self, steps: Iterable[StepTime]) -> None:
         """Add `steps`, which follow those taken before."""
-        worked_ns = sum(step.device_ns or 0 for step in self._unsettled)
         for step in steps:
-            settling = worked_ns < self._schedule.settling_ns
-            if settling and step.device_ns is not None and not self._settled:
+            if step.device_ns is not None and not self._settled and self._is_settling():
                 self._unsettled.append(step)
-                worked_ns += step.device_ns
+                self._worked_ns += step.device_ns
             else:
                 self._settled.append(step)
 
@@ -41,3 +51,27 @@ class TimedSteps:
         timed = self._settled or self._unsettled[-self._schedule.timed :]
         early = self._unsettled if self._settled else self._unsettled[: -len(timed) or None]
         return [*(replace(step, phase="warmup") for step in early), *timed]
+
+    def _is_settling(self) -> bool:
+        if self._worked_ns < self._next_look_ns:
+            return True
+        settling_ns = self._schedule.settling_ns
+        if self._worked_ns >= _LONGEST * settling_ns or self._is_steady():
+            return False
+        self._next_look_ns += max(1, settling_ns // _LOOKS)
+        return True
+
+    def _is_steady(self) -> bool:
+        """Whether the steps of the last half of the settling time took as long as those before."""
+        halves: tuple[list[int], list[int]] = ([], [])
+        taken_ns = 0
+        for step in reversed(self._unsettled):
+            if taken_ns >= self._schedule.settling_ns:
+                break
+            later = taken_ns < self._schedule.settling_ns // 2
+            halves[0 if later else 1].append(step.device_ns or 0)
+            taken_ns += step.device_ns or 0
+        if not all(halves):
+            return True
+        last_ns, before_ns = (median(half) for half in halves)
+        return abs(last_ns - before_ns) <= _STEADY * before_ns

@@ -108,12 +108,13 @@ steps(step, busy=step)
 """
 
 TAIL = """
-# 140 results of one or two tiles each, on 132 multiprocessors.
-a = torch.randn(140, 128, 8192, device=cuda, dtype=bf16)
-b = torch.randn(140, 8192, 256, device=cuda, dtype=bf16)
+# 140 blocks of 128 queries, on 132 multiprocessors.
+from torch.nn.attention import SDPBackend, sdpa_kernel
+q, k, v = (torch.randn(1, 1, 140 * 128, 128, device=cuda, dtype=bf16) for _ in range(3))
 def step():
-    for _ in range(20):
-        torch.bmm(a, b)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        for _ in range(10):
+            torch.nn.functional.scaled_dot_product_attention(q, k, v)
 steps(step, busy=step)
 """
 
@@ -170,27 +171,30 @@ class Program:
     """A program and the class that holds it back."""
 
     source: str
-    # Of the step; "" where that is not looked at.
-    expected: str
-    # Of the point with most device time; "" where that is not looked at.
-    point: str = ""
+    # Of the step, one of these; none where that is not looked at.
+    expected: tuple[str, ...]
+    # Of the point with most device time, likewise.
+    point: tuple[str, ...] = ()
     # The split's part "copy", by the program's own copy; None where there must be none to speak of.
     copies: str | None = None
-    # False for the one program whose device waits for its host.
+    # False where the device waits for its host, which queues work or copies from pageable memory.
     device_bound: bool = True
 
 
+# At its power limit a card lowers its clock, and then that may be what most of the loss comes from.
+PRODUCTS = ("compute", "clock")
+
 PROGRAMS = {
-    "compute": Program(COMPUTE, "compute", "compute"),
-    "dram": Program(DRAM, "memory", "memory"),
-    "l2": Program(L2, "", "cache"),
-    "launch": Program(LAUNCH, "launch", device_bound=False),
-    "few_blocks": Program(FEW_BLOCKS, "few-blocks", "few-blocks"),
-    "tail": Program(TAIL, "tail", "tail"),
-    "fp32": Program(FP32, "no-tensor", "no-tensor"),
-    "pageable": Program(PAGEABLE, "copy", copies="step"),
-    "pinned": Program(PINNED, "copy", copies="copy"),
-    "hidden": Program(HIDDEN, "compute", "compute"),
+    "compute": Program(COMPUTE, PRODUCTS, PRODUCTS),
+    "dram": Program(DRAM, ("memory",), ("memory",)),
+    "l2": Program(L2, (), ("cache",)),
+    "launch": Program(LAUNCH, ("launch",), device_bound=False),
+    "few_blocks": Program(FEW_BLOCKS, ("few-blocks",), ("few-blocks",)),
+    "tail": Program(TAIL, ("tail",), ("tail",)),
+    "fp32": Program(FP32, ("no-tensor",), ("no-tensor",)),
+    "pageable": Program(PAGEABLE, ("copy",), copies="step", device_bound=False),
+    "pinned": Program(PINNED, ("copy",), copies="copy"),
+    "hidden": Program(HIDDEN, PRODUCTS, PRODUCTS),
 }
 
 
@@ -213,22 +217,22 @@ def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) 
     parts = {part["kind"]: part["nanoseconds"] / 1e6 for part in split["parts"]}
     step_ms = analysis["steps"]["median_ns"] / 1e6
     # The program times its last steps; where those are unlike the timed ones, a warning says so.
-    last_ms = (analysis["steps"]["later_median_ns"] or 0) / 1e6
+    last_ms = (analysis["steps"]["later_median_ns"] or analysis["steps"]["median_ns"]) / 1e6
     wrong = []
     verdict = (analysis["bottleneck"] or {}).get("kind")
-    if program.expected and verdict != program.expected:
-        wrong.append(f"the step is {verdict}, not {program.expected}")
+    if program.expected and verdict not in program.expected:
+        wrong.append(f"the step is {verdict}, not {' or '.join(program.expected)}")
     largest = max(analysis["kernels"], key=lambda point: point["device_ns"])
     point = (largest["bottleneck"] or {}).get("kind")
-    if program.point and point != program.point:
-        wrong.append(f"{largest['name'][:40]} is {point}, not {program.point}")
+    if program.point and point not in program.point:
+        wrong.append(f"{largest['name'][:40]} is {point}, not {' or '.join(program.point)}")
     allowed_ms = TOLERANCE * own["step"]
     figures = {"step": (last_ms, own["step"])}
     idle_ms = parts.get("launch", 0.0)
     if program.device_bound:
         # What its work takes alone is shorter where the clock is higher after a pause.
         figures["waiting"] = (idle_ms, 0.0)
-    elif not step_ms - own["busy"] - allowed_ms <= idle_ms <= step_ms:
+    elif program.copies is None and not step_ms - own["busy"] - allowed_ms <= idle_ms <= step_ms:
         wrong.append(f"waiting {idle_ms:.3f} ms, by events {step_ms - own['busy']:.3f} or more")
     if program.copies is None:
         figures["exposed copies"] = (parts.get("copy", 0.0), 0.0)

@@ -561,4 +561,4 @@ def test_a_script_that_ends_before_keeps_its_last_timed_steps(
 
 def test_a_warm_up_that_was_asked_for_is_taken_at_its_word() -> None:
     assert Schedule.of(7, 10, 3) == Schedule(warmup=7)
-    assert Schedule.of(None, 10, 3) == Schedule(settling_ns=1_000_000_000)
+    assert Schedule.of(None, 10, 3) == Schedule(settling_ns=2_000_000_000)
