@@ -25,6 +25,12 @@ def coverage_sentence(analysis: Analysis) -> str:
         outside = f" {left_out} of device work belong to no profiled step and are left out."
     if not coverage.device_ns:
         return f"No device work was recorded in the profiled steps.{outside}"
+    if analysis.source == "ncu":
+        return (
+            f"Of {_device_time(analysis)} Nsight Compute counted the operations of "
+            f"{formatting.percent(coverage.with_flops)} and the DRAM traffic of "
+            f"{formatting.percent(coverage.with_bytes)}; it names no operators."
+        )
     return (
         f"{formatting.percent(coverage.with_op)} of {_device_time(analysis)} "
         f"has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
