@@ -30,6 +30,8 @@ class MeasuredFlops(Measured, frozen=True):
 
 
 UNEXPLAINED = "unexplained"
+# An assumption of what was counted instead of modelled.
+COUNTED = "counted by Nsight Compute: DRAM traffic is what moved, not the least"
 
 
 class DifferenceReason(msgspec.Struct, frozen=True):

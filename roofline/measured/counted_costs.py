@@ -17,6 +17,7 @@ from gpuprof.roofline.measured.counters import (
     ExecutedWork,
     executed_by_kernel,
 )
+from gpuprof.roofline.measured_figures import COUNTED
 from gpuprof.roofline.work.counted_kernels import CountedWork
 
 # A packed instruction works on two 16-bit numbers: its ceiling is no other precision's.
@@ -57,16 +58,21 @@ def cost_of_launches(name: str, launches: Sequence[ExecutedWork]) -> tuple[Cost,
     flops, not_counted, reason = _flops(name, launches[0])
     read = _mean(launch.dram_bytes_read for launch in launches)
     written = _mean(launch.dram_bytes_written for launch in launches)
-    if not reason and (read is None or written is None):
-        reason = "its bytes are unknown: Nsight Compute did not count DRAM reads and writes"
-    assumptions: tuple[str, ...] = (
-        "counted by Nsight Compute: DRAM traffic is what moved, not the least",
-    )
+    divided = read is not None and written is not None
+    both = None if divided else _mean(launch.dram_bytes for launch in launches)
+    if not reason and not divided and both is None:
+        reason = "its bytes are unknown: DRAM traffic was not counted"
+    assumptions: tuple[str, ...] = (COUNTED,)
     if not_counted and flops is not None:
         assumptions += (f"not counted: {not_counted}",)
-    return Cost(flops=flops, bytes_read=read, bytes_written=written, assumptions=assumptions), (
-        reason
+    cost = Cost(
+        flops=flops,
+        bytes_read=read if divided else None,
+        bytes_written=written if divided else None,
+        undivided_bytes=both,
+        assumptions=assumptions,
     )
+    return cost, reason
 
 
 def _flops(name: str, work: ExecutedWork) -> tuple[tuple[Flops, ...] | None, str, str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuprof.collectors import ncu
+from gpuprof.reports.point_groups import GroupedPoint
+from gpuprof.reports.point_rows import make_row
 from gpuprof.reports.sections.level_points import level_points
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
@@ -188,6 +190,36 @@ def test_the_roofline_sections_collect_rates_alone() -> None:
     assert (work.dram_bytes, work.l2_bytes, work.l1_bytes) == (3_000, 32_000, None)
     ceilings = {c.precision or c.level: c.rate for c in counted_ceilings([ROOFLINE_SECTIONS])}
     assert ceilings == pytest.approx({"fp32": 128 * 2 * 2e9, "DRAM": 16e9, "L2": 4 * 32 * 1e9})
+
+
+def test_traffic_whose_directions_are_not_told_apart_has_a_roof_all_the_same(
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "roofline.csv"
+    names = ["ID", "Kernel Name", "Block Size", "Grid Size", *ROOFLINE_SECTIONS]
+    units = {"gpu__time_duration.sum": "ns", "dram__bytes.sum.per_second": "byte/s"}
+    row = ["0", "my_stencil", "(32, 1, 1)", "(1, 1, 1)", *map(repr, ROOFLINE_SECTIONS.values())]
+    with page.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            [names, [units.get(name, "") for name in names], row]
+        )
+    (point,) = analyze(ncu.read(page)).kernels
+    assert (point.bytes_read, point.bytes_written, point.undivided_bytes) == (None, None, 3_000)
+    assert (point.bytes_per_s, point.flops_per_s) == (3e9, pytest.approx(80e9))
+    assert point.arithmetic_intensity == pytest.approx(80 / 3)
+    # 3 of 16 GB/s, and 80 of 512 GFLOP/s.
+    assert point.roof_fraction == pytest.approx(3 / 16)
+    texts = {fact.label: fact.value for fact in make_row("row", GroupedPoint(point), 0).figures}
+    assert texts["Bytes"] == "3.00 kB read and written"
+
+
+def test_the_details_page_gives_bytes_and_says_why_no_roof() -> None:
+    analysis = analyze(ncu.read(RAW.with_name("h100_ops_details.csv.gz")))
+    point = next(point for point in analysis.kernels if point.name == "add_k")
+    # 536.9 MB read and 251.3 MB written in 260 us.
+    assert point.bytes_per_s == pytest.approx((536.9e6 + 251.3e6) / 260.384e-6, rel=0.01)
+    assert point.flops is None
+    assert point.bottleneck.evidence.startswith("its FLOPs are unknown: not counted were")
 
 
 def test_a_peak_is_worked_out_of_a_rate_and_its_share_where_that_has_digits() -> None:
