@@ -87,8 +87,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     device = _device(process)
     ceilings, notes = _ceilings(device, process)
     # The counters' own durations are at the clocks that they tell; a trace's are not.
-    alone = capture.manifest.source == "ncu"
-    if alone:
+    if capture.manifest.source == "ncu":
         ceilings = with_counted_ceilings(ceilings, capture.counters)
     roof_source = _roof_source(ceilings)
     roof = None
@@ -138,11 +137,12 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             slower_ns=slower_by_ns(times, stretch, use, state=state, device=device),
             on_cpu=on_cpu,
         )
-    traffic = weight_traffic(work)
+    modelled = work.modelled()
+    traffic = weight_traffic(modelled)
     shares = None
-    if complete and stretch is not None and not alone:
+    if complete and stretch is not None:
         roofs = _roofs(process, uses, machine, roof_source)
-        shares = utilization(work, times, roofs, traffic, profiled=stretch.definition)
+        shares = utilization(modelled, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
         _classified(split, times, ops, roof, complete=complete, others_gap_ns=others_gap_ns),
         times,
@@ -169,7 +169,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         devices=uses if complete else (),
         utilization=shares,
         closed_form=(
-            closed_form(work, process.model, tokens=declared_tokens(capture.steps))
+            closed_form(modelled, process.model, tokens=declared_tokens(capture.steps))
             if complete
             else None
         ),

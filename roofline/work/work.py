@@ -88,6 +88,16 @@ class Work:
     launches: int = 0
     lost_launches: int = 0
 
+    def modelled(self) -> "Work":
+        """The same work without the costs that counters tell.
+
+        What ran is not what a model needs: padding is in it, and nothing says what are weights.
+        """
+        signatures = tuple(
+            replace(each, cost=None) if each.counted else each for each in self.signatures
+        )
+        return replace(self, signatures=signatures)
+
 
 def find_work(
     capture: Capture,

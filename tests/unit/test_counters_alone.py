@@ -3,11 +3,15 @@
 import csv
 import gzip
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
+from capture_builder import CaptureBuilder
 
-from gpuprof.collectors import ncu
+from gpuprof.collectors import ncu, schema
+from gpuprof.collectors.joining.launch_keys import launch_keys
 from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.reports.point_rows import make_row
 from gpuprof.reports.sections.level_points import level_points
@@ -281,3 +285,22 @@ def test_without_peaks_in_the_report_the_datasheet_counts_at_the_clock_that_was_
     assert sum(p.device_ns for p in points) / 1e9 == pytest.approx(seconds)
     assert {p.bottleneck.kind for p in points} == {"compute"}
     assert analysis.roof_source == "datasheet"
+
+
+def test_what_was_counted_is_neither_of_a_model_nor_of_an_operator(build: CaptureBuilder) -> None:
+    build.kernel(0, 1_000, 2_000, name="nvjet_tst")
+    build.kernel(0, 3_000, 5_000, name="nvjet_tst")
+    capture = build.build()
+    (first, _) = launch_keys(capture.kernels, capture.launches).iter_rows(named=True)
+    values = {TENSOR.format("bf16"): 8e6, "dram__bytes_read.sum": 1e6, "dram__bytes_write.sum": 2e6}
+    rows = [{**first, "metric": name, "value": value, "unit": ""} for name, value in values.items()]
+    counters = schema.conform("counters", pl.DataFrame(rows).drop("row"))
+    analysis = analyze(replace(capture, counters=counters))
+    by_calls = {point.flops is not None: point for point in analysis.kernels}
+    # The launch that was counted, at the duration of the trace; the other stays unknown.
+    assert by_calls[True].flops_per_s == pytest.approx(8e6 / 1e-6)
+    assert (by_calls[True].calls, by_calls[False].calls) == (1, 1)
+    assert analysis.utilization is None
+    assert not any("MBU" in warning for warning in analysis.warnings)
+    assert analysis.coverage.with_op == 0
+    assert analysis.coverage.with_flops == pytest.approx(1 / 3)
