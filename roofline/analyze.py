@@ -27,6 +27,7 @@ from gpuprof.roofline.machine.ceilings import (
     Source,
     datasheet_ceilings,
     measured_ceilings,
+    preferred_source,
 )
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.quiet import busy_sentences
@@ -89,7 +90,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     # The counters' own durations are at the clocks that they tell; a trace's are not.
     if capture.manifest.source == "ncu":
         ceilings = with_counted_ceilings(ceilings, capture.counters)
-    roof_source = _roof_source(ceilings)
+    roof_source = preferred_source(ceilings)
     roof = None
     if roof_source is not None:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
@@ -315,12 +316,6 @@ def _roofs(
         ceilings, _ = _ceilings(device, process)
         roofs.append(Roof(tuple(each for each in ceilings if each.source == source), source))
     return tuple(roofs) if all(roof.ceilings for roof in roofs) else ()
-
-
-def _roof_source(ceilings: tuple[Ceiling, ...]) -> Source | None:
-    sources = {ceiling.source for ceiling in ceilings}
-    by_preference: tuple[Source, ...] = ("counters", "datasheet", "measured")
-    return next((source for source in by_preference if source in sources), None)
 
 
 def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...], *, complete: bool) -> str:

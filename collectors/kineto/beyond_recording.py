@@ -1,8 +1,7 @@
-"""What ends after the profiler stopped recording: its time is damaged, or it is of another trace.
+"""Device work that ends after the profiler stopped: its time is damaged, or it is another trace's.
 
-Kineto writes the span that it recorded as an event of category Trace, and leaves out what is not
-within (libkineto/src/CuptiActivityProfiler.cpp). In traces of torch 1.8 to 2.11 on NVIDIA and AMD
-devices all work ends before that span does.
+Kineto writes the span that it recorded as an event of category Trace. In 41 traces of torch 1.8 to
+2.11, of NVIDIA and AMD devices, all device work ends before it does; calls of the host may not.
 """
 
 from collections.abc import Mapping
@@ -10,27 +9,23 @@ from typing import Final
 
 import polars as pl
 
-_TABLES: Final = (
-    ("kernels", "device work"),
-    ("launches", "launches"),
-    ("ops", "operators"),
-)
 # Old traces have whole microseconds, each rounded by itself.
 _RESOLUTION_NS: Final = 1_000
 
 
 def beyond_recording(raw: Mapping[str, pl.DataFrame]) -> tuple[str, ...]:
-    """A sentence with number and size where rows of `raw` end after the last recording."""
+    """A sentence with number and size where kernels of `raw` end after the last recording."""
     stopped_ns = raw["recordings"]["end_ns"].max()
     if not isinstance(stopped_ns, int):
         return ()
-    late = {what: (raw[table]["end_ns"] - stopped_ns).to_numpy() for table, what in _TABLES}
-    late = {what: ns[ns > _RESOLUTION_NS] for what, ns in late.items()}
-    counts = ", ".join(f"{len(ns)} of {what}" for what, ns in late.items() if len(ns))
-    if not counts:
+    late_ns = (raw["kernels"]["end_ns"] - stopped_ns).to_numpy()
+    late_ns = late_ns[late_ns > _RESOLUTION_NS]
+    if not len(late_ns):
         return ()
-    largest_ns = max(ns.max() for ns in late.values() if len(ns))
+    ends = "1 piece of device work ends"
+    if len(late_ns) > 1:
+        ends = f"{len(late_ns)} pieces of device work end"
     return (
-        f"Events that end after the recording stopped, by up to {largest_ns / 1e3:.3g} us: "
-        f"{counts}. Their times are damaged, or they are of another recording.",
+        f"{ends} after the recording stopped, by up to {late_ns.max() / 1e3:.0f} us: times are "
+        "damaged, or it is work of another recording.",
     )

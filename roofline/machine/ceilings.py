@@ -4,6 +4,7 @@ Datasheet peaks, rates measured here and peaks of hardware counters never meet i
 analysis picks one source (`roof_source`) and takes every percentage against that.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal
@@ -155,6 +156,13 @@ def _promised(
             level=level,
         ),
     )
+
+
+def preferred_source(ceilings: Sequence[Ceiling]) -> Source | None:
+    """The one source of `ceilings` that percentages are taken of; None where there is none."""
+    sources = {ceiling.source for ceiling in ceilings}
+    by_preference: tuple[Source, ...] = ("counters", "datasheet", "measured")
+    return next((source for source in by_preference if source in sources), None)
 
 
 def at_clock(ceiling: Ceiling, clock_mhz: int | None) -> Ceiling | None:
