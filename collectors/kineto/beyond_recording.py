@@ -1,6 +1,6 @@
 """Device work that ends after the profiler stopped: its time is damaged, or it is another trace's.
 
-Kineto writes the span that it recorded as an event of category Trace. In 41 traces of torch 1.8 to
+Kineto writes the span that it recorded as an event of category Trace. In 39 traces of torch 1.8 to
 2.11, of NVIDIA and AMD devices, all device work ends before it does; calls of the host may not.
 """
 

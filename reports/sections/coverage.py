@@ -76,13 +76,16 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     facts = [Fact("Coverage", coverage_sentence(analysis))]
     unmodelled, steps = analysis.coverage.unmodelled, analysis.steps.profiled
     if unmodelled:
+        alone = analysis.source == "ncu"
+        name_of = formatting.kernel_name if alone else str
         names = ", ".join(
-            f"{op.name} ({formatting.duration(per_step(steps, op.device_ns))})"
+            f"{name_of(op.name)} ({formatting.duration(per_step(steps, op.device_ns))})"
             for op in unmodelled[:_NAMED]
         )
         left = len(unmodelled) - _NAMED
         names = f"{names} and {left} more" if left > 0 else names
-        facts.append(Fact("No model", f"{names}{', in one step' if steps else ''}"))
+        label = "Not counted" if alone else "No model"
+        facts.append(Fact(label, f"{names}{', in one step' if steps else ''}"))
     return (Facts(tuple(facts)),)
 
 

@@ -12,8 +12,10 @@ from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import ncu, schema
 from gpuprof.collectors.joining.launch_keys import launch_keys
+from gpuprof.reports.blocks import Facts
 from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.reports.point_rows import make_row
+from gpuprof.reports.sections import coverage
 from gpuprof.reports.sections.level_points import level_points
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
@@ -224,6 +226,10 @@ def test_the_details_page_gives_bytes_and_says_why_no_roof() -> None:
     assert point.bytes_per_s == pytest.approx((536.9e6 + 251.3e6) / 260.384e-6, rel=0.01)
     assert point.flops is None
     assert point.bottleneck.evidence.startswith("its FLOPs are unknown: not counted were")
+    (facts,) = coverage.SECTION.summary(analysis)
+    assert isinstance(facts, Facts)
+    named = {fact.label: fact.value for fact in facts.facts}["Not counted"]
+    assert named.startswith("distribution_elementwise_grid_stride_kernel (")
 
 
 def test_a_peak_is_worked_out_of_a_rate_and_its_share_where_that_has_digits() -> None:
