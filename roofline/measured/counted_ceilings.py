@@ -67,7 +67,7 @@ def counted_ceilings(launches: Sequence[Mapping[str, float]]) -> tuple[Ceiling, 
         for kind, peak in _compute_peaks(counters, work).items():
             compute[kind].append(peak)
         for level, traffic in level_traffic(counters).items():
-            if traffic.peak_bytes_per_s:
+            if traffic.peak_bytes_per_s and traffic.peak_bytes_per_s > 0:
                 memory[level].append(
                     _Peak(traffic.bytes_moved, traffic.peak_bytes_per_s, None, traffic.counter)
                 )
@@ -104,7 +104,7 @@ def _clock_mhz(ceiling: Ceiling, launches: Sequence[ExecutedWork]) -> int | None
             "",
         )
         for launch in launches
-        if launch.sm_clock_hz
+        if launch.sm_clock_hz and launch.sm_clock_hz > 0
     ]
     return round(_together(peaks) / 1e6) if peaks else None
 
@@ -118,14 +118,14 @@ def _compute_peaks(
     found: dict[tuple[Unit, str], _Peak] = {}
     for row in levels_table().vector:
         rate = peak_per_second(counters, row.counter, clock)
-        if rate is not None:
+        if rate is not None and rate > 0:
             count = work.count("vector", row.precision) or 0
             found[_kind("vector", row.precision)] = _Peak(
                 count, rate * row.operations, hertz, row.counter
             )
     for precision, counter in _dense_counters(counters).items():
         rate = peak_per_second(counters, counter, clock)
-        if rate is not None:
+        if rate is not None and rate > 0:
             count = work.count("tensor", precision) or 0
             found[_kind("tensor", precision)] = _Peak(count, rate, hertz, counter)
     return found

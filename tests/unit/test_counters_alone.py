@@ -310,3 +310,8 @@ def test_what_was_counted_is_neither_of_a_model_nor_of_an_operator(build: Captur
     assert not any("MBU" in warning for warning in analysis.warnings)
     assert analysis.coverage.with_op == 0
     assert analysis.coverage.with_flops == pytest.approx(1 / 3)
+
+
+def test_a_clock_of_zero_tells_no_ceiling() -> None:
+    stopped = {name: 0.0 if "per_second" in name else x for name, x in ROOFLINE_SECTIONS.items()}
+    assert counted_ceilings([stopped]) == ()
