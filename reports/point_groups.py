@@ -63,6 +63,7 @@ def _together(members: Sequence[RooflinePoint]) -> RooflinePoint:
         flops=first.flops if all(point.flops == first.flops for point in members) else None,
         bytes_read=_sum(point.bytes_read for point in members),
         bytes_written=_sum(point.bytes_written for point in members),
+        undivided_bytes=_sum(point.undivided_bytes for point in members),
         bytes_per_s=total_bytes / device_ns * 1e9 if total_bytes is not None else None,
         roof_ns=roof_ns,
         roof=first.roof if one_roof else "",

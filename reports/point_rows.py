@@ -19,6 +19,7 @@ from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
+from gpuprof.roofline.measured_figures import COUNTED
 
 # Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
 MOST_ROWS = 300
@@ -213,13 +214,19 @@ def _transfer(transfer: Transfer | None, profiled_steps: int) -> list[Fact]:
     ]
 
 
+def _bytes_note(point: RooflinePoint) -> str:
+    if point.total_bytes is None:
+        return "no byte model"
+    return "DRAM traffic" if COUNTED in point.assumptions else "compulsory traffic"
+
+
 def _work(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     if point.transfer is not None and point.transfer.kind == COMMUNICATION:
         # What its algorithm computes and moves within the device is not known.
         return []
-    read, written = (
+    read, written, both = (
         formatting.byte_count(None if total is None else per_step(profiled_steps, total))
-        for total in (point.bytes_read, point.bytes_written)
+        for total in (point.bytes_read, point.bytes_written, point.undivided_bytes)
     )
     return [
         Fact(
@@ -229,8 +236,10 @@ def _work(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
         ),
         Fact(
             "Bytes",
-            f"{read} read, {written} written",
-            "compulsory traffic" if point.total_bytes is not None else "no byte model",
+            f"{read} read, {written} written"
+            if point.undivided_bytes is None
+            else f"{both} read and written",
+            _bytes_note(point),
         ),
         Fact("Intensity", _with_unit(point.arithmetic_intensity)),
         Fact(

@@ -183,7 +183,8 @@ def _cells(steps: int, kernel: RooflinePoint, *, wide: bool) -> list[str | Text]
 def _kernel_name(kernel: RooflinePoint) -> Text:
     """The kernel, and on a second line the operator that launched it; one line where they match."""
     if kernel.op == kernel.name:
-        return _text(kernel.name).append_text(_text(f" {kernel.phase}".rstrip(), "dim"))
+        own = kernel.name if kernel.kind == "op" else formatting.kernel_name(kernel.name)
+        return _text(own).append_text(_text(f" {kernel.phase}".rstrip(), "dim"))
     name = _text(formatting.kernel_name(kernel.name))
     launched = " ".join(part for part in (kernel.op, kernel.phase) if part)
     origin = ", ".join(part for part in (moved_text(kernel.transfer), launched) if part)

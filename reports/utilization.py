@@ -19,6 +19,8 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     if utilization is None:
         known = analysis.steps.length_ns
         why = "no matmul was counted" if known else "no step was seen"
+        if analysis.source == "ncu":
+            why = "there is no step: Nsight Compute ran each kernel alone"
         lost = analysis.coverage.lost_launches
         if lost:
             why = f"{lost} of {analysis.coverage.launches} launches have no device work recorded"

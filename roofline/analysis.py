@@ -99,6 +99,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     flops: tuple[Flops, ...] | None = None
     bytes_read: int | None = None
     bytes_written: int | None = None
+    # Read plus written, where only that is known.
+    undivided_bytes: int | None = None
     # FLOP per byte.
     arithmetic_intensity: float | None = None
     flops_per_s: float | None = None
@@ -122,7 +124,7 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     def total_bytes(self) -> int | None:
         """Bytes read plus bytes written."""
         if self.bytes_read is None or self.bytes_written is None:
-            return None
+            return self.undivided_bytes
         return self.bytes_read + self.bytes_written
 
 

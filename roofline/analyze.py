@@ -27,9 +27,12 @@ from gpuprof.roofline.machine.ceilings import (
     Source,
     datasheet_ceilings,
     measured_ceilings,
+    preferred_source,
 )
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.quiet import busy_sentences
+from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
+from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
@@ -84,7 +87,10 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     process = capture.processes[0]
     device = _device(process)
     ceilings, notes = _ceilings(device, process)
-    roof_source = _roof_source(ceilings)
+    # The counters' own durations are at the clocks that they tell; a trace's are not.
+    if capture.manifest.source == "ncu":
+        ceilings = with_counted_ceilings(ceilings, capture.counters)
+    roof_source = preferred_source(ceilings)
     roof = None
     if roof_source is not None:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
@@ -92,7 +98,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     one_host = on_one_host(process.world_size, process.fingerprint)
     machine = Machine(device, roof, clock_of(state), one_host)
 
-    work = find_work(capture, math_mode(device, process), waits)
+    work = find_work(capture, math_mode(device, process), waits, counted_work(capture))
     verdicts = work_verdicts(work, machine)
     on_cpu = device is not None and device.kind == "cpu"
     stretch = profiled_stretch(capture, work, behind=device_runs_behind(ends))
@@ -132,11 +138,12 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             slower_ns=slower_by_ns(times, stretch, use, state=state, device=device),
             on_cpu=on_cpu,
         )
-    traffic = weight_traffic(work)
+    modelled = work.modelled()
+    traffic = weight_traffic(modelled)
     shares = None
     if complete and stretch is not None:
         roofs = _roofs(process, uses, machine, roof_source)
-        shares = utilization(work, times, roofs, traffic, profiled=stretch.definition)
+        shares = utilization(modelled, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
         _classified(split, times, ops, roof, complete=complete, others_gap_ns=others_gap_ns),
         times,
@@ -163,7 +170,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         devices=uses if complete else (),
         utilization=shares,
         closed_form=(
-            closed_form(work, process.model, tokens=declared_tokens(capture.steps))
+            closed_form(modelled, process.model, tokens=declared_tokens(capture.steps))
             if complete
             else None
         ),
@@ -311,13 +318,6 @@ def _roofs(
     return tuple(roofs) if all(roof.ceilings for roof in roofs) else ()
 
 
-def _roof_source(ceilings: tuple[Ceiling, ...]) -> Source | None:
-    sources = {ceiling.source for ceiling in ceilings}
-    if "datasheet" in sources:
-        return "datasheet"
-    return "measured" if sources else None
-
-
 def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...], *, complete: bool) -> str:
     if not complete:
         return "launches of its steps have no device work recorded"
@@ -344,6 +344,7 @@ def _coverage(
     def counted(point: RooflinePoint) -> bool:
         return point.flops is not None and _bytes_are_known(point)
 
+    without_op = {NO_OP, *(one.name for one in work.signatures if one.counted)}
     unmodelled: dict[str, tuple[int, int]] = {}
     for point in ops:
         if not counted(point):
@@ -351,7 +352,7 @@ def _coverage(
             unmodelled[point.name] = (ns + point.device_ns, calls + point.calls)
     return Coverage(
         device_ns=device_ns,
-        with_op=share([point for point in ops if point.name != NO_OP]),
+        with_op=share([point for point in ops if point.name not in without_op]),
         with_flops=share([point for point in ops if point.flops is not None]),
         with_bytes=share([point for point in ops if _bytes_are_known(point)]),
         kernels_counted=share(filter(counted, kernels)),

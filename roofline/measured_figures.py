@@ -30,6 +30,8 @@ class MeasuredFlops(Measured, frozen=True):
 
 
 UNEXPLAINED = "unexplained"
+# An assumption of what was counted instead of modelled.
+COUNTED = "counted by Nsight Compute: DRAM traffic is what moved, not the least"
 
 
 class DifferenceReason(msgspec.Struct, frozen=True):
@@ -61,14 +63,24 @@ class MeasuredKernel(msgspec.Struct, frozen=True, kw_only=True):
     bytes_written: Measured
     # Between L1 and L2, both ways.
     l2_bytes: int | None
+    # Between the SMs and their L1. Copies that bypass it (TMA on Hopper and later) are not in it.
+    l1_bytes: int | None = None
     not_compared: str = ""
     reasons: tuple[DifferenceReason, ...] = ()
 
     @property
     def flops_per_l2_byte(self) -> float | None:
         """Arithmetic intensity at the L2 level, of all counted operations."""
+        return self._flops_per(self.l2_bytes)
+
+    @property
+    def flops_per_l1_byte(self) -> float | None:
+        """Arithmetic intensity at the L1 level, of all counted operations."""
+        return self._flops_per(self.l1_bytes)
+
+    def _flops_per(self, bytes_moved: int | None) -> float | None:
         counts = [part.measured for part in self.flops if part.measured is not None]
-        return sum(counts) / self.l2_bytes if self.l2_bytes and counts else None
+        return sum(counts) / bytes_moved if bytes_moved and counts else None
 
 
 class MeasuredWork(msgspec.Struct, frozen=True, kw_only=True):

@@ -137,6 +137,10 @@ class Annotation(_Complete, gc=False, tag="user_annotation"):
     """A record_function range, ProfilerStep included."""
 
 
+class Recording(_Complete, gc=False, tag="Trace"):
+    """All that a profiler recorded, from its start to its stop."""
+
+
 class Memory(Struct, gc=False, tag_field="cat", tag="cpu_instant_event"):
     """An allocation (positive bytes) or a free."""
 
@@ -159,7 +163,6 @@ IGNORED_CATEGORIES: Final = (
     "async_cpu_to_gpu",
     "async",
     "fwdbwd",
-    "Trace",
     "gpu_user_annotation",
     "cuda_sync",
     "cuda_event",
@@ -176,7 +179,7 @@ def _ignored(category: str) -> type[Struct]:
     )
 
 
-Event: TypeAlias = Op | RuntimeCall | Kernel | Annotation | Memory | PythonFunction
+Event: TypeAlias = Op | RuntimeCall | Kernel | Annotation | Recording | Memory | PythonFunction
 READ_TYPES: Final[tuple[type[Event], ...]] = (
     Op,
     RuntimeCall,
@@ -185,6 +188,7 @@ READ_TYPES: Final[tuple[type[Event], ...]] = (
     Memcpy,
     Memset,
     Annotation,
+    Recording,
     Memory,
 )
 

@@ -35,6 +35,7 @@ from gpuprof.collectors.kineto.events import (
     Op,
     OpArgs,
     PythonFunction,
+    Recording,
     RuntimeCall,
 )
 from gpuprof.collectors.kineto.findings import Findings
@@ -51,6 +52,7 @@ _KINDS: Final[dict[str, type[Event]]] = {
     **dict.fromkeys(("gpu_memcpy", "memcpy"), Memcpy),
     **dict.fromkeys(("gpu_memset", "memset"), Memset),
     "user_annotation": Annotation,
+    "trace": Recording,
     "cpu_instant_event": Memory,
     PYTHON_CATEGORY: PythonFunction,
 }
@@ -77,6 +79,9 @@ def event(element: object, findings: Findings) -> Event | None:
     kind = _KINDS.get(category.lower()) if isinstance(category, str) else None
     if kind is None:
         _count_unread(element, findings)
+        return None
+    if kind is Recording and (phase != "X" or element.get("dur") is None):
+        # A mark of the profiler, of no length.
         return None
     name = element.get("name")
     start = nanoseconds(element.get("ts"), TIME_LIMIT)

@@ -25,6 +25,7 @@ from gpuprof.collectors.joining.lost_launches import (
 )
 from gpuprof.collectors.kineto import metadata
 from gpuprof.collectors.kineto.assemble import STEPS_FOUND_BY, assemble, with_rank
+from gpuprof.collectors.kineto.beyond_recording import beyond_recording
 from gpuprof.collectors.kineto.blocks import Blocks
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.processes import by_process
@@ -169,7 +170,7 @@ def _rank(
         device=_device_position(fingerprint.devices, frames["kernels"]),
         steps_found_by=STEPS_FOUND_BY if frames["steps"].height else None,
         shapes_recorded=shapes,
-        warnings=(*findings.sentences(), *missing),
+        warnings=(*findings.sentences(), *beyond_recording(raw), *missing),
     )
     manifest = Manifest(
         tool_version=__version__,

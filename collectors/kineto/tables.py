@@ -27,6 +27,7 @@ from gpuprof.collectors.kineto.events import (
     Op,
     OpArgs,
     PythonFunction,
+    Recording,
     RuntimeCall,
 )
 from gpuprof.collectors.kineto.findings import Findings
@@ -47,6 +48,7 @@ _TABLE_OF: Final[dict[type[Struct], str]] = {
     DriverCall: "launches",
     **dict.fromkeys(_KINDS, "kernels"),
     Annotation: "ranges",
+    Recording: "recordings",
     PythonFunction: "frames",
     Memory: "allocations",
 }
@@ -115,6 +117,7 @@ _SCHEMAS: Final = {
     "launches": LAUNCHES,
     "kernels": KERNELS,
     "ranges": RANGES,
+    "recordings": RANGES,
     "frames": RANGES,
     "allocations": ALLOCATIONS,
 }

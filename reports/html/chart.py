@@ -6,6 +6,7 @@ of this data: a point carries the id of its table row, which is where the script
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 import msgspec
 
@@ -100,7 +101,7 @@ def make_chart(analysis: Analysis, levels: Sequence[PlotLevel]) -> Chart | None:
     whole = whole_ranges(places, ceilings)
     lines = tuple(
         line
-        for source in ("datasheet", "measured")
+        for source in get_args(Source)
         for line in _lines(
             [c for c in analysis.ceilings if c.source == source],
             whole.x,

@@ -25,6 +25,12 @@ def coverage_sentence(analysis: Analysis) -> str:
         outside = f" {left_out} of device work belong to no profiled step and are left out."
     if not coverage.device_ns:
         return f"No device work was recorded in the profiled steps.{outside}"
+    if analysis.source == "ncu":
+        return (
+            f"Of {_device_time(analysis)} Nsight Compute counted the operations of "
+            f"{formatting.percent(coverage.with_flops)} and the DRAM traffic of "
+            f"{formatting.percent(coverage.with_bytes)}; it names no operators."
+        )
     return (
         f"{formatting.percent(coverage.with_op)} of {_device_time(analysis)} "
         f"has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
@@ -70,13 +76,16 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     facts = [Fact("Coverage", coverage_sentence(analysis))]
     unmodelled, steps = analysis.coverage.unmodelled, analysis.steps.profiled
     if unmodelled:
+        alone = analysis.source == "ncu"
+        name_of = formatting.kernel_name if alone else str
         names = ", ".join(
-            f"{op.name} ({formatting.duration(per_step(steps, op.device_ns))})"
+            f"{name_of(op.name)} ({formatting.duration(per_step(steps, op.device_ns))})"
             for op in unmodelled[:_NAMED]
         )
         left = len(unmodelled) - _NAMED
         names = f"{names} and {left} more" if left > 0 else names
-        facts.append(Fact("No model", f"{names}{', in one step' if steps else ''}"))
+        label = "Not counted" if alone else "No model"
+        facts.append(Fact(label, f"{names}{', in one step' if steps else ''}"))
     return (Facts(tuple(facts)),)
 
 

@@ -12,6 +12,9 @@ _WHY_OVER = OVER_PEAK.partition(": ")[2]
 
 
 def _page_only(analysis: Analysis) -> Sequence[Block]:
+    counted = ""
+    if analysis.source == "ncu":
+        counted = " Here Nsight Compute counted both: operations that ran, and bytes that moved."
     totals = "" if analysis.steps.profiled else " (here: totals, as no whole step was profiled)"
     return (
         Prose(
@@ -30,7 +33,8 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
                 "precision is compared with its own peak. Bytes are compulsory traffic: each input "
                 "read once, each output written once. A cache that holds the data between kernels "
                 "can beat the DRAM roof: the class is cache where it explains that. Other shares "
-                f"over 100% are shown as they are and marked **!**, since that means {_WHY_OVER}.",
+                f"over 100% are shown as they are and marked **!**, since that means {_WHY_OVER}."
+                f"{counted}",
                 f"Calls and ms are means for one step over the profiled steps{totals}; step time "
                 "and MFU come from steps that ran without the profiler. **-** is unknown: no cost "
                 "model for the operator, or no ceiling for the device. Prefixes are decimal (1 GB "

@@ -15,8 +15,14 @@ def roof_sentence(analysis: Analysis) -> str:
             "No ceiling is known for this device, so there are no percentages of a roof; "
             "gpuprof calibrate measures them."
         )
+    if analysis.roof_source == "counters":
+        return (
+            "Percentages of the roof are of the dense peaks of Nsight Compute's counters, at the "
+            "clocks that it saw."
+        )
     if analysis.roof_source == "datasheet":
-        return "Percentages of the roof are of the datasheet's dense peaks."
+        clock = ", at the SM clock that Nsight Compute saw" if analysis.source == "ncu" else ""
+        return f"Percentages of the roof are of the datasheet's dense peaks{clock}."
     return "Percentages of the roof are of the rates measured on this device by gpuprof calibrate."
 
 
@@ -36,6 +42,9 @@ def ceiling_fact(analysis: Analysis) -> Fact:
         conditions = dict.fromkeys(each.conditions for each in ceilings[:3] if each.conditions)
         notes = ["measured here by gpuprof calibrate", *conditions]
         return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))
+    if analysis.roof_source == "counters":
+        origin = "dense; peaks of Nsight Compute's counters, at the clocks that it saw"
+        return Fact("Ceilings", value or formatting.UNKNOWN, origin)
     origins = ", ".join(dict.fromkeys(ceiling.reference for ceiling in ceilings[:3]))
     notes = ["dense", *_at_seen_clock(analysis, ceilings[:3]), origins] if origins else []
     return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))

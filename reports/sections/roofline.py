@@ -17,7 +17,7 @@ from gpuprof.reports.blocks import (
 from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.point_rows import MOST_ROWS, other_rows, row_points
 from gpuprof.reports.sections import kernels
-from gpuprof.reports.sections.l2_points import l2_points
+from gpuprof.reports.sections.level_points import level_points
 from gpuprof.reports.sections.roof import roof_sentence
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -45,7 +45,8 @@ def plot_levels(analysis: Analysis) -> tuple[PlotLevel, ...]:
         _with_rows("op", "Operators", analysis.ops),
         _with_rows("range", "Ranges", analysis.ranges),
         PlotLevel("step", "Step", step),
-        PlotLevel("l2", "Kernels at L2", l2_points(analysis)),
+        PlotLevel("l2", "Kernels at L2", level_points(analysis, "L2")),
+        PlotLevel("l1", "Kernels at L1", level_points(analysis, "L1")),
     )
     return tuple(level for level in levels if level.points)
 
@@ -93,7 +94,7 @@ def _row(ceiling: Ceiling) -> tuple[str, ...]:
     else:
         way = ", one way" if ceiling.kind == "link" else ""
         name, rate = f"{ceiling.level}{way}", formatting.byte_rate(ceiling.rate)
-    dense = ", dense" if ceiling.source == "datasheet" and ceiling.kind == "compute" else ""
+    dense = ", dense" if ceiling.source != "measured" and ceiling.kind == "compute" else ""
     return (
         name,
         rate,

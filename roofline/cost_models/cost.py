@@ -73,6 +73,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     product: MatrixProduct | None = None
     # Of calls that do their work in several kernels, what each of them does; () for all others.
     shares: tuple[Share, ...] = ()
+    # Read plus written, where only that is known: hardware counters may not tell them apart.
+    undivided_bytes: int | None = None
 
     def matmul_flops(self) -> int | None:
         """Matmul operations as `flops` counts them."""
@@ -93,7 +95,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def bytes_moved(self) -> int | None:
-        """Bytes read plus bytes written, or None where either is unknown."""
+        """Bytes read plus bytes written, or None where that is unknown."""
         if self.bytes_read is None or self.bytes_written is None:
-            return None
+            return self.undivided_bytes
         return self.bytes_read + self.bytes_written

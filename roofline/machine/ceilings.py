@@ -1,9 +1,10 @@
 """Ceilings: what a device can do at most, each with where the figure comes from.
 
-Datasheet peaks and rates measured here are two sources that never meet in one percentage: an
-analysis picks one (`roof_source`) and takes every percentage against that.
+Datasheet peaks, rates measured here and peaks of hardware counters never meet in one percentage: an
+analysis picks one source (`roof_source`) and takes every percentage against that.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal
@@ -14,7 +15,9 @@ from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
 from gpuprof.roofline.cost_models.cost import FlopKind
 from gpuprof.roofline.machine.devices import DeviceSpec, find_spec
 
-Source = Literal["datasheet", "measured"]
+# datasheet: what the vendor promises. measured: reached here by gpuprof calibrate. counters: the
+# peak of a hardware counter at the clock that Nsight Compute saw.
+Source = Literal["datasheet", "measured", "counters"]
 # Levels of links, the one that is looked for first in front: between devices, and to and from the
 # host by direction.
 DEVICE_LINKS: Final = ("NVLink", "Infinity Fabric", "peer")
@@ -53,8 +56,8 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
         """For people: "bf16 tensor (datasheet, dense)", "DRAM (measured)"."""
         if self.kind != "compute":
             return f"{self.level} ({self.source})"
-        quality = "datasheet, dense" if self.source == "datasheet" else "measured"
-        return f"{self.precision} {self.unit} ({quality})"
+        dense = "" if self.source == "measured" else ", dense"
+        return f"{self.precision} {self.unit} ({self.source}{dense})"
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,13 @@ def _promised(
             level=level,
         ),
     )
+
+
+def preferred_source(ceilings: Sequence[Ceiling]) -> Source | None:
+    """The one source of `ceilings` that percentages are taken of; None where there is none."""
+    sources = {ceiling.source for ceiling in ceilings}
+    by_preference: tuple[Source, ...] = ("counters", "datasheet", "measured")
+    return next((source for source in by_preference if source in sources), None)
 
 
 def at_clock(ceiling: Ceiling, clock_mhz: int | None) -> Ceiling | None:

@@ -5,25 +5,42 @@ instructions only, of varying size, so their tensor operations are unknown.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from itertools import combinations
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from gpuprof.collectors.joining.launch_keys import KEY
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.roofline.machine.ceilings import Unit
+from gpuprof.roofline.measured.levels import level_traffic
+from gpuprof.roofline.measured.submetrics import DURATION, total
 
-# DRAM and L2 move sectors of this size.
+# DRAM moves sectors of this size.
 _SECTOR_BYTES: Final = 32
-_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
+# What the details page calls the SM's frequency is that of its cluster.
+SM_CLOCKS: Final = ("sm__cycles_elapsed", "smsp__cycles_elapsed", "gpc__cycles_elapsed")
 _TENSOR: Final = re.compile(
     r"sm__ops_path_tensor(?:_op_(?P<op>[a-z]+))?_src_(?P<src>[a-z]+\d+)"
-    r"(?:_dst_(?P<dst>[a-z]+\d+))?(?:_sparsity_(?P<sparsity>on|off))?\.sum"
+    r"(?:_dst_(?P<dst>[a-z]+\d+))?(?:_sparsity_(?P<sparsity>on|off))?"
 )
+# Instructions and busy cycles of the tensor units, of whatever type.
+_TENSOR_PIPE: Final = re.compile(
+    r"smsp?__(?:inst_executed_)?pipe_tensor\w*\."
+    r"(?:sum|avg)(?:\.per_cycle_\w+|\.pct_of_peak_\w+|\.per_second)?$"
+)
+
+
+class TensorCounter(NamedTuple):
+    """A counter of operations on the tensor units: its source type and what else narrows it."""
+
+    precision: str
+    # op, dst and sparsity, where the counter's name has them.
+    parts: dict[str, str]
 
 
 class ExecutedFlops(msgspec.Struct, frozen=True):
@@ -50,6 +67,8 @@ class ExecutedWork(msgspec.Struct, frozen=True, kw_only=True):
     l2_bytes: int | None = None
     # Copies that bypass L1 (TMA on Hopper and later) are not in it.
     l1_bytes: int | None = None
+    # Counters of their pipes say that the tensor units did nothing, in any type.
+    tensor_idle: bool = False
     # Under Nsight Compute: alone, by default at the base clock and with cold caches. Not comparable
     # with a trace's durations.
     duration_ns: int | None = None
@@ -66,19 +85,30 @@ class ExecutedWork(msgspec.Struct, frozen=True, kw_only=True):
 
 def executed_work(counters: Mapping[str, float]) -> ExecutedWork:
     """The work of one launch from its counters, metric -> value in base units."""
-    duration = counters.get("gpu__time_duration.sum")
-    read = _dram_bytes(counters, "read")
-    written = _dram_bytes(counters, "write")
+    duration = counters.get(DURATION)
+    read = _moved(counters, "dram__bytes_read", "dram__sectors_read")
+    written = _moved(counters, "dram__bytes_write", "dram__sectors_write")
+    moved = None if read is None or written is None else read + written
+    traffic = {level: found.bytes_moved for level, found in level_traffic(counters).items()}
     return ExecutedWork(
         flops=(*_tensor_flops(counters), *_vector_flops(counters)),
         dram_bytes_read=read,
         dram_bytes_written=written,
-        dram_bytes=_dram_total(counters, read, written, duration),
-        l2_bytes=_whole(counters.get("lts__t_bytes.sum"), counters.get("lts__t_sectors.sum")),
-        l1_bytes=_whole(counters.get("l1tex__t_bytes.sum"), None),
-        duration_ns=_whole(duration, None),
-        sm_clock_hz=counters.get("sm__cycles_elapsed.avg.per_second"),
+        dram_bytes=traffic.get("DRAM") if moved is None else moved,
+        l2_bytes=traffic.get("L2"),
+        l1_bytes=traffic.get("L1"),
+        tensor_idle=_tensor_idle(counters),
+        duration_ns=None if duration is None else round(duration),
+        sm_clock_hz=sm_clock_hz(counters),
     )
+
+
+def sm_clock_hz(counters: Mapping[str, float]) -> float | None:
+    """Cycles a second of the SMs during one launch."""
+    for clock in SM_CLOCKS:
+        if f"{clock}.avg.per_second" in counters:
+            return counters[f"{clock}.avg.per_second"]
+    return None
 
 
 def executed_by_launch(counters: pl.DataFrame) -> dict[tuple[object, ...], ExecutedWork]:
@@ -86,10 +116,33 @@ def executed_by_launch(counters: pl.DataFrame) -> dict[tuple[object, ...], Execu
 
     Keys are tuples in the order of `launch_keys.KEY`, which kernels have too.
     """
-    return {
-        key: executed_work(dict(group.select("metric", "value").iter_rows()))
-        for key, group in counters.drop_nulls("value").group_by(*KEY, maintain_order=True)
-    }
+    return {key: executed_work(values) for key, values in values_by_launch(counters)}
+
+
+def values_by_launch(
+    counters: pl.DataFrame,
+) -> Iterator[tuple[tuple[object, ...], dict[str, float]]]:
+    """Each launch's key and its counters, metric -> value in base units."""
+    for key, group in counters.drop_nulls("value").group_by(*KEY, maintain_order=True):
+        yield key, dict(group.select("metric", "value").iter_rows())
+
+
+def executed_by_kernel(capture: Capture) -> tuple[dict[int, ExecutedWork], frozenset[int]]:
+    """The counted work by row of the capture's kernels, and the rows that may be another launch's.
+
+    A report that holds some launches of a trace may not tell which of several alike they were.
+    """
+    by_key = executed_by_launch(capture.counters)
+    uncertain = set(capture.counters.filter(~pl.col("certain")).select(KEY).iter_rows())
+    executed, unsure = {}, set()
+    keys = launch_keys(capture.kernels, capture.launches)
+    for row, *parts in keys.select("row", *KEY).iter_rows():
+        key = tuple(parts)
+        if key in by_key:
+            executed[row] = by_key[key]
+            if key in uncertain:
+                unsure.add(row)
+    return executed, frozenset(unsure)
 
 
 def _vector_flops(counters: Mapping[str, float]) -> list[ExecutedFlops]:
@@ -99,42 +152,46 @@ def _vector_flops(counters: Mapping[str, float]) -> list[ExecutedFlops]:
         known = [count for count in counts if count is not None]
         # Additions without the products would be a part passed off as the whole.
         if len(known) == len(counts):
-            total = sum(
+            operations = sum(
                 n * weight for n, weight in zip(known, kind.operations.values(), strict=True)
             )
-            found.append(ExecutedFlops("vector", kind.precision, round(total)))
+            found.append(ExecutedFlops("vector", kind.precision, round(operations)))
     return found
 
 
 def _instructions(counters: Mapping[str, float], instruction: str) -> float | None:
     """Executed instructions, counted or, as the roofline sections collect them, as a rate."""
-    for unit in ("smsp", "sm"):
-        metric = f"{unit}__sass_thread_inst_executed_op_{instruction}_pred_on.sum"
-        if metric in counters:
-            return counters[metric]
-        # The rate is over the mean cycles of the unit: a 2048^3 float32 product gives 2048^3 ffma.
-        rate = counters.get(f"{metric}.per_cycle_elapsed")
-        cycles = counters.get(f"{unit}__cycles_elapsed.avg")
-        if rate == 0:
-            return 0
-        if rate is not None and cycles is not None:
-            return rate * cycles
-    return None
+    return total(counters, f"smsp__sass_thread_inst_executed_op_{instruction}_pred_on")
 
 
 def _tensor_flops(counters: Mapping[str, float]) -> list[ExecutedFlops]:
     by_source: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for metric, value in counters.items():
-        match = _TENSOR.fullmatch(metric)
-        if match and match["src"] in _weights().tensor:
-            parts = {k: v for k, v in match.groupdict().items() if v is not None and k != "src"}
-            by_source.setdefault(match["src"], []).append((parts, value))
+    for counter in dict.fromkeys(metric.partition(".sum")[0] for metric in counters):
+        source = tensor_counter(counter)
+        count = None if source is None else total(counters, counter)
+        if source is not None and count is not None:
+            by_source.setdefault(source.precision, []).append((source.parts, count))
     found = []
-    for source, precision in _weights().tensor.items():
-        total = _without_double_counting(by_source.get(source, []))
-        if total is not None:
-            found.append(ExecutedFlops("tensor", precision, round(total)))
+    for precision in _weights().tensor.values():
+        operations = _without_double_counting(by_source.get(precision, []))
+        if operations is not None:
+            found.append(ExecutedFlops("tensor", precision, round(operations)))
     return found
+
+
+def tensor_counter(counter: str) -> TensorCounter | None:
+    """What a counter, given without its submetric, counts on the tensor units; None if nothing."""
+    match = _TENSOR.fullmatch(counter)
+    if match is None or match["src"] not in _weights().tensor:
+        return None
+    parts = {name: text for name, text in match.groupdict().items() if text and name != "src"}
+    return TensorCounter(_weights().tensor[match["src"]], parts)
+
+
+def _tensor_idle(counters: Mapping[str, float]) -> bool:
+    """Whether counters of the pipes say that the tensor units did nothing."""
+    pipes = [value for metric, value in counters.items() if _TENSOR_PIPE.match(metric)]
+    return bool(pipes) and not any(pipes)
 
 
 def _without_double_counting(counts: list[tuple[dict[str, str], float]]) -> float | None:
@@ -155,29 +212,11 @@ def _without_double_counting(counts: list[tuple[dict[str, str], float]]) -> floa
     return sum(value for _, value in whole) if whole else None
 
 
-def _dram_bytes(counters: Mapping[str, float], direction: str) -> int | None:
-    return _whole(
-        counters.get(f"dram__bytes_{direction}.sum"), counters.get(f"dram__sectors_{direction}.sum")
-    )
-
-
-def _dram_total(
-    counters: Mapping[str, float], read: int | None, written: int | None, duration: float | None
-) -> int | None:
-    if read is not None and written is not None:
-        return read + written
-    total = _whole(counters.get("dram__bytes.sum"), counters.get("dram__sectors.sum"))
-    # All that the details page shows.
-    rate = counters.get("dram__bytes.sum.per_second")
-    if total is None and rate is not None and duration is not None:
-        return round(rate * duration / _NANOSECONDS_PER_SECOND)
-    return total
-
-
-def _whole(value: float | None, sectors: float | None) -> int | None:
-    """A count as an integer, taken from sectors where it was not collected itself."""
-    if value is not None:
-        return round(value)
+def _moved(counters: Mapping[str, float], in_bytes: str, in_sectors: str) -> int | None:
+    """Bytes of one direction, taken from sectors where they were not collected themselves."""
+    moved, sectors = total(counters, in_bytes), total(counters, in_sectors)
+    if moved is not None:
+        return round(moved)
     return None if sectors is None else round(sectors * _SECTOR_BYTES)
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.machine.ceilings import Unit
 from gpuprof.roofline.machine.devices import find_spec
-from gpuprof.roofline.measured.counters import ExecutedFlops, ExecutedWork, executed_by_launch
+from gpuprof.roofline.measured.counters import ExecutedFlops, ExecutedWork, executed_by_kernel
 from gpuprof.roofline.measured.difference_reasons import Differing, reasons
 from gpuprof.roofline.measured_figures import (
     DifferenceReason,
@@ -78,20 +77,13 @@ class _Counted:
 
 
 def _counted(capture: Capture, work: Work) -> _Counted:
-    by_key = executed_by_launch(capture.counters)
-    unsure = set(capture.counters.filter(~pl.col("certain")).select(KEY).iter_rows())
-    executed, unsure_rows = {}, []
-    keys = launch_keys(capture.kernels, capture.launches)
-    for row, *parts in keys.select("row", *KEY).iter_rows():
-        key = tuple(parts)
-        if key in by_key:
-            executed[row] = by_key[key]
-            if key in unsure:
-                unsure_rows.append(row)
+    executed, unsure = executed_by_kernel(capture)
+    # A cost that the counters tell is no model to compare them with.
+    no_models = [number for number, one in enumerate(work.signatures) if one.counted]
     # Which launch it was matters where launches of the name and grid belong to several operators.
     several = pl.col("signature").n_unique().over("name", *_LAUNCH) > 1
     frame = work.kernels.with_columns(
-        (pl.col("kernel_row").is_in(unsure_rows) & several).alias("ambiguous")
+        (pl.col("kernel_row").is_in(list(unsure)) & several).alias("ambiguous")
     ).filter(pl.col("kernel_row").is_in(list(executed)))
     calls = frame.group_by("owner_id").agg(
         ((pl.len() == pl.col("compute_kernels").first()) & ~pl.col("ambiguous").any()).alias(
@@ -100,7 +92,9 @@ def _counted(capture: Capture, work: Work) -> _Counted:
     )
     frame = frame.join(
         calls, on="owner_id", how="left", nulls_equal=True, maintain_order="left"
-    ).with_columns(pl.col("whole") & pl.col("signature").is_not_null())
+    ).with_columns(
+        pl.col("whole") & pl.col("signature").is_not_null() & ~pl.col("signature").is_in(no_models)
+    )
     return _Counted(frame, executed)
 
 
@@ -159,6 +153,8 @@ def _other_launches(counted: _Counted, work: Work, *, traced: bool) -> list[Meas
     found = []
     for row in groups.iter_rows(named=True):
         signature = None if row["signature"] is None else work.signatures[row["signature"]]
+        if signature is not None and signature.counted:
+            signature = None
         if row["ambiguous"]:
             why = "launches of this name and grid differ in shape; it is unknown which it was"
         elif signature is not None:
@@ -205,6 +201,7 @@ def mean_work(executed: Sequence[ExecutedWork], calls: int) -> ExecutedWork:
         dram_bytes_written=mean(one.dram_bytes_written for one in executed),
         dram_bytes=mean(one.dram_bytes for one in executed),
         l2_bytes=mean(one.l2_bytes for one in executed),
+        l1_bytes=mean(one.l1_bytes for one in executed),
         duration_ns=mean(one.duration_ns for one in executed),
     )
 
@@ -218,6 +215,7 @@ def _figures(executed: ExecutedWork, cost: Cost | None) -> dict[str, Any]:
             executed.dram_bytes_written, cost.bytes_written if cost else None
         ),
         "l2_bytes": executed.l2_bytes,
+        "l1_bytes": executed.l1_bytes,
     }
 
 
@@ -251,7 +249,9 @@ def compare_flops(executed: ExecutedWork, cost: Cost | None) -> tuple[MeasuredFl
 
 
 def _call(capture: Capture, owner_id: int) -> OpCall | None:
-    """The operator call as the trace recorded it; None where it did not record shapes."""
+    """The operator call as the trace recorded it; None where it did not, or for a kernel alone."""
+    if owner_id < 0:
+        return None
     columns = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
     row = capture.ops.row(by_predicate=pl.col("op_id") == owner_id, named=True)
     return parse_call(*(row[column] for column in columns))

@@ -8,6 +8,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.machine.ceilings import Roof
+from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.points.points import Machine, clock_of, kernel_points
 from gpuprof.roofline.points.transfers import on_one_host
 from gpuprof.roofline.points.verdicts import work_verdicts
@@ -38,7 +39,8 @@ def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     """The points of the kernels of an attributed one-rank capture with this analysis."""
     one_host = on_one_host(analysis.world_size, analysis.fingerprint)
     machine = Machine(analysis.device, _roof(analysis), clock_of(analysis.device_state), one_host)
-    work = find_work(capture, math_mode(analysis.device, capture.processes[0]))
+    mode = math_mode(analysis.device, capture.processes[0])
+    work = find_work(capture, mode, counted=counted_work(capture))
     verdicts = work_verdicts(work, machine)
     points: list[RooflinePoint] = []
     of_kernel = np.full(capture.kernels.height, -1, np.int64)

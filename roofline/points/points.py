@@ -8,12 +8,13 @@ import polars as pl
 
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Bottleneck, DeviceState, Level, RooflinePoint
-from gpuprof.roofline.cost_models.cost import Cost, Flops
+from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.devices import find_spec
-from gpuprof.roofline.machine.roof_time import RoofTime, Traffic, roof_time
+from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
+from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
 from gpuprof.roofline.work.work import Work
 
@@ -77,43 +78,6 @@ def clock_of(state: DeviceState | None) -> SmClock | None:
     if state is None or not state.profiled_sm_clock_mhz_median:
         return None
     return SmClock(state.profiled_sm_clock_mhz_median, state.throttle_reasons or ())
-
-
-@dataclass(frozen=True)
-class Total:
-    """Counts of several calls together; None where one of them is unknown."""
-
-    flops: tuple[Flops, ...] | None
-    bytes_read: int | None
-    bytes_written: int | None
-    assumptions: tuple[str, ...] = ()
-    # The same bytes by the calls that move them; None where nothing tells those.
-    traffic: tuple[Traffic, ...] | None = None
-
-    @property
-    def bytes_moved(self) -> int | None:
-        """Bytes read plus bytes written."""
-        if self.bytes_read is None or self.bytes_written is None:
-            return None
-        return self.bytes_read + self.bytes_written
-
-    def of_calls(self, calls: int) -> "Total":
-        """The same, moved by so many calls that are alike."""
-        if self.bytes_read is None or self.bytes_written is None:
-            return self
-        alike = Traffic.of_calls(self.bytes_read, self.bytes_written, calls)
-        return replace(self, traffic=(alike,))
-
-    @property
-    def all_traffic(self) -> tuple[Traffic, ...] | None:
-        """What moves, as one piece where nothing tells the calls; None where it is unknown."""
-        moved = self.bytes_moved
-        if moved is None:
-            return None
-        return (Traffic(moved, moved),) if self.traffic is None else self.traffic
-
-
-UNKNOWN = Total(None, None, None)
 
 
 @dataclass(frozen=True)
@@ -254,7 +218,8 @@ def step_point(
 
 
 def _total_of(op: RooflinePoint) -> Total:
-    return Total(op.flops, op.bytes_read, op.bytes_written).of_calls(op.calls)
+    moved = Total(op.flops, op.bytes_read, op.bytes_written, undivided_bytes=op.undivided_bytes)
+    return moved.of_calls(op.calls)
 
 
 def copied(row: Mapping[str, Any]) -> Total:
@@ -301,49 +266,6 @@ def _shared(op: str) -> str:
     return f"one of several kernels that share the work of {op}: see the operator"
 
 
-def sum_known(totals: Iterable[Total]) -> Total:
-    """The sum of what is known, marked as a lower bound where something is not."""
-    parts = list(totals)
-    flops = [part.flops for part in parts if part.flops is not None]
-    moved = [part for part in parts if part.bytes_moved is not None]
-    partial = len(flops) < len(parts) or len(moved) < len(parts)
-    return Total(
-        _add(one for several in flops for one in several) if flops else None,
-        sum(part.bytes_read or 0 for part in moved) if moved else None,
-        sum(part.bytes_written or 0 for part in moved) if moved else None,
-        ("some device work has no cost model: counts are lower bounds",) if partial else (),
-        tuple(one for part in parts for one in part.all_traffic or ()),
-    )
-
-
-def times_calls(cost: Cost | None, calls: int) -> Total:
-    """The counts of `calls` calls that cost `cost` each."""
-    if cost is None:
-        return UNKNOWN
-    flops = (
-        None
-        if cost.flops is None
-        else _add(Flops(part.kind, part.precision, part.count * calls) for part in cost.flops)
-    )
-    return Total(
-        flops,
-        None if cost.bytes_read is None else cost.bytes_read * calls,
-        None if cost.bytes_written is None else cost.bytes_written * calls,
-        cost.assumptions,
-    ).of_calls(calls)
-
-
-def _add(parts: Iterable[Flops]) -> tuple[Flops, ...]:
-    counts: dict[tuple[str, str], int] = {}
-    for part in parts:
-        key = (part.kind, part.precision)
-        counts[key] = counts.get(key, 0) + part.count
-    return tuple(
-        Flops("matmul" if kind == "matmul" else "vector", precision, count)
-        for (kind, precision), count in sorted(counts.items())
-    )
-
-
 def point(
     identity: Identity, time: DeviceTime, total: Total, times: RoofTime, bottleneck: Bottleneck
 ) -> RooflinePoint:
@@ -364,6 +286,7 @@ def point(
         flops=total.flops,
         bytes_read=total.bytes_read,
         bytes_written=total.bytes_written,
+        undivided_bytes=total.undivided_bytes,
         arithmetic_intensity=_ratio(count, moved),
         flops_per_s=_rate(count, time.device_ns),
         bytes_per_s=_rate(moved, time.device_ns),

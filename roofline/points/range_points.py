@@ -11,17 +11,14 @@ from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.roof_time import Traffic
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.points import (
-    UNKNOWN,
     DeviceTime,
     Identity,
     Machine,
-    Total,
     largest_first,
     point,
-    sum_known,
-    times_calls,
     why_no_roof,
 )
+from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import against_its_link, transfers_by
 from gpuprof.roofline.points.verdicts import verdict_of_several
 from gpuprof.roofline.work.op_tree import range_members
@@ -88,10 +85,11 @@ def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
     flops, moved = _declared_flops(passes, inside), _declared(passes["bytes"])
     return Total(
         inside.flops if flops is None else flops,
-        inside.bytes_read if moved is None else moved,
-        inside.bytes_written if moved is None else 0,
+        inside.bytes_read if moved is None else None,
+        inside.bytes_written if moved is None else None,
         inside.assumptions if flops is None or moved is None else _DECLARED,
         inside.traffic if moved is None else (Traffic.of_calls(moved, 0, passes.height),),
+        inside.undivided_bytes if moved is None else moved,
     )
 
 

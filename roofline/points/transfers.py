@@ -187,6 +187,7 @@ def against_its_link(
         point,
         bytes_read=read,
         bytes_written=written,
+        undivided_bytes=None,
         arithmetic_intensity=flops / moved if flops is not None and moved else None,
         bytes_per_s=moved / seconds if moved is not None and seconds else None,
         # A part of the time has a part of the roof, which says nothing of the whole.

@@ -20,15 +20,13 @@ from gpuprof.roofline.points.points import (
     COPIED,
     COPY_NAME,
     KEY,
-    UNKNOWN,
     Machine,
-    Total,
     copied,
-    times_calls,
     why_no_roof,
 )
 from gpuprof.roofline.points.tensor_path import tensor_path
 from gpuprof.roofline.points.tiles import tile_counts
+from gpuprof.roofline.points.total import UNKNOWN, Total, times_calls
 from gpuprof.roofline.points.transfers import takes_most, transfer_verdict, transfers_by
 from gpuprof.roofline.work.work import Signature, Work
 

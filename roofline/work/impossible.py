@@ -10,6 +10,8 @@ from gpuprof.collectors.capture import Capture
 _STREAM: Final = ("process", "device", "context", "stream")
 # Some traces have whole microseconds, each end of a piece of work rounded by itself.
 _RESOLUTION_NS: Final = 1_000
+# A day.
+_LONGEST_NS: Final = 86_400 * 10**9
 
 
 def impossible(capture: Capture) -> tuple[str, ...]:
@@ -17,7 +19,8 @@ def impossible(capture: Capture) -> tuple[str, ...]:
     work = capture.kernels.filter(pl.col("kind") != "op")
     if work.is_empty():
         return ()
-    return tuple(sentence for sentence in (_without_times(work), _overlapping(work)) if sentence)
+    found = (_without_times(work), _too_long(work), _overlapping(work))
+    return tuple(sentence for sentence in found if sentence)
 
 
 def launched_later(start_ns: pl.Series, launch_ns: pl.Series) -> str:
@@ -37,6 +40,20 @@ def _without_times(work: pl.DataFrame) -> str:
     if (work["start_ns"] != work["end_ns"]).any():
         return ""
     return "no piece of device work has a duration: the trace does not tell how long anything took"
+
+
+def _too_long(work: pl.DataFrame) -> str:
+    duration_ns = (work["end_ns"] - work["start_ns"]).to_numpy()
+    duration_ns = duration_ns[duration_ns > _LONGEST_NS]
+    if not len(duration_ns):
+        return ""
+    takes = "1 piece of device work takes"
+    if len(duration_ns) > 1:
+        takes = f"{len(duration_ns)} pieces of device work take"
+    return (
+        f"{takes} more than a day, up to {duration_ns.max() / _LONGEST_NS:.3g} days: durations are "
+        "damaged"
+    )
 
 
 def _overlapping(work: pl.DataFrame) -> str:

@@ -1,6 +1,6 @@
 """The device work of the profiled steps, and what the calls that own it cost."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -20,6 +20,7 @@ from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, lis
 from gpuprof.roofline.cost_models.optimizer import weight_decay
 from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
+from gpuprof.roofline.work.counted_kernels import CountedWork, owning_themselves
 from gpuprof.roofline.work.lost_work import launches_of_steps
 from gpuprof.roofline.work.main_kernels import COMPUTING, with_roles
 from gpuprof.roofline.work.meta_device import computes_nothing
@@ -47,7 +48,7 @@ _TF32_UNSAID: Final = (
 
 @dataclass(frozen=True)
 class Signature:
-    """One operator with one set of arguments, or one kernel registered by its own name.
+    """One operator with one set of arguments, or one kernel registered or counted by itself.
 
     `cost` is of a single call, None if unknown.
     """
@@ -60,6 +61,8 @@ class Signature:
     reason: str
     # The call as it was recorded, None where its shapes were not.
     call: OpCall | None = None
+    # A kernel without an operator, at the cost that hardware counters tell.
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,27 @@ class Work:
     launches: int = 0
     lost_launches: int = 0
 
+    def modelled(self) -> "Work":
+        """The same work without the costs that counters tell.
 
-def find_work(capture: Capture, math_mode: MathMode, waits: pl.DataFrame | None = None) -> Work:
+        What ran is not what a model needs: padding is in it, and nothing says what are weights.
+        """
+        signatures = tuple(
+            replace(each, cost=None) if each.counted else each for each in self.signatures
+        )
+        return replace(self, signatures=signatures)
+
+
+def find_work(
+    capture: Capture,
+    math_mode: MathMode,
+    waits: pl.DataFrame | None = None,
+    counted: Sequence[CountedWork] = (),
+) -> Work:
     """The device work of an attributed one-rank capture.
 
-    `waits` is what its collectives waited for other ranks, where those are known.
+    `waits` is what its collectives waited for other ranks, where those are known. `counted` is what
+    hardware counters tell of its kernels, for those that have no operator.
     Work outside the profiled steps is left out where there are such steps.
     """
     kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
@@ -138,6 +157,10 @@ def find_work(capture: Capture, math_mode: MathMode, waits: pl.DataFrame | None 
             opaque_is_dense=opaque_is_dense,
         )
         for row in unique.iter_rows(named=True)
+    )
+    kernels, own = owning_themselves(kernels, counted, len(signatures))
+    signatures += tuple(
+        Signature(kind.kernel, "", kind.cost, kind.reason, counted=True) for kind in own
     )
     kernels = with_roles(
         kernels.with_columns(pl.col("phase").fill_null("")),

@@ -1,5 +1,6 @@
 """Times that no device can have are said; those of real traces are not."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,44 @@ def test_a_trace_without_durations_is_said(build: CaptureBuilder, times: tuple[i
     assert sentence.startswith("no piece of device work has a duration")
 
 
+def test_work_of_more_than_a_day_is_said_with_its_length(build: CaptureBuilder) -> None:
+    build.kernel(0, 10 * US, 40 * US)
+    build.kernel(US, 50 * US, 50 * US + 36 * 3600 * 10**9)
+    (sentence,) = said(build)
+    assert sentence.startswith("1 piece of device work takes more than a day, up to 1.5 days")
+
+
+def trace(path: Path, *events: dict[str, object]) -> Path:
+    text = {"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, **event} for event in events]}
+    path.write_text(json.dumps(text))
+    return path
+
+
+def kernel(start: int, duration: int) -> dict[str, object]:
+    args = {"device": 0, "stream": 7, "correlation": start}
+    return {"cat": "kernel", "name": "k", "ts": start, "dur": duration, "args": args}
+
+
+@pytest.mark.parametrize("marks", [(), ({"cat": "Trace", "ph": "i", "name": "mark", "ts": 5},)])
+def test_what_ends_after_the_recording_stopped_is_said_with_number_and_size(
+    tmp_path: Path, marks: tuple[dict[str, object], ...]
+) -> None:
+    span = {"cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "ts": 0, "dur": 100}
+    launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 2}
+    inside = trace(tmp_path / "inside.json", span, launch, kernel(10, 90), *marks)
+    warnings = kineto.read(inside).processes[0].warnings
+    assert not any("recording stopped" in warning or "malformed" in warning for warning in warnings)
+    late = trace(tmp_path / "late.json", span, launch, kernel(10, 100), kernel(120, 900), *marks)
+    (sentence,) = (w for w in kineto.read(late).processes[0].warnings if "stopped" in w)
+    assert sentence.startswith("2 pieces of device work end after the recording stopped, by up to")
+    assert "920 us" in sentence
+
+
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_recordings_hold_nothing_impossible(path: Path) -> None:
-    assert impossible(kineto.read(path)) == ()
+    capture = kineto.read(path)
+    assert impossible(capture) == ()
+    assert not any("recording stopped" in warning for warning in capture.processes[0].warnings)
 
 
 def test_no_device_work_is_not_impossible(build: CaptureBuilder) -> None:

@@ -11,7 +11,7 @@ from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.roof_time import Traffic
-from gpuprof.roofline.points.points import Total, sum_known
+from gpuprof.roofline.points.total import Total, sum_known
 
 FLOPS = 2 * 64 * 32 * 16
 BYTES = 2 * (64 * 32 + 32 * 16 + 64 * 16)

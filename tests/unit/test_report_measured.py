@@ -10,7 +10,7 @@ from gpuprof.reports.blocks import MeasuredTable
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.sections import measured
-from gpuprof.reports.sections.l2_points import l2_points
+from gpuprof.reports.sections.level_points import level_points
 from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.machine.ceilings import Ceiling
@@ -120,10 +120,10 @@ def test_html_has_the_table_and_the_reasons(analysis: Analysis) -> None:
 def test_counted_kernels_are_points_at_the_l2_level_where_its_ceiling_is_known(
     analysis: Analysis,
 ) -> None:
-    assert l2_points(analysis) == ()
+    assert level_points(analysis, "L2") == ()
     l2 = Ceiling(kind="memory", rate=5e12, source="measured", reference="", level="L2")
     analysis = msgspec.structs.replace(analysis, ceilings=(*analysis.ceilings, l2))
-    (row, gemm), (_, alone) = l2_points(analysis)
+    (row, gemm), (_, alone) = level_points(analysis, "L2")
     assert f'<tbody id="{row}">' in render_html(analysis)
     assert gemm.arithmetic_intensity == 2 * 4096**3 / 1e9
     # Two calls in a microsecond.
