@@ -110,6 +110,8 @@ class OpCall:
     block: tuple[int, int, int] | None = None
     # What a generated kernel calls its arguments; () where its source was not at hand.
     argument_names: tuple[str, ...] = ()
+    # How many loads or stores of each of these stand in its source.
+    argument_accesses: tuple[int, ...] = ()
     # What the kernel's record tells of a collective, in the words of torch and NCCL ("allreduce",
     # "BFloat16"); "" where it does not.
     collective: str = ""

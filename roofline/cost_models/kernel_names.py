@@ -59,7 +59,7 @@ def fast_algorithm(kernels: Iterable[str]) -> str | None:
 
 def product_element_type(kernels: Iterable[str]) -> DType | None:
     """The type of the operands that all names of cuBLAS and cuDNN telling one agree on, or None."""
-    found = set()
+    found: set[DType | None] = set()
     for name in kernels:
         found |= {dtypes.named(_LETTERS[match[1]]) for match in _BLAS_LETTER.finditer(name)}
         found |= {dtypes.parse(match[1]) for match in _CUDNN_TEMPLATE.finditer(name)}

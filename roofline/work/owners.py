@@ -25,6 +25,7 @@ from gpuprof.roofline.work.op_tree import op_phases
 _ARGUMENTS = (
     *("name", "input_dims", "input_types", "input_strides", "concrete_inputs"),
     "argument_names",
+    "argument_accesses",
 )
 # What the kernels of an operator tell; null for a kernel that owns itself.
 _TOLD = ("kernel_names", "collective", "collective_dtype", "arithmetic")
