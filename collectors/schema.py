@@ -66,6 +66,8 @@ OPS: Final = pl.Schema(
         "concrete_inputs": pl.String,
         # What a generated kernel calls its arguments (in_out_ptr0, in_ptr0, out_ptr0, xnumel).
         "argument_names": pl.String,
+        # How many loads or stores of each stand in its source; null in captures of older versions.
+        "argument_accesses": pl.String,
         # Autograd's sequence number and the thread of the forward op, which link a backward op
         # to its forward.
         "sequence": pl.Int64,

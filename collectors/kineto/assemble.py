@@ -36,7 +36,7 @@ def assemble(
     ops, op_steps = _without_steps(raw["ops"])
     ranges, range_steps = _without_steps(raw["ranges"])
     launches = raw["launches"]
-    ops = generated_kernels.with_argument_names(_with_parents(ops))
+    ops = generated_kernels.with_arguments(_with_parents(ops))
     on_cpu = not device_evidence.found({**raw, "ops": ops}, fields, findings)
     if on_cpu:
         kernels = cpu_leaf_ops.kernels(ops, ranges)

@@ -13,6 +13,8 @@ from gpuprof.roofline.dtypes import DType
 
 # In the names of operators on mkldnn's own layout: dense, but without strides.
 MKLDNN = "mkldnn"
+# The type of a tensor whose type the trace left out.
+_UNRECORDED = "unrecorded"
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class OpCall:
     block: tuple[int, int, int] | None = None
     # What a generated kernel calls its arguments; () where its source was not at hand.
     argument_names: tuple[str, ...] = ()
+    # How many loads or stores of each of these stand in its source.
+    argument_accesses: tuple[int, ...] = ()
     # What the kernel's record tells of a collective, in the words of torch and NCCL ("allreduce",
     # "BFloat16"); "" where it does not.
     collective: str = ""
@@ -205,14 +209,20 @@ def parse_call(
 
     The texts are Kineto's "Input Dims", "Input type", "Input Strides" and "Concrete Inputs". None
     where shapes or types were not recorded, were cut short or do not fit each other; strides and
-    concrete inputs that are missing or malformed only leave their values unknown.
+    concrete inputs that are missing or malformed, and an empty list of types, only leave their
+    values unknown.
     """
     if input_dims is None or input_types is None:
         return None
     dims, types = _decode(input_dims), _decode(input_types)
-    if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return None
+    if types and len(dims) != len(types):
         return None
     concrete = _list(concrete_inputs)
+    if not types:
+        # torch 1.8 leaves the types of all arguments out.
+        types = [_UNRECORDED if sizes else "Scalar" for sizes in dims]
     # Some writers stop the shapes at the last tensor and go on with the scalars' values.
     more = concrete[len(dims) :]
     dims, types = dims + [[] for _ in more], types + ["Scalar" if text else "" for text in more]

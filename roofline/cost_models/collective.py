@@ -80,6 +80,17 @@ def launched_alone(call: OpCall) -> Cost | None:
     return copy_cost(read.bytes, written.bytes)
 
 
+@cost_model(
+    "c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::alltoall_base_", composite=True
+)
+def from_one_tensor_to_another(call: OpCall) -> Cost | None:
+    """(output, input, ...), where no record_param_comms stands below it, as in torch 1.13."""
+    output, source = call.tensor(0), call.tensor(1)
+    if output is None or source is None:
+        return None
+    return copy_cost(source.bytes, output.bytes)
+
+
 def _common_dtype(tensors: tuple[Tensor, ...]) -> DType | None:
     dtypes = {tensor.dtype for tensor in tensors}
     return dtypes.pop() if len(dtypes) == 1 else None
@@ -90,17 +101,14 @@ register_composites(
     "c10d::allreduce_coalesced_",
     "c10d::allgather_",
     "c10d::allgather_coalesced_",
-    "c10d::_allgather_base_",
     "c10d::allgather_into_tensor_coalesced_",
     "c10d::reduce_scatter_",
-    "c10d::_reduce_scatter_base_",
     "c10d::reduce_scatter_tensor_coalesced_",
     "c10d::broadcast_",
     "c10d::reduce_",
     "c10d::gather_",
     "c10d::scatter_",
     "c10d::alltoall_",
-    "c10d::alltoall_base_",
     "c10d::send",
     "c10d::recv_",
     "c10d::recv_any_source_",

@@ -25,7 +25,7 @@ from gpuprof.roofline.cost_models.counting import (
     total,
     vector_flops,
 )
-from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
+from gpuprof.roofline.cost_models.kernel_names import fast_algorithm, product_element_type
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
 
 # cuDNN: sm80_xmma_dgrad_implicit_gemm..., cutlass_tensorop_s1688wgrad_optimized_tf32...; MIOpen:
@@ -280,6 +280,67 @@ def slow_conv2d_backward(call: OpCall) -> Cost | None:
     return _masked_backward(call, transposed=False, mask=call.flags(6))
 
 
+@cost_model(
+    "aten::cudnn_convolution_backward_input",
+    "aten::miopen_convolution_backward_input",
+    "aten::miopen_depthwise_convolution_backward_input",
+)
+def input_gradient(call: OpCall) -> Cost | None:
+    """(self_size, grad_output, weight, ...), of torch before 1.11.
+
+    Traces of that time do not record the size of what it writes.
+    """
+    output_gradient, weight = call.tensor(1), call.tensor(2)
+    if output_gradient is None or weight is None:
+        return None
+    return _one_gradient(call, output_gradient, weight, weight.shape, weight)
+
+
+@cost_model(
+    "aten::cudnn_convolution_backward_weight",
+    "aten::miopen_convolution_backward_weight",
+    "aten::miopen_depthwise_convolution_backward_weight",
+)
+def weight_gradient(call: OpCall) -> Cost | None:
+    """(weight_size, grad_output, self, ...), of torch before 1.11.
+
+    Its products need the size of the filter, which traces of that time do not record.
+    """
+    output_gradient, inputs = call.tensor(1), call.tensor(2)
+    if output_gradient is None or inputs is None:
+        return None
+    return _one_gradient(call, output_gradient, inputs, call.integers(0), None)
+
+
+def _one_gradient(
+    call: OpCall,
+    output_gradient: Tensor,
+    other: Tensor,
+    filter_shape: tuple[int, ...] | None,
+    weight: Tensor | None,
+) -> Cost | None:
+    """Of the output's gradient with `other`; the size of the result is the first argument."""
+    axes = len(output_gradient.shape) - 2
+    if axes < 1 or len(other.shape) != axes + 2:
+        return None
+    products = None
+    if filter_shape is not None and len(filter_shape) == axes + 2:
+        space = output_gradient.shape[0] * math.prod(output_gradient.shape[2:])
+        products = 2 * space * math.prod(filter_shape)
+    result = call.integers(0)
+    dtype = other.dtype or product_element_type(call.kernels)
+    return Cost(
+        flops=None
+        if products is None
+        else convolution_flops(call, dtype, products, allow_tf32=call.flag(9)),
+        bytes_read=bytes_of(output_gradient, other),
+        bytes_written=bytes_for(None if result is None else math.prod(result), other.dtype),
+        assumptions=_effective(call),
+        weight_bytes=0 if weight is None else weight.bytes,
+        key_value_bytes=0,
+    )
+
+
 def _masked_backward(
     call: OpCall, transposed: bool | None, mask: tuple[bool, ...] | None
 ) -> Cost | None:
@@ -290,6 +351,9 @@ def _masked_backward(
 
 
 register_composites(
+    "aten::cudnn_convolution_backward",
+    "aten::miopen_convolution_backward",
+    "aten::miopen_depthwise_convolution_backward",
     "aten::_convolution_mode",
     "aten::conv_transpose1d",
     "aten::conv_transpose2d",

@@ -32,6 +32,10 @@ _PRODUCT: Final = re.compile(r"_(?:mm|addmm|bmm|baddbmm|_scaled_mm|_int_mm)(?=_)
 _WEIGHT_SCALES: Final = 3
 # Operators that pick elements out of a larger tensor.
 _PICKING: Final = frozenset({"_unsafe_index", "embedding", "gather", "index", "index_select"})
+# Operators that pass a part of a tensor on, of which the trace shows the whole.
+_SLICING: Final = frozenset(
+    {"as_strided", "diagonal", "select", "slice", "split", "split_with_sizes", "unbind", "unfold"}
+)
 _CREATING: Final = frozenset(
     {"arange", "fill", "full", "full_like", "iota", "ones", "ones_like", "zeros", "zeros_like"}
 )
@@ -101,7 +105,9 @@ def _loop_sizes(call: OpCall, tensors: tuple[Tensor, ...]) -> tuple[int, ...] | 
 def fused(call: OpCall) -> Cost | None:
     """A pointwise or reduction kernel: each tensor once, one that it updates in place twice.
 
-    Of a tensor that an index picks from, as many elements as the loop has.
+    Of a tensor that an index picks from, as many elements as the loop has. Of any, no more than
+    its loads or stores in the source times the iterations of the loop; without the source, what a
+    slice or an unknown operator leaves of a tensor larger than the loop is unknown.
     """
     match = _NAME.match(call.name)
     tensors = call.tensors_after(-1)
@@ -114,10 +120,15 @@ def fused(call: OpCall) -> Cost | None:
     if operators is not None and iterations is not None:
         count = sum(_operations()[name] for name in operators) * iterations
         flops = vector_flops(tensors[0].dtype, count)
-    picks = operators is None or not _PICKING.isdisjoint(operators)
-    sizes = [_touched(tensor, iterations if picks else None) for tensor in tensors]
-    if named := _by_name(call.argument_names, sizes):
-        read, written = named
+    pointers = _pointers(call, tensors)
+    sizes = [
+        _touched(tensor, iterations, operators, accesses)
+        for tensor, (_, accesses) in zip(tensors, pointers, strict=True)
+    ]
+    kinds = [kind for kind, _ in pointers]
+    if None not in kinds:
+        read = total(size for kind, size in zip(kinds, sizes, strict=True) if kind != "out")
+        written = total(size for kind, size in zip(kinds, sizes, strict=True) if kind != "in")
         return Cost(flops=flops, bytes_read=read, bytes_written=written, assumptions=(_ONCE,))
     if len(tensors) == 1 and operators is not None and _CREATING.issuperset(operators):
         return Cost(flops=flops, bytes_read=0, bytes_written=sizes[0], assumptions=(_ONCE,))
@@ -128,27 +139,42 @@ def fused(call: OpCall) -> Cost | None:
     return Cost(flops=flops, bytes_read=read, bytes_written=written, assumptions=(_ONCE, which))
 
 
-def _by_name(
-    names: tuple[str, ...], sizes: list[int | None]
-) -> tuple[int | None, int | None] | None:
-    """Bytes read and written by the names of the tensors, which stand before all sizes.
+def _pointers(
+    call: OpCall, tensors: tuple[Tensor, ...]
+) -> list[tuple[str, int | None]] | list[tuple[None, None]]:
+    """What the source says of each tensor: in, out or in_out, and how many accesses it has.
 
-    None where they are not known or of another kind: workspaces, templates.
+    The pointers stand before all sizes. None where they are not known or of another kind:
+    workspaces, templates.
     """
-    pointers = [match[1] for name in names if (match := _POINTER.match(name))]
-    if len(pointers) != len(sizes):
-        return None
-    pairs = list(zip(pointers, sizes, strict=True))
-    return (
-        total(size for pointer, size in pairs if pointer != "out"),
-        total(size for pointer, size in pairs if pointer != "in"),
-    )
+    kinds = [match[1] for name in call.argument_names if (match := _POINTER.match(name))]
+    if len(kinds) != len(tensors):
+        return [(None, None) for _ in tensors]
+    counts = call.argument_accesses[: len(kinds)]
+    # A pointer that nothing accesses by its name is accessed some other way.
+    known = len(counts) == len(kinds) and 0 not in counts
+    return [(kind, counts[at] if known else None) for at, kind in enumerate(kinds)]
 
 
-def _touched(tensor: Tensor, at_most: int | None) -> int | None:
-    if at_most is None or tensor.distinct_elements <= at_most:
+def _touched(
+    tensor: Tensor,
+    iterations: int | None,
+    operators: tuple[str, ...] | None,
+    accesses: int | None,
+) -> int | None:
+    """Bytes of `tensor` that the loop reaches; None where nothing tells how much that is."""
+    if iterations is not None and accesses is not None:
+        return _at_most(tensor, accesses * iterations)
+    if operators is None or not _SLICING.isdisjoint(operators):
+        larger = iterations is None or tensor.distinct_elements > iterations
+        return None if larger else tensor.bytes
+    return tensor.bytes if _PICKING.isdisjoint(operators) else _at_most(tensor, iterations)
+
+
+def _at_most(tensor: Tensor, elements: int | None) -> int | None:
+    if elements is None or tensor.distinct_elements <= elements:
         return tensor.bytes
-    return bytes_for(at_most, tensor.dtype)
+    return bytes_for(elements, tensor.dtype)
 
 
 def _may_be_output(

@@ -22,6 +22,12 @@ _ALGORITHMS = {
 _FUNCTOR = re.compile(r"(?:Functor|Copy)<((?:c10::)?\w+(?: \w+)*)[,>]")
 _OPAQUE = re.compile(r"OpaqueType<(\d+)u?>")
 
+# volta_scudnn_128x64_relu_interior_nn_v1, volta_hgemm_128x64_nn; volta_fp16_sgemm_... is neither.
+_BLAS_LETTER = re.compile(r"\b(?:maxwell|volta|turing|ampere)_([sh])(?:gemm|cudnn)_")
+_LETTERS = {"s": "float32", "h": "float16"}
+# cudnn::cnn::wgrad_alg0_engine<float, 128, ...>, winogradForwardData4x4<float, float>(...).
+_CUDNN_TEMPLATE = re.compile(r"(?:_engine|_s?gemm|\bwinograd\w+)<([a-zA-Z_]\w*),")
+
 
 def element_type(kernels: Iterable[str]) -> DType | None:
     """The element type that all kernels naming one agree on, or None."""
@@ -48,4 +54,13 @@ def fast_algorithm(kernels: Iterable[str]) -> str | None:
         for algorithm, pattern in _ALGORITHMS.items()
         if pattern.search(name)
     }
+    return found.pop() if len(found) == 1 else None
+
+
+def product_element_type(kernels: Iterable[str]) -> DType | None:
+    """The type of the operands that all names of cuBLAS and cuDNN telling one agree on, or None."""
+    found: set[DType | None] = set()
+    for name in kernels:
+        found |= {dtypes.named(_LETTERS[match[1]]) for match in _BLAS_LETTER.finditer(name)}
+        found |= {dtypes.parse(match[1]) for match in _CUDNN_TEMPLATE.finditer(name)}
     return found.pop() if len(found) == 1 else None

@@ -210,6 +210,7 @@ register_views(
     "aten::_version",
     "aten::requires_grad_",
     "aten::retain_grad",
+    "aten::record_stream",
     "aten::output_nr",
     "aten::_nnpack_available",
     "aten::is_floating_point",

@@ -78,8 +78,13 @@ def _backward(
     )
 
 
-def _rows(inputs: Tensor, normalized: tuple[int, ...] | None) -> int | None:
-    """Rows that layer and RMS normalisation work on."""
+def _rows(inputs: Tensor, normalized: tuple[int, ...] | None, weight: Tensor | None) -> int | None:
+    """Rows that layer and RMS normalisation work on.
+
+    torch before 2.1 does not record `normalized`: a weight has the same shape.
+    """
+    if normalized is None and weight is not None:
+        normalized = weight.shape
     if not normalized or inputs.shape[-len(normalized) :] != normalized:
         return None
     return math.prod(inputs.shape[: -len(normalized)])
@@ -89,7 +94,7 @@ def _rows(inputs: Tensor, normalized: tuple[int, ...] | None) -> int | None:
 def native_layer_norm(call: OpCall) -> Cost | None:
     """(input, normalized_shape, weight, bias, eps) -> output, mean, rstd."""
     inputs = call.tensor(0)
-    rows = None if inputs is None else _rows(inputs, call.integers(1))
+    rows = None if inputs is None else _rows(inputs, call.integers(1), call.tensor(2))
     if inputs is None or rows is None:
         return None
     parameters = call.tensor(2), call.tensor(3)
@@ -100,7 +105,7 @@ def native_layer_norm(call: OpCall) -> Cost | None:
 def native_layer_norm_backward(call: OpCall) -> Cost | None:
     """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
     gradient, inputs, mask = call.tensor(0), call.tensor(1), call.flags(7)
-    rows = None if inputs is None else _rows(inputs, call.integers(2))
+    rows = None if inputs is None else _rows(inputs, call.integers(2), call.tensor(5))
     if gradient is None or inputs is None or rows is None or mask is None or len(mask) != 3:
         return None
     statistics = call.tensor(3), call.tensor(4)
@@ -112,7 +117,7 @@ def native_layer_norm_backward(call: OpCall) -> Cost | None:
 def fused_rms_norm(call: OpCall) -> Cost | None:
     """(input, normalized_shape, weight, eps) -> output, rstd."""
     inputs = call.tensor(0)
-    rows = None if inputs is None else _rows(inputs, call.integers(1))
+    rows = None if inputs is None else _rows(inputs, call.integers(1), call.tensor(2))
     if inputs is None or rows is None:
         return None
     return _forward(inputs, (call.tensor(2),), _RMS_STATISTICS + 1, rows)
@@ -122,7 +127,7 @@ def fused_rms_norm(call: OpCall) -> Cost | None:
 def fused_rms_norm_backward(call: OpCall) -> Cost | None:
     """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
     gradient, inputs, mask = call.tensor(0), call.tensor(1), call.flags(5)
-    rows = None if inputs is None else _rows(inputs, call.integers(2))
+    rows = None if inputs is None else _rows(inputs, call.integers(2), call.tensor(4))
     if gradient is None or inputs is None or rows is None or mask is None or len(mask) != 2:
         return None
     channels = inputs.elements // rows if rows else 0

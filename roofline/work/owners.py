@@ -25,6 +25,7 @@ from gpuprof.roofline.work.op_tree import op_phases
 _ARGUMENTS = (
     *("name", "input_dims", "input_types", "input_strides", "concrete_inputs"),
     "argument_names",
+    "argument_accesses",
 )
 # What the kernels of an operator tell; null for a kernel that owns itself.
 _TOLD = ("kernel_names", "collective", "collective_dtype", "arithmetic")
@@ -35,6 +36,8 @@ _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
 SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
 TENSOR_LIST = "TensorList"
+# torch 1.8 records shapes without types.
+_NO_TYPES = "[]"
 # Kineto's names of these, within "Input type".
 _FLOAT32 = '"float"'
 _FLOAT16 = '"c10::(?:Half|BFloat16)"'
@@ -78,6 +81,7 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     fast = [name for name in owned["name"].unique() if fast_algorithm([name])]
     named_by_kernels = owners.filter(
         pl.col("input_types").str.contains(TENSOR_LIST, literal=True)
+        | (pl.col("input_types") == _NO_TYPES)
         | pl.col("name").is_in(_SIZED_BY_LAUNCH)
         | pl.col("owner_id").is_in(
             owned.filter(collectives | pl.col("name").is_in(fast))["owner_id"].implode()

@@ -249,6 +249,7 @@ def _signature(
         collective_dtype=row["collective_dtype"] or "",
         arithmetic=_arithmetic(row["arithmetic"]),
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
+        argument_accesses=tuple(msgspec.json.decode(row["argument_accesses"] or "[]")),
         grid=_dimensions(row, "grid"),
         block=_dimensions(row, "block"),
         sparse=False,

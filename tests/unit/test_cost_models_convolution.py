@@ -1,11 +1,30 @@
 """Convolutions: operations by hand, argument orders of each library, gradients by mask."""
 
+import gzip
+import json
+import math
+from pathlib import Path
+
 import pytest
 
+from gpuprof.collectors import kineto
+from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models import cost_of
-from gpuprof.roofline.cost_models.call import Argument, MathMode, OpCall, Scalar, Tensor
+from gpuprof.roofline.cost_models.call import (
+    Argument,
+    MathMode,
+    OpCall,
+    Scalar,
+    Tensor,
+    parse_call,
+)
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.dtypes import named
+
+OLD_TRACE = (
+    Path(__file__).resolve().parents[3]
+    / "shared" / "data" / "public" / "kineto" / "tb_plugin_resnet50_num_workers_0.pt.trace.json.gz"
+)  # fmt: skip
 
 
 def half(*shape: int) -> Tensor:
@@ -108,6 +127,74 @@ def test_gradients_of_a_transposed_convolution_use_the_input_space() -> None:
         *arguments,
     )
     assert result.matmul_flops() == 2 * 2 * 2 * 5 * 5 * 6 * 3 * 9
+
+
+@pytest.mark.parametrize("library", ["cudnn", "miopen"])
+def test_an_input_gradient_of_old_torch_has_its_products(library: str) -> None:
+    name = f"aten::{library}_convolution_backward_input"
+    others = half(2, 12, 7, 7), WEIGHT, *values("[0, 0]", "[2, 2]", "[1, 1]", "4")
+    result = cost(name, Scalar(""), *others)
+    assert result.matmul_flops() == 2 * PRODUCTS
+    read = 2 * (2 * 12 * 7 * 7 + WEIGHT.elements)
+    assert (result.bytes_read, result.bytes_written) == (read, None)
+    result = cost(name, Scalar("[2, 8, 15, 15]"), *others)
+    assert (result.bytes_read, result.bytes_written) == (read, 2 * INPUTS.elements)
+
+
+def test_a_weight_gradient_of_old_torch_needs_the_filter_s_size() -> None:
+    name = "aten::cudnn_convolution_backward_weight"
+    others = half(2, 12, 7, 7), INPUTS, *values("[0, 0]", "[2, 2]", "[1, 1]", "4")
+    result = cost(name, Scalar(""), *others)
+    assert (result.flops, result.bytes_written) == (None, None)
+    result = cost(name, Scalar("[12, 2, 3, 3]"), *others)
+    assert result.matmul_flops() == 2 * PRODUCTS
+    assert result.bytes_written == 2 * WEIGHT.elements
+    assert result.weight_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("kernels", "precision"),
+    [
+        (("volta_scudnn_128x64_relu_interior_nn_v1",), "fp32"),
+        (("volta_sgemm_128x64_nt", "void winogradForwardData4x4<float, float>(x)"), "fp32"),
+        (("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)",), "fp32"),
+        (("volta_hcudnn_128x64_relu_interior_nn_v1",), "fp16"),
+        (("volta_hcudnn_128x64_relu_interior_nn_v1", "volta_sgemm_128x64_nt"), None),
+        (("volta_fp16_sgemm_fp16_128x64_nn", "cask_cudnn::computeOffsetsKernel(x)"), None),
+    ],
+)
+def test_kernels_tell_the_type_of_operands_that_a_trace_left_out(
+    kernels: tuple[str, ...], precision: str | None
+) -> None:
+    call = parse_call(
+        "aten::cudnn_convolution_backward_input",
+        "[[], [2, 12, 7, 7], [12, 2, 3, 3], [], [], [], [], [], [], []]",
+        "[]",
+        None,
+        None,
+        kernels=kernels,
+    )
+    assert call is not None
+    result = cost_of(call)
+    assert result is not None
+    told = None if precision is None else (Flops("matmul", precision, 2 * PRODUCTS),)
+    assert (result.flops, result.bytes_moved()) == (told, None)
+
+
+@pytest.mark.skipif(not OLD_TRACE.exists(), reason="the public traces of ../shared are absent")
+def test_input_gradients_of_a_recorded_resnet_have_the_products_of_their_shapes() -> None:
+    name = "aten::cudnn_convolution_backward_input"
+    with gzip.open(OLD_TRACE) as file:
+        events = json.load(file)
+    shapes = [event["args"]["Input dims"][1:3] for event in events if event.get("name") == name]
+    products = sum(
+        batch * height * width * math.prod(weight) for (batch, _, height, width), weight in shapes
+    )
+    ops = [op for op in analyze(kineto.read(OLD_TRACE)).ops if op.name == name]
+    assert sum(op.calls for op in ops) == len(shapes) == 312
+    counts = [part for op in ops for part in op.flops or ()]
+    assert {(part.kind, part.precision) for part in counts} == {("matmul", "fp32")}
+    assert sum(part.count for part in counts) == 2 * products
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,36 @@ def test_of_an_embedding_only_the_rows_that_the_loop_reads_count() -> None:
     assert (result.flops, result.bytes_read, result.bytes_written) == ((), 64 + 1024, 1024)
 
 
+def test_what_a_slice_leaves_of_a_tensor_is_unknown_without_the_source() -> None:
+    """x[:, :8] + 1 of a tensor with 64 columns; x[:, :32] + x[:, 32:] has the same name."""
+    result = cost("triton_poi_fused_add_slice_0", half(64, 64), half(64, 8), 512)
+    assert result.flops == vector(512)
+    assert (result.bytes_read, result.bytes_written) == (None, 1024)
+    # Nothing is left out of a tensor that the loop reads whole.
+    result = cost("triton_poi_fused_add_slice_0", half(8, 64), half(8, 64), 512)
+    assert (result.bytes_read, result.bytes_written) == (1024, 1024)
+    # Of an operator that is not known nothing tells: pooling reads all, a lookup a few rows.
+    assert cost("triton_poi_fused_secret_0", half(64, 64), half(32, 32), 1024).bytes_read is None
+
+
+@pytest.mark.parametrize(
+    ("loads", "stores", "read"),
+    [(1, 1, 512), (2, 1, 1024), (9, 1, 4096), (1, 0, None)],
+)
+def test_loads_in_the_source_bound_what_is_read(loads: int, stores: int, read: int | None) -> None:
+    arguments = half(64, 64), half(64, 8), Scalar("512")
+    call = OpCall(
+        "triton_poi_fused_add_slice_0",
+        arguments,
+        argument_names=("in_ptr0", "out_ptr0", "xnumel"),
+        argument_accesses=(loads, stores, 0),
+    )
+    result = cost_of(call)
+    assert result is not None
+    assert result.bytes_read == (None if read is None else 2 * read)
+    assert result.bytes_written == 1024
+
+
 def test_loops_that_fit_no_tensor_leave_the_operations_unknown() -> None:
     result = cost("triton_poi_fused_add_0", half(8, 64), half(8, 64), 500)
     assert result.flops is None

@@ -1,11 +1,20 @@
 """Everything but products: operations by the documented counts, bytes by hand."""
 
+from pathlib import Path
+
 import pytest
 
+from gpuprof.collectors import kineto
+from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models import cost_of
 from gpuprof.roofline.cost_models.call import Argument, OpCall, Scalar, Tensor, TensorList
 from gpuprof.roofline.cost_models.cost import Cost, Flops
 from gpuprof.roofline.dtypes import named
+
+OLD_TRACE = (
+    Path(__file__).resolve().parents[3]
+    / "shared" / "data" / "public" / "kineto" / "hta_sampled_rank-0.json.gz"
+)  # fmt: skip
 
 
 def tensor(*shape: int, dtype: str = "float32", strides: tuple[int, ...] | None = None) -> Tensor:
@@ -83,6 +92,8 @@ def test_selecting_counts_no_operations() -> None:
         ("aten::silu_backward", (tensor(6, 8),) * 2, 9 * 48),
         ("aten::native_layer_norm", (tensor(6, 8), Scalar("[8]"), tensor(8), tensor(8)), 8 * 48),
         ("aten::native_layer_norm", (tensor(6, 8), Scalar("[8]")), 6 * 48),
+        # torch before 2.1 records no lists of integers: the weight has that shape.
+        ("aten::native_layer_norm", (tensor(6, 8), None, tensor(8), tensor(8)), 8 * 48),
         ("aten::_fused_rms_norm", (tensor(6, 8), Scalar("[8]"), tensor(8)), 4 * 48),
         (
             "aten::_fused_rms_norm_backward",
@@ -270,6 +281,23 @@ def test_a_collective_moves_its_own_buffers(
         collective=collective,
     )  # fmt: skip
     assert (result.flops, result.bytes_read, result.bytes_written) == ((), read, written)
+
+
+def test_a_collective_without_record_param_comms_has_its_tensors() -> None:
+    """(output, input, group): torch 1.13 launches these under the operator itself."""
+    four, one = tensor(4000, dtype="int8"), tensor(1000, dtype="int8")
+    gathered = cost("c10d::_allgather_base_", four, one, None)
+    assert (gathered.flops, gathered.bytes_read, gathered.bytes_written) == ((), 1000, 4000)
+    scattered = cost("c10d::_reduce_scatter_base_", one, four, None)
+    assert (scattered.bytes_read, scattered.bytes_written) == (4000, 1000)
+
+
+@pytest.mark.skipif(not OLD_TRACE.exists(), reason="the public traces of ../shared are absent")
+def test_a_recorded_all_gather_of_torch_1_13_has_its_message() -> None:
+    ops = analyze(kineto.read(OLD_TRACE)).ops
+    (gathered,) = (op for op in ops if op.name == "c10d::_allgather_base_")
+    assert gathered.transfer is not None
+    assert (gathered.calls, gathered.transfer.message_bytes) == (2, 1_073_741_824)
 
 
 GATHER = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long)"

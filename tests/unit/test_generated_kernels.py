@@ -17,6 +17,11 @@ import triton
 @triton.jit
 def triton_poi_fused_add_mul_0(in_out_ptr0, in_ptr0, in_ptr1, xnumel, XBLOCK : tl.constexpr):
     xnumel = 512
+    tmp0 = tl.load(in_out_ptr0 + (x2), xmask).to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (x0), xmask, eviction_policy='evict_last').to(tl.float32)
+    tmp3 = tl.load(in_ptr1 + (x2), xmask).to(tl.float32)
+    tmp5 = tl.load(in_ptr1 + (x2 + 64), xmask).to(tl.float32)
+    tl.store(in_out_ptr0 + (x2), tmp4, xmask)
 """
 
 
@@ -54,6 +59,7 @@ def source(tmp_path: Path) -> Path:
 def test_arguments_have_the_names_of_the_kernel_s_definition(tmp_path: Path, source: Path) -> None:
     ops = kineto.read(trace(tmp_path / "trace.json", str(source))).ops
     assert ops["argument_names"].to_list() == ['["in_out_ptr0","in_ptr0","in_ptr1","xnumel"]']
+    assert ops["argument_accesses"].to_list() == ["[1,1,2,0]"]
 
 
 def test_names_tell_what_a_kernel_writes(tmp_path: Path, source: Path) -> None:
@@ -78,6 +84,10 @@ def test_a_source_of_another_kernel_tells_nothing(tmp_path: Path, source: Path) 
     source.write_text(SOURCE.replace(NAME, "triton_poi_fused_sub_1"))
     ops = kineto.read(trace(tmp_path / "trace.json", str(source))).ops
     assert ops["argument_names"].to_list() == [None]
+    # Nor does one beside it.
+    source.write_text(SOURCE + SOURCE.replace(NAME, "triton_poi_fused_sub_1"))
+    ops = kineto.read(trace(tmp_path / "trace.json", str(source))).ops
+    assert ops["argument_accesses"].to_list() == ["[1,1,2,0]"]
 
 
 def test_files_that_are_no_sources_are_not_read(tmp_path: Path, source: Path) -> None:
