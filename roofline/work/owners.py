@@ -114,6 +114,8 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     )
     own = (
         kernels.filter(pl.col("owner_id") < 0)
+        # An operator's own work comes in several pieces.
+        .unique("owner_id", keep="first", maintain_order=True)
         .with_columns(
             *(pl.lit(None, dtype=pl.String).alias(column) for column in _TOLD),
             kernel="name",

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from capture_builder import CaptureBuilder
 
+from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ParameterGroup
+from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models import cost_model, registry
 from gpuprof.roofline.cost_models.call import MathMode, OpCall
 from gpuprof.roofline.cost_models.cost import Cost, Flops
@@ -335,3 +338,24 @@ def test_convolutions_by_a_faster_algorithm_are_kept_apart_and_say_so(
     costs = [signature.cost for signature in work.signatures]
     assert {cost.matmul_flops() for cost in costs if cost} == {2 * 256 * 8 * 8 * 9}
     assert sorted(len(cost.assumptions) for cost in costs if cost) == [0, 1]
+
+
+def test_work_in_several_pieces_counts_each_piece_once(tmp_path: Path) -> None:
+    """On a CPU: 100 us of an operator without a model, 10 us each of two below it."""
+
+    def op(number: int, name: str, start: int, duration: int) -> dict[str, Any]:
+        args = {"External id": number, "Input Dims": [[8]], "Input type": ["float"]}
+        times = {"ts": start, "dur": duration, "pid": 1, "tid": 1}
+        return {"ph": "X", "cat": "cpu_op", "name": name, "args": args, **times}
+
+    events = [
+        op(1, "mylib::block", 1000, 100),
+        op(2, "aten::relu", 1020, 10),
+        op(3, "aten::relu", 1050, 10),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    analysis = analyze(kineto.read(path))
+    times = {op.name: (op.calls, op.device_ns) for op in analysis.ops}
+    assert times == {"mylib::block": (1, 80_000), "aten::relu": (2, 20_000)}
+    assert analysis.coverage.device_ns == 100_000
