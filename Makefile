@@ -32,7 +32,7 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -1,14 +1,15 @@
 """Whether other programs had the core while steps were timed, by the scheduler's own count."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
 # A step that waited for its core for more of its time was not the program's own.
 TOLERATED_WAITING: Final = 0.02
 
 
-def waiting_fraction(steps: pl.DataFrame) -> float | None:
+def waiting_fraction(steps: "pl.DataFrame") -> float | None:
     """The share of the time of `steps` for which the thread that makes them waited for a core.
 
     None where the system did not count it. Threads that work for this one are not in it.

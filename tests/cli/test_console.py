@@ -44,7 +44,7 @@ COMMAND_LINES = {
 # Their output is the same in each run; doctor looks at the machine, bench measures it.
 STEADY = tuple(name for name in COMMAND_LINES if name not in ("doctor", "bench", "bench --check"))
 # A sentence below a table, a path and a command that is there to be copied are lines of their own.
-_UNBROKEN = re.compile(r"gpuprof |Kept in |Change points need|[AB]: \(cd ")
+_UNBROKEN = re.compile(r"gpuprof |Kept in |Change points need|[\w.]+(?: --fast)?: \(cd ")
 _FIGURE = re.compile(r"(?<!\S)[-+±]?(?:\d[\d,.]*)(?:%|[eE][-+]?\d+)?(?!\S)")
 
 Printed = Callable[..., tuple[int, str]]
@@ -66,6 +66,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache_folder: Path)
     folder.save(baseline_of(result, "v1"))
     folder.pin("v1")
     History(tmp_path / "gpuprof-history.sqlite").add(values_of(result, commit="3f2a91c"))
+    (tmp_path / "train.py").touch()
     (tmp_path / GATE_FILE).write_bytes(msgspec.json.encode(result))
 
     def run(*arguments: str, encoding: str = "utf-8", **environment: str) -> tuple[int, str]:

@@ -372,7 +372,11 @@ _PLOT = """
 document.documentElement.style.scrollBehavior = "auto";
 // Room to scroll, on a short page too.
 document.body.style.paddingBottom = "600px";
-const plot = document.querySelector(".js-plotly-plot .drag");
+let plot = null;
+for (let waited = 0; plot === null && waited < 100; waited += 1) {
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  plot = document.querySelector(".js-plotly-plot .drag");
+}
 plot.scrollIntoView({ block: "center" });
 await new Promise((resolve) => setTimeout(resolve, 300));
 const box = plot.getBoundingClientRect();

@@ -152,7 +152,6 @@ from pathlib import Path
 
 import torch
 import triton
-from versions import needs_newer_triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature

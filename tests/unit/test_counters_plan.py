@@ -58,7 +58,8 @@ def test_where_all_names_have_many_launches_counting_ends_within_the_step(
     build: CaptureBuilder,
 ) -> None:
     steps(build)
-    kernels(build, 1000, a=(50, 4), b=(40, 4), c=(1, 4))
+    for start in (1000, 2000):
+        kernels(build, start, a=(50, 4), b=(40, 4), c=(1, 4))
     assert plan(build) == CountersPlan(("a", "b"), MOST_LAUNCHES, one_step=True)
 
 
