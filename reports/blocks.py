@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuprof.reports.point_groups import GroupedPoint
-from gpuprof.roofline.analysis import RooflinePoint, StepTimes
+from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import BottleneckClass, ClassName
+from gpuprof.roofline.step_figures import StepTimes
 
 
 @dataclass(frozen=True)

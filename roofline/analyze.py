@@ -8,15 +8,11 @@ from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device, ProcessInfo
 from gpuprof.roofline.analysis import (
-    DEVICE_CLOCK,
     Analysis,
     Bottleneck,
     Coverage,
     DeviceState,
-    Exposed,
     RooflinePoint,
-    StepSplit,
-    StepTimes,
     UnmodelledOp,
     Utilization,
 )
@@ -47,6 +43,7 @@ from gpuprof.roofline.points.points import (
 from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
+from gpuprof.roofline.step_figures import DEVICE_CLOCK, Exposed, StepSplit, StepTimes
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device

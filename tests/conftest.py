@@ -13,9 +13,6 @@ from gpuprof.roofline.analysis import (
     DeviceState,
     Level,
     RooflinePoint,
-    SplitPart,
-    StepSplit,
-    StepTimes,
     UnmodelledOp,
     Utilization,
 )
@@ -23,6 +20,7 @@ from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.phase import Phase
+from gpuprof.roofline.step_figures import SplitPart, StepSplit, StepTimes
 
 pytest_plugins = ["skips"]
 

@@ -137,7 +137,7 @@ class Annotation(_Complete, gc=False, tag="user_annotation"):
     """A record_function range, ProfilerStep included."""
 
 
-class Recording(_Complete, gc=False, tag="Trace"):
+class RecordedSpan(_Complete, gc=False, tag="Trace"):
     """All that a profiler recorded, from its start to its stop."""
 
 
@@ -179,7 +179,7 @@ def _ignored(category: str) -> type[Struct]:
     )
 
 
-Event: TypeAlias = Op | RuntimeCall | Kernel | Annotation | Recording | Memory | PythonFunction
+Event: TypeAlias = Op | RuntimeCall | Kernel | Annotation | RecordedSpan | Memory | PythonFunction
 READ_TYPES: Final[tuple[type[Event], ...]] = (
     Op,
     RuntimeCall,
@@ -188,7 +188,7 @@ READ_TYPES: Final[tuple[type[Event], ...]] = (
     Memcpy,
     Memset,
     Annotation,
-    Recording,
+    RecordedSpan,
     Memory,
 )
 

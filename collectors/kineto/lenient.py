@@ -35,7 +35,7 @@ from gpuprof.collectors.kineto.events import (
     Op,
     OpArgs,
     PythonFunction,
-    Recording,
+    RecordedSpan,
     RuntimeCall,
 )
 from gpuprof.collectors.kineto.findings import Findings
@@ -52,7 +52,7 @@ _KINDS: Final[dict[str, type[Event]]] = {
     **dict.fromkeys(("gpu_memcpy", "memcpy"), Memcpy),
     **dict.fromkeys(("gpu_memset", "memset"), Memset),
     "user_annotation": Annotation,
-    "trace": Recording,
+    "trace": RecordedSpan,
     "cpu_instant_event": Memory,
     PYTHON_CATEGORY: PythonFunction,
 }
@@ -80,7 +80,7 @@ def event(element: object, findings: Findings) -> Event | None:
     if kind is None:
         _count_unread(element, findings)
         return None
-    if kind is Recording and (phase != "X" or element.get("dur") is None):
+    if kind is RecordedSpan and (phase != "X" or element.get("dur") is None):
         # A mark of the profiler, of no length.
         return None
     name = element.get("name")

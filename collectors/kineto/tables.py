@@ -27,7 +27,7 @@ from gpuprof.collectors.kineto.events import (
     Op,
     OpArgs,
     PythonFunction,
-    Recording,
+    RecordedSpan,
     RuntimeCall,
 )
 from gpuprof.collectors.kineto.findings import Findings
@@ -48,7 +48,7 @@ _TABLE_OF: Final[dict[type[Struct], str]] = {
     DriverCall: "launches",
     **dict.fromkeys(_KINDS, "kernels"),
     Annotation: "ranges",
-    Recording: "recordings",
+    RecordedSpan: "recordings",
     PythonFunction: "frames",
     Memory: "allocations",
 }

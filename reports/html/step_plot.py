@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gpuprof.reports.formatting import step_duration
-from gpuprof.roofline.analysis import StepTimes
+from gpuprof.roofline.step_figures import StepTimes
 
 WIDTH = 520
 HEIGHT = 132

@@ -18,14 +18,9 @@ from gpuprof.reports.figures import gain_sentence
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.utilization import utilization_facts
-from gpuprof.roofline.analysis import (
-    DEVICE_CLOCK,
-    Analysis,
-    DeviceState,
-    StepSplit,
-    StepTimes,
-)
+from gpuprof.roofline.analysis import Analysis, DeviceState
 from gpuprof.roofline.classes import bottleneck_class
+from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepSplit, StepTimes
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
 
 # Clocks closer than this are the same for a step's length.

@@ -5,7 +5,7 @@ from typing import TypedDict
 import msgspec
 
 from gpuprof._version import __version__
-from gpuprof.roofline.analysis import Analysis, StepSplit
+from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import LAUNCH, bottleneck_class
 from gpuprof.roofline.comparison.causes import is_hideable
 from gpuprof.roofline.comparison.matching import match_kernels, sides
@@ -18,6 +18,7 @@ from gpuprof.roofline.comparison.result import (
     StepChange,
 )
 from gpuprof.roofline.machine.environment import differences
+from gpuprof.roofline.step_figures import StepSplit
 
 # A change of less than this share of the step is too small for shares of it to mean anything.
 _LEAST_CHANGE = 0.005

@@ -8,8 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from gpuprof.roofline.analysis import DeviceState, StepSplit
+from gpuprof.roofline.analysis import DeviceState
 from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.step_figures import StepSplit
 
 COMPARISON_SCHEMA_VERSION = 2
 

@@ -1,8 +1,9 @@
 """What holds a whole step back."""
 
-from gpuprof.roofline.analysis import Bottleneck, StepSplit
+from gpuprof.roofline.analysis import Bottleneck
 from gpuprof.roofline.classes import COMPUTE, LAUNCH, OTHER_RANK, UNKNOWN, bottleneck_class
 from gpuprof.roofline.durations import duration
+from gpuprof.roofline.step_figures import StepSplit
 
 # The most that torch.profiler made a step longer: a launch-bound block on an H200 took 229 us
 # without it and 538 us with it and shapes.

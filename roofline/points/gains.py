@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, StepTimes
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint
+from gpuprof.roofline.step_figures import StepTimes
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from gpuprof.roofline.analysis import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.durations import duration
+from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.work.work import Work
 
 # FLOPs of steps that do the same vary by less: caches that grow by a token, rounded batches.

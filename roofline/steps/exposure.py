@@ -7,8 +7,8 @@ from typing import Final
 import polars as pl
 
 from gpuprof.roofline import copies
-from gpuprof.roofline.analysis import Exposed, ExposedCopies
 from gpuprof.roofline.intervals import clipped, union_ns
+from gpuprof.roofline.step_figures import Exposed, ExposedCopies
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.work import Work
 

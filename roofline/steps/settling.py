@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from gpuprof.collectors.manifest import LaterSteps
-from gpuprof.roofline.analysis import StepTimes
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.rank_test import rank_test
+from gpuprof.roofline.step_figures import StepTimes
 
 # Steps before which half are compared with the other half; with more, the first quarter with the
 # rest, since what settles does so early.

@@ -8,8 +8,9 @@ these. What the timed step is longer by is no waiting for the host.
 from typing import Final
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import DEVICE_CLOCK, DeviceState, Exposed, StepSplit, StepTimes
+from gpuprof.roofline.analysis import DeviceState
 from gpuprof.roofline.durations import duration
+from gpuprof.roofline.step_figures import DEVICE_CLOCK, Exposed, StepSplit, StepTimes
 from gpuprof.roofline.steps.stretch import Stretch
 
 # A host that queues a step in less of its time is ahead: the device never waits for it.

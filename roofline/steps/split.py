@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpuprof.roofline.analysis import Exposed, RooflinePoint, SplitPart, StepSplit, StepTimes
+from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import (
     AT_ROOF,
     COMMUNICATION,
@@ -19,6 +19,7 @@ from gpuprof.roofline.classes import (
     classes,
 )
 from gpuprof.roofline.durations import duration
+from gpuprof.roofline.step_figures import Exposed, SplitPart, StepSplit, StepTimes
 from gpuprof.roofline.steps.stretch import Stretch
 
 # Device work in profiled steps may exceed the timed step by so much before it counts as other

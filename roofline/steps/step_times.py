@@ -5,7 +5,7 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import LaterSteps
-from gpuprof.roofline.analysis import DEVICE_CLOCK, StepTimes
+from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.steps.settling import later_median_ns
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.steps.waiting_for_a_core import waiting_fraction

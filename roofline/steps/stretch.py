@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.analysis import StepDefinition
 from gpuprof.roofline.intervals import clipped, union_ns
+from gpuprof.roofline.step_figures import StepDefinition
 from gpuprof.roofline.work.attribution import launch_of_kernels
 from gpuprof.roofline.work.work import Work
 

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gpuprof.roofline.analysis import StepDefinition, StepTimes, Utilization
+from gpuprof.roofline.analysis import Utilization
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof
+from gpuprof.roofline.step_figures import StepDefinition, StepTimes
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic
 from gpuprof.roofline.work.call_groups import (
     CallGroup,

@@ -46,6 +46,16 @@ _PATIENCE_S = 60
 _KEYS = {"Enter": (13, "\r"), "Tab": (9, "")}
 
 
+# A change of size while a page loads makes it draw its plots once more, in a later frame.
+_UNTIL_DRAWN = """
+await globalThis.plotsDrawn;
+const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+const drawn = () => [...document.querySelectorAll(".js-plotly-plot")]
+  .every((plot) => plot.querySelector(".main-svg .drag"));
+for (let frames = 0; frames < 3 || (frames < 600 && !drawn()); frames += 1) await frame();
+"""
+
+
 class Chromium:
     """One browser with one tab."""
 
@@ -87,7 +97,7 @@ class Chromium:
         self._send("Page.navigate", url=page.as_uri())
         self._wait_for("Page.loadEventFired")
         if script:
-            self.evaluate("await globalThis.plotsDrawn")
+            self.evaluate(_UNTIL_DRAWN)
 
     def evaluate(self, body: str) -> Any:
         """What the body of an async function returns in the page."""

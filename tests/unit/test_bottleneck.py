@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpuprof.roofline.analysis import SplitPart, StepDefinition, StepSplit
 from gpuprof.roofline.classes import classes
 from gpuprof.roofline.points.bottleneck import classify_step
+from gpuprof.roofline.step_figures import SplitPart, StepDefinition, StepSplit
 
 
 def split(basis: StepDefinition = "timed", **parts: int) -> StepSplit:

@@ -9,9 +9,10 @@ from rich.console import Console
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
-from gpuprof.roofline.analysis import Analysis, SplitPart, StepSplit
+from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import BottleneckClass, bottleneck_class, classes
 from gpuprof.roofline.points.bottleneck import classify_step
+from gpuprof.roofline.step_figures import SplitPart, StepSplit
 
 MARKS = {
     "circle",

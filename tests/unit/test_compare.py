@@ -17,10 +17,11 @@ from gpuprof.reports.comparison import sentences
 from gpuprof.reports.comparison.markdown import render_comparison as render_markdown
 from gpuprof.reports.comparison.page import render_html
 from gpuprof.reports.comparison.terminal import render_comparison
-from gpuprof.roofline.analysis import Analysis, DeviceState, SplitPart, StepDefinition
+from gpuprof.roofline.analysis import Analysis, DeviceState
 from gpuprof.roofline.comparison.causes import causes
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
+from gpuprof.roofline.step_figures import SplitPart, StepDefinition
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = ROOT / "tests" / "data" / "kineto"

@@ -6,9 +6,10 @@ import pytest
 from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import Analysis, Bottleneck, StepTimes
+from gpuprof.roofline.analysis import Analysis, Bottleneck
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.points.gains import in_an_unprofiled_step
+from gpuprof.roofline.step_figures import StepTimes
 
 FLOPS = 2 * 64 * 32 * 16
 PEAK = 989.4e12

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from gpuprof.collectors import schema
-from gpuprof.roofline.analysis import Exposed, ExposedCopies
 from gpuprof.roofline.copies import direction, host_memory, is_over_link, over_link
+from gpuprof.roofline.step_figures import Exposed, ExposedCopies
 from gpuprof.roofline.steps.exposure import critical, device_uses
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.work import Work

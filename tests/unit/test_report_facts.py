@@ -17,8 +17,9 @@ from gpuprof.reports.sections.machine import environment_facts
 from gpuprof.reports.sections.overview import ending_sentence
 from gpuprof.reports.sections.step import device_facts, step_shares, step_time_fact
 from gpuprof.reports.utilization import utilization_facts
-from gpuprof.roofline.analysis import Analysis, Bottleneck, Exposed, StepDefinition
+from gpuprof.roofline.analysis import Analysis, Bottleneck
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.step_figures import Exposed, StepDefinition
 
 
 def test_the_parts_of_a_step_add_up_to_it(training_analysis: Analysis) -> None:

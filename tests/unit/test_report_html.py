@@ -11,7 +11,8 @@ from gpuprof.reports.html.page import render_html
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json
 from gpuprof.reports.point_rows import MOST_ROWS
-from gpuprof.roofline.analysis import Analysis, Bottleneck, SplitPart
+from gpuprof.roofline.analysis import Analysis, Bottleneck
+from gpuprof.roofline.step_figures import SplitPart
 
 _VOID = {"meta", "link", "input", "col", "br", "img", "line", "circle", "rect", "path"}
 

@@ -3,7 +3,8 @@
 import msgspec
 
 from gpuprof.reports.html.step_plot import make_step_plot
-from gpuprof.roofline.analysis import Analysis, StepTimes
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.step_figures import StepTimes
 
 
 def _steps(*samples: int) -> StepTimes:

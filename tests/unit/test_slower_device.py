@@ -3,7 +3,8 @@
 import pytest
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import DEVICE_CLOCK, DeviceState, Exposed, StepTimes
+from gpuprof.roofline.analysis import DeviceState
+from gpuprof.roofline.step_figures import DEVICE_CLOCK, Exposed, StepTimes
 from gpuprof.roofline.steps.slower_device import slower_by_ns
 from gpuprof.roofline.steps.stretch import Stretch
 

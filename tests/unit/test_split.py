@@ -7,16 +7,10 @@ from capture_builder import CaptureBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof.roofline.analysis import (
-    Bottleneck,
-    Exposed,
-    RooflinePoint,
-    StepDefinition,
-    StepSplit,
-    StepTimes,
-)
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.stretch import Stretch
 

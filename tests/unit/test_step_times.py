@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from capture_builder import CaptureBuilder
 
-from gpuprof.roofline.analysis import StepTimes
 from gpuprof.roofline.cost_models.call import MathMode
+from gpuprof.roofline.step_figures import StepTimes
 from gpuprof.roofline.steps.step_times import step_times
 from gpuprof.roofline.steps.stretch import device_runs_behind, profiled_stretch, step_ends
 from gpuprof.roofline.work.attribution import attribute
