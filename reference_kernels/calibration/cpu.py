@@ -29,6 +29,9 @@ _TOO_SLOW_S = 0.06
 # A core that was idle takes some time to reach its clock.
 _WARMING_S = 0.2
 _SMALLEST_ARRAY_BYTES = 128 * 2**20
+# Where the pages of an array lie decides how much of a cache it has: rates of one process differed
+# by 8 % from those of the next. The fastest of a few arrays is the same each time.
+_ALLOCATIONS = 4
 
 _NOT_HERE = "GEMM {}: not on this device, or emulated"
 # Where one figure was refused, none is kept, and it is not worth waiting long for the others.
@@ -73,7 +76,7 @@ def cpu_ceilings(
     for level, capacity_bytes in _reached_caches(levels):
         progress(level)
         # The largest set that surely fits, and one that fits where others share the cache.
-        sets = (capacity_bytes // 2, capacity_bytes // 4)
+        sets = (capacity_bytes // 2, capacity_bytes // 4) * _ALLOCATIONS
         in_each_size = (make_cache_probes(level, capacity_bytes, size) for size in sets)
         for probes in zip(*in_each_size, strict=True):
             _add_fastest(found, probes, measure)
