@@ -10,7 +10,11 @@ from typing import Protocol
 
 from gpuprof._version import __version__
 from gpuprof.collectors.errors import TORCH, GpuprofError, MissingDependencyError, describe
-from gpuprof.profiler.command_hints import refuse_unknown_command, with_help_as_an_option
+from gpuprof.profiler.command_hints import (
+    refuse_script_of_gate,
+    refuse_unknown_command,
+    with_help_as_an_option,
+)
 from gpuprof.profiler.command_parser import CommandParser
 from gpuprof.profiler.commands.analyze import AnalyzeCommand
 from gpuprof.profiler.commands.baseline import BaselineCommand
@@ -99,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 streams.write_note(f"gpuprof: {owner.finding}; {owner.remedy}")
             words = with_help_as_an_option(sys.argv[1:] if argv is None else argv)
             refuse_unknown_command(words, [command.name for command in COMMANDS])
+            refuse_script_of_gate(words)
             arguments = make_parser().parse_args(words)
             from gpuprof.profiler.configuration.file import apply_configuration
 

@@ -30,6 +30,17 @@ def refuse_unknown_command(arguments: Sequence[str], known: Collection[str]) -> 
     raise CommandError(f"there is no command {word}; {hint}", exit_code=2)
 
 
+def refuse_script_of_gate(arguments: Sequence[str]) -> None:
+    """Raise `CommandError` (exit 2) where a script follows `gate`, which reads its targets."""
+    if len(arguments) < 2 or arguments[0] != "gate" or not arguments[1].endswith(".py"):
+        return
+    raise CommandError(
+        f"gate takes no script: write [[target]] and script = '{arguments[1]}' into gpuprof.toml, "
+        "then `gpuprof gate --base REF`",
+        exit_code=2,
+    )
+
+
 def _meant(arguments: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     word, *rest = arguments
     if word in _TARGET_OPTIONS:

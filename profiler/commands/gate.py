@@ -107,7 +107,7 @@ class GateCommand:
             raise CommandError("--baseline and -b do not go together", exit_code=2)
         if not two_commands and not targets:
             raise CommandError(
-                f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}",
+                f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}, with script = 'train.py'",
                 exit_code=2,
             )
         return _gate(arguments, configuration, place, targets)

@@ -36,7 +36,8 @@ def selection(arguments: argparse.Namespace) -> tuple[Configuration, str, tuple[
     targets = select(configuration.target, arguments.only, place)
     if not targets:
         raise CommandError(
-            f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}", exit_code=2
+            f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}, with script = 'train.py'",
+            exit_code=2,
         )
     return configuration, place, targets
 

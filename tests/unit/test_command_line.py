@@ -89,6 +89,12 @@ def test_a_word_that_is_no_command_gets_a_hint(
     assert said in line
 
 
+def test_a_script_after_gate_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("gate", "train.py", "--base", "main")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "write [[target]] and script = 'train.py' into gpuprof.toml" in line
+
+
 @pytest.mark.parametrize("words", [("help",), ("help", "report")])
 def test_help_is_a_word_too(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
