@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.commands.gate_actions import Action, add_actions
-from gpuprof.profiler.configuration.file import CONFIGURATION_FILE, Configuration
+from gpuprof.profiler.configuration.file import Configuration
 from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
 from gpuprof.profiler.configuration.targets import Target, target_from_command
-from gpuprof.profiler.gate.selection import add_selection, configured, select
+from gpuprof.profiler.gate.selection import (
+    NOTHING_TO_MEASURE,
+    add_selection,
+    configured,
+    select,
+)
 
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline
@@ -106,10 +111,7 @@ class GateCommand:
         if two_commands and arguments.baseline is not None:
             raise CommandError("--baseline and -b do not go together", exit_code=2)
         if not two_commands and not targets:
-            raise CommandError(
-                f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}, with script = 'train.py'",
-                exit_code=2,
-            )
+            raise CommandError(NOTHING_TO_MEASURE, exit_code=2)
         return _gate(arguments, configuration, place, targets)
 
 

@@ -13,6 +13,11 @@ from gpuprof.profiler.configuration.file import (
 )
 from gpuprof.profiler.configuration.targets import Target, distinct
 
+NOTHING_TO_MEASURE = (
+    f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}, "
+    "with script = 'train.py'"
+)
+
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """The options --config and --only."""
@@ -35,10 +40,7 @@ def selection(arguments: argparse.Namespace) -> tuple[Configuration, str, tuple[
     configuration, place = configured(arguments.config)
     targets = select(configuration.target, arguments.only, place)
     if not targets:
-        raise CommandError(
-            f"there is nothing to measure: add a [[target]] to {CONFIGURATION_FILE}, with script = 'train.py'",
-            exit_code=2,
-        )
+        raise CommandError(NOTHING_TO_MEASURE, exit_code=2)
     return configuration, place, targets
 
 
