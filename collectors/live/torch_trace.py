@@ -74,7 +74,8 @@ class TorchTrace:
             self.stop()
             self.complete = True
         else:
-            with _without_warnings():
+            # torch 2.6 begins to record, and looks at inductor, in the step after the warm-up.
+            with _without_warnings(), _without_compilers():
                 self._profiler.step()
 
     def stop(self) -> None:
