@@ -3,23 +3,32 @@
 from collections.abc import Iterable
 
 from gpuprof.reports import formatting
-from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
+from gpuprof.roofline.analysis import Analysis, Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import CACHE
 from gpuprof.roofline.cost_models.cost import Flops
 
 OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
 
 
-def gain_sentence(verdict: Bottleneck) -> str:
+def verdict_sentence(analysis: Analysis) -> str:
+    """What the verdict on a step rests on, and what removing it would gain."""
+    verdict, split = analysis.bottleneck, analysis.split
+    in_steps = split is None or split.basis != "whole trace"
+    gain = gain_sentence(verdict, in_steps=in_steps)
+    return f"{formatting.sentence(verdict.evidence)} {gain}".rstrip()
+
+
+def gain_sentence(verdict: Bottleneck, *, in_steps: bool) -> str:
     """What removing a bottleneck would gain; "" where that is nothing or unknown."""
+    per = "a step" if in_steps else "of the recording"
     if not verdict.gain_ns:
         return ""
     gain = formatting.duration(verdict.gain_ns)
     if verdict.gain_range_ns is None:
-        return f"Up to {gain} a step to gain."
+        return f"Up to {gain} {per} to gain."
     low, high = map(formatting.duration, verdict.gain_range_ns)
     lengthened = "by how much the profiler or other programs lengthened this work"
-    return f"About {gain} a step to gain; {low} to {high}, {lengthened}."
+    return f"About {gain} {per} to gain; {low} to {high}, {lengthened}."
 
 
 def flops_text(flops: tuple[Flops, ...] | None, profiled_steps: int = 0) -> str:

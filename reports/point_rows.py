@@ -264,7 +264,7 @@ def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     facts.append(
         Fact("Class", verdict.kind, formatting.printable(formatting.sentence(verdict.evidence)))
     )
-    if gain := gain_sentence(verdict):
+    if gain := gain_sentence(verdict, in_steps=profiled_steps > 0):
         facts.append(Fact("Gain", gain, bottleneck_class(verdict.kind).gain))
     return facts
 

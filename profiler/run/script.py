@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
+from gpuprof.collectors.errors import (
+    TORCH,
+    CommandError,
+    MissingDependencyError,
+    problem_of,
+)
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,12 @@ def _script(value: str) -> PreparedProgram:
 def _compile_file(path: Path, *, argv0: str, path0: str) -> PreparedProgram:
     # As python does, so that a script that changes its folder still finds itself.
     file_name = os.path.abspath(path)
-    with io.open_code(file_name) as file:
-        source = file.read()
+    try:
+        with io.open_code(file_name) as file:
+            source = file.read()
+    except OSError as error:
+        # What fails only when read does not tell its file.
+        raise CommandError(f"{path} cannot be read: {problem_of(error)}", exit_code=2) from error
     code = compile(source, file_name, "exec", dont_inherit=True)
     main = _main_module()
     main.__file__ = file_name

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, BottleneckVerdict, Heading, Line, Notices, Tile, Tiles
-from gpuprof.reports.figures import gain_sentence
+from gpuprof.reports.figures import verdict_sentence
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.sections.step import step_shares, step_time_fact, stretch_fact
 from gpuprof.reports.utilization import headline_fact
@@ -35,12 +35,6 @@ def ending_sentence(analysis: Analysis) -> str:
         "interrupted": "The script was interrupted; figures cover what ran before.",
         "exit": f"The script exited early{code}." if analysis.exit_code else "",
     }.get(analysis.ending, "")
-
-
-def verdict_sentence(analysis: Analysis) -> str:
-    """What the verdict rests on, and what removing it would gain."""
-    verdict = analysis.bottleneck
-    return f"{formatting.sentence(verdict.evidence)} {gain_sentence(verdict)}".rstrip()
 
 
 def _notices(*sentences: str) -> tuple[Block, ...]:

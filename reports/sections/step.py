@@ -14,7 +14,7 @@ from gpuprof.reports.blocks import (
     StepPlot,
     StepShare,
 )
-from gpuprof.reports.figures import gain_sentence
+from gpuprof.reports.figures import verdict_sentence
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.utilization import utilization_facts
@@ -166,8 +166,7 @@ def _other_clock(state: DeviceState | None) -> str:
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
-    verdict = analysis.bottleneck
-    evidence = f"{formatting.sentence(verdict.evidence)} {gain_sentence(verdict)}".rstrip()
+    verdict, evidence = analysis.bottleneck, verdict_sentence(analysis)
     facts = (
         ceiling_fact(analysis),
         *step_facts(analysis.steps, analysis.device_state),

@@ -49,10 +49,11 @@ def split_step(
     timed_ns = times.median_ns if times.timed and not on_cpu and not times.unequal else None
     fits = timed_ns is not None and use.busy_ns <= timed_ns * _BUSY_TOLERANCE
     step_ns = timed_ns if fits and timed_ns is not None else stretch.mean_ns
-    slower_ns = slower_ns if fits else 0
+    # Where nothing computes, links bind, which no clock of the device slows.
+    slower_ns = slower_ns if fits and use.computing_ns and points else 0
     computed = _computing(points, use.computing_ns, steps=stretch.steps)
     spent = {
-        **_longer(computed, slower_ns),
+        **(_longer(computed, slower_ns, points) if slower_ns else computed),
         COMMUNICATION: use.communication_ns - (use.rank_waits_ns or 0),
         OTHER_RANK: use.rank_waits_ns or 0,
         COPY: use.copies_ns,
@@ -77,13 +78,19 @@ def split_step(
     )
 
 
-def _longer(computed: Mapping[ClassName, int], by_ns: int) -> dict[ClassName, int]:
-    """`computed` where the same work took longer: what it needs at the roof stays as it is."""
+def _longer(
+    computed: Mapping[ClassName, int], by_ns: int, points: Sequence[RooflinePoint]
+) -> dict[ClassName, int]:
+    """`computed` where the same work took longer: what it needs at the roof stays as it is.
+
+    What is lost grows in proportion. Where nothing was, the largest of `points` loses it all.
+    """
     lost = {kind: part for kind, part in computed.items() if kind != AT_ROOF}
-    if not any(lost.values()):
-        return _in_proportion(computed, sum(computed.values()) + by_ns)
     at_roof = {kind: part for kind, part in computed.items() if kind == AT_ROOF}
-    return {**at_roof, **_in_proportion(lost, sum(lost.values()) + by_ns)}
+    if any(lost.values()):
+        return {**at_roof, **_in_proportion(lost, sum(lost.values()) + by_ns)}
+    kind = max(points, key=lambda point: point.device_ns).bottleneck.kind
+    return {**at_roof, **lost, kind: by_ns}
 
 
 def _clipped(spent: Mapping[ClassName, int], step_ns: int) -> dict[ClassName, int]:

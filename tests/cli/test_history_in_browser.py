@@ -4,9 +4,10 @@ from pathlib import Path
 
 from browser import needs_browser
 from chromium import Chromium
+from made_up_pages import history_series
 
 from gpuprof.reports.history.page import render_history
-from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point
+from gpuprof.roofline.gate.history import ChangePoint
 
 pytestmark = needs_browser
 
@@ -14,24 +15,7 @@ pytestmark = needs_browser
 def test_each_series_is_drawn_with_its_points_and_its_change(
     browser: Chromium, tmp_path: Path
 ) -> None:
-    series = HistorySeries(
-        benchmark="train <i>",
-        metric="time",
-        unit="ns",
-        fingerprint="f",
-        device="H100",
-        points=tuple(
-            Point(
-                measured_ns=(1767000000 + index * 86400) * 10**9,
-                commit="abc",
-                value=(3e6, 4e6)[index > 3],
-                low=2.9e6,
-                high=4.1e6,
-                processes=5,
-            )
-            for index in range(8)
-        ),
-    )
+    series = history_series("train <i>")
     page = tmp_path / "history.html"
     page.write_text(render_history([series], [[ChangePoint(index=4, change=0.33, p_value=0)]]))
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from browser import needs_browser
 from chromium import Chromium
+from made_up_pages import gate_result
 
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.gate import page as gate_page
@@ -15,10 +16,7 @@ from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.analysis import Analysis, Bottleneck
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
-from gpuprof.roofline.gate.judge import judge
-from gpuprof.roofline.gate.result import GateResult, SideInfo
-from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import ProcessRun, Series, Side
+from gpuprof.roofline.gate.result import GateResult
 
 pytestmark = needs_browser
 
@@ -280,28 +278,8 @@ def test_changes_can_be_sorted_and_filtered(probe: Probe, training_analysis: Ana
 
 
 def test_the_gates_page_draws_each_pair_and_filters_its_verdicts(probe: Probe) -> None:
-    sides: tuple[Side, Side] = ("A", "B")
     hostile = "<img src=x onerror=document.title='broken'>"
-    suite = [
-        Series(
-            benchmark=name,
-            runs=tuple(
-                ProcessRun(side=side, pair=pair, samples=(1e6 * factor * (1 + pair / 1e3),) * 9)
-                for pair in range(5)
-                for side, factor in zip(sides, (1.0, slower), strict=True)
-            ),
-        )
-        for name, slower in (("train", 1.2), (hostile, 1.0))
-    ]
-    info = SideInfo(label="x")
-    result = GateResult(
-        tool_version="1",
-        created_ns=0,
-        base=info,
-        head=info,
-        settings=RuleSettings(),
-        judgements=judge(suite, give_up=True),
-    )
+    result = gate_result({"train": 1.2, hostile: 1.0})
 
     answer = probe(
         result,

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import chromium
 import pytest
 from browser import needs_browser
+from made_up_pages import gate_result, history_series
 
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.comparison import page as comparison_page
@@ -13,11 +14,8 @@ from gpuprof.reports.gate import page as gate_page
 from gpuprof.reports.history.page import render_history
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.comparison.compare import compare
-from gpuprof.roofline.gate.history import ChangePoint, HistorySeries, Point
-from gpuprof.roofline.gate.judge import judge
-from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
-from gpuprof.roofline.gate.rule import RuleSettings
-from gpuprof.roofline.gate.series import ProcessRun, Series, Side
+from gpuprof.roofline.gate.history import ChangePoint
+from gpuprof.roofline.gate.result import Explanation
 
 pytestmark = needs_browser
 
@@ -32,46 +30,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     folder = tmp_path_factory.mktemp("pages")
     base, head = (load_analysis(CAPTURES / f"h100_attention_{side}") for side in ("base", "head"))
     comparison = compare(base, head)
-    sides: tuple[Side, Side] = ("A", "B")
-    suite = [
-        Series(
-            benchmark=name,
-            runs=tuple(
-                ProcessRun(side=side, pair=pair, samples=(1e6 * factor * (1 + pair / 1e3),) * 9)
-                for pair in range(5)
-                for side, factor in zip(sides, (1.0, slower), strict=True)
-            ),
-        )
-        for name, slower in (("attention", 1.2), ("train/of a model with a long name", 1.0))
-    ]
-    info = SideInfo(label="x")
-    gate = GateResult(
-        tool_version="1",
-        created_ns=0,
-        base=info,
-        head=info,
-        settings=RuleSettings(),
-        judgements=judge(suite, give_up=True),
-        explanations=(Explanation(benchmark="attention", comparison=comparison),),
+    gate = gate_result(
+        {"attention": 1.2, "train/of a model with a long name": 1.0},
+        (Explanation(benchmark="attention", comparison=comparison),),
     )
-    series = HistorySeries(
-        benchmark="train",
-        metric="time",
-        unit="ns",
-        fingerprint="f",
-        device="H100",
-        points=tuple(
-            Point(
-                measured_ns=(1767000000 + index * 86400) * 10**9,
-                commit="abc",
-                value=(3e6, 4e6)[index > 3],
-                low=2.9e6,
-                high=4.1e6,
-                processes=5,
-            )
-            for index in range(8)
-        ),
-    )
+    series = history_series("train")
     texts = {
         "block": render_html(load_analysis(CAPTURES / "h100_llama_block")),
         "decode": render_html(load_analysis(CAPTURES / "h100_llama2_7b_decode")),

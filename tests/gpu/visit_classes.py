@@ -9,13 +9,14 @@ the parts of the split with the events. Exits 1 where one differs.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from programs import run_program
 
 # Of the step: what the split may differ from the events.
 TOLERANCE = 0.05
@@ -198,19 +199,6 @@ PROGRAMS = {
 }
 
 
-def seen(name: str, source: str, folder: Path) -> tuple[dict[str, Any], dict[str, float]]:
-    """What gpuprof says of a program, and what the program says of itself in ms."""
-    script, capture = folder / f"{name}.py", folder / f"{name}.gpuprof"
-    script.write_text(HEAD + source)
-    command = [sys.executable, "-m", "gpuprof", "run", "-f", "-o", str(capture), str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    (folder / f"{name}.txt").write_text(done.stderr)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-800:])
-    own = json.loads(done.stdout.splitlines()[-1])
-    return json.loads((capture / "analysis.json").read_bytes()), own
-
-
 def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) -> list[str]:
     """What differs, a line each."""
     split = analysis["split"]
@@ -257,7 +245,8 @@ def main() -> int:
         for name in arguments.programs:
             program = PROGRAMS[name]
             try:
-                analysis, own = seen(name, program.source, folder)
+                seen = run_program(name, HEAD + program.source, folder)
+                analysis, own = seen.analysis, seen.own
                 wrong = compared(program, analysis, own)
                 parts = {
                     part["kind"]: round(part["nanoseconds"] / 1e6, 3)

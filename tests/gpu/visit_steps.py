@@ -8,16 +8,14 @@ one of gpuprof's figures is not what the program's own say.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
+from programs import Seen, run_program
 
 # NVIDIA H200 SXM: dense bf16, from the datasheet.
 PEAK_FLOPS = 989.4e12
@@ -176,15 +174,6 @@ print(json.dumps({"model_flops": 2 * product, "optimizer_flops": 10 * 2 * width*
 """
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What gpuprof says of a program, and what the program says of itself."""
-
-    analysis: dict[str, Any]
-    own: dict[str, float]
-    steps: pl.DataFrame
-
-
 Check = Callable[[Seen], tuple[bool, str]]
 
 
@@ -232,7 +221,8 @@ def anchored(seen: Seen) -> tuple[bool, str]:
 
     Steps are read in batches while the device settles: between two batches it may wait a step.
     """
-    timed = seen.steps.filter(pl.col("phase") == "timed").sort("device_start_ns")
+    steps = pl.read_parquet(seen.capture / "rank=0" / "steps.parquet")
+    timed = steps.filter(pl.col("phase") == "timed").sort("device_start_ns")
     ends = (timed["device_start_ns"] + timed["device_ns"]).to_list()
     gaps = [b - a for a, b in zip(ends, timed["device_start_ns"].to_list()[1:], strict=False)]
     longest_ns = max(timed["device_ns"].to_list())
@@ -255,21 +245,6 @@ PROGRAMS: dict[str, tuple[str, Check]] = {
 }
 
 
-def profiled(name: str, source: str, folder: Path) -> Seen:
-    script, capture = folder / f"{name}.py", folder / f"{name}.gpuprof"
-    script.write_text(HEAD + source)
-    command = [sys.executable, "-m", "gpuprof", "run", "-o", str(capture), str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    (folder / f"{name}.txt").write_text(done.stderr)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-800:])
-    return Seen(
-        json.loads((capture / "analysis.json").read_bytes()),
-        json.loads(done.stdout.splitlines()[-1]),
-        pl.read_parquet(capture / "rank=0" / "steps.parquet"),
-    )
-
-
 def main() -> int:
     """Run all programs and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -283,7 +258,7 @@ def main() -> int:
         for name in arguments.programs:
             source, check = PROGRAMS[name]
             try:
-                fits, text = check(profiled(name, source, folder))
+                fits, text = check(run_program(name, HEAD + source, folder))
             except (RuntimeError, subprocess.TimeoutExpired, OSError, KeyError) as error:
                 fits, text = False, f"{type(error).__name__}: {error}"
             wrong += not fits

@@ -19,6 +19,7 @@ def slower(
     host: int | None = None,
     clock_mhz: int | None = None,
     clock: str = DEVICE_CLOCK,
+    others: int = 0,
 ) -> int:
     times = StepTimes(
         found_by="",
@@ -32,7 +33,7 @@ def slower(
     return slower_by_ns(
         times,
         Stretch("device period", (profiled,)),
-        Exposed(computing_ns=busy, communication_ns=0, copies_ns=0),
+        Exposed(computing_ns=busy, communication_ns=0, copies_ns=0, other_devices_ns=others),
         state=None if clock_mhz is None else DeviceState(samples=1, sm_clock_mhz_median=clock_mhz),
         device=GPU,
     )
@@ -62,6 +63,12 @@ def test_where_the_host_is_not_ahead_the_clock_must_account_for_it(
     # 5000 of work at 1980 MHz are 5500 at 1800 MHz; no more than 900 are unaccounted for.
     found = slower(step=6000, busy=5000, profiled=5100, host=5990, clock_mhz=clock_mhz)
     assert found == expected
+
+
+def test_waiting_for_another_device_of_the_process_is_no_work_of_this_one() -> None:
+    # Two devices of a pipeline take turns: this one works for 2 ms of 5 and waits 3 for the other.
+    assert slower(step=5000, busy=2000, profiled=5000, host=100, others=3000) == 0
+    assert slower(step=5400, busy=2000, profiled=5000, host=100, others=3000) == 400
 
 
 def test_without_the_devices_clock_nothing_is_known() -> None:

@@ -1,0 +1,58 @@
+"""What the tests of pages show of a gate and of a history, with figures that nobody measured."""
+
+from collections.abc import Sequence
+
+from gpuprof.roofline.gate.history import HistorySeries, Point
+from gpuprof.roofline.gate.judge import judge
+from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
+from gpuprof.roofline.gate.rule import RuleSettings
+from gpuprof.roofline.gate.series import ProcessRun, Series, Side
+
+_SIDES: tuple[Side, Side] = ("A", "B")
+
+
+def gate_result(slower: dict[str, float], explanations: Sequence[Explanation] = ()) -> GateResult:
+    """Five pairs of each benchmark, whose head takes `slower` times as long."""
+    suite = [
+        Series(
+            benchmark=name,
+            runs=tuple(
+                ProcessRun(side=side, pair=pair, samples=(1e6 * factor * (1 + pair / 1e3),) * 9)
+                for pair in range(5)
+                for side, factor in zip(_SIDES, (1.0, times), strict=True)
+            ),
+        )
+        for name, times in slower.items()
+    ]
+    info = SideInfo(label="x")
+    return GateResult(
+        tool_version="1",
+        created_ns=0,
+        base=info,
+        head=info,
+        settings=RuleSettings(),
+        judgements=judge(suite, give_up=True),
+        explanations=tuple(explanations),
+    )
+
+
+def history_series(benchmark: str) -> HistorySeries:
+    """Eight days, from the fifth on a third slower."""
+    return HistorySeries(
+        benchmark=benchmark,
+        metric="time",
+        unit="ns",
+        fingerprint="f",
+        device="H100",
+        points=tuple(
+            Point(
+                measured_ns=(1767000000 + index * 86400) * 10**9,
+                commit="abc",
+                value=(3e6, 4e6)[index > 3],
+                low=2.9e6,
+                high=4.1e6,
+                processes=5,
+            )
+            for index in range(8)
+        ),
+    )
