@@ -35,7 +35,11 @@ class RunCommand:
         kind.add_argument("-m", dest="module", action="store_true", help="the target is a module")
         kind.add_argument("-c", dest="code", action="store_true", help="the target is Python code")
         parser.add_argument("target", help="script, module or code; options end here")
-        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
+        rest = parser.add_argument(
+            "arguments", nargs=argparse.REMAINDER, help="the program's arguments"
+        )
+        # None is enough, but argparse would name them where there is no target.
+        rest.required = False
         parser.add_argument(
             "-o",
             "--output",

@@ -29,6 +29,20 @@ def train(steps):
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+def python(
+    folder: Path, environment: dict[str, str], *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 @pytest.fixture
 def environment(gpuprof_environment: dict[str, str]) -> dict[str, str]:
     """Without what is set here already."""
@@ -42,15 +56,7 @@ def both(tmp_path: Path, environment: dict[str, str]) -> Both:
     def run(source: str, *arguments: str) -> ProcessInfo:
         (tmp_path / "script.py").write_text(textwrap.dedent(source))
         done = [
-            subprocess.run(
-                [sys.executable, *command, *(arguments or ("script.py",))],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
+            python(tmp_path, environment, *command, *(arguments or ("script.py",)))
             for command in ((), ("-m", "gpuprof", "run", "-q", "-f", *FEW, "-o", "out.gpuprof"))
         ]
         plain, ours = done
@@ -133,15 +139,7 @@ def test_logs_set_before_torch_is_imported_are_printed(
         "print(logging.getLogger('torch._dynamo').level)"
     )
     for command in ((), ("-m", "gpuprof", "run", "-q")):
-        done = subprocess.run(
-            [sys.executable, *command, "script.py"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = python(tmp_path, environment, *command, "script.py")
         assert done.stdout == "10\n", done.stderr
 
 
@@ -319,15 +317,8 @@ def test_a_loop_goes_on_while_the_early_capture_is_stored(
         "print(steps, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuprof", "run", "-q", *FEW, "-o", "out.gpuprof", "script.py"],
-        cwd=tmp_path,
-        env=gpuprof_environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = ("-m", "gpuprof", "run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+    done = python(tmp_path, gpuprof_environment, *command)
     assert done.returncode == -9
     assert int(done.stdout) > 0
     capture = storage.load(tmp_path / "out.gpuprof")
