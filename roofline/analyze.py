@@ -1,53 +1,42 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
-from collections.abc import Iterable
-
 import msgspec
 
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.manifest import Device, ProcessInfo
-from gpuprof.roofline.analysis import (
-    Analysis,
-    Bottleneck,
-    Coverage,
-    DeviceState,
-    RooflinePoint,
-    UnmodelledOp,
-    Utilization,
-)
+from gpuprof.collectors.manifest import Device
+from gpuprof.roofline.analysis import Analysis, Bottleneck, DeviceState, RooflinePoint
 from gpuprof.roofline.classes import UNKNOWN
-from gpuprof.roofline.machine.ceilings import (
-    Ceiling,
-    Roof,
-    Source,
-    datasheet_ceilings,
-    measured_ceilings,
-    preferred_source,
+from gpuprof.roofline.doubts import (
+    of_timed_steps,
+    of_unequal_steps,
+    on_meta,
+    over_roof,
+    sentences,
+    without_mbu,
 )
-from gpuprof.roofline.machine.devices import find_spec
-from gpuprof.roofline.machine.quiet import busy_sentences
+from gpuprof.roofline.machine.ceilings import Roof, preferred_source
 from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.points.bottleneck import classify_step
+from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
 from gpuprof.roofline.points.points import (
-    NO_OP,
     Machine,
     clock_of,
     kernel_points,
     op_points,
     step_point,
 )
+from gpuprof.roofline.points.process_roofs import ceilings_of, device_of, roofs_of_devices
 from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
-from gpuprof.roofline.step_figures import DEVICE_CLOCK, Exposed, StepSplit, StepTimes
+from gpuprof.roofline.step_figures import StepSplit, StepTimes
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
-from gpuprof.roofline.steps.settling import unlike_later_steps, unsettled
 from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
@@ -57,16 +46,14 @@ from gpuprof.roofline.steps.stretch import (
     profiled_stretch,
     step_ends,
 )
-from gpuprof.roofline.steps.waiting_for_a_core import busy_machine
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
-from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, weight_traffic, why_no_mbu
+from gpuprof.roofline.utilization.weight_traffic import weight_traffic
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
-from gpuprof.roofline.work.meta_device import computes_nothing
 from gpuprof.roofline.work.rank_waits import waits_for_ranks
-from gpuprof.roofline.work.work import Work, find_work
+from gpuprof.roofline.work.work import find_work
 
 
 def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
@@ -82,8 +69,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
-    device = _device(process)
-    ceilings, notes = _ceilings(device, process)
+    device = device_of(process)
+    ceilings, notes = ceilings_of(device, process)
     # The counters' own durations are at the clocks that they tell; a trace's are not.
     if capture.manifest.source == "ncu":
         ceilings = with_counted_ceilings(ceilings, capture.counters)
@@ -139,7 +126,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     traffic = weight_traffic(modelled)
     shares = None
     if complete and stretch is not None:
-        roofs = _roofs(process, uses, machine, roof_source)
+        roofs = roofs_of_devices(process, uses, machine, roof_source)
         shares = utilization(modelled, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
         _classified(split, times, ops, roof, complete=complete, others_gap_ns=others_gap_ns),
@@ -172,7 +159,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             else None
         ),
         bottleneck=bottleneck,
-        coverage=_coverage(ops, kernels, work),
+        coverage=coverage(ops, kernels, work),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,
         ops=ops,
@@ -184,13 +171,13 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         warnings=(
             *process.warnings,
             *notes,
-            *_on_meta(capture),
+            *on_meta(capture),
             *impossible(capture),
-            *_of_timed_steps(times),
-            *_over_roof(ops, roof_source),
-            *_unequal(times),
-            *_sentences(clip_warning(split), slower_warning(split)),
-            *_without_mbu(shares, roof, traffic),
+            *of_timed_steps(times),
+            *over_roof(ops, roof_source),
+            *of_unequal_steps(times),
+            *sentences(clip_warning(split), slower_warning(split)),
+            *without_mbu(shares, roof, traffic),
         ),
     )
 
@@ -214,15 +201,6 @@ def _classified(
     return msgspec.structs.replace(found, evidence=why)
 
 
-def _without_mbu(
-    use: Utilization | None, roof: Roof | None, traffic: WeightTraffic
-) -> tuple[str, ...]:
-    if use is None or roof is None or roof.memory_rate() is None:
-        return ()
-    sentence = why_no_mbu(traffic)
-    return () if sentence is None else (sentence,)
-
-
 def _device_state(capture: Capture, device: Device | None) -> DeviceState | None:
     if device is None:
         return None
@@ -240,156 +218,9 @@ def _clock_ratio(state: DeviceState | None) -> float | None:
     return state.profiled_sm_clock_mhz_median / state.sm_clock_mhz_median
 
 
-def _unequal(times: StepTimes) -> tuple[str, ...]:
-    if not times.unequal:
-        return ()
-    return (
-        f"steps differ in work: {times.unequal}; shares of peaks are those of the profiled "
-        "steps, whose time includes the profiler's",
-    )
-
-
-def _of_timed_steps(times: StepTimes) -> tuple[str, ...]:
-    """What makes the timed steps other than those of the program on a quiet, settled machine."""
-    busy = busy_machine(times.waiting_fraction)
-    if busy is not None and times.clock != DEVICE_CLOCK:
-        # Other programs come and go: steps that differ need no other reason.
-        return (busy,)
-    return _sentences(
-        busy,
-        unsettled(times.samples_ns) if times.timed else None,
-        unlike_later_steps(times),
-    )
-
-
-def _on_meta(capture: Capture) -> tuple[str, ...]:
-    if not computes_nothing(capture):
-        return ()
-    return ("the tensors are on torch's meta device: their shapes were worked out, nothing else",)
-
-
-def _sentences(*found: str | None) -> tuple[str, ...]:
-    return tuple(sentence for sentence in found if sentence is not None)
-
-
-def _device(process: ProcessInfo) -> Device | None:
-    devices = process.fingerprint.devices
-    return devices[process.device] if process.device < len(devices) else None
-
-
-def _ceilings(
-    device: Device | None, process: ProcessInfo
-) -> tuple[tuple[Ceiling, ...], tuple[str, ...]]:
-    """The ceilings known for `device`, and what speaks against them or why there are none."""
-    found: tuple[Ceiling, ...] = ()
-    notes: tuple[str, ...] = ()
-    if device is not None and device.kind != "cpu":
-        match = find_spec(device)
-        if match.spec is not None:
-            found += datasheet_ceilings(match.spec)
-        else:
-            notes += (match.reason,)
-    if process.calibration is not None and device is not None:
-        if process.calibration.device.name == device.name:
-            found += measured_ceilings(process.calibration)
-            notes += busy_sentences(process.calibration)
-    return found, notes
-
-
-def _roofs(
-    process: ProcessInfo, uses: tuple[Exposed, ...], machine: Machine, source: Source | None
-) -> tuple[Roof, ...]:
-    """The roofs of all devices of the process that compute; none where one of them has none."""
-    if machine.roof is None or source is None:
-        return ()
-    roofs = [machine.roof]
-    by_index = {device.index: device for device in process.fingerprint.devices}
-    for use in uses:
-        main = machine.device is None or use.device in (None, machine.device.index)
-        if main or not use.computing_ns:
-            continue
-        # A trace that names one device of several means that the others are like it.
-        device = by_index.get(use.device, machine.device) if use.device is not None else None
-        ceilings, _ = _ceilings(device, process)
-        roofs.append(Roof(tuple(each for each in ceilings if each.source == source), source))
-    return tuple(roofs) if all(roof.ceilings for roof in roofs) else ()
-
-
 def _why_no_split(times: StepTimes, ops: tuple[RooflinePoint, ...], *, complete: bool) -> str:
     if not complete:
         return "launches of its steps have no device work recorded"
     if not ops:
         return "no device work was recorded"
     return "no complete step was recorded" if times.profiled == 0 else "step times are missing"
-
-
-def _coverage(
-    ops: tuple[RooflinePoint, ...], kernels: tuple[RooflinePoint, ...], work: Work
-) -> Coverage:
-    device_ns = sum(point.device_ns for point in ops)
-    if device_ns == 0:
-        return Coverage(
-            device_ns=0,
-            outside_ns=work.outside_ns,
-            launches=work.launches,
-            lost_launches=work.lost_launches,
-        )
-
-    def share(points: Iterable[RooflinePoint]) -> float:
-        return sum(point.device_ns for point in points) / device_ns
-
-    def counted(point: RooflinePoint) -> bool:
-        return point.flops is not None and _bytes_are_known(point)
-
-    without_op = {NO_OP, *(one.name for one in work.signatures if one.counted)}
-    unmodelled: dict[str, tuple[int, int]] = {}
-    for point in ops:
-        if not counted(point):
-            ns, calls = unmodelled.get(point.name, (0, 0))
-            unmodelled[point.name] = (ns + point.device_ns, calls + point.calls)
-    return Coverage(
-        device_ns=device_ns,
-        with_op=share([point for point in ops if point.name not in without_op]),
-        with_flops=share([point for point in ops if point.flops is not None]),
-        with_bytes=share([point for point in ops if _bytes_are_known(point)]),
-        kernels_counted=share(filter(counted, kernels)),
-        outside_ns=work.outside_ns,
-        launches=work.launches,
-        lost_launches=work.lost_launches,
-        unmodelled=tuple(
-            UnmodelledOp(name, ns, calls)
-            for name, (ns, calls) in sorted(unmodelled.items(), key=lambda item: -item[1][0])
-        ),
-    )
-
-
-def _bytes_are_known(point: RooflinePoint) -> bool:
-    """Of its device's memory, or over the link that binds it."""
-    known = point.transfer is not None and point.transfer.bytes_per_s is not None
-    return known or point.total_bytes is not None
-
-
-def _over_roof(ops: tuple[RooflinePoint, ...], source: Source | None) -> tuple[str, ...]:
-    """A sentence where compute-bound work exceeds its roof: cached data cannot explain that."""
-    over = [
-        point
-        for point in ops
-        if point.roof_fraction is not None
-        and point.roof_fraction > 1
-        and point.bottleneck.kind == "compute"
-    ]
-    if not over:
-        return ()
-    worst = max(over, key=lambda point: point.roof_fraction or 0)
-    why = "peak or count wrong"
-    if source == "measured":
-        why = (
-            "the machine was slower when that was measured (gpuprof calibrate --force measures it "
-            "again), or the count is wrong"
-        )
-    which = f"{len(over)} operators are above their"
-    if len(over) == 1:
-        which = "1 operator is above its"
-    return (
-        f"{which} compute roof, {worst.name} at {worst.roof_fraction:.0%} of {worst.roof}: {why}",
-    )

@@ -8,11 +8,13 @@ they cost one test of a flag.
 import functools
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import nvtx
 import torch
 
+from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.live.recorded_range import RecordedRange
 from gpuprof.collectors.live.unix_clock import unix_ns
 
@@ -62,6 +64,21 @@ def take_recorded() -> list[RecordedRange]:
     taken = _recorded.copy()
     _recorded.clear()
     return taken
+
+
+class UserRanges:
+    """A `ProfileRecorder` of the ranges that the program opens and closes while a profile runs."""
+
+    subject = "the program's ranges"
+
+    def start(self) -> None:
+        """See `ProfileRecorder`."""
+        start_recording()
+
+    def stop(self) -> Rows:
+        """See `ProfileRecorder`."""
+        stop_recording()
+        return {"ranges": [asdict(recorded) for recorded in take_recorded()]}
 
 
 def add(recorded: RecordedRange) -> None:

@@ -58,8 +58,9 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
     )
     base = Capture(manifest, (process,)) if traced is None else _rebased(traced, manifest, process)
     tables = {**base.tables(), "steps": steps}
-    for name, frame in {**recorded.collected, "ranges": _ranges(seen, process)}.items():
-        tables[name] = pl.concat([tables[name], frame])
+    for found in (recorded.collected, _beside_trace(seen, process)):
+        for name, frame in found.items():
+            tables[name] = pl.concat([tables[name], frame])
     return attribute(Capture(base.manifest, base.processes, **tables))
 
 
@@ -145,22 +146,16 @@ def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
     )
 
 
-def _ranges(seen: Observations, process: ProcessInfo) -> pl.DataFrame:
-    rows = [
-        {
-            "rank": process.rank,
-            "name": r.name,
-            "domain": r.domain,
-            "process": process.process,
-            "thread": r.thread,
-            "start_ns": r.start_ns,
-            "end_ns": r.end_ns,
-            "flops": r.flops,
-            "bytes": r.bytes,
-        }
-        for r in seen.ranges
-    ]
-    return pl.DataFrame(rows, schema=schema.RANGES)
+def _beside_trace(seen: Observations, process: ProcessInfo) -> dict[str, pl.DataFrame]:
+    """What was recorded beside the trace, as rows of this process's tables."""
+    frames = {}
+    for table, rows in seen.beside_trace.items():
+        columns = schema.TABLES[table]
+        own: dict[str, object] = {"rank": process.rank}
+        if "process" in columns:
+            own["process"] = process.process
+        frames[table] = pl.DataFrame([{**row, **own} for row in rows], schema=columns)
+    return frames
 
 
 def _unmarked_loop(seen: Observations, traced: Capture | None) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """What a session has seen, as plain data that another process can be given."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuprof.collectors.live.recorded_range import RecordedRange
 from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.collectors.steps.step_time import StepTime
 
@@ -18,8 +18,9 @@ class Observations:
     ended_ns: int | None = None
     found_by: str | None = None
     steps: list[StepTime] = field(default_factory=list)
-    ranges: list[RecordedRange] = field(default_factory=list)
     trace: Path | None = None
+    # What else was recorded while `trace` was, by table of the capture.
+    beside_trace: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     # Start and end of the steps in `trace` where it is the first look; else empty.
     first_look_steps: list[tuple[int, int]] = field(default_factory=list)
     later_steps: LaterSteps | None = None

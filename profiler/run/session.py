@@ -11,32 +11,26 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
+from gpuprof.collectors.live.profile_recorder import ProfileRecording
+from gpuprof.collectors.live.profiled_roster import PROFILED_ROSTER
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.later import LaterStepsClock
-from gpuprof.collectors.steps.sources import (
-    ExplicitSteps,
-    ForwardCalls,
-    GraphReplays,
-    Mark,
-    OptimizerSteps,
-    ProfilerSteps,
-    RangeSteps,
-    StepSource,
-)
+from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
+from gpuprof.profiler.run.step_sources import step_sources
 from gpuprof.profiler.run.surroundings import ample_recursion
 from gpuprof.profiler.run.system_clock import clock_warnings
 from gpuprof.profiler.run.timed_steps import TimedSteps
@@ -57,7 +51,7 @@ class Session:
         self.options = options
         self.explicit = ExplicitSteps()
         self._on_profiled = on_profiled
-        self._finder = StepFinder(self._sources(), self)
+        self._finder = StepFinder(step_sources(options, self.explicit), self)
         self._phase = "warmup"
         self._clock: StepClock | None = None
         self._timed = TimedSteps(options.schedule)
@@ -69,21 +63,13 @@ class Session:
         self._dropped_because: str | None = None
         self._first_look: FirstLook | None = None
         self._no_first_look_because: str | None = None
+        self._beside = ProfileRecording([make() for make in PROFILED_ROSTER])
         self._exits = ExitStack()
         self._process = os.getpid()
         self._unix = UnixClock()
         self.seen = Observations(
             started_ns=self._unix.now_ns(), looks_for_steps=options.steps != "script"
         )
-
-    def _sources(self) -> Sequence[StepSource]:
-        sources: list[StepSource] = [self.explicit, ProfilerSteps(torch_trace.own_profilers)]
-        if self.options.step_range is not None:
-            sources.append(RangeSteps(self.options.step_range))
-        sources += [OptimizerSteps(), ForwardCalls(), GraphReplays()]
-        if self.options.steps is not None:
-            sources = [source for source in sources if source.name == self.options.steps]
-        return sources
 
     def start(self) -> None:
         """Begin to watch; the calling thread is taken for the one that steps."""
@@ -219,7 +205,7 @@ class Session:
             cuda.synchronize()
         self._phase = "profiled"
         self._attempts += 1
-        nvtx_ranges.start_recording()
+        self._beside.start()
         path = self._folder / "profiled.json"
         self._trace = TorchTrace(path, steps=self.options.schedule.profiled)
         self._trace.start()
@@ -244,13 +230,17 @@ class Session:
 
     def _close_trace(self) -> None:
         assert self._trace is not None
-        nvtx_ranges.stop_recording()
-        self.seen.ranges = nvtx_ranges.take_recorded()
+        self._stop_beside()
         self.seen.trace = self._trace.export()
         self._close_clock()
         self._trace = None
         if self._dropped_because is not None:
             self._warn_once(f"{self._dropped_because}, so later ones were profiled")
+
+    def _stop_beside(self) -> None:
+        self.seen.beside_trace = self._beside.stop()
+        for note in self._beside.notes:
+            self._warn_once(note)
 
     def _drop_profiled(self, reason: str) -> None:
         """Profile later steps, because of `reason`."""
@@ -274,8 +264,7 @@ class Session:
     def _drop_trace(self) -> None:
         if self._trace is not None:
             trace, self._trace, self._clock = self._trace, None, None
-            nvtx_ranges.stop_recording()
-            nvtx_ranges.take_recorded()
+            self._beside.stop()
             try:
                 trace.stop()
             except (AssertionError, RuntimeError) as error:
@@ -301,7 +290,7 @@ class Session:
             torch_trace.initialise(self._folder)
             self._no_first_look_because = "torch was imported by another thread than the main one"
             return
-        nvtx_ranges.start_recording()
+        self._beside.start()
         self._first_look = FirstLook(
             self._folder / "first.json", self._unix, time_is_over=self._first_look_is_over
         )
@@ -322,8 +311,7 @@ class Session:
 
     def _stop_first_look(self) -> None:
         if self._first_look is not None and self._first_look.stop():
-            nvtx_ranges.stop_recording()
-            self.seen.ranges = nvtx_ranges.take_recorded()
+            self._stop_beside()
             if self._unix.set_by_ns():
                 self._warn_once("the system's clock was set during the first step: no profile")
                 self._first_look = None

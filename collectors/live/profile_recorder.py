@@ -1,0 +1,77 @@
+"""What records beside torch's profiler, only while that runs, and all of these together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from gpuprof.collectors.errors import reason
+from gpuprof.collectors.live.script_errors import is_ours
+
+T = TypeVar("T")
+
+# By table of gpuprof.collectors.schema. Plain values, which another process can be given; `rank`
+# and `process` are filled where a capture is made of them.
+Rows = Mapping[str, Sequence[Mapping[str, object]]]
+
+
+class ProfileRecorder(Protocol):
+    """Records from `start` to `stop`, both on the thread that is profiled, and maybe again later.
+
+    Neither has to catch everything: `ProfileRecording` makes a note of what they raise.
+    """
+
+    # What it records, in words, for the sentence that says it is missing.
+    subject: str
+
+    def start(self) -> None:
+        """Begin to record."""
+
+    def stop(self) -> Rows:
+        """End, and return what was recorded since `start`."""
+
+
+class ProfileRecording:
+    """The recorders of one session, started and stopped together with its profiles."""
+
+    def __init__(self, recorders: Sequence[ProfileRecorder]) -> None:
+        # What went wrong, each once.
+        self.notes: list[str] = []
+        self._recorders = recorders
+        self._running: list[ProfileRecorder] = []
+
+    def start(self) -> None:
+        """Start every recorder. One that does not start is left out of this profile."""
+        for recorder in self._recorders:
+            if self._try(recorder, _started, default=False):
+                self._running.append(recorder)
+
+    def stop(self) -> dict[str, list[Mapping[str, object]]]:
+        """Stop what runs. The rows of all, by table; none where nothing runs."""
+        rows: dict[str, list[Mapping[str, object]]] = {}
+        while self._running:
+            nothing: Rows = {}
+            recorded = self._try(self._running.pop(), _stopped, default=nothing)
+            for table, found in recorded.items():
+                rows.setdefault(table, []).extend(found)
+        return rows
+
+    def _try(
+        self, recorder: ProfileRecorder, step: Callable[[ProfileRecorder], T], *, default: T
+    ) -> T:
+        try:
+            return step(recorder)
+        except BaseException as error:
+            if not is_ours(error):
+                raise
+            sentence = f"{recorder.subject} could not be recorded: {reason(error)}"
+            if sentence not in self.notes:
+                self.notes.append(sentence)
+            return default
+
+
+def _started(recorder: ProfileRecorder) -> bool:
+    recorder.start()
+    return True
+
+
+def _stopped(recorder: ProfileRecorder) -> Rows:
+    return recorder.stop()

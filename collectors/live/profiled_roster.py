@@ -1,0 +1,9 @@
+"""Everything that records while a profile runs. A new one is a module with a class, and a row."""
+
+from collections.abc import Callable
+from typing import Final
+
+from gpuprof.collectors.live.nvtx_ranges import UserRanges
+from gpuprof.collectors.live.profile_recorder import ProfileRecorder
+
+PROFILED_ROSTER: Final[tuple[Callable[[], ProfileRecorder], ...]] = (UserRanges,)

@@ -1,0 +1,26 @@
+"""Which sources of steps a session listens to."""
+
+from collections.abc import Sequence
+
+from gpuprof.collectors.live import torch_trace
+from gpuprof.collectors.steps.sources import (
+    ExplicitSteps,
+    ForwardCalls,
+    GraphReplays,
+    OptimizerSteps,
+    ProfilerSteps,
+    RangeSteps,
+    StepSource,
+)
+from gpuprof.profiler.run.session_options import SessionOptions
+
+
+def step_sources(options: SessionOptions, explicit: ExplicitSteps) -> Sequence[StepSource]:
+    """The sources that `options` ask for, the surest first."""
+    sources: list[StepSource] = [explicit, ProfilerSteps(torch_trace.own_profilers)]
+    if options.step_range is not None:
+        sources.append(RangeSteps(options.step_range))
+    sources += [OptimizerSteps(), ForwardCalls(), GraphReplays()]
+    if options.steps is None:
+        return sources
+    return [source for source in sources if source.name == options.steps]
