@@ -15,6 +15,7 @@ from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
+from gpuprof.roofline.total_figures import Totals
 
 ANALYSIS_SCHEMA_VERSION = 3
 ANALYSIS_FILE = "analysis.json"
@@ -288,6 +289,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     ranges: tuple[RooflinePoint, ...] = ()
     # By what moves, group and size, those first that most of the step waits for.
     transfers: tuple[Transfer, ...] = ()
+    # By kind of work, phase and precision; None where no device work was recorded.
+    totals: Totals | None = None
     device_state: DeviceState | None = None
     peak_memory_bytes: int | None = None
     # None where the capture has no hardware counters.

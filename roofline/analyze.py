@@ -46,6 +46,7 @@ from gpuprof.roofline.steps.stretch import (
     profiled_stretch,
     step_ends,
 )
+from gpuprof.roofline.totals.totals import totals
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
 from gpuprof.roofline.utilization.weight_traffic import weight_traffic
@@ -165,6 +166,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ops=ops,
         ranges=ranges,
         transfers=tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links)),
+        totals=totals(work, machine, verdicts),
         device_state=state,
         peak_memory_bytes=process.peak_memory_bytes,
         measured=measured_work(capture, work, device),

@@ -13,6 +13,7 @@ from gpuprof.reports.sections import (
     reading,
     roofline,
     step,
+    totals,
     transfers,
 )
 from gpuprof.reports.sections.section import Section
@@ -20,6 +21,7 @@ from gpuprof.reports.sections.section import Section
 SECTIONS: Final[tuple[Section, ...]] = (
     overview.SECTION,
     step.SECTION,
+    totals.SECTION,
     transfers.SECTION,
     roofline.SECTION,
     operators.SECTION,

@@ -148,6 +148,18 @@ def is_modelled(name: str) -> bool:
     return _entry(name, _models, _patterns) is not None
 
 
+def family_of(name: str) -> str | None:
+    """The module of `gpuprof.roofline.cost_models` that models an operator called `name`.
+
+    None where none does: it has no model, or one that a program registered.
+    """
+    entry = _entry(name, _models, _patterns)
+    if entry is None:
+        return None
+    package, _, module = _models[entry].__module__.rpartition(".")
+    return module if package == __package__ else None
+
+
 def is_modelled_kernel(name: str) -> bool:
     """Whether a kernel called `name` has a cost model of its own."""
     return _entry(name, _kernel_models, _kernel_patterns) is not None

@@ -1,0 +1,1 @@
+"""Totals by kind of work, by phase and by precision."""
