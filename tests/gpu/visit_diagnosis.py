@@ -1,0 +1,93 @@
+"""The programs of examples/diagnosis on a GPU: is the first finding right, and is its gain real?
+
+    python tests/gpu/visit_diagnosis.py [--output FOLDER] [--record] [PROGRAM ...]
+
+Each program runs under `gpuprof run` as it is found, and once more without gpuprof and with
+`--fixed`. Compared are the first finding with expected.toml, and the step that it promises with the
+step of the fixed program, by that program's own clock. With `--record` nothing is compared: the
+captures are kept. Exits 1 where one differs.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Of the fixed program's step: what the promised one may differ.
+TOLERANCE = 0.15
+EXAMPLES = Path(__file__).parents[2] / "examples" / "diagnosis"
+
+
+def own_ms(name: str, *arguments: str) -> float:
+    """One step by the program's own clock, without gpuprof."""
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["step_ms"])
+
+
+def analysed(name: str, folder: Path) -> dict[str, Any]:
+    """The analysis of the program as it is found; what gpuprof printed is kept in `folder`."""
+    capture = folder / f"{name}.gpuprof"
+    options = ["-f", "-o", str(capture)]
+    command = [sys.executable, "-m", "gpuprof", "run", *options, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    (folder / f"{name}.txt").write_text(done.stderr)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-800:])
+    analysis: dict[str, Any] = json.loads((capture / "analysis.json").read_bytes())
+    return analysis
+
+
+def marked_line(name: str) -> int | None:
+    """The line of the program that the finding must name."""
+    lines = (EXAMPLES / f"{name}.py").read_text().splitlines()
+    found = [number for number, line in enumerate(lines, 1) if line.endswith("# expected here")]
+    return found[0] if found else None
+
+
+def main() -> int:
+    """Run the programs, print a table, and say whether all agree."""
+    expected = tomllib.loads((EXAMPLES / "expected.toml").read_text())
+    on_gpu = [name for name, row in expected.items() if "gpu" in row["devices"]]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", nargs="*", choices=[[], *on_gpu], metavar="PROGRAM")
+    parser.add_argument("--output", type=Path, default=Path("diagnosis"))
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    wrong = 0
+    for name in options.programs or on_gpu:
+        row = expected[name]
+        try:
+            analysis = analysed(name, options.output)
+            bottleneck = analysis["bottleneck"]
+            step_ms = (analysis["steps"]["median_ns"] or 0) / 1e6
+            fixed_ms = own_ms(name, "--fixed") if row.get("fixed") else None
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            print(f"{name:26s} failed: {error}", flush=True)
+            wrong += 1
+            continue
+        right = bottleneck["kind"] in row["finding"]
+        promised_ms = step_ms - (bottleneck["gain_ns"] or 0) / 1e6
+        off = None if fixed_ms is None else promised_ms / fixed_ms - 1
+        wrong += not right or (off is not None and abs(off) > TOLERANCE)
+        verdict = f"{'right' if right else 'WRONG'} {bottleneck['kind']}"
+        compared = "" if off is None else f"fixed {fixed_ms:9.3f} {off:+.0%}"
+        print(
+            f"{name:26s} {verdict:24s} step {step_ms:9.3f} promised {promised_ms:9.3f} {compared}",
+            bottleneck["evidence"][:150],
+            flush=True,
+        )
+    print(f"{wrong} of {len(options.programs or on_gpu)} differ")
+    return 1 if wrong and not options.record else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
