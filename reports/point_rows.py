@@ -16,7 +16,7 @@ from gpuprof.reports.figures import (
     transfer_name,
 )
 from gpuprof.reports.point_groups import GroupedPoint, grouped
-from gpuprof.reports.shapes import readable_shapes
+from gpuprof.reports.shapes import readable_shapes, recorded_shapes
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
 from gpuprof.roofline.measured_figures import COUNTED
@@ -111,7 +111,7 @@ def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
         subtitle=formatting.printable(
             formatting.joined((moved_text(point.transfer), launched_by(point), point.phase, shapes))
         ),
-        hint=formatting.printable(point.detail),
+        hint=formatting.printable(recorded_shapes(point.detail)),
         point=point,
         figures=(*point_figures(point, profiled_steps), *_members(each, profiled_steps)),
     )
@@ -163,7 +163,7 @@ def _identity(point: RooflinePoint) -> list[Fact]:
         ("Operator", launched_by(point), ""),
         ("Phase", point.phase, ""),
         ("Launch", point.detail if point.level == "kernel" and point.detail != shapes else "", ""),
-        ("Shapes", readable, shapes if shapes != readable else ""),
+        ("Shapes", readable, recorded_shapes(shapes) if shapes != readable else ""),
     )
     return [
         Fact(label, formatting.printable(value), recorded=formatting.printable(recorded))

@@ -17,6 +17,8 @@ _Shape: TypeAlias = Sequence[int]
 _MOST_OF_A_LIST = 2
 # Tensors of one shape beside each other that are named one by one.
 _MOST_ALIKE = 2
+# Characters of a recorded text that a report shows; JSON has all.
+_LONGEST_RECORDED = 1_000
 # Apart from the x between sizes.
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # Operators whose last two matrices are multiplied with each other.
@@ -45,6 +47,11 @@ def readable_shapes(detail: str, operator: str = "") -> str:
         shapes = ", ".join(_counted(text for (text, _), _ in group))
         parts.append(f"{shapes} {name}".rstrip())
     return ", ".join(parts)
+
+
+def recorded_shapes(detail: str) -> str:
+    """`detail` as recorded, cut off where lists of hundreds of tensors would fill a page."""
+    return detail if len(detail) <= _LONGEST_RECORDED else f"{detail[:_LONGEST_RECORDED]}..."
 
 
 def _counted(texts: Iterable[str]) -> Iterator[str]:
@@ -108,8 +115,11 @@ def _product(operator: str, shapes: Sequence[Any]) -> str:
 
 
 def _type_name(text: str) -> str:
-    """ "bf16" of "c10::BFloat16"; lists and what the table does not know have no name."""
+    """ "bf16" of "c10::BFloat16" and of a list of such; "" of what the table does not know."""
     dtype = dtypes.parse(text)
+    if dtypes.is_tensor_list(text):
+        found = set(dtypes.list_dtypes(text, 1))
+        dtype = found.pop() if len(found) == 1 else None
     if dtype is None:
         return ""
     return dtype.precision if dtype.kind == "float" else dtype.name

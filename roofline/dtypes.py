@@ -9,6 +9,7 @@ import msgspec
 # From the lowest to the highest in torch's type promotion.
 Kind = Literal["bool", "integer", "float", "complex"]
 
+_TENSOR_LIST: Final = "TensorList"
 # Texts of "Input type" that stand for something else than a tensor.
 NOT_A_TENSOR: Final = frozenset(
     {"", "Scalar", "ScalarList", "TensorList", "GenericList", "Device", "Generator", "None"}
@@ -65,6 +66,22 @@ def parse(text: str) -> DType | None:
     ("15").
     """
     return _by_text().get(text)
+
+
+def is_tensor_list(text: str) -> bool:
+    """Whether a type text is that of a list of tensors, "TensorList" or "TensorList[float32]"."""
+    return text.partition("[")[0] == _TENSOR_LIST
+
+
+def list_dtypes(text: str, count: int) -> tuple[DType | None, ...]:
+    """The dtypes of the `count` tensors of a list; None each where `text` does not tell them."""
+    kind, _, names = text.partition("[")
+    found = tuple(map(parse, names.removesuffix("]").split(",")))
+    if kind != _TENSOR_LIST:
+        return (None,) * count
+    if len(found) == 1:
+        return found * count
+    return found if len(found) == count else (None,) * count
 
 
 def named(name: str) -> DType:

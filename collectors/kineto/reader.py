@@ -30,6 +30,7 @@ from gpuprof.collectors.kineto.blocks import Blocks
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.processes import by_process
 from gpuprof.collectors.kineto.tables import Tables, add_batch
+from gpuprof.collectors.kineto.tensor_lists import with_tensor_lists
 from gpuprof.collectors.kineto.worker import Worker, WorkerFailed, is_worth_it
 from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
 
@@ -42,7 +43,7 @@ def recognises(start: bytes) -> bool:
     return start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
 
 
-def read(path: Path, *, advise: bool = True) -> Capture:
+def read(path: Path, *, advise: bool = True, tensor_lists: Path | None = None) -> Capture:
     """Read one trace file, plain or gzip, into a capture.
 
     The rank is what the trace's distributedInfo says, else 0. Several processes that were merged
@@ -51,6 +52,8 @@ def read(path: Path, *, advise: bool = True) -> Capture:
     or is missing stands in the warnings of the capture's process.
 
     `advise` adds to the warnings how to record GPU activity and steps that the trace lacks.
+    `tensor_lists` is a file with the lists of tensors that the trace leaves out
+    (`gpuprof.collectors.kineto.tensor_lists`).
     Raises `CaptureError` where the file cannot be read, holds no events, is a trace of torch_npu,
     or holds several processes whose kernels nothing tells apart.
     """
@@ -71,7 +74,10 @@ def read(path: Path, *, advise: bool = True) -> Capture:
             expected="a trace of at least one step",
             remarks=findings.sentences(),
         )
-    return _capture(path, metadata_fields, tables, findings, advise=advise)
+    raw = tables.all()
+    if tensor_lists is not None and tensor_lists.is_file():
+        raw["ops"] = with_tensor_lists(raw["ops"], tensor_lists)
+    return _capture(path, metadata_fields, raw, findings, advise=advise)
 
 
 def _read(path: Path) -> tuple[dict[str, object], Tables, Findings]:
@@ -116,18 +122,18 @@ def _collector_paused() -> Iterator[None]:
 def _capture(
     path: Path,
     fields: Mapping[str, object],
-    tables: Tables,
+    raw: Mapping[str, pl.DataFrame],
     findings: Findings,
     *,
     advise: bool,
 ) -> Capture:
-    parts = by_process(path, tables.all())
+    parts = by_process(path, raw)
     if len(parts) == 1:
-        ((process, raw),) = parts
-        return _rank(path, fields, process, raw, findings, metadata.rank(fields), advise=advise)
+        ((process, rows),) = parts
+        return _rank(path, fields, process, rows, findings, metadata.rank(fields), advise=advise)
     captures = [
-        _rank(path, fields, process, raw, findings, (rank, len(parts)), advise=advise)
-        for rank, (process, raw) in enumerate(parts)
+        _rank(path, fields, process, rows, findings, (rank, len(parts)), advise=advise)
+        for rank, (process, rows) in enumerate(parts)
     ]
     ids = ", ".join(str(process) for process, _ in parts)
     merged = f"processes {ids} are merged in this trace: they are ranks in this order"

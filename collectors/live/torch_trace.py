@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from gpuprof.collectors.live.tensor_lists import write_tensor_lists
+
 # Ids of the profilers that this module runs, to tell them from the script's own.
 own_profilers: set[int] = set()
 
@@ -86,8 +88,11 @@ class TorchTrace:
             own_profilers.discard(id(self._profiler))
 
     def export(self) -> Path:
-        """Write the trace as Kineto JSON and return its path."""
+        """Write the trace as Kineto JSON, what it leaves out beside it, and return its path."""
         self._profiler.export_chrome_trace(str(self.path))
+        recorded = self._profiler.profiler
+        if recorded is not None:
+            write_tensor_lists(recorded.kineto_results, self.path)
         return self.path
 
 

@@ -20,6 +20,7 @@ import polars as pl
 from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.kineto.tensor_lists import beside
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.manifest import Manifest, ProcessInfo, Schedule
@@ -63,7 +64,9 @@ def profile_case(
             _synchronize()
             windows.append((start_ns, time.time_ns()))
         trace.stop()
-        return ProfiledCase(result, tuple(windows), kineto.read(trace.export(), advise=False))
+        path = trace.export()
+        recorded = kineto.read(path, advise=False, tensor_lists=beside(path))
+        return ProfiledCase(result, tuple(windows), recorded)
 
 
 def make_capture(

@@ -11,6 +11,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.kineto.tensor_lists import beside
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler.run.observations import Observations
@@ -79,7 +80,7 @@ def _read_once(path: Path, *, read_again: bool) -> Capture:
     tables = path.with_suffix(storage.SUFFIX)
     if storage.is_capture(tables):
         return storage.load(tables)
-    traced = kineto.read(path, advise=False)
+    traced = kineto.read(path, advise=False, tensor_lists=beside(path))
     if read_again:
         with suppress(OSError):
             storage.save(traced, tables)

@@ -59,7 +59,7 @@ class Tensor:
 class TensorList:
     """A TensorList argument, such as the inputs of cat or of a foreach op.
 
-    Kineto records no element type for them: `dtype` is None in each.
+    Traces of other tools record no element type for them: `dtype` is None in each.
     """
 
     tensors: tuple[Tensor, ...]
@@ -116,6 +116,8 @@ class OpCall:
     # "BFloat16"); "" where it does not.
     collective: str = ""
     collective_dtype: str = ""
+    # The operator that called it, for those whose own record leaves out what the caller's has.
+    caller: "OpCall | None" = None
     # An operand is sparse: its shape does not tell what the call did.
     sparse: bool = False
 
@@ -254,12 +256,11 @@ def _padded(values: list[Any], length: int) -> list[Any]:
 def _parse_argument(dims: Any, kind: Any, strides: Any, concrete: Any) -> Argument:
     if not isinstance(dims, list) or not isinstance(kind, str):
         raise ValueError(f"no argument: {dims!r}, {kind!r}")
-    if kind == "TensorList" or any(isinstance(size, list) for size in dims):
+    if dtypes.is_tensor_list(kind) or any(isinstance(size, list) for size in dims):
         recorded = isinstance(strides, list) and len(strides) == len(dims)
         each = strides if recorded else [None] * len(dims)
-        return TensorList(
-            tuple(_tensor(shape, None, step) for shape, step in zip(dims, each, strict=True))
-        )
+        types = dtypes.list_dtypes(kind, len(dims))
+        return TensorList(tuple(map(_tensor, dims, types, each)))
     if kind in dtypes.NOT_A_TENSOR:
         if kind == "" and not dims and not concrete:
             return None

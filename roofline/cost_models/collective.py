@@ -2,15 +2,21 @@
 
 The input is read once and the output written once, whatever the algorithm sends over the links in
 between: that is another resource (`gpuprof.roofline.work.transfers`). torch records a collective's
-input under record_param_comms; which collective it is, and mostly its dtype, only the kernel tells,
-by the metadata that the profiler gave it (pytorch torch/csrc/distributed/c10d/ParamCommsUtils.hpp)
-or by its name (NCCL src/device/generate.py).
+input under record_param_comms; which collective it is, and mostly its dtype, the kernel tells, by
+the metadata that the profiler gave it (pytorch torch/csrc/distributed/c10d/ParamCommsUtils.hpp) or
+by its name (NCCL src/device/generate.py). Where it has no metadata, the operator of c10d above it
+tells, and of collectives from one tensor to another both of them (torch/csrc/distributed/c10d/
+Ops.cpp): NCCL runs all of a group call in one kernel, named after one of them.
 """
 
 import re
 from typing import Final
 
-from gpuprof.roofline.bus_bandwidth import collectives_by_operator, find_collective
+from gpuprof.roofline.bus_bandwidth import (
+    Collective,
+    collectives_by_operator,
+    find_collective,
+)
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, copy_cost
@@ -33,6 +39,12 @@ _DTYPES: Final = {
     "u8": "uint8",
 }
 _UNKNOWN = "neither the kernel's name nor its metadata tells which collective it is"
+_UNRECORDED = "the trace did not record the tensors"
+_FROM_ONE_TO_ANOTHER: Final = (
+    "c10d::_allgather_base_",
+    "c10d::_reduce_scatter_base_",
+    "c10d::alltoall_base_",
+)
 
 
 def _dtype(call: OpCall, tensors: tuple[Tensor, ...]) -> DType | None:
@@ -44,16 +56,35 @@ def _dtype(call: OpCall, tensors: tuple[Tensor, ...]) -> DType | None:
     return told or _common_dtype(tensors) or call.list_dtype
 
 
+def named_collective(call: OpCall) -> Collective | None:
+    """The collective of a record_param_comms: as its kernel tells it, or the operator above."""
+    if call.collective:
+        return find_collective(call.collective)
+    if call.caller is None:
+        return None
+    found = find_collective(call.caller.name.rpartition("::")[2])
+    if found is not None and found.name == "all-to-all" and _is_uneven(call.caller):
+        return find_collective("alltoallv")
+    return found
+
+
+def _is_uneven(call: OpCall) -> bool:
+    output, source = call.tensor(0), call.tensor(1)
+    return None not in (output, source) and output != source
+
+
 @cost_model("record_param_comms")
 def record_param_comms(call: OpCall) -> Cost | None:
     """(inputs, ..., world size last)."""
-    found = find_collective(call.collective) if call.collective else None
+    if not call.collective and call.caller is not None and call.caller.name in _FROM_ONE_TO_ANOTHER:
+        return from_one_tensor_to_another(call.caller)
+    found = named_collective(call)
     tensors = call.tensors(0)
     single = call.tensor(0)
     if tensors is None and single is not None:
         tensors = (single,)
     if found is None or not tensors:
-        return copy_cost(None, None, _UNKNOWN)
+        return copy_cost(None, None, _UNKNOWN if found is None else _UNRECORDED)
     elements = sum(tensor.elements for tensor in tensors)
     dtype = _dtype(call, tensors)
     size = bytes_for(elements, dtype)
@@ -80,9 +111,7 @@ def launched_alone(call: OpCall) -> Cost | None:
     return copy_cost(read.bytes, written.bytes)
 
 
-@cost_model(
-    "c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::alltoall_base_", composite=True
-)
+@cost_model(*_FROM_ONE_TO_ANOTHER, composite=True)
 def from_one_tensor_to_another(call: OpCall) -> Cost | None:
     """(output, input, ...), where no record_param_comms stands below it, as in torch 1.13."""
     output, source = call.tensor(0), call.tensor(1)

@@ -288,12 +288,13 @@ def slow_conv2d_backward(call: OpCall) -> Cost | None:
 def input_gradient(call: OpCall) -> Cost | None:
     """(self_size, grad_output, weight, ...), of torch before 1.11.
 
-    Traces of that time do not record the size of what it writes.
+    Traces of that time record the size of what it writes with the caller's arguments only.
     """
     output_gradient, weight = call.tensor(1), call.tensor(2)
     if output_gradient is None or weight is None:
         return None
-    return _one_gradient(call, output_gradient, weight, weight.shape, weight)
+    result = call.integers(0) or _shape_from_caller(call, 0)
+    return _one_gradient(call, output_gradient, weight, weight.shape, result, weight)
 
 
 @cost_model(
@@ -304,12 +305,19 @@ def input_gradient(call: OpCall) -> Cost | None:
 def weight_gradient(call: OpCall) -> Cost | None:
     """(weight_size, grad_output, self, ...), of torch before 1.11.
 
-    Its products need the size of the filter, which traces of that time do not record.
+    Traces of that time record the size of the filter with the caller's arguments only.
     """
     output_gradient, inputs = call.tensor(1), call.tensor(2)
     if output_gradient is None or inputs is None:
         return None
-    return _one_gradient(call, output_gradient, inputs, call.integers(0), None)
+    weight = call.integers(0) or _shape_from_caller(call, 2)
+    return _one_gradient(call, output_gradient, inputs, weight, weight, None)
+
+
+def _shape_from_caller(call: OpCall, position: int) -> tuple[int, ...] | None:
+    """Of (self, grad_output, weight, ...): cudnn_convolution_backward and its like."""
+    tensor = None if call.caller is None else call.caller.tensor(position)
+    return None if tensor is None or not tensor.shape else tensor.shape
 
 
 def _one_gradient(
@@ -317,9 +325,10 @@ def _one_gradient(
     output_gradient: Tensor,
     other: Tensor,
     filter_shape: tuple[int, ...] | None,
+    result_shape: tuple[int, ...] | None,
     weight: Tensor | None,
 ) -> Cost | None:
-    """Of the output's gradient with `other`; the size of the result is the first argument."""
+    """Of the output's gradient with `other`."""
     axes = len(output_gradient.shape) - 2
     if axes < 1 or len(other.shape) != axes + 2:
         return None
@@ -327,16 +336,18 @@ def _one_gradient(
     if filter_shape is not None and len(filter_shape) == axes + 2:
         space = output_gradient.shape[0] * math.prod(output_gradient.shape[2:])
         products = 2 * space * math.prod(filter_shape)
-    result = call.integers(0)
     dtype = other.dtype or product_element_type(call.kernels)
+    # All tensors of a convolution have one type, which traces of torch 1.8 leave out.
+    read = output_gradient.distinct_elements + other.distinct_elements
+    written = None if result_shape is None else math.prod(result_shape)
     return Cost(
         flops=None
         if products is None
         else convolution_flops(call, dtype, products, allow_tf32=call.flag(9)),
-        bytes_read=bytes_of(output_gradient, other),
-        bytes_written=bytes_for(None if result is None else math.prod(result), other.dtype),
+        bytes_read=bytes_for(read, dtype),
+        bytes_written=bytes_for(written, dtype),
         assumptions=_effective(call),
-        weight_bytes=0 if weight is None else weight.bytes,
+        weight_bytes=0 if weight is None else bytes_for(weight.distinct_elements, dtype),
         key_value_bytes=0,
     )
 

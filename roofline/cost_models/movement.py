@@ -1,12 +1,14 @@
 """Copies, fills and concatenation, and the operators that only make views."""
 
 import math
+from functools import reduce
 
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, copy_cost
 from gpuprof.roofline.cost_models.kernel_names import element_size
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites, register_views
+from gpuprof.roofline.dtypes import DType, promote
 
 
 @cost_model("aten::copy_")
@@ -60,13 +62,25 @@ def arange(call: OpCall) -> Cost | None:
     return copy_cost(0, bytes_for(elements, output.dtype))
 
 
+def _promoted(left: DType | None, right: DType | None) -> DType | None:
+    return None if left is None or right is None else promote(left, right)
+
+
 @cost_model("aten::cat")
 def cat(call: OpCall) -> Cost | None:
-    """(tensors, dim): the element's size is in the kernel's name, or in other tensors' dtypes."""
-    tensors = call.tensors(0)
+    """(tensors, dim), or (out, tensors, dim) where the result is given.
+
+    Without recorded types the element's size is in the kernel's name, or other tensors tell it.
+    """
+    tensors = call.tensors(0) or call.tensors(1)
     if not tensors:
         # Kineto leaves long lists empty.
         return copy_cost(None, None, "the trace did not record the tensors")
+    recorded = [tensor.dtype for tensor in tensors]
+    if all(recorded):
+        result = reduce(_promoted, recorded)
+        written = bytes_for(sum(tensor.elements for tensor in tensors), result)
+        return copy_cost(bytes_of(*tensors), written)
     size, origin = element_size(call.kernels), "element size from the kernel's name"
     if size is None and call.list_dtype is not None:
         size = call.list_dtype.bytes_for(1)

@@ -1,8 +1,8 @@
 """Optimizers: the _foreach_ operators over lists of tensors, and the fused steps.
 
-A list's dtype is not recorded; it is read from the names of the kernels, or else from other
-tensors of the same shapes. Without it the bytes are unknown and the operations count at float32, in
-which torch's kernels compute every float but float64.
+Other tools do not record a list's dtype; it is then read from the names of the kernels, or else
+from other tensors of the same shapes. Without it the bytes are unknown and the operations count at
+float32, in which torch's kernels compute every float but float64.
 
 Operations an element of a fused step, a root or division as one. Adam: first moment 3, second
 moment 4, denominator 3, update 3; weight decay 2, amsgrad 1. SGD: update 2, momentum 3, nesterov
@@ -11,13 +11,15 @@ torch.optim's documentation writes them (Kingma and Ba 2014, arXiv 1412.6980; Lo
 2017, 1711.05101; Duchi et al. 2011).
 """
 
+import msgspec
+
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, vector_flops
 from gpuprof.roofline.cost_models.elementwise import families
 from gpuprof.roofline.cost_models.kernel_names import element_type
 from gpuprof.roofline.cost_models.registry import cost_model
-from gpuprof.roofline.dtypes import named
+from gpuprof.roofline.dtypes import DType, named
 
 _FROM_KERNEL = "element type from the kernel's name"
 _FROM_SHAPES = "element type from other tensors of these shapes in the trace"
@@ -28,21 +30,34 @@ def _distinct(tensors: tuple[Tensor, ...]) -> int:
     return sum(tensor.distinct_elements for tensor in tensors)
 
 
+def _list_type(call: OpCall) -> tuple[DType | None, tuple[str, ...]]:
+    """The dtype of the first list, None if unknown, and what that rests on."""
+    recorded = {tensor.dtype for tensor in call.tensors(0) or ()}
+    told = recorded.pop() if len(recorded) == 1 else None
+    if told is not None:
+        return told, ()
+    by_kernel = element_type(call.kernels)
+    if by_kernel is not None:
+        return by_kernel, (_FROM_KERNEL,)
+    return call.list_dtype, (_FROM_SHAPES if call.list_dtype else _ASSUMED,)
+
+
 def _lists_cost(call: OpCall, operations: int, read: int, written: int) -> Cost:
     """Cost of `operations` on lists of which `read` and `written` elements move."""
-    dtype = named_by_kernel = element_type(call.kernels)
-    if dtype is None:
-        dtype = call.list_dtype
-    if named_by_kernel:
-        assumption = _FROM_KERNEL
-    else:
-        assumption = _FROM_SHAPES if dtype else _ASSUMED
+    dtype, assumptions = _list_type(call)
     return Cost(
         flops=vector_flops(dtype or named("float32"), operations),
         bytes_read=bytes_for(read, dtype),
         bytes_written=bytes_for(written, dtype),
-        assumptions=(assumption,),
+        assumptions=assumptions,
     )
+
+
+def _bytes_of(tensors: tuple[Tensor, ...], dtype: DType | None) -> int | None:
+    """Bytes of the distinct elements, those of unknown type as `dtype`; None where unknown."""
+    sizes = [bytes_for(tensor.distinct_elements, tensor.dtype or dtype) for tensor in tensors]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _elements(call: OpCall) -> int | None:
@@ -70,7 +85,10 @@ def _foreach(call: OpCall, operations: int) -> Cost | None:
     if not lists or not lists[0]:
         return None
     elements = sum(tensor.elements for tensor in lists[0])
-    return _lists_cost(call, operations * elements, sum(map(_distinct, lists)), elements)
+    cost = _lists_cost(call, operations * elements, 0, elements)
+    dtype, _ = _list_type(call)
+    read = _bytes_of(tuple(tensor for tensors in lists for tensor in tensors), dtype)
+    return msgspec.structs.replace(cost, bytes_read=read)
 
 
 # Those of the elementwise operators that torch has over lists.
@@ -96,12 +114,15 @@ _register_foreach()
 
 @cost_model("aten::_foreach_copy_", composite=True)
 def foreach_copy(call: OpCall) -> Cost | None:
-    """(self, src): bytes only if both lists have one dtype, as the copy's kernel tells."""
+    """(self, src): without recorded types only if both have one, as the copy's kernel tells."""
     targets, sources = call.tensors(0), call.tensors(1)
     if not targets or sources is None:
         return None
-    elements = sum(tensor.elements for tensor in targets)
-    return _lists_cost(call, 0, _distinct(sources), elements)
+    cost = _lists_cost(call, 0, 0, sum(tensor.elements for tensor in targets))
+    dtype, _ = _list_type(call)
+    recorded = all(tensor.dtype is not None for tensor in sources)
+    read = _bytes_of(sources, None if recorded else dtype)
+    return msgspec.structs.replace(cost, bytes_read=read)
 
 
 @cost_model("aten::_foreach_zero_", composite=True)

@@ -9,8 +9,6 @@ from typing import Any
 
 from gpuprof.roofline import dtypes
 
-_TENSOR_LIST = "TensorList"
-
 
 def call_text(op: str, tensors: str, *, backward: bool) -> str:
     """A call with its tensors, as `tensor_text` writes them; without them any call of `op`."""
@@ -41,7 +39,7 @@ def tensors_of(shapes: str) -> str | None:
 
 
 def _texts(sizes: list[Any], type_name: str) -> list[str]:
-    if type_name == _TENSOR_LIST:
+    if dtypes.is_tensor_list(type_name):
         return [tensor_text("", one) for one in sizes]
     dtype = dtypes.parse(type_name)
     return [] if dtype is None else [tensor_text(dtype.name, sizes)]

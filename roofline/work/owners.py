@@ -29,12 +29,24 @@ _ARGUMENTS = (
 )
 # What the kernels of an operator tell; null for a kernel that owns itself.
 _TOLD = ("kernel_names", "collective", "collective_dtype", "arithmetic")
+# The arguments of the operator above, of those whose own record may be without them: torch 1.13
+# records only one side of a collective, torch before 1.11 no size of what a gradient has.
+_CALLER = ("caller", "caller_dims", "caller_types")
+_TOLD_BY_CALLER = (
+    "record_param_comms",
+    "aten::cudnn_convolution_backward_input",
+    "aten::cudnn_convolution_backward_weight",
+    "aten::miopen_convolution_backward_input",
+    "aten::miopen_convolution_backward_weight",
+    "aten::miopen_depthwise_convolution_backward_input",
+    "aten::miopen_depthwise_convolution_backward_weight",
+)
 # The launch of a kernel that owns itself, or of the one kernel that alone tells an operator's size.
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _SIZED_BY_LAUNCH = ("aten::index",)
 _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
-SIGNATURE = (*_ARGUMENTS, *_TOLD, *_LAUNCH)
+SIGNATURE = (*_ARGUMENTS, *_TOLD, *_CALLER, *_LAUNCH)
 TENSOR_LIST = "TensorList"
 # torch 1.8 records shapes without types.
 _NO_TYPES = "[]"
@@ -109,22 +121,35 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
             ),
         )
     )
-    owners = owners.join(told, on="owner_id", how="left").join(
-        _arithmetic_of_products(owned, owners), on="owner_id", how="left"
+    owners = (
+        owners.join(told, on="owner_id", how="left")
+        .join(_arithmetic_of_products(owned, owners), on="owner_id", how="left")
+        .join(_callers(capture.ops), on="owner_id", how="left")
     )
     own = (
         kernels.filter(pl.col("owner_id") < 0)
         # An operator's own work comes in several pieces.
         .unique("owner_id", keep="first", maintain_order=True)
         .with_columns(
-            *(pl.lit(None, dtype=pl.String).alias(column) for column in _TOLD),
+            *(pl.lit(None, dtype=pl.String).alias(column) for column in (*_TOLD, *_CALLER)),
             kernel="name",
         )
-        .select("owner_id", "op_id", *_TOLD, *_LAUNCH)
+        .select("owner_id", "op_id", *_TOLD, *_CALLER, *_LAUNCH)
         .join(ops, on="op_id", how="left")
     )
     columns = ("owner_id", "phase", "recompute", *SIGNATURE)
     return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
+
+
+def _callers(ops: pl.DataFrame) -> pl.DataFrame:
+    """A row (owner_id and the caller's name and arguments) for each operator that needs them."""
+    callers = ops.select("op_id", *("name", "input_dims", "input_types"))
+    return (
+        ops.filter(pl.col("name").is_in(_TOLD_BY_CALLER))
+        .select(owner_id="op_id", caller_id="parent_id")
+        .join(callers, left_on="caller_id", right_on="op_id", how="inner")
+        .select("owner_id", caller="name", caller_dims="input_dims", caller_types="input_types")
+    )
 
 
 def _arithmetic_of_products(owned: pl.DataFrame, owners: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from gpuprof.roofline import copies
 from gpuprof.roofline.bus_bandwidth import collectives_by_operator, find_collective
 from gpuprof.roofline.classes import COMMUNICATION, COPY
 from gpuprof.roofline.cost_models.call import OpCall
+from gpuprof.roofline.cost_models.collective import named_collective
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.intervals import Nanoseconds, covered_ns, merged
 
@@ -127,7 +128,9 @@ def _told(call: OpCall | None, cost: Cost | None) -> tuple[int | None, int | Non
     if call is None:
         return message, None, None
     if call.name == _PARAMETERS:
-        return message, call.integer(len(call.arguments) - 1), None
+        collective = named_collective(call)
+        what = None if collective is None else collective.name
+        return message, call.integer(len(call.arguments) - 1), what
     alone = collectives_by_operator().get(call.name)
     ranks = None
     if (

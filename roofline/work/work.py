@@ -238,6 +238,9 @@ def _signature(
         return _kernel_signature(row, call)
     if not is_modelled(name):
         return Signature(name, detail, None, f"no cost model for {name}", call)
+    caller = _caller(row)
+    if call is None and caller is not None:
+        call = OpCall(name, (), math_mode)
     if call is None:
         return Signature(name, detail, None, "shapes were not recorded (record_shapes=True)")
     if call.sparse and not opaque_is_dense:
@@ -247,6 +250,7 @@ def _signature(
         lists.complete(call, calls_per_step),
         collective=row["collective"] or "",
         collective_dtype=row["collective_dtype"] or "",
+        caller=caller,
         arithmetic=_arithmetic(row["arithmetic"]),
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
         argument_accesses=tuple(msgspec.json.decode(row["argument_accesses"] or "[]")),
@@ -256,6 +260,13 @@ def _signature(
     )
     cost, reason = _cost(partial(cost_of, call), name)
     return Signature(name, detail, cost and _with_float32_said(cost, call), reason, call)
+
+
+def _caller(row: dict[str, Any]) -> OpCall | None:
+    """The operator above, where its own record has shapes."""
+    if row["caller"] is None:
+        return None
+    return parse_call(row["caller"], row["caller_dims"], row["caller_types"], None, None)
 
 
 def _arithmetic(text: str | None) -> ProductArithmetic | None:

@@ -197,6 +197,31 @@ def test_input_gradients_of_a_recorded_resnet_have_the_products_of_their_shapes(
     assert sum(part.count for part in counts) == 2 * products
 
 
+@pytest.mark.skipif(not OLD_TRACE.exists(), reason="the public traces of ../shared are absent")
+def test_gradients_of_a_recorded_resnet_have_the_sizes_that_their_caller_recorded() -> None:
+    with gzip.open(OLD_TRACE) as file:
+        events = json.load(file)
+    callers = [event for event in events if event.get("name") == "aten::cudnn_convolution_backward"]
+    analysis = analyze(kineto.read(OLD_TRACE))
+    for which in ("input", "weight"):
+        name = f"aten::cudnn_convolution_backward_{which}"
+        calls = [event for event in events if event.get("name") == name]
+        products = moved = 0
+        for call in calls:
+            caller = max(
+                (each for each in callers if each["ts"] <= call["ts"] < each["ts"] + each["dur"]),
+                key=lambda each: each["ts"],
+            )
+            inputs, gradient, weight = caller["args"]["Input dims"][:3]
+            products += gradient[0] * math.prod(gradient[2:]) * math.prod(weight)
+            # float32: two of the three are read, the third is written.
+            moved += 4 * sum(map(math.prod, (inputs, gradient, weight)))
+        ops = [op for op in analysis.ops if op.name == name]
+        assert sum(op.calls for op in ops) == len(calls) > 300
+        assert sum(op.total_flops or 0 for op in ops) == 2 * products
+        assert sum(op.total_bytes or 0 for op in ops) == moved
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -29,6 +29,16 @@ BF16 = '["c10::BFloat16", "c10::BFloat16"]'
             "3 tensors up to 4x3",
         ),
         (
+            "aten::_foreach_add_",
+            '[[[2], [4, 3], [1]], []] ["TensorList[float32]", "Scalar"]',
+            "3 tensors up to 4x3 fp32",
+        ),
+        (
+            "aten::cat",
+            '[[[2, 3], [4, 3]], []] ["TensorList[float32,float16]", "Scalar"]',
+            "(2x3, 4x3)",
+        ),
+        (
             "aten::stack",
             '[[2, 3], [2, 3], [2, 3], [4]] ["float", "float", "float", "float"]',
             "3 \N{MULTIPLICATION SIGN} 2x3, 4 fp32",

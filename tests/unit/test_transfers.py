@@ -21,6 +21,8 @@ from gpuprof.roofline.intervals import covered_ns, merged, union_ns
 from gpuprof.roofline.work.rank_waits import waits_for_ranks
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
+# NCCL runs all calls of a group in one kernel.
+SEND_RECEIVE = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 H2D, D2H = "Memcpy HtoD (Pinned -> Device)", "Memcpy DtoH (Device -> Pageable)"
 MEBIBYTE = 2**20
@@ -241,6 +243,50 @@ def test_the_message_is_the_operator_s_where_its_kernel_has_none(build: CaptureB
     # 1000 bf16 elements, as the kernel's name says.
     assert (transfer.message_bytes, transfer.group_size) == (2000, 4)
     assert transfer.bus_bytes_per_s == pytest.approx(2000 * 1.5 / 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("caller", "sizes", "expected"),
+    [
+        # Which of them ran, and both sides, only the operator of c10d tells (torch 1.13).
+        ("c10d::alltoall_base_", (300, 300), ("all-to-all", 300)),
+        ("c10d::alltoall_base_", (300, 400), ("all-to-all of uneven shares", 400)),
+        ("c10d::_allgather_base_", (800, 400), ("all-gather", 800)),
+        ("c10d::_reduce_scatter_base_", (100, 400), ("reduce-scatter", 400)),
+        ("all_to_all_of_a_library", (300, 400), ("", None)),
+    ],
+)
+def test_a_collective_is_what_its_caller_says_where_the_kernel_says_nothing(
+    build: CaptureBuilder, caller: str, sizes: tuple[int, int], expected: tuple[str, int | None]
+) -> None:
+    output, source = sizes
+    parent = build.op(
+        caller,
+        0,
+        100,
+        dims=f"[[{output}], [{source}], []]",
+        types='["signed char", "signed char", ""]',
+    )
+    build.op(
+        "record_param_comms",
+        *(10, 90),
+        parent_id=parent,
+        dims=f"[[{source}], [], []]",
+        types='["signed char", "Scalar", ""]',
+    )
+    build.kernel(50, 1000, 2000, SEND_RECEIVE, kind="collective")
+    (transfer,) = analyze(on_host(build.build(), 4, 4)).transfers
+    assert (transfer.what, transfer.message_bytes) == expected
+    assert (transfer.bytes_per_s is None) == (expected[1] is None)
+
+
+def test_lists_that_neither_record_holds_have_a_name_and_no_message(build: CaptureBuilder) -> None:
+    types = '["TensorList", "Scalar", ""]'
+    parent = build.op("c10d::allreduce_", 0, 100, dims="[[], [], []]", types=types)
+    build.op("record_param_comms", 10, 90, parent_id=parent, dims="[[], [], []]", types=types)
+    build.kernel(50, 1000, 2000, SEND_RECEIVE, kind="collective")
+    (transfer,) = analyze(on_host(build.build(), 4, 4)).transfers
+    assert (transfer.what, transfer.message_bytes) == ("all-reduce", None)
 
 
 @pytest.mark.parametrize(
