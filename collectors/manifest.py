@@ -191,6 +191,49 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return cls(warmup=warmup, timed=timed, profiled=profiled)
 
 
+class CollectedGeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """Garbage collections of one generation: how many, and how long they held the program."""
+
+    collections: int
+    paused_ns: int
+
+
+class Recompiled(msgspec.Struct, frozen=True, kw_only=True):
+    """Functions that torch.compile compiled again because of one guard."""
+
+    function: str
+    file: str | None
+    line: int | None
+    # What the compiled code had taken for granted, as it failed the first time; None where torch
+    # does not tell.
+    guard: str | None
+    times: int
+
+
+class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
+    """A place where torch.compile had to leave its graph."""
+
+    reason: str
+    file: str | None
+    line: int | None
+    times: int
+
+
+class Compilations(msgspec.Struct, frozen=True, kw_only=True):
+    """What torch.compile did in the process."""
+
+    # Functions and backward passes compiled, those again included.
+    compiled: int
+    recompiled: int
+    # In which any was compiled.
+    compiling_ns: int
+    # The most frequent first.
+    recompilations: tuple[Recompiled, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()
+    # torch keeps the last ones only: there were more.
+    at_least: bool = False
+
+
 class LaterSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps after the profiled ones, in blocks of equally many."""
 
@@ -222,6 +265,10 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     # Times that torch.compile had to leave a graph; None where nothing was compiled.
     graph_breaks: int | None = None
+    # None where nothing was compiled, or in captures of older versions.
+    compilations: Compilations | None = None
+    # From the youngest generation to the oldest; empty where nothing counted.
+    garbage_collections: tuple[CollectedGeneration, ...] = ()
     parameter_groups: tuple[ParameterGroup, ...] = ()
     # None where there was no model, more than one, or one whose parameters lie on several ranks.
     model: ModelParameters | None = None

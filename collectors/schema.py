@@ -92,7 +92,8 @@ RANGES: Final = pl.Schema(
     {
         "rank": pl.Int32,
         "name": pl.String,
-        # nvtx, record_function, region, or an NVTX domain's own name
+        # nvtx, record_function, region, an NVTX domain's own name; gpuprof: no range of the
+        # program, but what gpuprof saw its host do
         "domain": pl.String,
         "process": pl.Int64,
         "thread": pl.Int64,
@@ -103,6 +104,8 @@ RANGES: Final = pl.Schema(
         # The declared FLOPs by unit and precision, where the declarer knows them: the JSON text of
         # a list of gpuprof.roofline.cost_models.cost.Flops.
         "flops_by_unit": pl.String,
+        # In the domain gpuprof, what the host did: JSON text of a gpuprof.collectors.host_events.
+        "host_event": pl.String,
     }
 )
 
@@ -121,6 +124,8 @@ STEPS: Final = pl.Schema(
         "host_ns": pl.Int64,
         # Of host_ns: the stepping thread was ready to run and another had its core.
         "run_delay_ns": pl.Int64,
+        # Of host_ns: Python collected garbage, on whichever thread.
+        "gc_ns": pl.Int64,
         "found_by": pl.String,
         "tokens": pl.Int64,
     }

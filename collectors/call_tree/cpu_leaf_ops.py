@@ -9,7 +9,8 @@ Some operators hand their call on: vmap calls the same operator on the whole bat
 other tensor subclasses call it on what they hold, a sparse matrix product calls another product.
 Their own shapes are what the caller sees; the work, with its shapes, is what runs below them.
 Where nothing runs below (fake and meta tensors, results kept by selective checkpointing, an
-operator that checkpointing stopped), nothing was computed, and there is no leaf.
+operator that checkpointing stopped), nothing was computed, and there is no leaf. The same is true
+of what torch.compile runs while it compiles.
 """
 
 import re
@@ -19,7 +20,7 @@ from importlib.resources import files
 import msgspec
 import polars as pl
 
-from gpuprof.collectors.call_tree import cpu_own_work, cpu_stopped_ops
+from gpuprof.collectors.call_tree import cpu_compiling, cpu_own_work, cpu_stopped_ops
 from gpuprof.collectors.call_tree.nesting import NONE, Integers
 from gpuprof.collectors.call_tree.op_subtrees import Booleans, Subtrees, subtrees
 
@@ -51,7 +52,8 @@ def kernels(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     """
     trees = subtrees(ops)
     leaf = _leaves(ops, trees)
-    may_work = trees.with_any_below(leaf) & ~trees.below_any(leaf) & ~leaf & ~_never_leaves(ops)
+    barred = leaf | _never_leaves(ops) | cpu_compiling.compiling(ops, trees)
+    may_work = trees.with_any_below(leaf) & ~trees.below_any(leaf) & ~barred
     columns = ("start_ns", "end_ns", "name", "process", "op_id", "thread")
     rows = pl.concat(
         [
@@ -80,6 +82,7 @@ def leaves(ops: pl.DataFrame) -> Booleans:
 def _leaves(ops: pl.DataFrame, trees: Subtrees) -> Booleans:
     intercepted = trees.with_any_below(_matching(ops["name"], _table().interceptors))
     barred = _never_leaves(ops) | intercepted | cpu_stopped_ops.stopped(ops, trees)
+    barred |= cpu_compiling.compiling(ops, trees)
     kinds = _kinds(ops["name"])
     whole = (kinds != NONE) & ~trees.with_equal_below(kinds) & ~barred
     candidate = ~barred & ~trees.below_any(whole)

@@ -3,7 +3,17 @@
 from collections.abc import Callable
 from typing import Final
 
+from gpuprof.collectors.live.compilations import CompilationTimes
+from gpuprof.collectors.live.garbage_collection import Collections
+from gpuprof.collectors.live.graph_captures import GraphCaptures
+from gpuprof.collectors.live.loader_waits import LoaderWaits
 from gpuprof.collectors.live.nvtx_ranges import UserRanges
 from gpuprof.collectors.live.profile_recorder import ProfileRecorder
 
-PROFILED_ROSTER: Final[tuple[Callable[[], ProfileRecorder], ...]] = (UserRanges,)
+PROFILED_ROSTER: Final[tuple[Callable[[], ProfileRecorder], ...]] = (
+    UserRanges,
+    Collections,
+    CompilationTimes,
+    GraphCaptures,
+    LoaderWaits,
+)

@@ -6,6 +6,7 @@ runs ahead, the device does a step long after the host has marked it: both times
 
 from typing import NamedTuple
 
+from gpuprof.collectors.live import garbage_collection
 from gpuprof.collectors.live.cuda import StreamMoment
 from gpuprof.collectors.live.run_delay import RunDelay
 from gpuprof.collectors.live.unix_clock import UnixClock, monotonic_ns
@@ -16,6 +17,7 @@ class _Boundary(NamedTuple):
     monotonic_ns: int
     tokens: int | None
     run_delay_ns: int | None
+    gc_ns: int | None
 
 
 class _DeviceStep(NamedTuple):
@@ -53,7 +55,11 @@ class StepClock:
         """Note that one step ends here and the next begins."""
         if self._device_events:
             self._events.append(StreamMoment())
-        self._boundaries.append(_Boundary(monotonic_ns(), tokens, self._run_delay.read_ns()))
+        self._boundaries.append(
+            _Boundary(
+                monotonic_ns(), tokens, self._run_delay.read_ns(), garbage_collection.paused_ns()
+            )
+        )
 
     def read(self) -> list[StepTime]:
         """The complete steps. Waits for the device to do what is queued."""
@@ -67,11 +73,8 @@ class StepClock:
                 device_ns=device[index].duration_ns if device else None,
                 device_start_ns=device[index].start_ns if device else None,
                 tokens=end.tokens,
-                run_delay_ns=(
-                    None
-                    if start.run_delay_ns is None or end.run_delay_ns is None
-                    else end.run_delay_ns - start.run_delay_ns
-                ),
+                run_delay_ns=_between(start.run_delay_ns, end.run_delay_ns),
+                gc_ns=_between(start.gc_ns, end.gc_ns),
             )
             for index, (start, end) in enumerate(
                 zip(self._boundaries, self._boundaries[1:], strict=False)
@@ -97,3 +100,7 @@ class StepClock:
         except RuntimeError:
             # A program that ends by an error of its device still has the host's times.
             return []
+
+
+def _between(start: int | None, end: int | None) -> int | None:
+    return None if start is None or end is None else end - start

@@ -17,3 +17,5 @@ class StepTime:
     device_start_ns: int | None = None
     # While the stepping thread was ready and another had its core; None where nobody counts.
     run_delay_ns: int | None = None
+    # While Python collected garbage; None where nobody counts.
+    gc_ns: int | None = None

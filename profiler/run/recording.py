@@ -8,12 +8,12 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from gpuprof.collectors.errors import reason
-from gpuprof.collectors.live import cuda
+from gpuprof.collectors.live import cuda, garbage_collection
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
+from gpuprof.collectors.live.compilations import compilations, graph_breaks
 from gpuprof.collectors.live.environment import EnvironmentInForce
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
-from gpuprof.collectors.live.graph_breaks import graph_breaks
 from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
@@ -123,6 +123,8 @@ class Recording:
             only_meta_tensors=self._only_meta_tensors,
             peak_memory_bytes=peak_memory_bytes,
             graph_breaks=breaks,
+            compilations=self._fact("compilations", compilations),
+            garbage_collections=garbage_collection.collected(),
             warnings=(
                 *self._unread,
                 *self._variables_without_effect(),

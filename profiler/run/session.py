@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gpuprof.collectors.errors import reason
-from gpuprof.collectors.live import cuda, nvtx_ranges, torch_trace
+from gpuprof.collectors.live import cuda, garbage_collection, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.profile_recorder import ProfileRecording
 from gpuprof.collectors.live.profiled_roster import PROFILED_ROSTER
 from gpuprof.collectors.live.script_errors import is_ours
@@ -75,6 +75,8 @@ class Session:
         """Begin to watch; the calling thread is taken for the one that steps."""
         current_session.current = self
         nvtx_ranges.install()
+        garbage_collection.install()
+        self._exits.callback(garbage_collection.remove)
         # Not TemporaryDirectory: it would also clean up when a forked child exits.
         self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-"))
         self._exits.callback(shutil.rmtree, self._folder, ignore_errors=True)

@@ -4,6 +4,8 @@ from typing import Final
 
 import polars as pl
 
+from gpuprof.collectors.call_tree.cpu_compiling import compiling
+from gpuprof.collectors.call_tree.op_subtrees import subtrees
 from gpuprof.collectors.capture import Capture
 
 # A Python reference of an operator: on the meta device it calls nothing that computes
@@ -29,7 +31,10 @@ def computes_nothing(capture: Capture) -> bool:
 
 
 def _has_empty_references(capture: Capture) -> bool:
-    references = capture.ops.filter(pl.col("name").str.starts_with(_REFERENCE))["op_id"]
+    named = capture.ops["name"].str.starts_with(_REFERENCE).to_numpy()
+    if named.any():
+        named &= ~compiling(capture.ops, subtrees(capture.ops))
+    references = capture.ops["op_id"].filter(pl.Series(named))
     if references.is_empty():
         return False
     work = capture.ops.filter(pl.col("op_id").is_in(capture.kernels["op_id"].implode()))

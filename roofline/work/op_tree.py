@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gpuprof.collectors import host_events
 from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing, thread_codes
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_at
@@ -75,7 +76,10 @@ def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMem
     threads, at_threads = thread_codes(ranges, launch)
     if not len(threads):
         return
-    values, counts = np.unique(threads, return_counts=True)
+    of_program = (ranges["domain"] != host_events.DOMAIN).fill_null(True).to_numpy()
+    if not of_program.any():
+        return
+    values, counts = np.unique(threads[of_program], return_counts=True)
     at_threads = np.where(np.isin(at_threads, values), at_threads, values[np.argmax(counts)])
     first, end = np.zeros_like(threads), np.zeros_like(threads)
     starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].fill_null(NEVER).to_numpy()
@@ -86,7 +90,7 @@ def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMem
     for thread in values:
         points = np.flatnonzero((at_threads == thread) & launched)
         points = points[np.argsort(times[points], kind="stable")]
-        here = np.flatnonzero(threads == thread)
+        here = np.flatnonzero((threads == thread) & of_program)
         first[here] = offset + np.searchsorted(times[points], starts[here])
         end[here] = offset + np.searchsorted(times[points], ends[here])
         ordered.append(points)

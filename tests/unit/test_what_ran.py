@@ -241,6 +241,22 @@ def test_fake_tensors_compute_nothing(analyse: Analyse) -> None:
         assert flops(analyse(lambda: model(inputs).sum().backward())) == 0
 
 
+def test_compiling_while_profiled_does_not_hide_what_ran(analyse: Analyse) -> None:
+    torch._dynamo.reset()
+    rows = iter((3, 4))
+
+    @torch.compile(backend="eager", dynamic=False)
+    def wave(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    # The second call compiles again: what it traces with fake tensors computes nothing.
+    analysis = analyse(lambda: wave(torch.ones(next(rows))))
+    calls = {op.name: op.calls for op in analysis.ops}
+    assert calls["aten::sin"] == 1
+    assert not any("compile_inner" in name or "dynamo" in name for name in calls)
+    assert not any("meta device" in sentence for sentence in analysis.warnings)
+
+
 # -- layouts ---------------------------------------------------------------------------------------
 
 SIZE, COLUMNS = 64, 8
