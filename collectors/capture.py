@@ -26,6 +26,8 @@ class Capture:
     samples: pl.DataFrame = field(default_factory=partial(schema.empty, "samples"))
     counters: pl.DataFrame = field(default_factory=partial(schema.empty, "counters"))
     allocations: pl.DataFrame = field(default_factory=partial(schema.empty, "allocations"))
+    memory_blocks: pl.DataFrame = field(default_factory=partial(schema.empty, "memory_blocks"))
+    out_of_memory: pl.DataFrame = field(default_factory=partial(schema.empty, "out_of_memory"))
 
     def __post_init__(self) -> None:
         for name, expected in schema.TABLES.items():

@@ -174,12 +174,60 @@ ALLOCATIONS: Final = pl.Schema(
     {
         "rank": pl.Int32,
         "time_ns": pl.Int64,
+        # Null for main memory.
         "device": pl.Int32,
         # Positive for an allocation, negative for a free.
         "bytes": pl.Int64,
+        # What the allocator of the device has given out after it, and what it holds for that. Null
+        # where the source does not say; in main memory `total` counts from when torch first
+        # recorded, and is not of a trace alone.
         "total": pl.Int64,
+        "reserved": pl.Int64,
+        "address": pl.Int64,
+        # device or cpu
         "category": pl.String,
         "op_id": pl.Int64,
+        # Python frames, innermost first, as lines "file:line function"; null where not recorded.
+        "stack": pl.String,
+    }
+)
+
+# A row is one piece of memory that was seen at one moment, not a change of it.
+MEMORY_BLOCKS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "time_ns": pl.Int64,
+        # profile end, optimizer step (gradients alone), out of memory, snapshot
+        "moment": pl.String,
+        "device": pl.Int32,
+        "address": pl.Int64,
+        # As the allocator cut it, and what was asked for.
+        "bytes": pl.Int64,
+        "requested": pl.Int64,
+        # allocated; pending free (given back, while a stream may still use it); free
+        "state": pl.String,
+        # What the allocator got from the driver in one piece, of which this is a part.
+        "segment": pl.Int64,
+        "segment_bytes": pl.Int64,
+        # parameter, buffer, gradient, optimizer state, tensor; null where nothing tells.
+        "category": pl.String,
+        # Of a parameter or buffer its name in its model; of a state its optimizer.
+        "name": pl.String,
+        "stack": pl.String,
+    }
+)
+
+# A row is one allocation that failed.
+OUT_OF_MEMORY: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "time_ns": pl.Int64,
+        "device": pl.Int32,
+        "asked": pl.Int64,
+        # What the allocator may use of the device, and what of the device was free.
+        "limit": pl.Int64,
+        "free": pl.Int64,
+        "stack": pl.String,
     }
 )
 
@@ -192,6 +240,8 @@ TABLES: Final[dict[str, pl.Schema]] = {
     "samples": SAMPLES,
     "counters": COUNTERS,
     "allocations": ALLOCATIONS,
+    "memory_blocks": MEMORY_BLOCKS,
+    "out_of_memory": OUT_OF_MEMORY,
 }
 
 

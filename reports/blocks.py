@@ -11,6 +11,7 @@ from typing import Literal
 from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import BottleneckClass, ClassName
+from gpuprof.roofline.memory_figures import MemoryTimeline
 from gpuprof.roofline.step_figures import StepTimes
 
 
@@ -165,6 +166,16 @@ class StepPlot(Block):
     """One dot a step, on a page."""
 
     steps: StepTimes
+    caption: str
+
+
+@dataclass(frozen=True)
+class MemoryPlot(Block):
+    """Memory over time, on a page."""
+
+    timeline: MemoryTimeline
+    # What the device has.
+    total_bytes: int | None
     caption: str
 
 

@@ -70,6 +70,7 @@ def _notices(block: blocks.Notices) -> Iterable[str]:
 @_drawn.register(blocks.Tiles)
 @_drawn.register(blocks.SplitBar)
 @_drawn.register(blocks.StepPlot)
+@_drawn.register(blocks.MemoryPlot)
 def _nothing(block: blocks.Block) -> Iterable[str]:
     """Pictures of figures that stand among the facts and tables."""
     return ()

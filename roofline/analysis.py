@@ -13,6 +13,7 @@ from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
+from gpuprof.roofline.memory_figures import MemoryUse
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.total_figures import Totals
@@ -293,6 +294,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals | None = None
     device_state: DeviceState | None = None
     peak_memory_bytes: int | None = None
+    # None where nothing was recorded of it.
+    memory: MemoryUse | None = None
     # None where the capture has no hardware counters.
     measured: MeasuredWork | None = None
     warnings: tuple[str, ...] = ()

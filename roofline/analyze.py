@@ -19,6 +19,7 @@ from gpuprof.roofline.machine.ceilings import Roof, preferred_source
 from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.measured.measured_work import measured_work
+from gpuprof.roofline.memory.use import memory_use
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
@@ -169,6 +170,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         totals=totals(work, machine, verdicts),
         device_state=state,
         peak_memory_bytes=process.peak_memory_bytes,
+        memory=memory_use(capture),
         measured=measured_work(capture, work, device),
         warnings=(
             *process.warnings,

@@ -132,6 +132,8 @@ def _allocations(raw: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     return raw.with_columns(
         op_id=_links(enclosing(ops, raw, "time_ns", parent)),
         device=pl.when(on_device).then(pl.col("device")),
+        # torch writes 0 for main memory, of which it reserves nothing.
+        reserved=pl.when(on_device).then(pl.col("reserved")),
         category=pl.when(on_device).then(pl.lit("device")).otherwise(pl.lit("cpu")),
     ).sort("time_ns", maintain_order=True)
 

@@ -90,6 +90,8 @@ class MemoryArgs(Struct, gc=False):
 
     bytes: Integer | None = field(default=None, name="Bytes")
     total: Integer | None = field(default=None, name="Total Allocated")
+    reserved: Integer | None = field(default=None, name="Total Reserved")
+    address: Integer | None = field(default=None, name="Addr")
     device_type: Integer | None = field(default=None, name="Device Type")
     device: Integer | None = field(default=None, name="Device Id")
 

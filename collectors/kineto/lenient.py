@@ -223,10 +223,12 @@ def _collective_args(args: dict[str, Any]) -> dict[str, Any]:
 
 def _memory_args(args: dict[str, Any]) -> MemoryArgs:
     return MemoryArgs(
-        integer(args.get("bytes")),
-        integer(args.get("total allocated")),
-        integer(args.get("device type")),
-        integer(args.get("device id")),
+        bytes=integer(args.get("bytes")),
+        total=integer(args.get("total allocated")),
+        reserved=integer(args.get("total reserved")),
+        address=integer(args.get("addr")),
+        device_type=integer(args.get("device type")),
+        device=integer(args.get("device id")),
     )
 
 

@@ -264,6 +264,8 @@ class _Writer:
         args = {
             "Bytes": row["bytes"],
             "Total Allocated": row["total"],
+            "Total Reserved": row["reserved"],
+            "Addr": row["address"],
             # c10::DeviceType
             "Device Type": 0 if on_cpu else 1,
             "Device Id": -1 if on_cpu else row["device"],

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Heading, Line, MeasuredTable, PointTable, RooflinePlot
+from gpuprof.reports.blocks import (
+    Block,
+    Heading,
+    Line,
+    MeasuredTable,
+    MemoryPlot,
+    PointTable,
+    RooflinePlot,
+)
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
@@ -28,7 +36,9 @@ def render_html(analysis: Analysis) -> str:
     """The report as one HTML file. The same analysis gives the same text."""
     environment = make_environment()
     sections = [found for each in SECTIONS if (found := _section(each, analysis)) is not None]
-    plots = [b for each in sections for b in each.blocks if isinstance(b, RooflinePlot)]
+    blocks = [block for each in sections for block in each.blocks]
+    plots = [block for block in blocks if isinstance(block, RooflinePlot)]
+    memory = any(isinstance(block, MemoryPlot) for block in blocks)
     chart = make_chart(analysis, plots[0].levels) if plots else None
     return environment.get_template("report.html").render(
         analysis=analysis,
@@ -38,8 +48,10 @@ def render_html(analysis: Analysis) -> str:
         chart=chart,
         chart_json=None if chart is None else embedded_json(chart),
         style=source(environment, "report.css"),
+        memory_style=source(environment, "memory.css") if memory else "",
         script=source(environment, "report.js"),
-        plotly=embedded_plotly() if chart else "",
+        memory_script=source(environment, "memory.js") if memory else "",
+        plotly=embedded_plotly() if chart or memory else "",
     )
 
 

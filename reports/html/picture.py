@@ -26,7 +26,7 @@ _MARK_SIDE = 11.0
 
 @dataclass(frozen=True)
 class Tick:
-    """A decade: its place on its axis and its words."""
+    """A line of the grid: its place on its axis and its words."""
 
     at: float
     text: str

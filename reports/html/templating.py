@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block
 from gpuprof.reports.figures import is_unexplained, per_step, point_roof_percent, step_basis
+from gpuprof.reports.html.memory_plot import draw_memory, make_memory_plot
 from gpuprof.reports.html.picture import make_picture
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.point_rows import make_rows, point_figures
@@ -35,8 +36,11 @@ def make_environment() -> jinja2.Environment:
     )
     environment.globals.update(
         classes=classes,
+        draw_memory=draw_memory,
+        embedded_json=embedded_json,
         formatting=formatting,
         is_unexplained=is_unexplained,
+        make_memory_plot=make_memory_plot,
         make_picture=make_picture,
         make_rows=make_rows,
         make_step_plot=make_step_plot,

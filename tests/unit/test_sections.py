@@ -40,8 +40,8 @@ def test_a_new_section_is_in_every_report(
     training_analysis: Analysis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = Section(
-        key="memory",
-        title=titled("Memory"),
+        key="added",
+        title=titled("Added"),
         summary=lambda analysis: (Facts((Fact("Memory", "12 GB reserved"),)),),
         body=lambda analysis: (
             Table((Column("Category"), Column("Bytes", "number")), (("12 GB reserved", "1"),)),
@@ -58,4 +58,4 @@ def test_a_new_section_is_in_every_report(
         render_html(training_analysis),
     ):
         assert "12 GB reserved" in text
-    assert '<a href="#memory">Memory</a>' in render_html(training_analysis)
+    assert '<a href="#added">Added</a>' in render_html(training_analysis)

@@ -1,0 +1,107 @@
+"""Capture -> what memory the process used, and for what."""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.memory.fragmentation import fragmentation
+from gpuprof.roofline.memory.kinds import with_kinds
+from gpuprof.roofline.memory.lifetimes import Lifetimes, lifetimes
+from gpuprof.roofline.memory.moment import moment_of_events
+from gpuprof.roofline.memory.timeline import step_memory, timeline
+from gpuprof.roofline.memory_figures import DeviceMemory, MemoryUse, StepMemory
+from gpuprof.roofline.work.attribution import steps_at
+
+# Moments at which all that lives was seen.
+_COMPLETE: Final = ("profile end", "snapshot")
+# The last step's peak stands for all where it is this close to the highest: what lives in it is
+# known best, for it ends when live objects are looked at.
+_SAME_PEAK: Final = 0.99
+# Calls by which torch's allocator gets memory from the driver and gives it back
+# (c10/cuda/CUDACachingAllocator.cpp); on ROCm they begin with hip.
+_DRIVER_CALLS: Final = (
+    r"^(?:cuda|hip)(?:Malloc|Free)$"
+    r"|^(?:cu|hip)Mem(?:Create|Map|SetAccess|Unmap|Release|AddressReserve|AddressFree)$"
+)
+
+
+def memory_use(capture: Capture) -> MemoryUse | None:
+    """What memory the one rank of `capture` used; None where nothing was recorded of it."""
+    devices = tuple(
+        found
+        for device in _devices(capture)
+        if (found := _device_memory(capture, device)) is not None
+    )
+    if not devices:
+        return None
+    calls = capture.launches.filter(pl.col("name").str.contains(_DRIVER_CALLS))
+    calls = calls.filter(steps_at(capture, calls["start_ns"]).is_not_null())
+    return MemoryUse(
+        devices=devices,
+        driver_calls=calls.height,
+        driver_calls_ns=int((calls["end_ns"] - calls["start_ns"]).sum()),
+    )
+
+
+def _devices(capture: Capture) -> list[int | None]:
+    """Devices whose memory was seen, in order; main memory only where there is no device."""
+    seen = pl.concat([capture.allocations["device"], capture.memory_blocks["device"]]).unique()
+    devices: list[int | None] = sorted(seen.drop_nulls().to_list())
+    return devices or ([None] if len(seen) else [])
+
+
+def _device_memory(capture: Capture, device: int | None) -> DeviceMemory | None:
+    at_device = pl.col("device").eq_missing(device)
+    seen = capture.memory_blocks.filter(at_device)
+    at_end = seen.filter(pl.col("moment").is_in(_COMPLETE))
+    events = capture.allocations.filter(at_device & pl.col("bytes").is_not_null())
+    fragments = fragmentation(at_end)
+    total = _total_bytes(capture, device)
+    if events.is_empty():
+        if fragments is None:
+            return None
+        return DeviceMemory(device=device, total_bytes=total, fragmentation=fragments)
+    lives = lifetimes(events, at_end)
+    steps = capture.steps.filter(pl.col("phase") == "profiled").sort("start_ns")
+    by_step = step_memory(lives, steps)
+    first = 0
+    if device is None and not lives.since_first_event and len(by_step) > 1:
+        # What was there before and was given back is not seen: only the last step has all of it.
+        by_step = by_step[-1:]
+        first = lives.position_at(int(steps["start_ns"][-1]))
+    position, step = _peak(lives, steps, by_step, first)
+    reserved = lives.reserved[lives.reserved >= 0]
+    return DeviceMemory(
+        device=device,
+        total_bytes=total,
+        fragmentation=fragments,
+        since_first_event=lives.since_first_event,
+        peak=moment_of_events(lives, with_kinds(lives, seen, capture), position, step=step),
+        peak_reserved_bytes=int(reserved.max()) if len(reserved) else None,
+        steps=by_step,
+        timeline=timeline(lives, steps, first=first),
+    )
+
+
+def _total_bytes(capture: Capture, device: int | None) -> int | None:
+    """What the device has; None for main memory, which other programs share."""
+    for known in capture.processes[0].fingerprint.devices:
+        if known.kind != "cpu" and known.index == device:
+            return known.total_memory_bytes
+    return None
+
+
+def _peak(
+    lives: Lifetimes, steps: pl.DataFrame, by_step: tuple[StepMemory, ...], first: int
+) -> tuple[int, int | None]:
+    """The position of the peak, and the number of its step."""
+    if not by_step:
+        return first + int(np.argmax(lives.allocated[first:])), None
+    highest = max(each.peak_bytes for each in by_step)
+    chosen = next(each for each in reversed(by_step) if each.peak_bytes >= _SAME_PEAK * highest)
+    row = chosen.step - 1
+    begin = lives.position_at(int(steps["start_ns"][row]))
+    end = lives.position_at(int(steps["end_ns"][row]))
+    return begin + int(np.argmax(lives.allocated[begin : end + 1])), chosen.step
