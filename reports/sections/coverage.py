@@ -31,12 +31,23 @@ def coverage_sentence(analysis: Analysis) -> str:
             f"{formatting.percent(coverage.with_flops)} and the DRAM traffic of "
             f"{formatting.percent(coverage.with_bytes)}; it names no operators."
         )
+    if _names_no_operators(analysis):
+        return (
+            f"Of {_device_time(analysis)} {formatting.percent(coverage.with_bytes)} are copies and "
+            "fills of known size; Nsight Systems records no operators, which would tell what "
+            f"kernels compute.{outside}"
+        )
     return (
         f"{formatting.percent(coverage.with_op)} of {_device_time(analysis)} "
         f"has an operator, {formatting.percent(coverage.with_flops)} a FLOP model, "
         f"{formatting.percent(coverage.with_bytes)} a byte model.{_of_kernels(coverage)}"
         f"{_of_a_step(analysis)}{outside}"
     )
+
+
+def _names_no_operators(analysis: Analysis) -> bool:
+    """Whether all kernels are alike in what is not known of them; counters may tell it."""
+    return analysis.source == "nsys" and not analysis.coverage.with_op and analysis.measured is None
 
 
 def _of_kernels(coverage: Coverage) -> str:
@@ -75,7 +86,7 @@ def _of_a_step(analysis: Analysis) -> str:
 def _summary(analysis: Analysis) -> Sequence[Block]:
     facts = [Fact("Coverage", coverage_sentence(analysis))]
     unmodelled, steps = analysis.coverage.unmodelled, analysis.steps.profiled
-    if unmodelled:
+    if unmodelled and not _names_no_operators(analysis):
         alone = analysis.source == "ncu"
         name_of = formatting.kernel_name if alone else str
         names = ", ".join(

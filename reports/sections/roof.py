@@ -10,6 +10,11 @@ from gpuprof.roofline.machine.ceilings import Ceiling, at_clock
 
 def roof_sentence(analysis: Analysis) -> str:
     """Which ceilings the percentages are taken against."""
+    if analysis.roof_source is None and _by_own_peaks(analysis):
+        return (
+            "Percentages of the roof are Nsight Compute's Speed of Light: of the peak of the unit "
+            "that a kernel kept busiest."
+        )
     if analysis.roof_source is None:
         return (
             "No ceiling is known for this device, so there are no percentages of a roof; "
@@ -26,10 +31,18 @@ def roof_sentence(analysis: Analysis) -> str:
     return "Percentages of the roof are of the rates measured on this device by gpuprof calibrate."
 
 
+def _by_own_peaks(analysis: Analysis) -> bool:
+    """Whether shares of peaks are known though the peaks are not."""
+    return any(kernel.roof_fraction is not None for kernel in analysis.kernels)
+
+
 def ceiling_fact(analysis: Analysis) -> Fact:
     """The ceilings that bind this work, the largest part of it first, and their origin."""
     if analysis.roof_source is None:
-        return Fact("Ceilings", formatting.UNKNOWN, "none is known for this device")
+        why = "none is known for this device"
+        if _by_own_peaks(analysis):
+            why += "; each kernel is compared with the peaks of its own counters"
+        return Fact("Ceilings", formatting.UNKNOWN, why)
     binding = dict.fromkeys(op.roof for op in analysis.ops if op.roof)
     ceilings = [
         ceiling

@@ -42,6 +42,15 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     bytes_written: int | None
 
 
+class PeakTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a call would take if what it used most of a resource ran at its peak."""
+
+    resource: Literal["compute", "memory"]
+    # What was used, for people: "SM throughput".
+    name: str
+    ns: float
+
+
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """FLOPs and bytes of one call.
 
@@ -75,6 +84,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     shares: tuple[Share, ...] = ()
     # Read plus written, where only that is known: hardware counters may not tell them apart.
     undivided_bytes: int | None = None
+    # Where hardware counters tell these and not the work: they are its roof then.
+    peak_times: tuple[PeakTime, ...] = ()
 
     def matmul_flops(self) -> int | None:
         """Matmul operations as `flops` counts them."""

@@ -1,6 +1,6 @@
 """Fused layers of common libraries: gates, RMS norm with residual, rotary embedding, KV cache.
 
-Sources: vLLM csrc/torch_bindings.cpp (`_C::`, `_C_cache_ops::`), SGLang
+Sources: vLLM csrc/torch_bindings.cpp (`_C::`, `_C_cache_ops::`) and vllm/_aiter_ops.py, SGLang
 sgl-kernel/csrc/common_extension.cc (`sgl_kernel::`), AITER's calls as traces record them
 (`aiter::`), Liger-Kernel src/liger_kernel/ops (autograd functions, recorded by class name).
 
@@ -17,7 +17,7 @@ from gpuprof.roofline.cost_models.counting import (
     total,
     vector_flops,
 )
-from gpuprof.roofline.cost_models.registry import cost_model
+from gpuprof.roofline.cost_models.registry import cost_model, register_composites
 from gpuprof.roofline.dtypes import named
 
 _SAVED_DTYPE = "saved tensors have the gradient's dtype"
@@ -88,7 +88,7 @@ def rms_norm(call: OpCall) -> Cost | None:
     )
 
 
-@cost_model("aiter::rms_norm")
+@cost_model("aiter::rms_norm", "vllm::rocm_aiter_rms_norm")
 def aiter_rms_norm(call: OpCall) -> Cost | None:
     """(input, weight, epsilon, ...) -> output."""
     inputs, weight = call.tensor(0), call.tensor(1)
@@ -151,9 +151,13 @@ def _added_rms_norm(
     )
 
 
-@cost_model("_C::fused_add_rms_norm", "sgl_kernel::fused_add_rmsnorm")
+@cost_model(
+    "_C::fused_add_rms_norm",
+    "sgl_kernel::fused_add_rmsnorm",
+    "vllm::rocm_aiter_rmsnorm2d_fwd_with_add",
+)
 def fused_add_rms_norm(call: OpCall) -> Cost | None:
-    """(input, residual, weight, epsilon), both in place."""
+    """(input, residual, weight, epsilon): both written in place, or as new tensors (vLLM)."""
     return _added_rms_norm(call.tensor(0), call.tensor(1), call.tensor(2))
 
 
@@ -227,3 +231,7 @@ def cache_write(call: OpCall) -> Cost | None:
         return None
     written = bytes_for(key.elements, key_cache.dtype), bytes_for(value.elements, value_cache.dtype)
     return copy_cost(bytes_of(key, value, slots), total(written))
+
+
+# It stores keys and values by one of the operators above.
+register_composites("vllm::unified_kv_cache_update")

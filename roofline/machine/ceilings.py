@@ -54,7 +54,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """For people: "bf16 tensor (datasheet, dense)", "DRAM (measured)"."""
-        if self.kind != "compute":
+        if self.kind != "compute" or self.precision is None:
             return f"{self.level} ({self.source})"
         dense = "" if self.source == "measured" else ", dense"
         return f"{self.precision} {self.unit} ({self.source}{dense})"

@@ -9,7 +9,7 @@ the largest binds (Williams, Waterman, Patterson 2009). Precisions on one unit f
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.cost_models.cost import Flops, PeakTime
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof, Unit
 
 
@@ -70,6 +70,25 @@ def roof_time(
     )
     complete = flops is not None and memory is not None and not without_ceiling
     return RoofTime(compute, memory, complete)
+
+
+def at_peaks(times: Sequence[PeakTime]) -> RoofTime:
+    """The times that hardware counters tell, each with the peak that it is of."""
+    found = {
+        each.resource: ResourceTime(
+            each.ns,
+            # In a second all of itself.
+            Ceiling(
+                kind=each.resource,
+                rate=1.0,
+                source="counters",
+                reference="Nsight Compute: Speed of Light",
+                level=each.name,
+            ),
+        )
+        for each in times
+    }
+    return RoofTime(found.get("compute"), found.get("memory"), complete=True)
 
 
 def _compute_time(flops: Sequence[Flops] | None, roof: Roof) -> ResourceTime | None:

@@ -7,10 +7,11 @@ work of one kind, whose bytes are a mean.
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.cost_models.cost import Cost, Flops
+from gpuprof.roofline.cost_models.cost import Cost, Flops, PeakTime
 from gpuprof.roofline.cost_models.product_names import names_product
 from gpuprof.roofline.measured.counters import (
     ExecutedFlops,
@@ -22,6 +23,10 @@ from gpuprof.roofline.work.counted_kernels import CountedWork
 
 # A packed instruction works on two 16-bit numbers: its ceiling is no other precision's.
 PACKED: Final = "packed fp16"
+_SPEED_OF_LIGHT: Final = (
+    "its roof is the peak of its busiest unit, as Nsight Compute's Speed of Light has it; what "
+    "that unit did was not counted, and may be more than the program needs"
+)
 _VECTOR_PRECISIONS: Final = ("fp64", "fp32", "fp16")
 _TENSOR_PRECISIONS: Final = ("bf16", "fp16", "tf32")
 _LAUNCH: Final = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
@@ -49,6 +54,9 @@ def counted_work(capture: Capture) -> tuple[CountedWork, ...]:
             sure = [row for row in rows if len(by_flops) == 1 or row not in unsure]
             if sure:
                 cost, reason = cost_of_launches(str(name), [executed[row] for row in sure])
+                if capture.manifest.source != "ncu":
+                    # A trace has durations of its own, at clocks of its own.
+                    cost = msgspec.structs.replace(cost, peak_times=())
                 found.append(CountedWork(str(name), tuple(sure), cost, reason))
     return tuple(found)
 
@@ -63,16 +71,30 @@ def cost_of_launches(name: str, launches: Sequence[ExecutedWork]) -> tuple[Cost,
     if not reason and not divided and both is None:
         reason = "its bytes are unknown: DRAM traffic was not counted"
     assumptions: tuple[str, ...] = (COUNTED,)
-    if not_counted and flops is not None:
+    peaks = () if flops is not None else _mean_peak_times(launches)
+    if not_counted and (flops is not None or peaks):
         assumptions += (f"not counted: {not_counted}",)
+    if peaks:
+        assumptions += (_SPEED_OF_LIGHT,)
     cost = Cost(
         flops=flops,
         bytes_read=read if divided else None,
         bytes_written=written if divided else None,
         undivided_bytes=both,
         assumptions=assumptions,
+        peak_times=peaks,
     )
     return cost, reason
+
+
+def _mean_peak_times(launches: Sequence[ExecutedWork]) -> tuple[PeakTime, ...]:
+    """Of one launch; () where one of them has none. The unit named is the first one's."""
+    if not all(launch.peak_times for launch in launches):
+        return ()
+    return tuple(
+        msgspec.structs.replace(times[0], ns=sum(each.ns for each in times) / len(times))
+        for times in zip(*(launch.peak_times for launch in launches), strict=True)
+    )
 
 
 def _flops(name: str, work: ExecutedWork) -> tuple[tuple[Flops, ...] | None, str, str]:

@@ -16,8 +16,10 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
+from gpuprof.roofline.cost_models.cost import PeakTime
 from gpuprof.roofline.machine.ceilings import Unit
 from gpuprof.roofline.measured.levels import level_traffic
+from gpuprof.roofline.measured.speed_of_light import peak_times
 from gpuprof.roofline.measured.submetrics import DURATION, total
 
 # DRAM moves sectors of this size.
@@ -72,6 +74,8 @@ class ExecutedWork(msgspec.Struct, frozen=True, kw_only=True):
     # Under Nsight Compute: alone, by default at the base clock and with cold caches. Not comparable
     # with a trace's durations.
     duration_ns: int | None = None
+    # With its busiest unit at its peak.
+    peak_times: tuple[PeakTime, ...] = ()
     # What the SM clock was meanwhile; peaks to compare with are those at this clock.
     sm_clock_hz: float | None = None
 
@@ -99,6 +103,7 @@ def executed_work(counters: Mapping[str, float]) -> ExecutedWork:
         l1_bytes=traffic.get("L1"),
         tensor_idle=_tensor_idle(counters),
         duration_ns=None if duration is None else round(duration),
+        peak_times=peak_times(counters),
         sm_clock_hz=sm_clock_hz(counters),
     )
 

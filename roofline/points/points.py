@@ -11,7 +11,7 @@ from gpuprof.roofline.analysis import Bottleneck, DeviceState, Level, RooflinePo
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.devices import find_spec
-from gpuprof.roofline.machine.roof_time import RoofTime, roof_time
+from gpuprof.roofline.machine.roof_time import RoofTime, at_peaks, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
@@ -64,8 +64,14 @@ class Machine:
         return None if spec is None or spec.l2_cache_mib is None else spec.l2_cache_mib * 2**20
 
     def times(self, total: "Total") -> RoofTime:
-        """The least time that `total` takes in the device itself."""
-        return roof_time(total.flops, total.all_traffic, self.roof)
+        """The least time that `total` takes in the device itself.
+
+        Where its work or the ceilings are not known, by what its counters say of their own peaks.
+        """
+        found = roof_time(total.flops, total.all_traffic, self.roof)
+        if found.binding is None and total.peak_times:
+            return at_peaks(total.peak_times)
+        return found
 
     @property
     def kind(self) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpuprof.roofline.cost_models.cost import Cost, Flops
+import msgspec
+
+from gpuprof.roofline.cost_models.cost import Cost, Flops, PeakTime
 from gpuprof.roofline.machine.roof_time import Traffic
 
 
@@ -19,6 +21,8 @@ class Total:
     traffic: tuple[Traffic, ...] | None = None
     # Read plus written, where only that is known.
     undivided_bytes: int | None = None
+    # What hardware counters tell in place of counts that are unknown.
+    peak_times: tuple[PeakTime, ...] = ()
 
     @property
     def bytes_moved(self) -> int | None:
@@ -82,6 +86,9 @@ def times_calls(cost: Cost | None, calls: int) -> Total:
         None if cost.bytes_written is None else cost.bytes_written * calls,
         cost.assumptions,
         undivided_bytes=None if cost.undivided_bytes is None else cost.undivided_bytes * calls,
+        peak_times=tuple(
+            msgspec.structs.replace(each, ns=each.ns * calls) for each in cost.peak_times
+        ),
     ).of_calls(calls)
 
 

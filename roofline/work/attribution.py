@@ -124,7 +124,8 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
     early = launched_later(kernels["start_ns"], launch["launch_ns"])
     if early:
         warnings += (early,)
-    if missing:
+    # A source that records neither launches nor operators has no kernel that lacks them.
+    if missing and not (capture.launches.is_empty() and ops.is_empty()):
         warnings += (
             f"{missing} of {kernels.height} pieces of device work have no launch in the capture: "
             "their operators are unknown.",

@@ -44,6 +44,8 @@ def test_rms_norm_with_a_residual_writes_both() -> None:
     rows = (bf16(10, 64),) * 4
     aiter = cost("aiter::add_rmsnorm", *rows, bf16(64), Scalar("1e-6"))
     assert vllm == aiter
+    called = "vllm::rocm_aiter_rmsnorm2d_fwd_with_add"
+    assert vllm == cost(called, bf16(10, 64), bf16(10, 64), bf16(64), Scalar("1e-6"))
     assert vllm.flops == (Flops("vector", "fp32", 5 * 640),)
     assert (vllm.bytes_read, vllm.bytes_written) == (2 * (1280 + 64), 2 * 1280)
 
@@ -112,4 +114,5 @@ def test_ligers_backward_functions_take_gradients_alone() -> None:
 
 def test_aiters_norm_gives_its_output_back() -> None:
     result = cost("aiter::rms_norm", bf16(10, 64), bf16(64), Scalar("1e-06"))
+    assert result == cost("vllm::rocm_aiter_rms_norm", bf16(10, 64), bf16(64), Scalar("1e-05"))
     assert (result.bytes_read, result.bytes_written) == (2 * (640 + 64), 2 * 640)

@@ -23,6 +23,7 @@ from gpuprof.roofline.measured.counted_ceilings import counted_ceilings
 from gpuprof.roofline.measured.counted_costs import cost_of_launches
 from gpuprof.roofline.measured.counters import executed_work
 from gpuprof.roofline.measured.levels import level_traffic
+from gpuprof.roofline.measured.speed_of_light import peak_times
 
 RAW = Path(__file__).resolve().parents[1] / "data" / "ncu" / "h100_ops_roofline.csv.gz"
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
@@ -219,17 +220,77 @@ def test_traffic_whose_directions_are_not_told_apart_has_a_roof_all_the_same(
     assert texts["Bytes"] == "3.00 kB read and written"
 
 
-def test_the_details_page_gives_bytes_and_says_why_no_roof() -> None:
-    analysis = analyze(ncu.read(RAW.with_name("h100_ops_details.csv.gz")))
+DETAILS = RAW.with_name("h100_ops_details.csv.gz")
+
+
+def test_the_details_page_gives_bytes_and_says_what_was_not_counted() -> None:
+    analysis = analyze(ncu.read(DETAILS))
     point = next(point for point in analysis.kernels if point.name == "add_k")
     # 536.9 MB read and 251.3 MB written in 260 us.
     assert point.bytes_per_s == pytest.approx((536.9e6 + 251.3e6) / 260.384e-6, rel=0.01)
     assert point.flops is None
-    assert point.bottleneck.evidence.startswith("its FLOPs are unknown: not counted were")
+    assert any(said.startswith("not counted: bf16") for said in point.assumptions)
     (facts,) = coverage.SECTION.summary(analysis)
     assert isinstance(facts, Facts)
     named = {fact.label: fact.value for fact in facts.facts}["Not counted"]
     assert named.startswith("distribution_elementwise_grid_stride_kernel (")
+
+
+def test_the_details_page_gives_each_kernel_the_share_of_its_busiest_unit() -> None:
+    with gzip.open(DETAILS, "rt") as file:
+        rows = list(csv.DictReader(line for line in file if line.startswith('"')))
+    shares: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row["Section Name"] == "GPU Speed Of Light Throughput" and row["Metric Unit"] == "%":
+            shares[row["ID"]][row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+    names = {row["ID"]: row["Kernel Name"] for row in rows}
+    launches = {name: [i for i in names if names[i] == name] for name in names.values()}
+    alone = {name: shares[ids[0]] for name, ids in launches.items() if len(ids) == 1}
+    analysis = analyze(ncu.read(DETAILS))
+    assert len(alone) > 10
+    points = {point.name: point for point in analysis.kernels if point.name in alone}
+    assert points.keys() == alone.keys()
+    for name, share in alone.items():
+        sm, memory = share["Compute (SM) Throughput"], share["Memory Throughput"]
+        assert points[name].roof_fraction == pytest.approx(max(sm, memory) / 100, rel=1e-3)
+        assert (points[name].roof == "SM throughput (counters)") == (sm > memory)
+    assert points["add_k"].roof == "DRAM throughput (counters)"
+    assert not any("launch in the capture" in said for said in analysis.warnings)
+
+
+def test_shares_of_the_details_page_are_those_that_counts_and_peaks_give(
+    analysis: Analysis,
+) -> None:
+    counted = {point.name: point for point in analysis.kernels}
+    checked = set()
+    for point in analyze(ncu.read(DETAILS)).kernels:
+        other = counted.get(point.name)
+        dense = other is not None and ("DRAM" in other.roof or "tensor" in other.roof)
+        # The page of other launches of a name is another mean, and softmax computes in no tensor
+        # unit: its SMs are busier than its memory.
+        if other is None or not dense or other.calls != point.calls or "sdpa" in point.name:
+            continue
+        if other.bottleneck.kind == point.bottleneck.kind == "memory" and "DRAM" in point.roof:
+            assert point.roof_fraction == pytest.approx(other.roof_fraction, rel=0.02)
+            checked.add("DRAM")
+        elif "tensor" in other.roof:
+            assert point.roof_fraction == pytest.approx(other.roof_fraction, rel=0.05)
+            checked.add("tensor")
+    assert checked == {"DRAM", "tensor"}
+
+
+def test_one_of_the_two_throughputs_says_nothing_of_a_kernel() -> None:
+    sm = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    dram = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+    duration = {"gpu__time_duration.sum": 1000.0}
+    assert peak_times({**duration, sm: 40.0}) == ()
+    assert peak_times({**duration, dram: 40.0}) == ()
+    assert peak_times({sm: 40.0, dram: 60.0}) == ()
+    times = peak_times({**duration, sm: 40.0, dram: 60.0})
+    assert [(each.name, each.ns) for each in times] == [
+        ("SM throughput", 400.0),
+        ("DRAM throughput", 600.0),
+    ]
 
 
 def test_a_peak_is_worked_out_of_a_rate_and_its_share_where_that_has_digits() -> None:
