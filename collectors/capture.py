@@ -28,6 +28,7 @@ class Capture:
     allocations: pl.DataFrame = field(default_factory=partial(schema.empty, "allocations"))
     memory_blocks: pl.DataFrame = field(default_factory=partial(schema.empty, "memory_blocks"))
     out_of_memory: pl.DataFrame = field(default_factory=partial(schema.empty, "out_of_memory"))
+    graph_nodes: pl.DataFrame = field(default_factory=partial(schema.empty, "graph_nodes"))
 
     def __post_init__(self) -> None:
         for name, expected in schema.TABLES.items():

@@ -29,6 +29,11 @@ KERNELS: Final = pl.Schema(
         "correlation": pl.Int64,
         # Filled by gpuprof.roofline.work.attribution: the innermost op that launched it, its step.
         "op_id": pl.Int64,
+        # Of the work of a graph's replay: true where op_id is that of its place in the graph, false
+        # where it is that of one of several pieces whose operators are alike. Null where neither is
+        # known, and op_id is what is around the launch of the whole graph. Null also for what was
+        # launched by itself.
+        "op_certain": pl.Boolean,
         "step": pl.Int32,
         "grid_x": pl.Int32,
         "grid_y": pl.Int32,
@@ -231,6 +236,36 @@ OUT_OF_MEMORY: Final = pl.Schema(
     }
 )
 
+GRAPH_NODES: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        # The captured graph, numbered within its rank, and the node's place among those of the
+        # graph, in the order in which the host made them.
+        "graph": pl.Int64,
+        "node": pl.Int32,
+        # When its call was recorded; null where only the graph itself tells of it.
+        "start_ns": pl.Int64,
+        # kernel, memcpy, memset
+        "kind": pl.String,
+        # Of a kernel; null where the source does not name what its calls launch.
+        "name": pl.String,
+        "grid_x": pl.Int32,
+        "grid_y": pl.Int32,
+        "grid_z": pl.Int32,
+        "block_x": pl.Int32,
+        "block_y": pl.Int32,
+        "block_z": pl.Int32,
+        # The innermost operator around its call.
+        "op_id": pl.Int64,
+        # capture: a node of a graph; eager: work that ran in another trace of the same program.
+        "origin": pl.String,
+        # The range around the capture, which may say its batch size.
+        "label": pl.String,
+        # The file that it was read from, where that is not this capture's own.
+        "file": pl.String,
+    }
+)
+
 TABLES: Final[dict[str, pl.Schema]] = {
     "kernels": KERNELS,
     "ops": OPS,
@@ -242,6 +277,7 @@ TABLES: Final[dict[str, pl.Schema]] = {
     "allocations": ALLOCATIONS,
     "memory_blocks": MEMORY_BLOCKS,
     "out_of_memory": OUT_OF_MEMORY,
+    "graph_nodes": GRAPH_NODES,
 }
 
 

@@ -11,6 +11,7 @@ import msgspec
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.graph_figures import ReplayedGraph
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
@@ -292,6 +293,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     transfers: tuple[Transfer, ...] = ()
     # By kind of work, phase and precision; None where no device work was recorded.
     totals: Totals | None = None
+    # Those first whose replays took most device time.
+    graphs: tuple[ReplayedGraph, ...] = ()
     device_state: DeviceState | None = None
     peak_memory_bytes: int | None = None
     # None where nothing was recorded of it.

@@ -55,6 +55,7 @@ from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.rank_waits import waits_for_ranks
+from gpuprof.roofline.work.replayed_graphs import replayed_graphs
 from gpuprof.roofline.work.work import find_work
 
 
@@ -168,6 +169,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ranges=ranges,
         transfers=tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links)),
         totals=totals(work, machine, verdicts),
+        graphs=replayed_graphs(capture, work),
         device_state=state,
         peak_memory_bytes=process.peak_memory_bytes,
         memory=memory_use(capture),

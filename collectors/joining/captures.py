@@ -9,6 +9,7 @@ import polars as pl
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.graph_partners import with_partners
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.joining.launch_matching import match_launches
 from gpuprof.collectors.joining.ranks import with_distinct_ranks, without_bystanders
@@ -40,11 +41,12 @@ def join_ranks(captures: Sequence[Capture]) -> Capture:
 
     Ranks that two captures claim, as files that do not say theirs do, are told apart as
     `with_distinct_ranks` says, with a warning; processes that are no rank of the job are left out
-    with one. Raises `ValueError` without captures.
+    with one. Traces that tell what replayed graphs run become part of the one that replays them.
+    Raises `ValueError` without captures.
     """
     if not captures:
         raise ValueError("no captures to join")
-    captures, warnings = without_bystanders(captures)
+    captures, warnings = without_bystanders(with_partners(captures))
     if len(captures) > 1:
         captures, renumbered = with_distinct_ranks(captures)
         warnings += renumbered

@@ -13,6 +13,7 @@ import polars as pl
 from gpuprof.collectors import schema
 from gpuprof.collectors.call_tree import cpu_leaf_ops
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
+from gpuprof.collectors.joining.captured_graphs import captured_nodes
 from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.kineto import collectives, device_evidence, events, generated_kernels
 from gpuprof.collectors.kineto.findings import Findings
@@ -55,6 +56,7 @@ def assemble(
         # In 2020 and 2021 steps were written as operators.
         "steps": _steps(pl.concat([range_steps, op_steps.select(range_steps.columns)])),
         "allocations": _allocations(raw["allocations"], ops),
+        "graph_nodes": captured_nodes(launches, raw["kernels"], ops, ranges),
     }
     return {name: _on_clock(frame, base_ns or 0) for name, frame in found.items()}, on_cpu
 

@@ -66,6 +66,10 @@ class CallArgs(Struct, gc=False):
     """`args` of a runtime or driver call."""
 
     correlation: Integer | None = None
+    # What it launches, which ROCm's traces say here too.
+    kernel: str | None = None
+    grid: Dim3 | None = None
+    block: Dim3 | None = None
 
 
 class DeviceArgs(CollectiveArgs, gc=False):

@@ -104,7 +104,12 @@ def event(element: object, findings: Findings) -> Event | None:
     if issubclass(kind, Op):
         return kind("X", name, process, thread, start, duration, _op_args(args))
     if issubclass(kind, RuntimeCall):
-        call_args = CallArgs(integer(args.get("correlation")))
+        call_args = CallArgs(
+            integer(args.get("correlation")),
+            _string(args.get("kernel")),
+            _dim3(args.get("grid")),
+            _dim3(args.get("block")),
+        )
         return kind("X", name, process, thread, start, duration, call_args)
     if issubclass(kind, Kernel):
         return kind("X", name, process, thread, start, duration, _device_args(args))

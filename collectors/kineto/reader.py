@@ -15,6 +15,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.joining.captures import joined
+from gpuprof.collectors.joining.graph_partners import GRAPH_LAUNCH
 from gpuprof.collectors.joining.lost_launches import (
     device_launches,
     lost_count,
@@ -228,10 +229,7 @@ def _missing(
     if lost:
         missing.append(f"{lost_sentence(lost, launches.height)}.")
     if frames["ops"].is_empty():
-        missing.append(
-            "No operators in the trace: record with ProfilerActivity.CPU to see what launched "
-            "the kernels."
-        )
+        missing += _without_operators(frames)
     elif not shapes:
         missing.append(
             "No operator shapes in the trace: what operators compute and move is unknown. Record "
@@ -240,3 +238,17 @@ def _missing(
     if frames["steps"].is_empty() and advise:
         missing.append("No steps in the trace: call prof.step() after each step while recording.")
     return missing
+
+
+def _without_operators(frames: Mapping[str, pl.DataFrame]) -> list[str]:
+    """Why no operator is there. What graphs replay is said where their operators are looked for."""
+    calls = frames["launches"].join(frames["kernels"], on=["process", "correlation"], how="semi")
+    if calls.height and calls["name"].str.contains(GRAPH_LAUNCH).all():
+        return []
+    if frames["ranges"].height:
+        # Ranges of record_function are there only where the host was recorded.
+        return ["No operators in the trace: what launched the kernels is no operator of torch."]
+    return [
+        "No operators in the trace: record with ProfilerActivity.CPU to see what launched the "
+        "kernels."
+    ]

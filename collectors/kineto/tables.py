@@ -81,7 +81,8 @@ OPS: Final = pl.Schema(
         "kernel_file": pl.String,
     }
 )
-LAUNCHES: Final = pl.Schema({**_SHARED, "correlation": pl.Int64})
+_SIZES: Final = {f"{what}_{axis}": pl.Int64 for what in ("grid", "block") for axis in "xyz"}
+LAUNCHES: Final = pl.Schema({**_SHARED, "correlation": pl.Int64, "kernel": pl.String, **_SIZES})
 RANGES: Final = pl.Schema(_SHARED)
 ALLOCATIONS: Final = pl.Schema(
     {
@@ -106,7 +107,7 @@ KERNELS: Final = pl.Schema(
         "kind": pl.String,
         **dict.fromkeys(_DEVICE_COLUMNS, pl.Int64),
         **_COLLECTIVE,
-        **{f"{what}_{axis}": pl.Int64 for what in ("grid", "block") for axis in "xyz"},
+        **_SIZES,
     }
 )
 # Of those operators only that say what a collective is; they are rows of `OPS` too.
@@ -236,6 +237,7 @@ def _frame(table: str, kind: type[Struct], events: list[Any], exact: bool) -> pl
         columns.update(_fields(args, _SCHEMAS[table]))
         if kind in _KINDS:
             columns["kind"] = pl.Series([_KINDS[kind]] * len(events))
+        if kind in _KINDS or "kernel" in columns:
             columns.update(_sizes(args))
     return pl.DataFrame(columns)
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from gpuprof.reports.sections import (
     coverage,
+    graphs,
     kernels,
     machine,
     measured,
@@ -29,6 +30,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     kernels.SECTION,
     ranges.SECTION,
     memory.SECTION,
+    graphs.SECTION,
     coverage.SECTION,
     measured.SECTION,
     machine.SECTION,

@@ -107,13 +107,15 @@ def _complete_calls(
         .agg(
             pl.col("kernel_row"),
             pl.col("name").unique(maintain_order=True).alias("names"),
+            # A kernel that is its own owner has no operator's call.
+            pl.when(pl.col("owner_id") >= 0).then("owner_op_id").first(),
             pl.col("duration_ns").sum(),
         )
     )
     groups = calls.group_by("names", "signature", "phase", maintain_order=True).agg(
         pl.col("kernel_row").list.explode(),
         pl.len().alias("calls"),
-        pl.col("owner_id").first(),
+        pl.col("owner_op_id").first(),
         pl.col("duration_ns").sum(),
     )
     found = []
@@ -123,7 +125,7 @@ def _complete_calls(
         kernels = tuple(row["names"])
         reason: tuple[DifferenceReason, ...] = ()
         if signature.cost is not None:
-            call = _call(capture, row["owner_id"])
+            call = _call(capture, row["owner_op_id"])
             launches = len(row["kernel_row"]) // row["calls"]
             reason = reasons(Differing(kernels, call, signature.cost, executed, capacity, launches))
         found.append(
@@ -248,10 +250,10 @@ def compare_flops(executed: ExecutedWork, cost: Cost | None) -> tuple[MeasuredFl
     )
 
 
-def _call(capture: Capture, owner_id: int) -> OpCall | None:
+def _call(capture: Capture, op_id: int | None) -> OpCall | None:
     """The operator call as the trace recorded it; None where it did not, or for a kernel alone."""
-    if owner_id < 0:
+    if op_id is None:
         return None
     columns = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
-    row = capture.ops.row(by_predicate=pl.col("op_id") == owner_id, named=True)
+    row = capture.ops.row(by_predicate=pl.col("op_id") == op_id, named=True)
     return parse_call(*(row[column] for column in columns))

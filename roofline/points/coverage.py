@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import polars as pl
+
 from gpuprof.roofline.analysis import Coverage, RooflinePoint, UnmodelledOp
 from gpuprof.roofline.points.points import NO_OP
 from gpuprof.roofline.work.work import Work
@@ -26,6 +28,15 @@ def coverage(
     def counted(point: RooflinePoint) -> bool:
         return point.flops is not None and _bytes_are_known(point)
 
+    counters = [number for number, one in enumerate(work.signatures) if one.counted]
+    # An operator around the launch of a graph does not tell what each of its kernels is.
+    in_unknown_graphs = work.kernels.filter(
+        pl.col("replay").is_not_null()
+        & pl.col("op_certain").is_null()
+        & pl.col("signature").is_not_null()
+        & ~pl.col("signature").is_in(counters)
+    )
+    unknown_ns = int(in_unknown_graphs["duration_ns"].sum())
     without_op = {NO_OP, *(one.name for one in work.signatures if one.counted)}
     unmodelled: dict[str, tuple[int, int]] = {}
     for point in ops:
@@ -34,7 +45,8 @@ def coverage(
             unmodelled[point.name] = (ns + point.device_ns, calls + point.calls)
     return Coverage(
         device_ns=device_ns,
-        with_op=share([point for point in ops if point.name not in without_op]),
+        with_op=share([point for point in ops if point.name not in without_op])
+        - unknown_ns / device_ns,
         with_flops=share([point for point in ops if point.flops is not None]),
         with_bytes=share([point for point in ops if _bytes_are_known(point)]),
         kernels_counted=share(filter(counted, kernels)),

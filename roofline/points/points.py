@@ -20,10 +20,15 @@ from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
 NO_OP = "(no operator)"
+# What stands beside it where that work is of graphs whose operators are unknown.
+REPLAYED = "replayed CUDA graphs"
 # Copies and communication without an operator tell what they move: each name is work of its own.
+# What else graphs replay without one is one piece of work.
 COPY_NAME = (
     pl.when(pl.col("signature").is_null() & pl.col("kind").is_in((*_COPIES, "collective")))
     .then("name")
+    .when(pl.col("signature").is_null() & pl.col("replay").is_not_null())
+    .then(pl.lit(REPLAYED))
     .otherwise(pl.lit(""))
     .alias("copy_name")
 )
@@ -131,7 +136,7 @@ def op_points(
     for row in groups.iter_rows(named=True):
         if row["signature"] is None:
             name, detail, calls = NO_OP, row["copy_name"], row["kernels"]
-            total = copied(row) if detail else UNKNOWN
+            total = copied(row) if detail not in ("", REPLAYED) else UNKNOWN
         else:
             signature = work.signatures[row["signature"]]
             name, detail, calls = signature.name, signature.detail, row["calls"]

@@ -20,6 +20,7 @@ from gpuprof.roofline.points.points import (
     COPIED,
     COPY_NAME,
     KEY,
+    REPLAYED,
     Machine,
     copied,
     why_no_roof,
@@ -142,5 +143,7 @@ def _total(row: dict[str, Any], signature: Signature | None, calls: int) -> tupl
         return times_calls(signature.cost, calls), signature.reason
     if not row["copy_name"]:
         return UNKNOWN, "no operator launched it"
+    if row["copy_name"] == REPLAYED:
+        return UNKNOWN, "a CUDA graph replayed it, and the capture of the graph was not recorded"
     total = copied(row)
     return total, "" if total.flops is not None else BYTES_UNKNOWN

@@ -2,7 +2,9 @@
 
 A kernel's launch is the runtime call of its process with its correlation id; its operator is the
 innermost one around the start of that call on the calling thread. The kernels of one graph replay
-share a launch. A kernel belongs to the step in which it was launched, whenever it ran.
+share a launch, and their operators ran when the graph was captured
+(`gpuprof.roofline.work.graph_operators`). A kernel belongs to the step in which it was launched,
+whenever it ran.
 """
 
 from typing import Final
@@ -15,6 +17,7 @@ from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ProcessInfo
 from gpuprof.roofline.work.cut_off import cut_off_step
+from gpuprof.roofline.work.graph_operators import operators_of_replays
 from gpuprof.roofline.work.impossible import launched_later
 
 _LAUNCH_KEY: Final = ("rank", "process", "correlation")
@@ -114,6 +117,7 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
         op_id=pl.when(known & ~is_leaf).then(op_ids).otherwise("op_id"),
         step=pl.when(~earlier).then(steps_at(capture, times)),
     )
+    result = _with_operators_of_replays(result, operators_of_replays(capture))
     missing = int((~launched & ~is_leaf & ~earlier).sum())
     warnings = info.warnings
     if earlier.any():
@@ -131,6 +135,21 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
             "their operators are unknown.",
         )
     return result, structs.replace(info, attributed=True, warnings=warnings)
+
+
+def _with_operators_of_replays(kernels: pl.DataFrame, learned: pl.DataFrame) -> pl.DataFrame:
+    """`kernels`, each replayed one with the operator that it has in its graph, where that is known.
+
+    Else it stays with what is around the graph's launch, such as a compiled region.
+    """
+    if learned.is_empty():
+        return kernels
+    found = kernels.with_row_index("kernel_row").join(
+        learned, on="kernel_row", how="left", maintain_order="left", suffix="_learned"
+    )
+    return found.with_columns(
+        op_id=pl.coalesce("op_id_learned", "op_id"), op_certain="op_certain_learned"
+    ).select(kernels.columns)
 
 
 def _without_cut_off_step(

@@ -61,12 +61,27 @@ NAME_SEPARATOR = "\n"
 
 
 def with_owners(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """`kernels` with owner_id: an operator's op_id, below 0 the kernel itself, null no owner.
+    """`kernels` with owner_id: a call of an operator, below 0 the kernel itself, null no owner.
 
-    Reads their columns op_id, name, kind and kernel_row.
+    owner_op_id is the operator's op_id. So is owner_id, but of work that a graph replayed: there
+    each replay is a call of its own. Reads their columns op_id, name, kind, kernel_row and replay.
     """
-    owners = owners_of(kernels["op_id"], ops).alias("owner_id")
-    return _with_own_work(_owning_themselves(kernels.with_columns(owners), ops), ops)
+    owners = owners_of(kernels["op_id"], ops).alias("owner_op_id")
+    owned = _with_calls(kernels.with_columns(owners), ops)
+    return _with_own_work(_owning_themselves(owned, ops), ops)
+
+
+def _with_calls(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """`kernels` with owner_id, a number above all op_ids for each operator in each replay."""
+    keys = ("owner_op_id", "replay")
+    first_id = int(ops["op_id"].to_numpy().max(initial=-1)) + 1
+    calls = kernels.select(keys).drop_nulls().unique(maintain_order=True)
+    calls = calls.with_columns(call_id=pl.int_range(pl.len(), dtype=pl.Int64) + first_id)
+    return (
+        kernels.join(calls, on=keys, how="left", maintain_order="left")
+        .with_columns(owner_id=pl.coalesce("call_id", "owner_op_id"))
+        .drop("call_id")
+    )
 
 
 def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
@@ -82,8 +97,9 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     )
     owned = kernels.filter(pl.col("owner_id") >= 0)
     owners = (
-        owned.select(pl.col("owner_id").unique())
-        .join(ops, left_on="owner_id", right_on="op_id", how="left")
+        owned.unique("owner_id")
+        .select("owner_id", "owner_op_id")
+        .join(ops, left_on="owner_op_id", right_on="op_id", how="left")
         .with_columns(
             pl.lit(None).alias(column) for column in ("kernel", "registers", "shared_memory")
         )
@@ -205,7 +221,7 @@ def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame
     own = (
         pl.col("name").is_in(registered)
         & (pl.col("kind") == "kernel")
-        & ~pl.col("owner_id").is_in(owners.implode()).fill_null(False)
+        & ~pl.col("owner_op_id").is_in(owners.implode()).fill_null(False)
     )
     return kernels.with_columns(
         owner_id=pl.when(own).then(-1 - pl.col("kernel_row")).otherwise("owner_id")

@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.graph_partners import replayed_kernels
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.copies import over_link
@@ -70,11 +71,12 @@ class Work:
     """Device work of the profiled steps, with owners and costs.
 
     `kernels` has the capture's kernel columns plus kernel_row (its row there), duration_ns,
-    over_link (a copy to or from the host or another device),
-    owner_id (null: no operator; below 0: the kernel itself), signature (index into `signatures`,
-    null: no operator), phase, recompute (the owner ran in activation checkpointing's second
-    forward; null: no operator), compute_kernels (how many kernels that compute, which memcpy and
-    memset do not, the owner's call launched), role, main_kernel and share
+    over_link (a copy to or from the host or another device), replay (a number for each replay of a
+    graph; null: launched itself), owner_id (the owner's call; null: no operator; below 0: the
+    kernel itself), owner_op_id (that operator's op_id), signature (index into `signatures`, null:
+    no operator), phase, recompute (the owner ran in activation checkpointing's second forward;
+    null: no operator), compute_kernels (how many kernels that compute, which memcpy and memset do
+    not, the owner's call launched), role, main_kernel and share
     (`gpuprof.roofline.work.main_kernels`), and what it moves over a link
     (`gpuprof.roofline.work.transfers`).
     """
@@ -114,6 +116,7 @@ def find_work(
     kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
     if computes_nothing(capture):
         kernels = kernels.clear()
+    kernels = _with_replays(kernels, capture)
     kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     steps = capture.steps.filter(pl.col("phase") == "profiled").height
     outside_ns = 0
@@ -172,6 +175,14 @@ def find_work(
         NO_WAITS if waits is None else waits,
     )
     return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
+
+
+def _with_replays(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
+    replays = replayed_kernels(capture).select(
+        pl.col("kernel_row").cast(pl.Int64),
+        replay=pl.struct("process", "correlation").rle_id().cast(pl.Int64),
+    )
+    return kernels.join(replays, on="kernel_row", how="left", maintain_order="left")
 
 
 def _opaque_is_dense(ops: pl.DataFrame) -> bool:

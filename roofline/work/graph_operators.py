@@ -1,0 +1,223 @@
+"""Which operator each piece of work of a replayed CUDA graph belongs to.
+
+A replay runs the nodes of a graph, whose operators ran once, when it was captured. So the work of a
+replay, in order, is compared with the nodes of each captured graph and, where none of these fits,
+with eager work of the same program: by kernel name, grid and block, as a longest common
+subsequence. What fits in more than one way has an operator where all ways agree on its name and
+arguments, and none otherwise.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.graph_partners import (
+    ENOUGH_BY_NAME,
+    ENOUGH_BY_SIZE,
+    Token,
+    eager_nodes,
+    node_tokens,
+    replayed_kernels,
+    sizes_known,
+)
+from gpuprof.collectors.joining.sequences import forced_pairs
+
+_ARGUMENTS: Final = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """An operator of one piece of replayed work, and whether order alone tells it."""
+
+    op_id: int
+    certain: bool
+
+
+# Of each piece of work of one replay, in order; None where its operator is unknown.
+_Told = list[_Learned | None]
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The nodes of one graph, or of one eager step, in order."""
+
+    op_ids: list[int | None]
+    # Kinds, names and sizes; sizes are null where they are unknown.
+    tokens: list[Token]
+    sized: bool
+    # False where only the calls were recorded, as those of CUDA's runtime: they name no kernel.
+    named: bool
+    # Work that ran step by step: where several steps fit, it is the same place in each.
+    eager: bool
+
+    @classmethod
+    def of(cls, nodes: pl.DataFrame) -> "_Reference":
+        """The reference that rows of `graph_nodes` make."""
+        nodes = nodes.sort("node")
+        named = not nodes.filter(pl.col("kind") == "kernel")["name"].has_nulls()
+        return cls(
+            nodes["op_id"].to_list(),
+            node_tokens(nodes, by_size=True),
+            sizes_known(nodes),
+            named,
+            (nodes["origin"] == "eager").all(),
+        )
+
+
+def operators_of_replays(capture: Capture) -> pl.DataFrame:
+    """A row (kernel_row, op_id, op_certain) for each piece of replayed work of a one-rank capture.
+
+    op_id is null where no operator is known. op_certain is false where the piece is one of several
+    whose operators are alike, and null without an operator.
+    """
+    replayed = replayed_kernels(capture)
+    learned: _Told = []
+    if not replayed.is_empty():
+        sized = sizes_known(replayed)
+        tokens = node_tokens(replayed, by_size=True)
+        captured = _references(capture.graph_nodes)
+        eager = [] if capture.ops.is_empty() else _references(eager_nodes(capture))
+        signatures = _Signatures(capture.ops)
+        known: dict[tuple[Token, ...], _Told] = {}
+        for count in replayed.group_by("process", "correlation", maintain_order=True).len()["len"]:
+            sequence = tuple(tokens[len(learned) : len(learned) + count])
+            if sequence not in known:
+                known[sequence] = (
+                    _learn(sequence, captured, signatures, sized=sized)
+                    or _learn(sequence, eager, signatures, sized=sized)
+                    or [None] * count
+                )
+            learned += known[sequence]
+    return pl.DataFrame(
+        {
+            "kernel_row": replayed["kernel_row"],
+            "op_id": pl.Series([each and each.op_id for each in learned], dtype=pl.Int64),
+            "op_certain": pl.Series([each and each.certain for each in learned], dtype=pl.Boolean),
+        }
+    )
+
+
+def _references(nodes: pl.DataFrame) -> list[_Reference]:
+    return [
+        _Reference.of(part)
+        for part in nodes.partition_by("graph", maintain_order=True)
+        if part["op_id"].is_not_null().any()
+    ]
+
+
+class _Signatures:
+    """What makes operators alike: name and arguments, and the names of those above."""
+
+    def __init__(self, ops: pl.DataFrame) -> None:
+        columns = ops.select("op_id", "parent_id", *_ARGUMENTS)
+        self._rows = {op_id: rest for op_id, *rest in columns.iter_rows()}
+
+    def agree(self, op_ids: Sequence[int]) -> bool:
+        """Whether all of `op_ids` are alike."""
+        return len(set(op_ids)) == 1 or len({self._of(op_id) for op_id in op_ids}) == 1
+
+    def _of(self, op_id: int) -> tuple[Any, ...]:
+        parent, *arguments = self._rows[op_id]
+        names = []
+        while parent in self._rows:
+            parent, name, *_ = self._rows[parent]
+            names.append(name)
+        return (*arguments, *names)
+
+
+def _learn(
+    sequence: Sequence[Token],
+    references: Sequence[_Reference],
+    signatures: _Signatures,
+    *,
+    sized: bool,
+) -> _Told:
+    """What the references that fit `sequence` best tell of it; [] where none fits."""
+    best: list[_Told] = []
+    most, eager = 0, True
+    for reference in references:
+        found = _fitted(sequence, reference, signatures, sized=sized)
+        number = sum(each is not None for each in found)
+        if number > most:
+            best, most, eager = [], number, True
+        if number and number == most:
+            best.append(found)
+            eager = eager and reference.eager
+    if len(best) <= 1:
+        return best[0] if best else []
+    return [_agreed(ways, signatures, eager=eager) for ways in zip(*best, strict=True)]
+
+
+def _agreed(
+    ways: Sequence[_Learned | None], signatures: _Signatures, *, eager: bool
+) -> _Learned | None:
+    """What all references say of one piece; None where they differ."""
+    told = [each for each in ways if each is not None]
+    if len(told) < len(ways) or not signatures.agree([each.op_id for each in told]):
+        return None
+    return _Learned(told[0].op_id, certain=eager and all(each.certain for each in told))
+
+
+def _fitted(
+    sequence: Sequence[Token], reference: _Reference, signatures: _Signatures, *, sized: bool
+) -> _Told:
+    """The operators that `reference` tells of `sequence`; [] where too little of it fits."""
+    if not reference.named:
+        return _by_place(sequence, reference)
+    by_size = sized and reference.sized
+    mine, theirs = (
+        [token if by_size else token[:2] for token in tokens]
+        for tokens in (sequence, reference.tokens)
+    )
+    enough = (ENOUGH_BY_SIZE if by_size else ENOUGH_BY_NAME) * len(mine)
+    if (Counter(mine) & Counter(theirs)).total() < enough:
+        return []
+    forced, unsure = forced_pairs(mine, theirs)
+    if len(forced) + len(unsure) < enough:
+        return []
+    # Each piece with the nodes that it may be.
+    candidates = {one: [other] for one, other in forced}
+    candidates.update({one: [earliest, latest] for one, earliest, latest in unsure})
+    candidates.update(_out_of_order(mine, theirs, candidates))
+    found: _Told = [None] * len(mine)
+    for one, nodes in candidates.items():
+        op_ids = [op_id for node in nodes if (op_id := reference.op_ids[node]) is not None]
+        if len(op_ids) == len(nodes) and signatures.agree(op_ids):
+            found[one] = _Learned(op_ids[0], certain=len(nodes) == 1)
+    return found
+
+
+def _out_of_order(
+    mine: Sequence[Token], theirs: Sequence[Token], candidates: dict[int, list[int]]
+) -> dict[int, list[int]]:
+    """Nodes that pieces without any may be: branches of a graph run beside each other.
+
+    A piece may be any node of its kind that no other piece is, where there are as many of both.
+    """
+    taken = {node for nodes in candidates.values() for node in nodes}
+    pieces: defaultdict[Token, list[int]] = defaultdict(list)
+    nodes: defaultdict[Token, list[int]] = defaultdict(list)
+    for place, token in enumerate(mine):
+        if place not in candidates:
+            pieces[token].append(place)
+    for place, token in enumerate(theirs):
+        if place not in taken:
+            nodes[token].append(place)
+    return {
+        piece: nodes[token]
+        for token, places in pieces.items()
+        if len(places) == len(nodes[token])
+        for piece in places
+    }
+
+
+def _by_place(sequence: Sequence[Token], reference: _Reference) -> _Told:
+    """By order alone: the nodes have the kinds of the pieces, one for one."""
+    kinds = [kind for kind, *_ in sequence]
+    if kinds != [kind for kind, *_ in reference.tokens]:
+        return []
+    return [None if op_id is None else _Learned(op_id, certain=False) for op_id in reference.op_ids]

@@ -1,0 +1,56 @@
+"""What the replayed graphs of the profiled steps took, and how much of it has an operator."""
+
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.graph_partners import sizes_known
+from gpuprof.roofline.graph_figures import ReplayedGraph
+from gpuprof.roofline.work.work import Work
+
+_GRAPH = ("told_by", "file", "label", "graph")
+
+
+def replayed_graphs(capture: Capture, work: Work) -> tuple[ReplayedGraph, ...]:
+    """The graphs that the steps of `work` replay, those first that take most device time.
+
+    A replay is of the graph that gives most of its work operators. Those that none gives any are
+    one row. `capture` has one rank.
+    """
+    kernels = work.kernels.filter(pl.col("replay").is_not_null())
+    if kernels.is_empty():
+        return ()
+    nodes = capture.graph_nodes.drop_nulls("op_id")
+    told = pl.col("op_certain").is_not_null()
+    pieces = kernels.join(
+        nodes.select("op_id", "graph", "label", "file", told_by="origin").unique(
+            "op_id", maintain_order=True
+        ),
+        on="op_id",
+        how="left",
+        maintain_order="left",
+    ).with_columns(
+        # What no node tells comes of eager work in the capture itself.
+        told_by=pl.when(told).then(pl.col("told_by").fill_null("eager"))
+    )
+    replays = pieces.group_by("replay", maintain_order=True).agg(
+        *(pl.col(name).drop_nulls().mode(maintain_order=True).first() for name in _GRAPH),
+        pieces=pl.len(),
+        pieces_with_op=told.sum(),
+        device_ns=pl.col("duration_ns").sum(),
+        with_op_ns=pl.col("duration_ns").filter(told).sum(),
+        unsure_ns=pl.col("duration_ns").filter(~pl.col("op_certain")).sum(),
+    )
+    sums = ("pieces", "pieces_with_op", "device_ns", "with_op_ns", "unsure_ns")
+    graphs = (
+        replays.group_by(_GRAPH, maintain_order=True)
+        .agg(pl.len().alias("replays"), *(pl.col(name).sum() for name in sums))
+        .sort("device_ns", descending=True, maintain_order=True)
+        .with_columns(pl.col("told_by").fill_null(""))
+    )
+    sized = {graph: sizes_known(part) for (graph,), part in nodes.group_by("graph")}
+    by_size = sizes_known(kernels)
+    found = []
+    for row in graphs.iter_rows(named=True):
+        graph = row.pop("graph")
+        found.append(ReplayedGraph(by_size=by_size and sized.get(graph, True), **row))
+    return tuple(found)
