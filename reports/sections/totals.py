@@ -39,16 +39,17 @@ def _row(one: Subtotal, steps: int) -> tuple[str, ...]:
 
 def _at_least(count: int | None, counted_ns: int, one: Subtotal, steps: int) -> str:
     """An amount of one step, marked as a lower bound where some of the work is not counted."""
-    if count is None:
+    whole = _is_whole(counted_ns, one)
+    if count is None or (not count and not whole):
         return formatting.UNKNOWN
     amount = formatting.quantity(per_step(steps, count), "").strip()
-    return f"{'' if _is_whole(counted_ns, one) else 'at least '}{amount}"
+    return amount if whole else f"at least {amount}"
 
 
 def _rate(count: int | None, counted_ns: int) -> str:
     """That of the counted work alone."""
     if not count or not counted_ns:
-        return formatting.UNKNOWN if count is None else ""
+        return ""
     return formatting.quantity(count / counted_ns * 1e9, "").strip()
 
 

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gpuprof.roofline import dtypes
-from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
+from gpuprof.roofline.kernel_names.product_arithmetic import ProductArithmetic
 
 # In the names of operators on mkldnn's own layout: dense, but without strides.
 MKLDNN = "mkldnn"

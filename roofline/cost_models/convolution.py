@@ -25,8 +25,8 @@ from gpuprof.roofline.cost_models.counting import (
     total,
     vector_flops,
 )
-from gpuprof.roofline.cost_models.kernel_names import fast_algorithm, product_element_type
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
+from gpuprof.roofline.kernel_names.element_types import fast_algorithm, product_element_type
 
 # cuDNN: sm80_xmma_dgrad_implicit_gemm..., cutlass_tensorop_s1688wgrad_optimized_tf32...; MIOpen:
 # igemm_bwd_gtcx3_nhwc_bf16..., igemm_wrw_gtcx3...; Composable Kernel: grouped_conv_bwd_data...

@@ -6,9 +6,9 @@ from functools import reduce
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, copy_cost
-from gpuprof.roofline.cost_models.kernel_names import element_size
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites, register_views
 from gpuprof.roofline.dtypes import DType, promote
+from gpuprof.roofline.kernel_names.element_types import element_size
 
 
 @cost_model("aten::copy_")

@@ -17,9 +17,9 @@ from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, vector_flops
 from gpuprof.roofline.cost_models.elementwise import families
-from gpuprof.roofline.cost_models.kernel_names import element_type
 from gpuprof.roofline.cost_models.registry import cost_model
 from gpuprof.roofline.dtypes import DType, named
+from gpuprof.roofline.kernel_names.element_types import element_type
 
 _FROM_KERNEL = "element type from the kernel's name"
 _FROM_SHAPES = "element type from other tensors of these shapes in the trace"

@@ -12,7 +12,7 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models.cost import Cost, Flops, PeakTime
-from gpuprof.roofline.cost_models.product_names import names_product
+from gpuprof.roofline.kernel_names.product_names import names_product
 from gpuprof.roofline.measured.counters import (
     ExecutedFlops,
     ExecutedWork,

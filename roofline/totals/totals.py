@@ -13,16 +13,19 @@ import msgspec
 import polars as pl
 
 from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.kernel_names.decode import decode
 from gpuprof.roofline.points.classify import WorkKey, WorkVerdict
 from gpuprof.roofline.points.points import Machine, op_points
 from gpuprof.roofline.total_figures import Subtotal, Totals
-from gpuprof.roofline.totals.work_kinds import COMMUNICATION, kind_of_work
-from gpuprof.roofline.work.work import Work
+from gpuprof.roofline.totals.work_kinds import COMMUNICATION, COPY, kind_of_work
+from gpuprof.roofline.work.work import Signature, Work
 
-_KIND_KEYS: Final = ("kind", "signature", "phase")
+_KIND_KEYS: Final = ("kind", "name", "signature", "phase")
+_PART_KEYS: Final = ("work_kind", "recompute", "named_precision", "uncounted")
 _PHASE_UNKNOWN: Final = "phase unknown"
 NO_ARITHMETIC: Final = "no arithmetic"
 PRECISION_UNKNOWN: Final = "unknown"
+_WITHOUT_ARITHMETIC: Final = (COMMUNICATION, COPY)
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class _Part:
 
     kind: str
     recomputed: bool
+    precision: str
     point: RooflinePoint
 
 
@@ -38,7 +42,7 @@ def totals(work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
     """The totals of `work`; None where there is no device work.
 
     An operator's kernels count together, as its FLOPs do, except communication, which is told by
-    the kernel. Only a call's largest precision is known to be that of its kernels.
+    the kernel. Where an operator is not known, or unknown, the names of its kernels tell.
     """
     if work.kernels.is_empty():
         return None
@@ -50,7 +54,7 @@ def totals(work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
         by_phase=(
             _subtotals((_phase_of(part), part.point) for part in parts) if phases != {""} else ()
         ),
-        by_precision=_subtotals((precision_of(part.point), part.point) for part in parts),
+        by_precision=_subtotals((part.precision, part.point) for part in parts),
     )
 
 
@@ -58,12 +62,16 @@ def _parts(
     work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> Iterable[_Part]:
     groups = work.kernels.select(*_KIND_KEYS).unique().sort(_KIND_KEYS)
-    kinds = [
-        kind_of_work(kind, None if index is None else work.signatures[index].name, phase)
-        for kind, index, phase in groups.iter_rows()
-    ]
+    told = pl.DataFrame(
+        [
+            _told(kind, name, None if index is None else work.signatures[index], phase)
+            for kind, name, index, phase in groups.iter_rows()
+        ],
+        schema={"work_kind": pl.String, "named_precision": pl.String},
+        orient="row",
+    )
     kernels = work.kernels.join(
-        groups.with_columns(pl.Series("work_kind", kinds, dtype=pl.String)),
+        pl.concat([groups, told], how="horizontal"),
         on=_KIND_KEYS,
         how="left",
         nulls_equal=True,
@@ -75,11 +83,27 @@ def _parts(
         & (pl.col("work_kind") != COMMUNICATION).any().over("signature", "phase")
         & pl.col("signature").is_not_null(),
     )
-    keys = ("work_kind", "recompute", "uncounted")
-    for (kind, recomputed, uncounted), rows in kernels.group_by(keys, maintain_order=True):
+    for key, rows in kernels.group_by(_PART_KEYS, maintain_order=True):
+        kind, recomputed, named_precision, uncounted = key
         for point in op_points(replace(work, kernels=rows), machine, verdicts):
             counted = _without_counts(point) if uncounted else point
-            yield _Part(str(kind), bool(recomputed), counted)
+            precision = precision_of(counted)
+            if precision == PRECISION_UNKNOWN:
+                precision = str(named_precision)
+            yield _Part(str(kind), bool(recomputed), precision, counted)
+
+
+def _told(kernel_kind: str, name: str, signature: Signature | None, phase: str) -> tuple[str, str]:
+    """The kind of some kernels, and the precision that their name tells where nothing else does."""
+    operator = None if signature is None or signature.counted else signature.name
+    if operator is not None and signature is not None and signature.cost is not None:
+        # The counts of a call are of all its kernels together, so these are of one kind.
+        name = operator
+    kind = kind_of_work(kernel_kind, name, operator, phase)
+    if kind in _WITHOUT_ARITHMETIC:
+        return kind, NO_ARITHMETIC
+    decoded = decode(name)
+    return kind, PRECISION_UNKNOWN if decoded is None else decoded.precision or PRECISION_UNKNOWN
 
 
 def _without_counts(point: RooflinePoint) -> RooflinePoint:

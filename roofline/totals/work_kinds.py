@@ -1,4 +1,4 @@
-"""What kind of work an operator does: the table work_kinds.toml."""
+"""What kind of work an operator or a kernel does: the table work_kinds.toml."""
 
 import re
 from functools import cache
@@ -8,24 +8,22 @@ from typing import Final
 import msgspec
 
 from gpuprof.roofline.cost_models import family_of
+from gpuprof.roofline.kernel_names.decode import decode
 
 COMMUNICATION: Final = "communication"
 COPY: Final = "copy"
 OPTIMIZER: Final = "optimizer"
-# Of operators that the table does not name.
+# Of what neither an operator nor the name of its kernel tells.
 OTHER: Final = "other"
-# Of device work that no operator is known to have launched.
-NO_OPERATOR: Final = "no operator known"
 # What the reports call the collectors' kinds of device work.
 _BY_KERNEL_KIND: Final = {"collective": COMMUNICATION, "memcpy": COPY, "memset": COPY}
-# Kinds of device work that are what they are, whatever operator launched them.
-_WHATEVER_LAUNCHED: Final = ("collective",)
 
 
 class _Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     operators: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
     optimizes: bool = False
 
 
@@ -57,15 +55,27 @@ def kind_of_operator(name: str) -> str:
     return next((kind.name for kind in _kinds() if family in kind.families), OTHER)
 
 
-def kind_of_work(kernel_kind: str, operator: str | None, phase: str) -> str:
+def kind_of_kernel(kernel_kind: str, name: str) -> str:
+    """The kind of device work by itself: of the collectors' kind `kernel_kind`, called `name`."""
+    if kernel_kind in _BY_KERNEL_KIND:
+        return _BY_KERNEL_KIND[kernel_kind]
+    decoded = decode(name)
+    if decoded is None:
+        return OTHER
+    return next((kind.name for kind in _kinds() if decoded.function in kind.functions), OTHER)
+
+
+def kind_of_work(kernel_kind: str, name: str, operator: str | None, phase: str) -> str:
     """The kind of device work of the collectors' kind `kernel_kind`, launched by `operator`.
 
     Elementwise work, copies and the like are the optimizer's where that runs them; its matrix
-    products are products.
+    products are products. Where nothing is known of the operator the kernel's name tells.
     """
-    if kernel_kind in _WHATEVER_LAUNCHED or operator is None:
-        return _BY_KERNEL_KIND.get(kernel_kind, NO_OPERATOR)
-    found = kind_of_operator(operator)
+    if kernel_kind == "collective":
+        return COMMUNICATION
+    found = OTHER if operator is None else kind_of_operator(operator)
+    if found == OTHER:
+        found = kind_of_kernel(kernel_kind, name)
     if phase == OPTIMIZER and (found == OTHER or found in _of_an_optimizer()):
         return OPTIMIZER
     return found

@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.cost_models.product_names import names_product
+from gpuprof.roofline.kernel_names.product_names import names_product
 from gpuprof.roofline.work.call_groups import call_groups, has_backward
 from gpuprof.roofline.work.work import Signature, Work
 

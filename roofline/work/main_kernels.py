@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 import polars as pl
 
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.cost_models.product_names import names_product
+from gpuprof.roofline.kernel_names.product_names import names_product
 
 # sole: all that its owner's call launched. main: its owner's work counts here. helper: it does none
 # of that, like a memset beside a kernel. shared: the owner's kernels share the work, in parts that

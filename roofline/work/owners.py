@@ -17,8 +17,8 @@ from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
-from gpuprof.roofline.cost_models.kernel_names import fast_algorithm
-from gpuprof.roofline.cost_models.product_arithmetic import arithmetic_of_rows, telling_row
+from gpuprof.roofline.kernel_names.element_types import fast_algorithm
+from gpuprof.roofline.kernel_names.product_arithmetic import arithmetic_of_rows, telling_row
 from gpuprof.roofline.work.attribution import rows_of
 from gpuprof.roofline.work.op_tree import op_phases
 

@@ -19,8 +19,8 @@ from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
-from gpuprof.roofline.cost_models.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.dtypes import DType
+from gpuprof.roofline.kernel_names.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.work.counted_kernels import CountedWork, owning_themselves
 from gpuprof.roofline.work.lost_work import launches_of_steps
 from gpuprof.roofline.work.main_kernels import COMPUTING, with_roles

@@ -7,7 +7,7 @@ from msgspec import structs
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.cost_models.product_arithmetic import product_arithmetic
+from gpuprof.roofline.kernel_names.product_arithmetic import product_arithmetic
 from gpuprof.roofline.work.math_mode import has_tf32
 
 A100 = Device(index=0, kind="cuda", name="NVIDIA A100-SXM4-80GB", multiprocessors=108)

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuprof.roofline.cost_models.attention_signatures import attention_signatures
-from gpuprof.roofline.cost_models.product_names import names_product
+from gpuprof.roofline.kernel_names.product_names import names_product
 
 
 @pytest.mark.parametrize(

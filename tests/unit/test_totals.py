@@ -15,7 +15,7 @@ from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models import family_of, registry
 from gpuprof.roofline.total_figures import Subtotal
 from gpuprof.roofline.totals.totals import NO_ARITHMETIC, PRECISION_UNKNOWN
-from gpuprof.roofline.totals.work_kinds import NO_OPERATOR, OTHER, kind_of_operator
+from gpuprof.roofline.totals.work_kinds import OTHER, kind_of_operator
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = sorted(
@@ -96,7 +96,7 @@ def test_kinds_phases_and_precisions_of_a_training_step(build: CaptureBuilder) -
         "GEMM": 330,
         "communication": 60,
         "optimizer": 40,
-        NO_OPERATOR: 7,
+        OTHER: 7,
         "copy": 3,
     }
     assert {row.name: row.device_ns for row in totals.by_phase} == {
@@ -108,9 +108,9 @@ def test_kinds_phases_and_precisions_of_a_training_step(build: CaptureBuilder) -
     }
     assert {row.name: row.device_ns for row in totals.by_precision} == {
         "bf16": 330,
-        PRECISION_UNKNOWN: 67,
+        PRECISION_UNKNOWN: 7,
         "fp32": 40,
-        NO_ARITHMETIC: 3,
+        NO_ARITHMETIC: 63,
     }
 
 
@@ -155,6 +155,28 @@ def test_an_operator_that_also_communicates_counts_once(build: CaptureBuilder) -
         "communication": None,
     }
     assert {row.name: row.device_ns for row in totals.by_kind} == {"GEMM": 100, "communication": 50}
+
+
+def test_names_of_kernels_tell_what_no_operator_does(build: CaptureBuilder) -> None:
+    build.step("profiled", 0, 1000)
+    graph = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+    build.kernel(5, 100, 200, name=graph)
+    # An operator that the tables do not know.
+    build.op("mylib::thing", 20, 30)
+    build.kernel(25, 200, 230, name="void at::native::vectorized_elementwise_kernel<4, ...>")
+    build.kernel(26, 230, 240, name="ncclDevKernel_AllGather_RING_LL(...)", kind="collective")
+    totals = analyze(build.build()).totals
+    assert totals is not None
+    assert {row.name: row.device_ns for row in totals.by_kind} == {
+        "GEMM": 100,
+        "elementwise": 30,
+        "communication": 10,
+    }
+    assert {row.name: row.device_ns for row in totals.by_precision} == {
+        "bf16": 100,
+        PRECISION_UNKNOWN: 30,
+        NO_ARITHMETIC: 10,
+    }
 
 
 def test_without_a_backward_pass_there_are_no_phases(build: CaptureBuilder) -> None:

@@ -20,7 +20,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What products are named, and what others are."""
-    text = files("gpuprof.roofline.cost_models").joinpath("product_names.toml").read_bytes()
+    text = files("gpuprof.roofline.kernel_names").joinpath("product_names.toml").read_bytes()
     table = msgspec.toml.decode(text, type=_Table)
     products, others = (
         re.compile("|".join(row.pattern for row in rows), re.IGNORECASE)

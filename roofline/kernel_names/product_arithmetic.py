@@ -37,7 +37,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _rows() -> tuple[tuple[re.Pattern[str], _Row], ...]:
-    text = files("gpuprof.roofline.cost_models").joinpath("product_arithmetic.toml").read_bytes()
+    text = files("gpuprof.roofline.kernel_names").joinpath("product_arithmetic.toml").read_bytes()
     rows = msgspec.toml.decode(text, type=_Table).kernel
     return tuple((re.compile(row.pattern, re.IGNORECASE), row) for row in rows)
 
