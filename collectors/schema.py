@@ -103,6 +103,8 @@ RANGES: Final = pl.Schema(
         "process": pl.Int64,
         "thread": pl.Int64,
         **_TIMES,
+        # A start/end pair: `thread` began it, and it holds what all threads of the process do.
+        "across_threads": pl.Boolean,
         # What gpuprof.region(..., flops=, bytes=) declared for one pass through it.
         "flops": pl.Int64,
         "bytes": pl.Int64,

@@ -16,6 +16,7 @@ from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
 from gpuprof.roofline.phase import Phase
+from gpuprof.roofline.range_figures import RangeTime
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.total_figures import Totals
 
@@ -289,6 +290,9 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[RooflinePoint, ...] = ()
     ops: tuple[RooflinePoint, ...] = ()
     ranges: tuple[RooflinePoint, ...] = ()
+    # How long each of the program's ranges was open, also of those without device work; the longest
+    # first. Empty in an analysis made without them.
+    range_times: tuple[RangeTime, ...] = ()
     # By what moves, group and size, those first that most of the step waits for.
     transfers: tuple[Transfer, ...] = ()
     # By kind of work, phase and precision; None where no device work was recorded.

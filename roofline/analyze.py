@@ -32,6 +32,7 @@ from gpuprof.roofline.points.points import (
 )
 from gpuprof.roofline.points.process_roofs import ceilings_of, device_of, roofs_of_devices
 from gpuprof.roofline.points.range_points import range_points
+from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.step_figures import StepSplit, StepTimes
@@ -54,6 +55,7 @@ from gpuprof.roofline.utilization.weight_traffic import weight_traffic
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
+from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.rank_waits import waits_for_ranks
 from gpuprof.roofline.work.replayed_graphs import replayed_graphs
 from gpuprof.roofline.work.work import find_work
@@ -100,12 +102,13 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         clock_ratio=_clock_ratio(state),
     )
     times = msgspec.structs.replace(times, unequal=unequal or "")
+    in_ranges = tuple(range_members(capture, work.kernels["kernel_row"]))
     ops, kernels, ranges = (
         with_gains_of_a_step(points, times, on_cpu=on_cpu)
         for points in (
             op_points(work, machine, verdicts),
             kernel_points(work, machine, verdicts),
-            range_points(capture, work, machine, verdicts),
+            range_points(capture, work, in_ranges, machine, verdicts),
         )
     )
     # A step's figures are of all its device work, or they are none.
@@ -167,6 +170,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         kernels=kernels,
         ops=ops,
         ranges=ranges,
+        range_times=range_times(capture, work, in_ranges),
         transfers=tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links)),
         totals=totals(work, machine, verdicts),
         graphs=replayed_graphs(capture, work),

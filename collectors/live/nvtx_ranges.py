@@ -9,7 +9,7 @@ import functools
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import nvtx
 import torch
@@ -17,6 +17,8 @@ import torch
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.live.recorded_range import RecordedRange
 from gpuprof.collectors.live.unix_clock import unix_ns
+
+Handle = TypeVar("Handle")
 
 
 class _OpenRanges(threading.local):
@@ -26,6 +28,8 @@ class _OpenRanges(threading.local):
 
 _open = _OpenRanges()
 _recorded: list[RecordedRange] = []
+# Ranges that a handle ends, by its identity; the handle is kept, so that no other has it.
+_pending: dict[int, tuple[object, tuple[str, str, int, int]]] = {}
 _recording = False
 _push_listener: Callable[[str], None] | None = None
 _installed = False
@@ -60,9 +64,10 @@ def stop_recording() -> None:
 
 
 def take_recorded() -> list[RecordedRange]:
-    """The ranges recorded and closed so far; they are forgotten here."""
+    """The ranges recorded and closed so far; they are forgotten here, and those still pending."""
     taken = _recorded.copy()
     _recorded.clear()
+    _pending.clear()
     return taken
 
 
@@ -87,9 +92,13 @@ def add(recorded: RecordedRange) -> None:
         _recorded.append(recorded)
 
 
-def _opened(name: object, domain: str) -> None:
+def _heard(name: object) -> None:
     if _push_listener is not None:
         _push_listener(str(name))
+
+
+def _opened(name: object, domain: str) -> None:
+    _heard(name)
     # Inside a recorded range others are kept too, or their ends would be taken for its end.
     if _recording or _open.stack:
         _open.stack.append((str(name), domain, unix_ns()))
@@ -105,9 +114,49 @@ def _closed() -> None:
         _recorded.append(RecordedRange(name, domain, thread, start_ns, end_ns))
 
 
+class _TorchHandle(int):
+    """What torch answers to the start of a range, told apart from equal ones by identity.
+
+    Where no tool listens NVTX gives every range the same number.
+    """
+
+
+class _NvtxHandle(tuple[int, ...]):
+    """What nvtx answers to the start of a range, as above; empty where no tool listens."""
+
+
+def _started(name: object, domain: str, handle: Handle) -> Handle:
+    """Note that a range began which `handle` ends."""
+    started = (str(name), domain, threading.get_native_id(), unix_ns())
+    _pending[id(handle)] = (handle, started)
+    return handle
+
+
+def _ended(handle: object) -> None:
+    _, started = _pending.pop(id(handle), (None, None))
+    if started is not None and _recording:
+        name, domain, thread, start_ns = started
+        _recorded.append(
+            RecordedRange(name, domain, thread, start_ns, unix_ns(), across_threads=True)
+        )
+
+
 def _wrap_torch() -> None:
     module: Any = torch.cuda.nvtx
     push, pop = module.range_push, module.range_pop
+    start, end = module.range_start, module.range_end
+
+    def range_start(msg: str) -> Any:
+        # Raises where torch has no CUDA; then no range is open.
+        handle = start(msg)
+        _heard(msg)
+        return _started(msg, "nvtx", _TorchHandle(handle)) if _recording else handle
+
+    def range_end(range_id: Any) -> Any:
+        _ended(range_id)
+        return end(range_id)
+
+    module.range_start, module.range_end = range_start, range_end
 
     def range_push(msg: str) -> Any:
         # Raises where torch has no CUDA; then no range is open.
@@ -136,7 +185,27 @@ def _wrap_nvtx() -> None:
         return pop(*args, **kwargs)
 
     nvtx.push_range, nvtx.pop_range = push_range, pop_range
+    _wrap_handles()
     _wrap_annotate(nvtx.annotate)
+
+
+def _wrap_handles() -> None:
+    start, end = nvtx.start_range, nvtx.end_range
+
+    @functools.wraps(start)
+    def start_range(*args: Any, **kwargs: Any) -> Any:
+        handle = start(*args, **kwargs)
+        name, domain = _label(args, kwargs)
+        _heard(name)
+        return _started(name, domain, _NvtxHandle(handle or ())) if _recording else handle
+
+    @functools.wraps(end)
+    def end_range(range_id: Any) -> Any:
+        _ended(range_id)
+        # None is what nvtx knows as the handle of no range.
+        return end(range_id or None)
+
+    nvtx.start_range, nvtx.end_range = start_range, end_range
 
 
 def _wrap_annotate(annotate: Any) -> None:

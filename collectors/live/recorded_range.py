@@ -12,5 +12,7 @@ class RecordedRange:
     thread: int
     start_ns: int
     end_ns: int
+    # It was ended by its handle, on whichever thread, and holds what all threads do meanwhile.
+    across_threads: bool = False
     flops: int | None = None
     bytes: int | None = None

@@ -59,4 +59,5 @@ def nvtx_ranges(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("nvtx"))
         .otherwise(pl.coalesce("domainName", pl.format("nvtx domain {}", "domainId")))
         .alias("domain"),
+        across_threads=pl.col("eventType") == _START_END,
     ).drop("domainId", "domainName", "eventType")

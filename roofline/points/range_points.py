@@ -1,6 +1,6 @@
 """Roofline points of user ranges: NVTX, record_function and gpuprof.region."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import polars as pl
@@ -21,7 +21,7 @@ from gpuprof.roofline.points.points import (
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import against_its_link, transfers_by
 from gpuprof.roofline.points.verdicts import verdict_of_several
-from gpuprof.roofline.work.op_tree import range_members
+from gpuprof.roofline.work.op_tree import RangeMembers
 from gpuprof.roofline.work.work import Work
 
 # The precision of FLOPs that a region declared, where nothing inside tells it. No ceiling has it.
@@ -30,20 +30,24 @@ _DECLARED = ("counts declared by the region",)
 
 
 def range_points(
-    capture: Capture, work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
+    capture: Capture,
+    work: Work,
+    members: Sequence[RangeMembers],
+    machine: Machine,
+    verdicts: Mapping[WorkKey, WorkVerdict],
 ) -> tuple[RooflinePoint, ...]:
     """One point for each range name: the device work inside its passes in the profiled steps.
+
+    `members` is that work (`range_members`).
 
     Where every pass declared FLOPs or bytes (`gpuprof.region`), those stand; otherwise the counts
     are sums over the operators inside, and the class is that of the largest loss among them. Nested
     ranges each hold the work of the inner ones.
     """
-    if capture.ranges.is_empty() or work.kernels.is_empty():
-        return ()
     all_ns = int(work.kernels["duration_ns"].sum())
     points = []
-    for members in range_members(capture, work.kernels["kernel_row"]):
-        passes, kernels = capture.ranges[members.passes], work.kernels[members.kernels]
+    for each in members:
+        passes, kernels = capture.ranges[each.passes], work.kernels[each.kernels]
         time = DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps)
         total = _total(passes, kernels, work)
         times = machine.times(total)
@@ -51,7 +55,7 @@ def range_points(
             bottleneck = _of_declared(total, time, machine)
         else:
             bottleneck = verdict_of_several(kernels, verdicts, steps=work.steps)
-        identity = Identity("range", members.name, members.domain)
+        identity = Identity("range", each.name, each.domain)
         found = point(identity, time, total, times, bottleneck)
         transfer = transfers_by(kernels, (), machine.links).get(())
         points.append(against_its_link(found, transfer, steps=work.steps))

@@ -11,6 +11,7 @@ import polars as pl
 from gpuprof.collectors import host_events
 from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing, thread_codes
 from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.intervals import merged
 from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_at
 
 # pytorch torch/csrc/autograd/engine.cpp names the node it evaluates; the node's own record_function
@@ -65,11 +66,13 @@ def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMem
     """Which device work the user ranges of a one-rank capture hold, one name after the other.
 
     `kernel_rows` are the rows of the table kernels to look at. A range holds the work launched
-    inside it on its own thread. Backward operators are launched from threads of autograd, which
-    know no ranges, while the calling thread waits: work launched from a thread without ranges
-    counts to the ranges open at that time on the thread with the most ranges. Leaf operators of a
-    CPU run are their own launch. Nested ranges each hold the work of the inner ones; work without
-    a launch in the capture is in none.
+    inside it on its own thread; one that was begun and ended by a handle that of all threads of its
+    process. Rows of gpuprof's own are no ranges of the user. Backward operators are launched from
+    threads of autograd, which know no ranges but those of libraries, while the calling thread
+    waits: work launched while no range of its own thread is open counts to the ranges open at that
+    time on the thread with the most ranges.
+    Leaf operators of a CPU run are their own launch. Nested ranges each hold the work of the inner
+    ones; work without a launch in the capture is in none.
     """
     ranges = capture.ranges
     launch = _launch_points(capture)[kernel_rows]
@@ -77,20 +80,36 @@ def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMem
     if not len(threads):
         return
     of_program = (ranges["domain"] != host_events.DOMAIN).fill_null(True).to_numpy()
-    if not of_program.any():
-        return
-    values, counts = np.unique(threads[of_program], return_counts=True)
-    at_threads = np.where(np.isin(at_threads, values), at_threads, values[np.argmax(counts)])
+    across = ranges["across_threads"].fill_null(False).to_numpy()
+    on_one = of_program & ~across
     first, end = np.zeros_like(threads), np.zeros_like(threads)
     starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].fill_null(NEVER).to_numpy()
     times, launched = launch["launch_ns"].to_numpy(), launch["launched"].to_numpy()
-    # All launches, one thread after the other, each in the order of time: a range holds a slice.
+    values, counts = np.unique(threads[on_one], return_counts=True)
+    if len(values):
+        own = np.zeros(len(times), np.bool_)
+        for thread in values:
+            here, points = on_one & (threads == thread), at_threads == thread
+            opened, closed = merged(starts[here], ends[here])
+            before = np.searchsorted(opened, times[points], side="right") - 1
+            own[points] = (before >= 0) & (times[points] < closed[before])
+        at_threads = np.where(own, at_threads, values[np.argmax(counts)])
+    # All launches, one thread after the other, then one process after the other, each in the order
+    # of time: a range holds a slice.
     ordered = [np.empty(0, np.int64)]
     offset = 0
-    for thread in values:
-        points = np.flatnonzero((at_threads == thread) & launched)
+    processes, at_processes = ranges["process"].to_numpy(), launch["process"].to_numpy()
+    pools = [
+        *((on_one & (threads == thread), at_threads == thread) for thread in values),
+        *(
+            (of_program & across & (processes == process), at_processes == process)
+            for process in np.unique(processes[of_program & across])
+        ),
+    ]
+    for held, launching in pools:
+        points = np.flatnonzero(launching & launched)
         points = points[np.argsort(times[points], kind="stable")]
-        here = np.flatnonzero((threads == thread) & of_program)
+        here = np.flatnonzero(held)
         first[here] = offset + np.searchsorted(times[points], starts[here])
         end[here] = offset + np.searchsorted(times[points], ends[here])
         ordered.append(points)
@@ -99,7 +118,7 @@ def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMem
     groups = ranges.select("name", "domain").with_row_index("row").filter(pl.Series(end > first))
     for (name, domain), rows in groups.group_by("name", "domain", maintain_order=True):
         passes = rows["row"].to_numpy().astype(np.int64)
-        inside = launches[_union(first[passes], end[passes])]
+        inside = np.unique(launches[_union(first[passes], end[passes])])
         yield RangeMembers(str(name), str(domain), passes, inside)
 
 

@@ -273,6 +273,26 @@ def test_work_in_several_ranges_of_one_name_counts_once() -> None:
     assert members(capture) == {"a": ([0, 1, 2, 3], [0, 1, 2, 3, 5])}
 
 
+def test_work_of_a_thread_between_its_ranges_counts_to_those_of_the_main_thread() -> None:
+    capture = capture_of(
+        ranges=[
+            {"name": name, "start_ns": start, "end_ns": end, "thread": thread}
+            for name, start, end, thread in (
+                ("forward", 0, 50, 1),
+                ("backward", 50, 100, 1),
+                ("library", 60, 65, 2),
+            )
+        ],
+        launches=[launch(1, 10), launch(2, 62, thread=2), launch(3, 80, thread=2)],
+        kernels=[kernel(1), kernel(2), kernel(3)],
+    )
+    assert members(capture) == {
+        "forward": ([0], [0]),
+        "backward": ([1], [2]),
+        "library": ([2], [1]),
+    }
+
+
 def test_a_range_that_was_never_closed_holds_all_that_follows() -> None:
     capture = capture_of(
         ranges=ranges_of(("open", 10, None)),

@@ -193,3 +193,61 @@ def test_installing_twice_wraps_once() -> None:
     before = nvtx.push_range
     nvtx_ranges.install()
     assert nvtx.push_range is before
+
+
+def test_pairs_that_a_handle_ends_are_recorded_across_threads() -> None:
+    nvtx_ranges.start_recording()
+    outer, inner = nvtx.start_range("outer"), nvtx.start_range("inner", domain="mine")
+    nvtx.push_range("pushed")
+    # They end in any order; without a tool NVTX gives all of them the same number.
+    thread = threading.Thread(target=nvtx.end_range, args=(outer,))
+    thread.start()
+    thread.join()
+    nvtx.pop_range()
+    nvtx.end_range(inner)
+    found = nvtx_ranges.take_recorded()
+    assert [(each.name, each.domain, each.across_threads) for each in found] == [
+        ("outer", "nvtx", True),
+        ("pushed", "nvtx", False),
+        ("inner", "mine", True),
+    ]
+    # The thread is the one that began it.
+    assert {each.thread for each in found} == {threading.get_native_id()}
+    assert all(each.start_ns <= each.end_ns for each in found)
+
+
+def test_a_pair_that_was_begun_before_or_ends_after_is_left_out() -> None:
+    before = nvtx.start_range("before")
+    nvtx_ranges.start_recording()
+    nvtx.end_range(before)
+    after = nvtx.start_range("after")
+    nvtx_ranges.stop_recording()
+    nvtx.end_range(after)
+    assert recorded() == []
+
+
+def test_pairs_of_torch_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+
+    class Present:
+        def rangeStartA(self, name: str) -> int:
+            return 7
+
+        def rangeEnd(self, handle: int) -> None:
+            ended.append(handle)
+
+    monkeypatch.setattr(torch_nvtx, "_nvtx", Present())
+    nvtx_ranges.start_recording()
+    first, second = torch_nvtx.range_start("first"), torch_nvtx.range_start("second")
+    assert first == second == 7
+    torch_nvtx.range_end(first)
+    torch_nvtx.range_end(second)
+    assert recorded() == [("first", "nvtx"), ("second", "nvtx")]
+    assert ended == [7, 7]
+
+
+def test_a_pair_marks_steps_where_it_begins() -> None:
+    heard: list[str] = []
+    nvtx_ranges.on_push(heard.append)
+    nvtx.end_range(nvtx.start_range("iteration"))
+    assert heard == ["iteration"]
