@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpuprof.collectors.watched_steps import WatchedSteps
+
 CAPTURE_SCHEMA_VERSION = 1
 
 DeviceKind = Literal["cuda", "hip", "cpu"]
@@ -261,6 +263,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule | None = None
     steps_found_by: str | None = None
     later_steps: LaterSteps | None = None
+    # In their place with `gpuprof run --watch`.
+    watched_steps: WatchedSteps | None = None
     shapes_recorded: bool = False
     peak_memory_bytes: int | None = None
     # Times that torch.compile had to leave a graph; None where nothing was compiled.

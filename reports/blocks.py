@@ -12,6 +12,7 @@ from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import BottleneckClass, ClassName
 from gpuprof.roofline.memory_figures import MemoryTimeline
+from gpuprof.roofline.slow_step_figures import SlowSteps
 from gpuprof.roofline.step_figures import StepTimes
 
 
@@ -177,6 +178,13 @@ class MemoryPlot(Block):
     # What the device has.
     total_bytes: int | None
     caption: str
+
+
+@dataclass(frozen=True)
+class RunPlot(Block):
+    """The time of each step over a whole run, with the device's clock, on a page."""
+
+    slow: SlowSteps
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
+from gpuprof.roofline.slow_steps.find import slow_steps
 from gpuprof.roofline.step_figures import StepSplit, StepTimes
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
@@ -174,6 +175,9 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         transfers=tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links)),
         totals=totals(work, machine, verdicts),
         graphs=replayed_graphs(capture, work),
+        slow_steps=slow_steps(
+            capture, work, times, stretch=stretch, critical=use, utilization=shares
+        ),
         device_state=state,
         peak_memory_bytes=process.peak_memory_bytes,
         memory=memory_use(capture),

@@ -42,6 +42,10 @@ class StreamMoment:
         """Block until the device has reached this point."""
         self._event.synchronize()
 
+    def is_reached(self) -> bool:
+        """Whether the device has reached this point; does not wait for it."""
+        return bool(self._event.query())
+
     def ns_until(self, later: "StreamMoment") -> int:
         """Nanoseconds to `later`, which the device must have reached.
 

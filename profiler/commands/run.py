@@ -73,6 +73,11 @@ class RunCommand:
         parser.add_argument(
             "--stop-after", action="store_true", help="end the program after the profiled steps"
         )
+        parser.add_argument(
+            "--watch",
+            action="store_true",
+            help="after the profiled steps watch every step: percentiles, and what slow ones had",
+        )
         # The gate's processes: nothing but the program may take their time.
         parser.add_argument("--no-ceilings", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument(
@@ -86,6 +91,11 @@ class RunCommand:
         if (arguments.steps == "range") != (arguments.step_range is not None):
             if arguments.steps is not None:
                 raise CommandError("--steps range and --step-range NAME go together", exit_code=2)
+        if arguments.watch and arguments.stop_after:
+            raise CommandError(
+                "--watch is for the steps after the profiled ones, which --stop-after leaves out",
+                exit_code=2,
+            )
         return _run_with_counters(arguments) if arguments.counters else _run(arguments)
 
 
@@ -104,6 +114,7 @@ def _run(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         step_range=arguments.step_range,
         stop_after=arguments.stop_after,
+        watch=arguments.watch,
         first_look=arguments.profiled > 0,
     )
     return run_target(
@@ -129,7 +140,7 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         *(*python, "-m", "gpuprof", "run", "--quiet", "--output", str(output.requested)),
         *steps,
         *_given(*((f"--{phase}", getattr(arguments, phase)) for phase in _PHASES)),
-        *(flag for flag in ("--force", "--stop-after") if _is_set(arguments, flag)),
+        *(flag for flag in ("--force", "--stop-after", "--watch") if _is_set(arguments, flag)),
         *{"script": (), "module": ("-m",), "command": ("-c",)}[target.kind],
         *(target.value, *target.arguments),
     )

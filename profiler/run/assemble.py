@@ -39,6 +39,7 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
         ended_ns=seen.ended_ns,
         steps_found_by=found_by,
         later_steps=seen.later_steps,
+        watched_steps=seen.watched_steps,
         shapes_recorded=traced is not None,
         warnings=(
             *process.warnings,

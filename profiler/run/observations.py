@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.collectors.steps.step_time import StepTime
+from gpuprof.collectors.watched_steps import WatchedSteps
 
 
 @dataclass
@@ -24,4 +25,5 @@ class Observations:
     # Start and end of the steps in `trace` where it is the first look; else empty.
     first_look_steps: list[tuple[int, int]] = field(default_factory=list)
     later_steps: LaterSteps | None = None
+    watched_steps: WatchedSteps | None = None
     warnings: list[str] = field(default_factory=list)

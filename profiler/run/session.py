@@ -26,6 +26,7 @@ from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.later import LaterStepsClock
 from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
+from gpuprof.collectors.steps.watched import WatchedStepsClock
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
 from gpuprof.profiler.run.observations import Observations
@@ -55,7 +56,7 @@ class Session:
         self._phase = "warmup"
         self._clock: StepClock | None = None
         self._timed = TimedSteps(options.schedule)
-        self._later: LaterStepsClock | None = None
+        self._later: LaterStepsClock | WatchedStepsClock | None = None
         self._boundaries = 0
         self._trace: TorchTrace | None = None
         # Attempts to profile steps, and why the last one was dropped.
@@ -261,7 +262,11 @@ class Session:
             self._finder.remove()
             raise StopAfterSteps(0)
         self._phase = "later"
-        self._later = LaterStepsClock(device_events=cuda.in_use())
+        if self.options.watch:
+            self._later = WatchedStepsClock(device_events=cuda.in_use())
+            self._later.start()
+        else:
+            self._later = LaterStepsClock(device_events=cuda.in_use())
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
@@ -370,7 +375,10 @@ class Session:
         return self.seen
 
     def _read_later(self) -> None:
-        if self._later is not None:
+        if isinstance(self._later, WatchedStepsClock):
+            self._later.stop()
+            self.seen.watched_steps = self._later.read()
+        elif self._later is not None:
             self.seen.later_steps = self._later.read()
 
     def _finish_trace(self) -> None:

@@ -14,6 +14,8 @@ class SessionOptions:
     steps: str | None = None
     step_range: str | None = None
     stop_after: bool = False
+    # After the profiled steps: every step in full detail, rather than how long they take.
+    watch: bool = False
     # False where another tool holds the device's tracing interface.
     first_look: bool = True
 

@@ -11,6 +11,7 @@ from gpuprof.reports.blocks import Block
 from gpuprof.reports.figures import is_unexplained, per_step, point_roof_percent, step_basis
 from gpuprof.reports.html.memory_plot import draw_memory, make_memory_plot
 from gpuprof.reports.html.picture import make_picture
+from gpuprof.reports.html.run_plot import make_run_plot
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.point_rows import make_rows, point_figures
 from gpuprof.roofline.classes import classes
@@ -43,6 +44,7 @@ def make_environment() -> jinja2.Environment:
         make_memory_plot=make_memory_plot,
         make_picture=make_picture,
         make_rows=make_rows,
+        make_run_plot=make_run_plot,
         make_step_plot=make_step_plot,
         per_step=per_step,
         point_figures=point_figures,

@@ -14,6 +14,7 @@ from gpuprof.reports.sections import (
     ranges,
     reading,
     roofline,
+    slow_steps,
     step,
     totals,
     transfers,
@@ -23,6 +24,7 @@ from gpuprof.reports.sections.section import Section
 SECTIONS: Final[tuple[Section, ...]] = (
     overview.SECTION,
     step.SECTION,
+    slow_steps.SECTION,
     totals.SECTION,
     transfers.SECTION,
     roofline.SECTION,

@@ -1,10 +1,14 @@
 """How long the steps took."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.manifest import LaterSteps
+from gpuprof.collectors.manifest import LaterSteps, ProcessInfo
+from gpuprof.collectors.watched_steps import WatchedSteps
+from gpuprof.roofline.length_distribution import quantile
 from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.steps.settling import later_median_ns
 from gpuprof.roofline.steps.stretch import Stretch
@@ -38,7 +42,7 @@ def step_times(capture: Capture, stretch: Stretch | None) -> StepTimes:
     host_median_ns = _median(timed["host_ns"])
     profiled_median_ns = _median(profiled_lengths)
     profiled_definition = None if stretch is None else stretch.definition
-    later = capture.processes[0].later_steps
+    later = _later_steps(capture.processes[0])
     return StepTimes(
         found_by=capture.processes[0].steps_found_by or "nothing in the trace marks steps",
         warmup=phases["warmup"].height,
@@ -59,9 +63,9 @@ def step_times(capture: Capture, stretch: Stretch | None) -> StepTimes:
             if profiled_median_ns is not None and median_ns and timed.height
             else None
         ),
-        later=0 if later is None else later.block_steps * len(later.blocks_ns),
-        later_median_ns=None if later is None else later_median_ns(later),
-        later_clock=_later_clock(later),
+        later=later.steps,
+        later_median_ns=later.median_ns,
+        later_clock=later.clock,
         launches_per_step=_launches_per_step(capture, profiled),
         tokens_per_s=_tokens_per_s(timed, "device_ns" if on_device else "host_ns"),
         waiting_fraction=waiting_fraction(timed),
@@ -89,9 +93,26 @@ def _tokens_per_s(timed: pl.DataFrame, lengths: str) -> float | None:
     return float(declared["tokens"].sum()) / total_ns * 1e9
 
 
-def _later_clock(later: LaterSteps | None) -> str:
-    if later is None:
-        return ""
+@dataclass(frozen=True)
+class _LaterSteps:
+    steps: int = 0
+    median_ns: int | None = None
+    clock: str = ""
+
+
+def _later_steps(process: ProcessInfo) -> _LaterSteps:
+    """The steps after the profiled ones, by whatever watched them."""
+    watched, later = process.watched_steps, process.later_steps
+    if watched is not None:
+        steps = watched.marked * watched.steps_per_mark
+        return _LaterSteps(steps, quantile(watched.histogram, 0.5), _clock(watched))
+    if later is not None:
+        steps = later.block_steps * len(later.blocks_ns)
+        return _LaterSteps(steps, later_median_ns(later), _clock(later))
+    return _LaterSteps()
+
+
+def _clock(later: LaterSteps | WatchedSteps) -> str:
     return DEVICE_CLOCK if later.on_device else "host clock"
 
 

@@ -1,0 +1,1 @@
+"""How the lengths of many steps are spread, and what differed in the slowest."""

@@ -1,0 +1,70 @@
+"""NVML's samples beside steps: the clock in a step, and what lowered it."""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
+from gpuprof.roofline.slow_steps.causes import DeviceReading
+
+# After the profiled steps a sample is taken each second: one of them is as near as this.
+_NEAR_NS: Final = 600_000_000
+
+
+@dataclass(frozen=True)
+class DeviceReadings:
+    """The samples of one device in order of time."""
+
+    time_ns: NDArray[np.int64]
+    # NaN and -1 where NVML did not answer.
+    sm_clock_mhz: NDArray[np.float64]
+    reasons: NDArray[np.int64]
+
+    def within(self, start_ns: int, end_ns: int) -> DeviceReading:
+        """Median clock and all slow-downs of the samples in a time, else of the one nearest to it.
+
+        Nothing where none is within about half a second.
+        """
+        first, last = np.searchsorted(self.time_ns, (start_ns, end_ns))
+        if first == last:
+            return self._nearest((start_ns + end_ns) // 2, int(first))
+        return self._reading(slice(int(first), int(last)))
+
+    def median_clock_mhz(self, start_ns: int, end_ns: int) -> int | None:
+        """The median over the samples in a time."""
+        first, last = np.searchsorted(self.time_ns, (start_ns, end_ns))
+        return self._reading(slice(int(first), int(last))).sm_clock_mhz
+
+    def _nearest(self, moment_ns: int, after: int) -> DeviceReading:
+        candidates = [row for row in (after - 1, after) if 0 <= row < len(self.time_ns)]
+        distances = {row: abs(int(self.time_ns[row]) - moment_ns) for row in candidates}
+        near = [row for row in candidates if distances[row] <= _NEAR_NS]
+        if not near:
+            return DeviceReading()
+        row = min(near, key=lambda candidate: distances[candidate])
+        return self._reading(slice(row, row + 1))
+
+    def _reading(self, rows: slice) -> DeviceReading:
+        clocks = self.sm_clock_mhz[rows]
+        clocks = clocks[~np.isnan(clocks)]
+        reasons = [int(bits) for bits in self.reasons[rows] if bits >= 0]
+        return DeviceReading(
+            sm_clock_mhz=round(float(np.median(clocks))) if len(clocks) else None,
+            slowed_by=slowdown_reasons(reduce(or_, reasons, 0)) if reasons else None,
+        )
+
+
+def device_readings(samples: pl.DataFrame, device: int | None) -> DeviceReadings:
+    """The readings of `device`; none where it is None."""
+    own = samples.clear() if device is None else samples.filter(pl.col("device") == device)
+    own = own.sort("time_ns")
+    return DeviceReadings(
+        own["time_ns"].to_numpy(),
+        own["sm_clock_mhz"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
+        own["throttle_reasons"].fill_null(-1).to_numpy(),
+    )
