@@ -80,8 +80,11 @@ class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
     precision: str | None = None
     # The unit of a device's compute; None where its datasheet tells which one the library uses.
     unit: Literal["tensor", "vector"] | None = None
-    # "DRAM", "L2", "L3", "shared"; "PCIe h2d", "PCIe d2h", "NVLink", "peer".
+    # "DRAM", "L2", "L3", "shared"; "PCIe h2d", "PCIe d2h", the same with " pageable", "NVLink",
+    # "peer".
     level: str | None = None
+    # Of a link to the host: what a copy takes however small it is. The rate is that of the largest.
+    latency_ns: float | None = None
     # What a CPU's caches of `level` hold: work on less data than that is near them.
     capacity_bytes: int | None = None
     # How it was measured, in words: the kernel and its size.
@@ -92,6 +95,19 @@ class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
     # As of the calibration; earlier where its rate was the higher one.
     other_work: float | None = None
     measured_ns: int | None = None
+
+
+class CopyTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """What one copy between host and device takes by its size, alone on the device."""
+
+    # "host to device" or "device to host"; "pinned" or "pageable".
+    direction: str
+    host_memory: str
+    # (bytes, median time in ns of `repeats` copies), the smallest first.
+    times: tuple[tuple[int, float], ...]
+    repeats: int
+    # As of a ceiling, of the largest.
+    spread: float
 
 
 class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +138,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     measured_ns: int
     ceilings: tuple[MeasuredCeiling, ...]
     launch_costs: tuple[LaunchCost, ...] = ()
+    copies: tuple[CopyTimes, ...] = ()
     # The share of the device that others used: of a CPU's cores meanwhile, of a GPU just before.
     other_work: float | None = None
     # What else the device was doing, in plain sentences.

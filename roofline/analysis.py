@@ -76,6 +76,11 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     roof_ns: int | None = None
     roof: str = ""
     roof_fraction: float | None = None
+    # Of one call, the least time of any size, where that is more than its bytes take at the link's
+    # ceiling: a share of the bandwidth would say nothing.
+    latency_ns: int | None = None
+    # Of a pageable copy: what one of its size takes from pinned memory, measured on this machine.
+    pinned_ns: int | None = None
     # Why there is no roof; "" where there is one.
     no_roof: str = ""
 

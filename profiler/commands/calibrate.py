@@ -46,7 +46,7 @@ class CalibrateCommand:
         from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.formatting import printable
-        from gpuprof.reports.machine.calibration import ceiling_table, remarks
+        from gpuprof.reports.machine.calibration import ceiling_table, copies_table, remarks
 
         if arguments.json is not None:
             refuse_existing(arguments.json, force=arguments.force, option="--json")
@@ -56,6 +56,9 @@ class CalibrateCommand:
             calibrations.append(calibration)
             if calibration.ceilings:
                 stdout().print(ceiling_table(calibration))
+            copies = copies_table(calibration)
+            if copies is not None:
+                stdout().print(copies)
             for sentence in remarks(calibration):
                 stdout().print(printable(sentence))
             write_line(_whereabouts(calibration))

@@ -25,6 +25,7 @@ from gpuprof.reference_kernels.calibration.conditions import (
     other_work_sentence,
     warm_up,
 )
+from gpuprof.reference_kernels.calibration.copies import measure_copies, with_latencies
 from gpuprof.reference_kernels.calibration.cpu import cpu_ceilings
 from gpuprof.reference_kernels.calibration.launch import launch_costs
 from gpuprof.reference_kernels.calibration.links import make_link_probes
@@ -103,6 +104,10 @@ def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
     progress("warming up")
     conditions += warm_up(device)
     ceilings = [_measured(device, p, progress) for p in _probes(device, left_out, progress)]
+    progress("copies by size")
+    copies = measure_copies(device.index)
+    if not copies:
+        left_out.append("copies by size: torch's profiler recorded none that name their memory")
     progress("launch cost")
     costs = launch_costs(device)
     return Calibration(
@@ -110,8 +115,9 @@ def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
         torch=str(torch.__version__),
         threads=None,
         measured_ns=time.time_ns(),
-        ceilings=_with_conditions(ceilings, other_work),
+        ceilings=_with_conditions(with_latencies(ceilings, copies), other_work),
         launch_costs=tuple(costs),
+        copies=copies,
         other_work=other_work,
         conditions=tuple(conditions),
         left_out=tuple(left_out),

@@ -47,6 +47,28 @@ def ceiling_table(calibration: Calibration) -> Table:
     return table
 
 
+def copies_table(calibration: Calibration) -> Table | None:
+    """What one copy takes by its size, for each direction and memory; None where not measured."""
+    if not calibration.copies:
+        return None
+    table = Table(title=Text("One copy", style="bold"), title_justify="left")
+    table.add_column("Size", justify="right", no_wrap=True)
+    for copies in calibration.copies:
+        table.add_column(f"{copies.direction}, {copies.host_memory}", justify="right", min_width=9)
+    for row in zip(*(copies.times for copies in calibration.copies), strict=True):
+        cells = (
+            f"{formatting.duration(ns)}\n{formatting.byte_rate(size / ns * 1e9)}"
+            for size, ns in row
+        )
+        table.add_row(_binary(row[0][0]), *cells)
+    return table
+
+
+def _binary(size: int) -> str:
+    """ "4 KiB", "256 MiB"."""
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
 def remarks(calibration: Calibration) -> Iterator[str]:
     """What starting work costs, the state of the device, and what was not measured."""
     for cost in calibration.launch_costs:
@@ -89,9 +111,8 @@ def _datasheet_ceiling(roof: Roof, measured: MeasuredCeiling) -> tuple[str, floa
     elif measured.kind == "link":
         # A datasheet has one rate for both ways to the host.
         level = measured.level or ""
-        promised = roof.link_rate(level) or roof.link_rate(
-            level.removesuffix(" h2d").removesuffix(" d2h")
-        )
+        link = level.removesuffix(" pageable").removesuffix(" h2d").removesuffix(" d2h")
+        promised = roof.link_rate(level) or roof.link_rate(link)
     else:
         promised = roof.memory_rate(measured.level or "")
     return None if promised is None else (promised.kind, promised.rate)

@@ -67,6 +67,8 @@ def _rate(transfers: Sequence[Transfer], total: float | None, moving_ns: float) 
     bounds = {one.kind == COMMUNICATION and one.waiting_ns is None for one in transfers}
     bound = "at least " if True in bounds else ""
     said = f"{name}{bound}{formatting.byte_rate(count / moving_ns * 1e9)}"
+    if all(one.latency_ns is not None for one in transfers):
+        return "each too small for its link's bandwidth"
     roof_ns, roofs = _sum([one.roof_ns for one in transfers]), {one.roof for one in transfers}
     if roof_ns is None or len(roofs) != 1:
         return said

@@ -46,10 +46,16 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: int | None = None
     # (maximum - minimum) / median of the repeats of a measured rate.
     spread: float | None = None
+    # Of a link: what a copy takes however small it is; its roof is this and its bytes at the rate.
+    latency_ns: float | None = None
     # Of a cache: what it holds. Work on less data than that may find it there.
     capacity_bytes: int | None = None
     # Of a measured rate, for people: with how many threads, beside how much other work, and when.
     conditions: str = ""
+
+    def link_ns(self, link_bytes: float, calls: int) -> float:
+        """The least time in which `calls` transfers move so many bytes in all over this link."""
+        return calls * (self.latency_ns or 0.0) + link_bytes / self.rate * 1e9
 
     @property
     def label(self) -> str:
@@ -194,6 +200,7 @@ def measured_ceilings(calibration: Calibration) -> tuple[Ceiling, ...]:
             level=measured.level,
             clock_mhz=measured.sm_clock_mhz,
             spread=measured.spread,
+            latency_ns=measured.latency_ns,
             capacity_bytes=measured.capacity_bytes,
             conditions=_conditions(calibration, measured),
         )

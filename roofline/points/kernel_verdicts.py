@@ -38,7 +38,8 @@ class KernelVerdicts:
 def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     """The points of the kernels of an attributed one-rank capture with this analysis."""
     one_host = on_one_host(analysis.world_size, analysis.fingerprint)
-    machine = Machine(analysis.device, _roof(analysis), clock_of(analysis.device_state), one_host)
+    clock = clock_of(analysis.device_state)
+    machine = Machine(analysis.device, _roof(analysis), clock, one_host, analysis.ceilings)
     mode = math_mode(analysis.device, capture.processes[0])
     work = find_work(capture, mode, counted=counted_work(capture))
     verdicts = work_verdicts(work, machine)

@@ -9,7 +9,7 @@ import polars as pl
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Bottleneck, DeviceState, Level, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost
-from gpuprof.roofline.machine.ceilings import Roof
+from gpuprof.roofline.machine.ceilings import Ceiling, Roof
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.roof_time import RoofTime, at_peaks, roof_time
 from gpuprof.roofline.phase import Phase
@@ -52,11 +52,16 @@ class Machine:
     clock: SmClock | None = None
     # All ranks of the job are known to be devices of one host.
     one_host: bool = False
+    # All that are known, of every source; those of one of them are the roof.
+    ceilings: tuple[Ceiling, ...] = ()
 
     @property
     def links(self) -> Links:
         """Its links to the host and to other devices."""
-        return Links(self.roof, self.one_host)
+        measured = (
+            each for each in self.ceilings if each.kind == "link" and each.source == "measured"
+        )
+        return Links(self.roof, self.one_host, tuple(measured))
 
     @property
     def l2_bytes(self) -> int | None:

@@ -1,6 +1,6 @@
 """Communication and copies against the link that they use."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,9 @@ import polars as pl
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, OTHER_RANK
+from gpuprof.roofline.durations import microseconds
 from gpuprof.roofline.machine.ceilings import DEVICE_LINKS, HOST_LINKS, Ceiling, Roof
+from gpuprof.roofline.machine.link_latency import COPY_NS, collective_latency_ns
 
 # What tells apart the transfers of a step.
 TRANSFER_KEYS = ("what", "host_memory", "group", "group_size", "message_bytes")
@@ -23,6 +25,22 @@ class Links:
     roof: Roof | None
     # All ranks of the job are known to be devices of one host.
     one_host: bool
+    # Links as they were measured here, whichever the roof is.
+    measured: tuple[Ceiling, ...] = ()
+
+    def latency_ns(self, kind: str, what: str, ranks: int | None) -> tuple[float | None, str]:
+        """The least time of a transfer of any size, and what tells it; None where nothing does."""
+        if kind == COMMUNICATION:
+            if ranks is None or ranks < 2:
+                return None, ""
+            told_by = f"NCCL takes over {ranks} ranks by its own model"
+            return collective_latency_ns(what, ranks), told_by
+        if what not in HOST_LINKS:
+            return None, ""
+        for each in self.measured:
+            if each.level in HOST_LINKS[what] and each.latency_ns is not None:
+                return each.latency_ns, "a copy takes here as measured"
+        return COPY_NS, "copies take"
 
     def of(self, kind: str, what: str) -> tuple[Ceiling | None, str]:
         """The ceiling of a transfer, and why there is none."""
@@ -39,6 +57,16 @@ class Links:
         found = (self.roof.link_rate(level) for level in levels)
         ceiling = next((each for each in found if each is not None), None)
         return ceiling, "" if ceiling else "the rate of its link is not known here"
+
+    def pinned_ns(self, what: str, row: Mapping[str, Any]) -> int | None:
+        """What one of the pageable copies of `row` takes from pinned memory, measured here."""
+        size = row["message_bytes"]
+        if row["host_memory"] != "pageable" or size is None or what not in HOST_LINKS:
+            return None
+        for each in self.measured:
+            if each.level in HOST_LINKS[what] and each.latency_ns is not None:
+                return round(each.link_ns(size, 1))
+        return None
 
 
 def on_one_host(world_size: int, fingerprint: Fingerprint) -> bool:
@@ -112,9 +140,21 @@ def _transfer(row: dict[str, Any], links: Links) -> Transfer:
     seconds = moving_ns / 1e9
     ceiling, reason = links.of(kind, what)
     link_bytes, total = row["all_link_bytes"], row["all_message_bytes"]
+    least_ns, latency_ns = None, None
     if link_bytes is None:
         ceiling, reason = None, _why_no_bytes(kind, row)
-    least_ns = None if ceiling is None else link_bytes / ceiling.rate * 1e9
+    elif ceiling is not None:
+        least_ns = ceiling.link_ns(link_bytes, row["calls"])
+        latency_ns, told_by = links.latency_ns(kind, what, row["group_size"])
+        if ceiling.latency_ns is not None or least_ns >= (latency_ns or 0.0) * row["calls"]:
+            latency_ns = None
+    if latency_ns is not None:
+        # A share of the bandwidth would say nothing.
+        ceiling, least_ns = None, None
+        reason = (
+            f"too small for the bandwidth of its link: {microseconds(latency_ns)} is the least "
+            f"that {told_by}, of any size"
+        )
     return Transfer(
         kind=kind,
         what=what,
@@ -137,6 +177,8 @@ def _transfer(row: dict[str, Any], links: Links) -> Transfer:
         roof_ns=None if least_ns is None else round(least_ns),
         roof="" if ceiling is None else ceiling.label,
         roof_fraction=None if least_ns is None or not seconds else least_ns / moving_ns,
+        latency_ns=None if latency_ns is None else round(latency_ns),
+        pinned_ns=links.pinned_ns(what, row),
         no_roof=reason,
     )
 
@@ -220,7 +262,15 @@ def transfer_verdict(transfer: Transfer, *, steps: int) -> Bottleneck:
     if transfer.device_ns:
         share = transfer.exposed_ns / transfer.device_ns
         parts.append(f"{share:.0%} of its time is exposed")
-    if transfer.host_memory == "pageable":
+    if transfer.host_memory == "pageable" and transfer.pinned_ns is not None:
+        pinned, pageable = (
+            microseconds(ns) for ns in (transfer.pinned_ns, transfer.device_ns / transfer.calls)
+        )
+        parts.append(
+            f"from pinned memory one takes {pinned} here, not {pageable}, and the host need not "
+            "wait"
+        )
+    elif transfer.host_memory == "pageable":
         parts.append("with pinned memory it is faster and the host need not wait")
     return Bottleneck(kind, "; ".join(parts), round(lost_ns / steps))
 
@@ -251,6 +301,9 @@ def _rate(transfer: Transfer) -> str:
         said += f" of {_bytes(transfer.message_bytes)}"
     if transfer.group_size is not None:
         said += f" over {transfer.group_size} ranks"
+    if transfer.latency_ns is not None:
+        each = microseconds(transfer.device_ns / transfer.calls)
+        return f"{said}: {each} a call, {transfer.no_roof}"
     rate, name = transfer.bus_bytes_per_s, "bus bandwidth "
     if rate is None:
         rate, name = transfer.bytes_per_s, ""
