@@ -122,7 +122,7 @@ class OpCall:
     sparse: bool = False
 
     def _argument(self, position: int) -> Argument:
-        return self.arguments[position] if position < len(self.arguments) else None
+        return self.arguments[position] if 0 <= position < len(self.arguments) else None
 
     def has(self, position: int) -> bool:
         """Whether an argument other than None stands at `position`."""

@@ -280,6 +280,19 @@ def test_a_collective_is_what_its_caller_says_where_the_kernel_says_nothing(
     assert (transfer.bytes_per_s is None) == (expected[1] is None)
 
 
+def test_a_record_without_shapes_below_an_operator_with_some_is_no_error(
+    build: CaptureBuilder,
+) -> None:
+    types = '["TensorList", "Scalar", ""]'
+    parent = build.op("c10d::allreduce_", 0, 100, dims="[[], [], []]", types=types)
+    build.op("record_param_comms", 10, 90, parent_id=parent)
+    build.kernel(50, 1000, 2000, SEND_RECEIVE, kind="collective")
+    analysis = analyze(on_host(build.build(), 4, 4))
+    (transfer,) = analysis.transfers
+    assert (transfer.what, transfer.message_bytes) == ("all-reduce", None)
+    assert not any("raised" in point.bottleneck.evidence for point in analysis.ops)
+
+
 def test_lists_that_neither_record_holds_have_a_name_and_no_message(build: CaptureBuilder) -> None:
     types = '["TensorList", "Scalar", ""]'
     parent = build.op("c10d::allreduce_", 0, 100, dims="[[], [], []]", types=types)
