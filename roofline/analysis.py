@@ -12,6 +12,7 @@ from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.graph_figures import ReplayedGraph
+from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
@@ -281,6 +282,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # Which ceilings the percentages use; None where the device has none.
     roof_source: Source | None = None
     split: StepSplit | None = None
+    # Why no device had work in it; None where there is no split.
+    idle: IdleTime | None = None
     # Of the device that the step waits for; None where no device work was recorded.
     exposed: Exposed | None = None
     # Of all devices of the process, by number.

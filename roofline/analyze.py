@@ -15,6 +15,8 @@ from gpuprof.roofline.doubts import (
     sentences,
     without_mbu,
 )
+from gpuprof.roofline.idle.evidence import with_culprit
+from gpuprof.roofline.idle.idle_time import find_idle, idle_time
 from gpuprof.roofline.machine.ceilings import Roof, preferred_source
 from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
 from gpuprof.roofline.measured.counted_costs import counted_work
@@ -115,7 +117,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     # A step's figures are of all its device work, or they are none.
     complete = work.lost_launches == 0
     split = None
-    if complete and stretch is not None and use is not None:
+    seen = find_idle(capture, work, stretch, on_cpu=on_cpu) if complete else None
+    if seen is not None and stretch is not None and use is not None:
         own = on_device(computing(stretch.work_of(work)), use.device)
         # What computes in an operator that mostly crosses a link has its own verdict.
         local = computing(work)
@@ -126,9 +129,11 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             stretch,
             use,
             op_points(own, machine, of_local),
+            waiting=seen.waiting,
             slower_ns=slower_by_ns(times, stretch, use, state=state, device=device),
             on_cpu=on_cpu,
         )
+    idle = idle_time(seen, split, on_cpu=on_cpu)
     modelled = work.modelled()
     traffic = weight_traffic(modelled)
     shares = None
@@ -136,7 +141,10 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roofs = roofs_of_devices(process, uses, machine, roof_source)
         shares = utilization(modelled, times, roofs, traffic, profiled=stretch.definition)
     bottleneck = in_an_unprofiled_step(
-        _classified(split, times, ops, roof, complete=complete, others_gap_ns=others_gap_ns),
+        with_culprit(
+            _classified(split, times, ops, roof, complete=complete, others_gap_ns=others_gap_ns),
+            idle,
+        ),
         times,
         on_cpu=on_cpu,
     )
@@ -157,6 +165,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ceilings=ceilings,
         roof_source=roof_source,
         split=split,
+        idle=idle,
         exposed=use if complete else None,
         devices=uses if complete else (),
         utilization=shares,

@@ -30,7 +30,17 @@ COPY: ClassName = "copy"
 OTHER_RANK: ClassName = "other rank"
 # No device work, on a device that another one of the process keeps waiting.
 OTHER_DEVICE: ClassName = "other device"
-# No device work: a GPU waits for the host; on a CPU no operator runs, but what calls them.
+# No device work, by what the host does meanwhile (`gpuprof.roofline.idle`).
+QUEUED: ClassName = "queued"
+SYNCHRONISATION: ClassName = "synchronisation"
+DATA_LOADER: ClassName = "data loader"
+BLOCKING_COPY: ClassName = "blocking copy"
+ALLOCATOR: ClassName = "allocator"
+COMPILATION: ClassName = "compilation"
+GARBAGE_COLLECTION: ClassName = "garbage collection"
+HOST_WORK: ClassName = "host work"
+UNEXPLAINED: ClassName = "unexplained"
+# The host does nothing but launch; on a CPU no operator runs, but what calls them.
 LAUNCH: ClassName = "launch"
 OUTSIDE: ClassName = "outside"
 

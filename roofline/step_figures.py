@@ -7,9 +7,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from gpuprof.roofline.classes import ClassName, bottleneck_class
+from gpuprof.roofline.classes import OUTSIDE, ClassName, bottleneck_class
 
 DEVICE_CLOCK: Final = "CUDA events"
+# A device's time without work, whatever the cause.
+WAITING_FOR_THE_HOST: Final = "waiting for the host"
 
 # What a step's length is.
 # timed: of steps that ran without a profiler.
@@ -70,6 +72,13 @@ class SplitPart(msgspec.Struct, frozen=True):
 
     kind: ClassName
     nanoseconds: int
+    # What is left of it for certain in a step without the profiler; None where that is all of it.
+    least_ns: int | None = None
+
+    @property
+    def certain_ns(self) -> int:
+        """What of it is there without the profiler, too."""
+        return self.nanoseconds if self.least_ns is None else self.least_ns
 
 
 class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +118,12 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
     def busy_ns(self) -> int:
         """Time with any device work."""
         return self.step_ns - self.idle_ns
+
+    @property
+    def idle_name(self) -> str:
+        """The time without device work as a whole, in words."""
+        on_cpu = any(part.kind == OUTSIDE for part in self.parts)
+        return bottleneck_class(OUTSIDE).part if on_cpu else WAITING_FOR_THE_HOST
 
     @property
     def idle_parts(self) -> tuple[SplitPart, ...]:

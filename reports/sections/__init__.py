@@ -5,6 +5,7 @@ from typing import Final
 from gpuprof.reports.sections import (
     coverage,
     graphs,
+    idle,
     kernels,
     machine,
     measured,
@@ -24,6 +25,7 @@ from gpuprof.reports.sections.section import Section
 SECTIONS: Final[tuple[Section, ...]] = (
     overview.SECTION,
     step.SECTION,
+    idle.SECTION,
     slow_steps.SECTION,
     totals.SECTION,
     transfers.SECTION,

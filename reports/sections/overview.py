@@ -9,7 +9,7 @@ from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.sections.step import step_shares, step_time_fact, stretch_fact
 from gpuprof.reports.utilization import headline_fact
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis
-from gpuprof.roofline.classes import AT_ROOF, UNKNOWN, bottleneck_class
+from gpuprof.roofline.classes import AT_ROOF, UNKNOWN
 
 
 def device_line(analysis: Analysis) -> str:
@@ -103,11 +103,10 @@ def _idle_tile(analysis: Analysis) -> Tile:
     if split is None or not split.idle_parts:
         return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
     idle = sum(share.fraction for share in step_shares(split) if share.row.idle)
-    label = bottleneck_class(split.idle_parts[-1].kind).part
     time, step = formatting.duration(split.idle_ns), formatting.step_duration(split.step_ns)
     kind = "a step" if split.basis == "timed" else "a profiled step"
     whole = f"a trace of {step}" if split.basis == "whole trace" else f"{kind} of {step}"
-    return Tile(label.capitalize(), formatting.percent(idle), f"{time} of {whole}")
+    return Tile(split.idle_name.capitalize(), formatting.percent(idle), f"{time} of {whole}")
 
 
 SECTION = Section(

@@ -6,7 +6,6 @@ import msgspec
 
 from gpuprof._version import __version__
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.classes import LAUNCH, bottleneck_class
 from gpuprof.roofline.comparison.causes import is_hideable
 from gpuprof.roofline.comparison.matching import match_kernels, sides
 from gpuprof.roofline.comparison.result import (
@@ -18,7 +17,7 @@ from gpuprof.roofline.comparison.result import (
     StepChange,
 )
 from gpuprof.roofline.machine.environment import differences
-from gpuprof.roofline.step_figures import StepSplit
+from gpuprof.roofline.step_figures import WAITING_FOR_THE_HOST, StepSplit
 
 # A change of less than this share of the step is too small for shares of it to mean anything.
 _LEAST_CHANGE = 0.005
@@ -107,8 +106,7 @@ def _length(analysis: Analysis, *, timed: bool) -> int | None:
 
 def _idle_name(split: StepSplit | None) -> str:
     """The time without device work, in words."""
-    kind = LAUNCH if split is None or not split.idle_parts else split.idle_parts[0].kind
-    return bottleneck_class(kind).part
+    return WAITING_FOR_THE_HOST if split is None else split.idle_name
 
 
 def _busy(analysis: Analysis) -> int:

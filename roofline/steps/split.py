@@ -19,8 +19,15 @@ from gpuprof.roofline.classes import (
     classes,
 )
 from gpuprof.roofline.durations import duration
-from gpuprof.roofline.step_figures import Exposed, SplitPart, StepSplit, StepTimes
+from gpuprof.roofline.step_figures import (
+    Exposed,
+    SplitPart,
+    StepDefinition,
+    StepSplit,
+    StepTimes,
+)
 from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.steps.waiting import Waiting, waiting_parts
 
 # Device work in profiled steps may exceed the timed step by so much before it counts as other
 # work: its length was seen to differ by 1 % between steps with and without a profiler.
@@ -33,6 +40,7 @@ def split_step(
     use: Exposed,
     points: Sequence[RooflinePoint],
     *,
+    waiting: Mapping[ClassName, Waiting],
     slower_ns: int,
     on_cpu: bool,
 ) -> StepSplit:
@@ -44,7 +52,8 @@ def split_step(
 
     Of the time in which anything computes, as much is at the roof as the work needs there. What
     overlaps with other computing takes from the time lost, for it is hidden. `slower_ns`, by which
-    the work was longer in a timed step, is lost too.
+    the work was longer in a timed step, is lost too. `waiting` is why no device had work in a
+    profiled step.
     """
     timed_ns = times.median_ns if times.timed and not on_cpu and not times.unequal else None
     fits = timed_ns is not None and use.busy_ns <= timed_ns * _BUSY_TOLERANCE
@@ -62,16 +71,23 @@ def split_step(
     if clipped_ns:
         spent = _clipped(spent, step_ns)
     idle_ns = step_ns - sum(spent.values())
-    idle = OUTSIDE if on_cpu else LAUNCH
+    basis: StepDefinition = "timed" if fits else stretch.definition
     spent[OTHER_DEVICE] = min(idle_ns, use.other_devices_ns)
-    spent[idle] = idle_ns - spent[OTHER_DEVICE]
+    waits = waiting_parts(
+        waiting, idle_ns - spent[OTHER_DEVICE], step_ns=step_ns, basis=basis
+    ).parts
+    spent.update({kind: part.nanoseconds for kind, part in waits.items()})
+    # The profiler lengthens a CPU's operators as it does what is between them.
+    unsure = basis != "timed" and not on_cpu
+    least = {kind: part.least_ns for kind, part in waits.items()} if unsure else {}
+    always = OUTSIDE if on_cpu else LAUNCH
     return StepSplit(
         step_ns=step_ns,
-        basis="timed" if fits else stretch.definition,
+        basis=basis,
         parts=tuple(
-            SplitPart(kind, spent.get(kind, 0))
+            SplitPart(kind, spent.get(kind, 0), least.get(kind))
             for kind, row in classes().items()
-            if spent.get(kind) or kind == idle or not (row.idle or row.rare)
+            if spent.get(kind) or kind == always or not (row.idle or row.rare)
         ),
         clipped_ns=clipped_ns,
         slower_ns=slower_ns,

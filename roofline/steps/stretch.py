@@ -9,7 +9,9 @@ A capture has one definition of a step's length, the same for all of its ranks:
   last device work.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import fmean
 from typing import Final
 
@@ -39,6 +41,8 @@ class Stretch:
     # Where the steps follow each other on the device without a gap: when the first begins and the
     # last ends. What runs in between is theirs, whoever launched it.
     window_ns: tuple[int, int] | None = None
+    # When each of them ran, by the clock of its definition; they do not overlap.
+    spans_ns: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     @property
     def steps(self) -> int:
@@ -160,16 +164,17 @@ def profiled_stretch(capture: Capture, work: Work, *, behind: bool) -> Stretch |
     if timed.height and timed["device_ns"].is_not_null().all() and len(indices):
         # The device was idle when the first of them began: gpuprof waits for it before.
         first_ns = int(profiled["start_ns"][0])
-        return Stretch("device period", _differences(first_ns, *end_ns), indices)
+        return _periods((first_ns, *end_ns), indices)
     if behind and len(indices) > 1:
         window_ns = int(end_ns[0]), int(end_ns[-1])
-        return Stretch("device period", _differences(*end_ns), indices[1:], window_ns)
+        return replace(_periods(end_ns, indices[1:]), window_ns=window_ns)
     hosts = tuple(profiled["host_ns"].to_list())
     if behind and len(indices) == 1:
         only = _only_step(capture.kernels, indices, int(profiled["start_ns"][0]), max(hosts))
         if only is not None:
             return only
-    return Stretch("host range", hosts, tuple(profiled["index"]))
+    marks = tuple(profiled.select("start_ns", "end_ns").iter_rows())
+    return Stretch("host range", hosts, tuple(profiled["index"]), spans_ns=marks)
 
 
 def _only_step(
@@ -189,7 +194,7 @@ def _only_step(
     reached_ns = int(earlier["end_ns"].to_numpy().max(initial=marked_ns))
     begun_ns = min(first_ns, reached_ns) if reached_ns > marked_ns else first_ns
     if reached_ns > marked_ns or last_ns - begun_ns > host_ns:
-        return Stretch("device period", (last_ns - begun_ns,), indices)
+        return _periods((begun_ns, last_ns), indices)
     return None
 
 
@@ -197,8 +202,12 @@ def _whole_trace(kernels: pl.DataFrame) -> Stretch | None:
     if kernels.is_empty():
         return None
     first_ns = int(kernels["start_ns"].to_numpy().min())
-    return Stretch("whole trace", _differences(first_ns, kernels["end_ns"].to_numpy().max()))
+    last_ns = int(kernels["end_ns"].to_numpy().max())
+    return Stretch("whole trace", (last_ns - first_ns,), spans_ns=((first_ns, last_ns),))
 
 
-def _differences(*times_ns: int) -> tuple[int, ...]:
-    return tuple(np.diff(np.array(times_ns, np.int64)).tolist())
+def _periods(times_ns: Iterable[int], indices: tuple[int, ...]) -> Stretch:
+    """Steps that each end where the next one begins."""
+    spans = tuple(pairwise(map(int, times_ns)))
+    lengths = tuple(end - start for start, end in spans)
+    return Stretch("device period", lengths, indices, spans_ns=spans)

@@ -57,7 +57,20 @@ def test_every_row_can_be_drawn_and_said() -> None:
         assert row.mark in MARKS | {""}, row.name
     assert not classes()["roof"].loss
     idle = [row.name for row in classes().values() if row.idle]
-    assert idle == ["other device", "launch", "outside"]
+    assert idle == [
+        "other device",
+        "queued",
+        "synchronisation",
+        "data loader",
+        "blocking copy",
+        "allocator",
+        "compilation",
+        "garbage collection",
+        "host work",
+        "unexplained",
+        "launch",
+        "outside",
+    ]
 
 
 def test_a_class_without_a_row_is_an_error_and_not_time_without_a_model() -> None:

@@ -34,7 +34,7 @@ def test_the_summary_says_what_matters(training_analysis: Analysis) -> None:
         "+6.1%",
         "of 989 TFLOP/s bf16 tensor (datasheet, dense)",
         "at the roof",
-        "waiting for the host",
+        "waiting for launches",
         "compute GEMMs reach 66 %",
         "Up to 3.01 ms a step to gain.",
         "98.3% a FLOP model",

@@ -13,6 +13,7 @@ from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.steps.waiting import Waiting
 
 
 def point(device_ns: int, roof_ns: int | None, kind: ClassName) -> RooflinePoint:
@@ -52,11 +53,15 @@ def split_of(
     **hidden: int,
 ) -> StepSplit:
     amounts = {"communication_ns": 0, "copies_ns": 0, **hidden}
+    use = Exposed(computing_ns=computing_ns, **amounts)
+    # As much as any step here can wait for.
+    longest_ns = max(timed or 0, *profiled)
     return split_step(
         times(timed, unequal=unequal),
         Stretch(definition, profiled),
-        Exposed(computing_ns=computing_ns, **amounts),
+        use,
         points,
+        waiting={"outside" if on_cpu else "launch": Waiting(shrinks_ns=longest_ns)},
         slower_ns=slower_ns,
         on_cpu=on_cpu,
     )
@@ -252,7 +257,9 @@ def test_an_analysis_splits_its_step(build: CaptureBuilder) -> None:
     assert sum(parts(analysis.split).values()) == analysis.split.step_ns == 2000
     # Both streams together are busy from 100 to 1300.
     assert analysis.split.idle_ns == 800
-    assert analysis.bottleneck.kind == "launch"
+    # A profiled step waits for 100 only.
+    assert (parts(analysis.split)["launch"], parts(analysis.split)["unexplained"]) == (100, 700)
+    assert analysis.bottleneck.kind == "unexplained"
 
 
 def test_of_a_step_that_the_host_queues_at_once_nothing_is_waiting(

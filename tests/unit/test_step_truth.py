@@ -80,6 +80,14 @@ def check_physics(analysis: Analysis) -> None:
     parts = {part.kind: part.nanoseconds for part in split.parts}
     assert sum(parts.values()) == split.step_ns
     assert min(parts.values()) >= 0
+    idle = analysis.idle
+    assert idle is not None
+    waits = {cause.kind: cause.nanoseconds for cause in idle.causes}
+    assert sum(waits.values()) == idle.nanoseconds == split.idle_ns - parts.get("other device", 0)
+    assert waits == {kind: parts[kind] for kind in waits}
+    if split.basis != "timed":
+        # Seen once in all of the host's time, and once in what the device leaves of a step.
+        assert idle.profiled_ns == pytest.approx(idle.nanoseconds, rel=0.002, abs=10)
     clipped = [warning for warning in analysis.warnings if "the split leaves that out" in warning]
     assert bool(clipped) == bool(split.clipped_ns)
     if any("compute roof" in warning for warning in analysis.warnings):
@@ -142,7 +150,43 @@ def test_the_profilers_gaps_are_not_the_verdict_of_an_inference() -> None:
     assert analysis.steps.definition == "host range"
     assert analysis.bottleneck.kind == "compute"
     assert analysis.bottleneck.gain_ns == pytest.approx(301_000, rel=0.01)
-    assert "waits for the host, without the profiler for 0 to" in analysis.bottleneck.evidence
+    assert "waits for the host, without the profiler for 16.8 µs to" in analysis.bottleneck.evidence
+
+
+@needs_shared
+def test_a_launch_bound_step_names_its_launches_and_its_item() -> None:
+    analysis = single("h100_launch_bound.json.gz")
+    assert analysis.idle is not None
+    causes = {cause.kind: cause for cause in analysis.idle.causes}
+    launches = {one.what: one for one in causes["launch"].culprits}
+    # The program (400 operators): for _ in range(200): x = torch.relu(x); x = x + 1
+    assert launches["aten::relu"].calls_per_step == launches["aten::add"].calls_per_step == 200
+    assert "3.5 ms of it: aten::relu, 200 a step" in analysis.bottleneck.evidence
+    item = next(one for one in causes["synchronisation"].culprits if one.what == ".item()")
+    assert (item.call, item.operator) == ("cudaStreamSynchronize", "aten::_local_scalar_dense")
+    assert item.calls_per_step == 1
+    # All of its three calls together take 37.9 us, most of it under the last kernel and the copy.
+    assert item.profiled_ns < 37_900 / 3
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "kind", "share"),
+    [
+        # Both load in the main process: 103 of 107 ms and 117 ms a batch.
+        ("tracelens_mi300_owlv2-large.json.gz", "data loader", 0.64),
+        ("tracelens_h100_owlv2-large.json.gz", "data loader", 0.51),
+        # cudaFree and cudaMalloc of its first convolutions.
+        ("hta_critical_path_alexnet.json.gz", "allocator", 0.66),
+    ],
+)
+def test_what_public_traces_wait_for(name: str, kind: str, share: float) -> None:
+    analysis = single(name)
+    assert analysis.bottleneck.kind == kind
+    assert analysis.split is not None
+    assert analysis.split.nanoseconds(kind) / analysis.split.step_ns == pytest.approx(
+        share, abs=0.01
+    )
 
 
 @needs_shared

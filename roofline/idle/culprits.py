@@ -1,0 +1,159 @@
+"""What the host did while the device had no work, named and added up."""
+
+from typing import Final
+
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.classes import (
+    GARBAGE_COLLECTION,
+    HOST_WORK,
+    LAUNCH,
+    OUTSIDE,
+    QUEUED,
+    UNEXPLAINED,
+    ClassName,
+)
+from gpuprof.roofline.idle.host_timeline import within
+from gpuprof.roofline.idle.host_work import written_as
+from gpuprof.roofline.idle.pieces import IdlePieces
+from gpuprof.roofline.steps.waiting import Waiting
+
+# From one kernel to the next a device takes 1 to 3 us; what takes longer waits for something.
+_NEXT_KERNEL_NS: Final = 5_000
+# Before the name of a node of autograd's graph: torch/csrc/autograd/engine.cpp.
+_BACKWARD: Final = "autograd::engine::evaluate_function: "
+_KEY: Final = ("kind", "what", "call", "operator", "kernel")
+
+
+def seen_waiting(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
+    """Time without device work of one profiled step by class."""
+    sums = pieces.group_by("kind").agg(
+        keeps_ns=pl.col("nanoseconds").filter("keeps").sum(),
+        shrinks_ns=pl.col("nanoseconds").filter(~pl.col("keeps")).sum(),
+    )
+    found = {
+        kind: Waiting(keeps_ns / steps, shrinks_ns / steps)
+        for kind, keeps_ns, shrinks_ns in sums.sort("kind").iter_rows()
+    }
+    return {kind: waiting for kind, waiting in found.items() if waiting.total_ns}
+
+
+def culprits(idle: IdlePieces, capture: Capture, steps: int) -> pl.DataFrame:
+    """One row for each thing that the host did, by class and name.
+
+    Columns kind, what, call, operator, kernel, keeps_ns, shrinks_ns and calls; of one step.
+    """
+    named = _named(idle, capture)
+    return (
+        named.group_by(*_KEY)
+        .agg(
+            keeps_ns=pl.col("nanoseconds").filter("keeps").sum() / steps,
+            shrinks_ns=pl.col("nanoseconds").filter(~pl.col("keeps")).sum() / steps,
+            calls=pl.col("event").n_unique() / steps,
+            total=pl.col("nanoseconds").sum(),
+        )
+        .sort("total", *_KEY, descending=[True, *(False for _ in _KEY)])
+        .drop("total")
+    )
+
+
+def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
+    """The pieces with what, call and operator, and the event that they are a part of."""
+    timeline, gaps = idle.timeline, idle.gaps
+    pieces = idle.pieces
+    op_names = capture.ops["name"].fill_null("").str.strip_prefix(_BACKWARD)
+    innermost, outermost = (_at(op_names, pieces[row]) for row in ("op_row", "root_row"))
+    ends = _at(pl.Series(gaps.kernel), pieces["gap"])
+    collected = within(timeline.collecting, pieces["time_ns"].fill_null(0).to_numpy())
+    columns = pieces.with_columns(
+        scope=_at(timeline.scopes["name"], pieces["scope_row"]),
+        range=_at(timeline.idle_ranges["name"], pieces["range_row"]),
+        around=_at(timeline.ranges["name"], pieces["around_row"]),
+        call_name=_at(capture.launches["name"], pieces["call_row"]),
+        innermost=innermost,
+        outermost=outermost,
+        written=_written(op_names, pieces["op_row"]),
+        launched=_launching_operators(idle, op_names, ends),
+        before=_at(idle.kernels["name"], ends),
+        gap_ns=_at(pl.Series(gaps.end_ns - gaps.start_ns), pieces["gap"]),
+        collection=pl.Series(collected),
+    )
+    kind, text = pl.col("kind"), pl.lit
+    # Without operators nothing tells that it is Python.
+    between = "host code between calls" if capture.ops.is_empty() else "Python between operators"
+    launching = kind.is_in([LAUNCH, OUTSIDE])
+    called = pl.col("call_name").is_not_null() & pl.col("scope").is_null()
+    what = (
+        pl.when(kind == QUEUED)
+        .then(
+            pl.when(pl.col("gap_ns") <= _NEXT_KERNEL_NS)
+            .then(text("from one kernel to the next"))
+            .otherwise(text("queued work that waits"))
+        )
+        .when(kind == UNEXPLAINED)
+        .then(text("nothing was recorded"))
+        .when(kind == GARBAGE_COLLECTION)
+        .then(text("garbage collection"))
+        .when(launching)
+        .then(pl.coalesce("outermost", text(between)))
+        .when(kind == HOST_WORK)
+        .then(pl.coalesce("range", "call_name", "innermost", text(between)))
+        .otherwise(pl.coalesce("scope", "written", "call_name", "innermost"))
+    )
+    outside_scopes = ~launching & ~kind.is_in([QUEUED, UNEXPLAINED, GARBAGE_COLLECTION, HOST_WORK])
+    in_call = outside_scopes & called
+    anonymous = (what == between) & (launching | (kind == HOST_WORK))
+    inside = pl.when(pl.col("around").is_not_null()).then(pl.format("in {}", "around"))
+    until = pl.when((kind == HOST_WORK) & pl.col("launched").is_not_null()).then(
+        pl.format("before {}", "launched")
+    )
+    event = (
+        pl.when(kind == GARBAGE_COLLECTION)
+        .then(pl.col("collection"))
+        .when(kind.is_in([QUEUED, UNEXPLAINED]))
+        .then(pl.col("gap"))
+        .when(launching)
+        .then(pl.coalesce("root_row", -1 - pl.col("hole")))
+        .when(kind == HOST_WORK)
+        .then(pl.coalesce("range_row", "call_row", "op_row", -1 - pl.col("hole")))
+        .otherwise(pl.coalesce("scope_row", "call_row", "op_row"))
+    )
+    return columns.select(
+        "kind",
+        "nanoseconds",
+        "keeps",
+        what=what,
+        call=pl.when(in_call).then("call_name").fill_null(""),
+        operator=pl.when(in_call)
+        .then("innermost")
+        .when(anonymous)
+        .then(pl.coalesce(inside, until))
+        .fill_null(""),
+        kernel=pl.when((kind == QUEUED) & (pl.col("gap_ns") > _NEXT_KERNEL_NS))
+        .then("before")
+        .fill_null(""),
+        event=event,
+    )
+
+
+def _written(op_names: pl.Series, op_rows: pl.Series) -> pl.Series:
+    """What a program writes for the operator of each row; null where that is not known."""
+    names = _at(op_names, op_rows)
+    known = {name: written_as(name) for name in names.unique().drop_nulls()}
+    written: pl.Series = names.replace_strict(known, default=None, return_dtype=pl.String)
+    return written
+
+
+def _launching_operators(idle: IdlePieces, op_names: pl.Series, ends: pl.Series) -> pl.Series:
+    """The outermost operator that launched the work at each of `ends`, rows of the kernels."""
+    roots = pl.Series(idle.timeline.op_roots, dtype=pl.Int64)
+    return _at(op_names, _at(roots, _at(idle.launching_ops, ends)))
+
+
+def _at(values: pl.Series, rows: pl.Series) -> pl.Series:
+    """`values` at `rows`; null where a row is null or negative."""
+    if values.is_empty():
+        return pl.repeat(None, len(rows), dtype=values.dtype, eager=True)
+    missing = rows.is_null() | (rows < 0)
+    return values.gather(rows.fill_null(0).clip(0)).set(missing, None)

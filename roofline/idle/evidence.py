@@ -1,0 +1,33 @@
+"""The largest culprit of a cause, in words, for the verdict on a step."""
+
+import msgspec
+
+from gpuprof.roofline.analysis import Bottleneck
+from gpuprof.roofline.durations import duration
+from gpuprof.roofline.idle_figures import IdleCulprit, IdleTime
+
+
+def with_culprit(verdict: Bottleneck, idle: IdleTime | None) -> Bottleneck:
+    """`verdict` with what costs most of it, where it is a cause of `idle`."""
+    if idle is None:
+        return verdict
+    causes = [cause for cause in idle.causes if cause.kind == verdict.kind and cause.culprits]
+    if not causes:
+        return verdict
+    worst = causes[0].culprits[0]
+    said = f"{duration(worst.nanoseconds)} of it: {culprit_text(worst)}"
+    if idle.basis != "whole trace":
+        said += f", {count_text(worst.calls_per_step)} a step"
+    return msgspec.structs.replace(verdict, evidence=f"{verdict.evidence}; {said}")
+
+
+def culprit_text(culprit: IdleCulprit) -> str:
+    """ ".item() (aten::_local_scalar_dense, cudaStreamSynchronize, train.py:42)"."""
+    inside = [culprit.operator, culprit.call, culprit.place]
+    known = ", ".join(part for part in inside if part and part != culprit.what)
+    return f"{culprit.what} ({known})" if known else culprit.what
+
+
+def count_text(calls: float) -> str:
+    """A mean number of calls, whole where it is."""
+    return f"{calls:.0f}" if calls == round(calls) or calls >= 100 else f"{calls:.3g}"

@@ -1,0 +1,154 @@
+"""What the threads of a process were in at any time: calls, operators and ranges."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors import host_events
+from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.classes import GARBAGE_COLLECTION
+from gpuprof.roofline.idle.host_work import kind_of_scope
+from gpuprof.roofline.intervals import merged
+from gpuprof.roofline.work.attribution import rows_of
+
+_TIMES: Final = ("thread", "start_ns", "end_ns")
+_EVENT: Final = ("process", *_TIMES, "name")
+
+
+@dataclass(frozen=True)
+class HostTimeline:
+    """The events of a one-rank capture's host, each table in the order that nesting needs.
+
+    `launches` has the column launch_row, `ops` the capture's rows in their order.
+    """
+
+    launches: pl.DataFrame
+    ops: pl.DataFrame
+    # For each operator the rows of its parent and of the outermost one around it.
+    op_parents: Integers
+    op_roots: Integers
+    # Operators and ranges whose class is that of all that is done in them: columns kind, op_row
+    # (null for a range).
+    scopes: pl.DataFrame
+    # Of the program.
+    ranges: pl.DataFrame
+    # The outermost of them in which nothing was launched.
+    idle_ranges: pl.DataFrame
+    # When any thread collects garbage, which stops the others.
+    collecting: tuple[Integers, Integers]
+    # When any thread is in an operator, a call or a scope.
+    occupied: tuple[Integers, Integers]
+    # All times at which anything begins or ends, ascending, and the same of each thread.
+    changes_ns: Integers
+    changes_of_thread: Mapping[int, Integers]
+
+    def is_empty(self) -> bool:
+        """Nothing was recorded of the host."""
+        return not len(self.changes_ns)
+
+
+def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int) -> HostTimeline:
+    """The timeline of `capture`, with those idle ranges that last for `least_idle_ns` or longer.
+
+    `launches_ns` is when device work was launched, on a CPU when leaf operators began.
+    """
+    launches = _nested(capture.launches.with_row_index("launch_row"))
+    ops = capture.ops
+    op_parents = rows_of(ops, ops["parent_id"])
+    scopes = _scopes(ops, capture.ranges)
+    collecting = scopes.filter(pl.col("kind") == GARBAGE_COLLECTION)
+    ranges = capture.ranges.filter((pl.col("domain") != host_events.DOMAIN).fill_null(True))
+    idle = _idle_ranges(ranges, launches_ns, least_idle_ns)
+    occupied = pl.concat([frame.select(_TIMES) for frame in (ops, launches, scopes)]).drop_nulls(
+        "end_ns"
+    )
+    changes = pl.concat([occupied, idle.select(_TIMES)])
+    return HostTimeline(
+        launches=launches,
+        ops=ops,
+        op_parents=op_parents,
+        op_roots=_roots(op_parents),
+        scopes=scopes.filter(pl.col("kind") != GARBAGE_COLLECTION),
+        ranges=_nested(ranges),
+        idle_ranges=idle,
+        collecting=_merged(collecting),
+        occupied=_merged(occupied),
+        changes_ns=_edges(changes),
+        changes_of_thread={
+            thread: _edges(own)
+            for (thread,), own in changes.drop_nulls("thread").group_by("thread")
+        },
+    )
+
+
+def innermost_rows(intervals: pl.DataFrame, points: pl.DataFrame) -> Integers:
+    """For each of `points` (process, thread, time_ns) the innermost of `intervals`, or -1."""
+    return enclosing(intervals, points, "time_ns")
+
+
+def within(disjoint: tuple[Integers, Integers], times_ns: Integers) -> Integers:
+    """For each time the number of the interval that holds it, -1 for none."""
+    start, end = disjoint
+    row = np.searchsorted(start, times_ns, side="right") - 1
+    inside = (row >= 0) & (times_ns < np.append(end, 0)[row])
+    return np.where(inside, row, NONE)
+
+
+def _nested(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+
+
+def _merged(frame: pl.DataFrame) -> tuple[Integers, Integers]:
+    return merged(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+
+
+def _edges(frame: pl.DataFrame) -> Integers:
+    edges: Integers = np.unique(frame.select("start_ns", "end_ns").to_numpy().astype(np.int64))
+    return edges
+
+
+def _roots(op_parents: Integers) -> Integers:
+    """The outermost row above each, itself where it has no parent."""
+    roots = np.arange(len(op_parents))
+    climbing = op_parents != NONE
+    while climbing.any():
+        roots[climbing] = op_parents[roots[climbing]]
+        climbing = op_parents[roots] != NONE
+    return roots
+
+
+def _scopes(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    named = pl.concat(
+        [
+            ops.with_row_index("op_row").select(
+                *_EVENT, pl.col("op_row").cast(pl.Int64), domain=pl.lit("")
+            ),
+            ranges.select(*_EVENT, pl.col("domain").fill_null(""), op_row=pl.lit(None, pl.Int64)),
+        ],
+        how="diagonal",
+    )
+    kinds = named.select("name", "domain").unique()
+    known = kinds.with_columns(
+        kind=pl.Series([kind_of_scope(*row) for row in kinds.iter_rows()], dtype=pl.String)
+    ).drop_nulls("kind")
+    return _nested(named.join(known, on=("name", "domain"), how="inner", maintain_order="left"))
+
+
+def _idle_ranges(ranges: pl.DataFrame, launches_ns: Integers, least_ns: int) -> pl.DataFrame:
+    """The outermost of `ranges` on their thread in which no thread launched anything.
+
+    What a range calls may launch from another thread, as a backward pass does.
+    """
+    long = _nested(
+        ranges.drop_nulls("end_ns").filter(pl.col("end_ns") - pl.col("start_ns") >= least_ns)
+    )
+    times = np.sort(launches_ns)
+    first, last = (np.searchsorted(times, long[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
+    idle = long.filter(pl.Series(first == last, dtype=pl.Boolean))
+    (threads,) = thread_codes(idle)
+    outer = parents(threads, idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy())
+    return idle.filter(pl.Series(outer == NONE, dtype=pl.Boolean))

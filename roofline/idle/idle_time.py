@@ -1,0 +1,96 @@
+"""Why the device has no work in a step: the causes in its own length, with what they come of."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.classes import OTHER_DEVICE, ClassName
+from gpuprof.roofline.idle.culprits import culprits, seen_waiting
+from gpuprof.roofline.idle.pieces import idle_pieces
+from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
+from gpuprof.roofline.step_figures import StepSplit
+from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.steps.waiting import Waiting, WaitingPart, waiting_parts
+from gpuprof.roofline.work.work import Work
+
+# Culprits that are named one by one.
+_NAMED: Final = 8
+
+
+@dataclass(frozen=True)
+class IdleSeen:
+    """What was seen of a profiled step's time without device work."""
+
+    waiting: dict[ClassName, Waiting]
+    # As `gpuprof.roofline.idle.culprits` gives them.
+    culprits: pl.DataFrame
+
+
+def find_idle(
+    capture: Capture, work: Work, stretch: Stretch | None, *, on_cpu: bool
+) -> IdleSeen | None:
+    """What the host of an attributed one-rank capture did while no device had work.
+
+    None where no step was profiled.
+    """
+    if stretch is None or work.kernels.is_empty():
+        return None
+    pieces = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
+    return IdleSeen(
+        seen_waiting(pieces.pieces, stretch.steps), culprits(pieces, capture, stretch.steps)
+    )
+
+
+def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -> IdleTime | None:
+    """`seen` in the step of `split`; None where there is no split."""
+    if seen is None or split is None:
+        return None
+    idle_ns = split.idle_ns - split.nanoseconds(OTHER_DEVICE)
+    scaled = waiting_parts(seen.waiting, idle_ns, step_ns=split.step_ns, basis=split.basis)
+    weights = seen.culprits.with_columns(
+        weight=pl.col("keeps_ns") * scaled.keeps + pl.col("shrinks_ns") * scaled.shrinks
+    )
+    causes = [
+        _cause(kind, part, seen.waiting.get(kind, Waiting()), weights, on_cpu=on_cpu)
+        for kind, part in scaled.parts.items()
+    ]
+    return IdleTime(
+        nanoseconds=idle_ns,
+        profiled_ns=round(sum(part.total_ns for part in seen.waiting.values())),
+        basis=split.basis,
+        causes=tuple(sorted(causes, key=lambda cause: (-cause.nanoseconds, cause.kind))),
+    )
+
+
+def _cause(
+    kind: ClassName, part: WaitingPart, seen: Waiting, weights: pl.DataFrame, *, on_cpu: bool
+) -> IdleCause:
+    own = weights.filter(pl.col("kind") == kind).sort(
+        "weight", descending=True, maintain_order=True
+    )
+    whole = float(own["weight"].sum())
+    found = [
+        IdleCulprit(
+            what=row["what"],
+            call=row["call"],
+            operator=row["operator"],
+            kernel=row["kernel"],
+            calls_per_step=row["calls"],
+            nanoseconds=round(row["weight"] / whole * part.nanoseconds) if whole else 0,
+            profiled_ns=round(row["keeps_ns"] + row["shrinks_ns"]),
+        )
+        for row in own.iter_rows(named=True)
+    ]
+    named, others = found[:_NAMED], found[_NAMED:]
+    return IdleCause(
+        kind=kind,
+        nanoseconds=part.nanoseconds,
+        least_ns=None if on_cpu else part.least_ns,
+        most_ns=None if on_cpu else part.most_ns,
+        profiled_ns=round(seen.total_ns),
+        culprits=tuple(named),
+        others=len(others),
+        others_ns=sum(one.nanoseconds for one in others),
+    )

@@ -1,0 +1,356 @@
+"""The time without device work in pieces, each with the one thing that the host did meanwhile."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.classes import (
+    COMPILATION,
+    GARBAGE_COLLECTION,
+    HOST_WORK,
+    LAUNCH,
+    OUTSIDE,
+    QUEUED,
+    SYNCHRONISATION,
+    UNEXPLAINED,
+)
+from gpuprof.roofline.idle.gaps import Gaps, find_gaps, launch_rows, work_of_stretch
+from gpuprof.roofline.idle.host_calls import drained_ns, kinds_of_calls, synchronisations
+from gpuprof.roofline.idle.host_timeline import (
+    HostTimeline,
+    host_timeline,
+    innermost_rows,
+    within,
+)
+from gpuprof.roofline.idle.host_work import builds_plans
+from gpuprof.roofline.intervals import covered_ns, merged
+from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.work import Work
+
+# A range without launches is work of its own from so long on: some ten launches. Optimizers name
+# theirs for zeroing gradients, which takes less.
+_LEAST_RANGE_NS: Final = 100_000
+# Python between two calls takes some 10 us, and so does an operator; what does nothing that is
+# recorded for so long does something else than launching.
+_LEAST_WORK_NS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class IdlePieces:
+    """The pieces, and what their rows point into.
+
+    Columns of `pieces`: nanoseconds, kind, keeps (as long without the profiler), drained (after the
+    call and not in it), gap, hole, and rows of tables or null: call_row (launches), op_row (ops,
+    the innermost one), root_row (ops, the outermost one), and of `timeline` scope_row, range_row
+    (idle_ranges) and around_row (ranges, the innermost one).
+    """
+
+    pieces: pl.DataFrame
+    timeline: HostTimeline
+    gaps: Gaps
+    # In order of start, `gaps.kernel` are rows of it, and the rows of `ops` that launched each.
+    kernels: pl.DataFrame
+    launching_ops: pl.Series
+
+
+def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool) -> IdlePieces:
+    """All time of `stretch` in which no device of an attributed one-rank capture has work.
+
+    On a CPU the work is leaf operators, and what begins one is its thread.
+    """
+    kernels = work_of_stretch(work, stretch)
+    launch = launch_rows(kernels, capture)
+    gaps = find_gaps(kernels, launch, capture, stretch)
+    timeline = host_timeline(
+        capture, _launches_ns(kernels, launch, capture), least_idle_ns=_LEAST_RANGE_NS
+    )
+    spans = merged(*np.array(stretch.spans_ns, np.int64).T)
+    segments = _segments(gaps, timeline.changes_ns)
+    segments = _inside(segments, spans).join(
+        _threads(gaps, kernels, capture, on_cpu=on_cpu), on="gap", how="left", maintain_order="left"
+    )
+    segments = _with_states(segments, timeline)
+    calls = kinds_of_calls(capture)
+    pieces = _classified(segments, timeline, gaps, calls, on_cpu=on_cpu)
+    if not on_cpu:
+        busy = merged(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
+        from_ns = int(gaps.host_start_ns.min(initial=stretch.spans_ns[-1][1]))
+        syncs = synchronisations(capture.launches, calls, busy, from_ns)
+        pieces = _with_drained(pieces, _with_operators(syncs, capture, timeline))
+    queued = _inside(_queued(gaps), spans).with_columns(
+        kind=pl.lit(QUEUED), keeps=pl.lit(True), drained=pl.lit(False)
+    )
+    launching = pl.Series(rows_of(capture.ops, kernels["op_id"]))
+    together = pl.concat([pieces, queued], how="diagonal")
+    return IdlePieces(together, timeline, gaps, kernels, launching)
+
+
+def _launches_ns(kernels: pl.DataFrame, launch: Integers, capture: Capture) -> Integers:
+    """When the host launched work, also into a CUDA graph; on a CPU when operators began."""
+    unknown = kernels["start_ns"].to_numpy()[launch == NONE]
+    calls = capture.launches["start_ns"].to_numpy()
+    launching = capture.launches["name"].str.contains("Launch", literal=True).fill_null(False)
+    return np.concatenate([unknown, calls[launch[launch != NONE]], calls[launching.to_numpy()]])
+
+
+def _segments(gaps: Gaps, changes_ns: Integers) -> pl.DataFrame:
+    """The host's part of each gap, cut wherever anything begins or ends on the host.
+
+    Columns gap, time_ns (the host's), start_ns and end_ns (the device's).
+    """
+    first_ns, last_ns = gaps.host_start_ns, gaps.host_end_ns
+    low = np.searchsorted(changes_ns, first_ns, side="right")
+    cuts = np.maximum(np.searchsorted(changes_ns, last_ns, side="left") - low, 0)
+    counts = np.where(last_ns > first_ns, cuts + 1, 0)
+    gap = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(gap)) - np.repeat(np.cumsum(counts) - counts, counts)
+    edges = np.append(changes_ns, 0)
+    at = low[gap] + number
+    start = np.where(number == 0, first_ns[gap], edges[np.minimum(at, len(edges)) - 1])
+    end = np.where(number == cuts[gap], last_ns[gap], edges[np.minimum(at, len(edges) - 1)])
+    shift = gaps.shift_ns[gap]
+    return pl.DataFrame(
+        {"gap": gap, "time_ns": start, "start_ns": start + shift, "end_ns": end + shift}
+    )
+
+
+def _queued(gaps: Gaps) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "gap": np.arange(len(gaps.start_ns)),
+            "start_ns": gaps.queued_ns,
+            "end_ns": gaps.end_ns,
+        }
+    )
+
+
+def _inside(segments: pl.DataFrame, spans: tuple[Integers, Integers]) -> pl.DataFrame:
+    """Those `segments` of which anything lies in the `spans`, with how much."""
+    before, after = (
+        covered_ns(spans, segments[edge].to_numpy()) for edge in ("start_ns", "end_ns")
+    )
+    return (
+        segments.with_columns(nanoseconds=pl.Series(after - before, dtype=pl.Int64))
+        .filter(pl.col("nanoseconds") > 0)
+        .drop("start_ns", "end_ns")
+    )
+
+
+def _threads(gaps: Gaps, kernels: pl.DataFrame, capture: Capture, *, on_cpu: bool) -> pl.DataFrame:
+    """For each gap the threads to look at, in this order: thread_0, thread_1, thread_2.
+
+    That which ends the gap, that which launched the work before, and the one with most events.
+    """
+    events = capture.ops if on_cpu else capture.launches
+    rows = rows_of(capture.ops, kernels["op_id"]) if on_cpu else launch_rows(kernels, capture)
+    ends = np.where(gaps.kernel == NONE, NONE, rows[gaps.kernel]) if len(rows) else gaps.kernel
+    previous = np.where(gaps.kernel == NONE, len(rows), gaps.kernel) - 1
+    before = np.where(previous >= 0, rows[previous], NONE) if len(rows) else gaps.kernel
+    counted = pl.concat([capture.ops.select("thread"), capture.launches.select("thread")])
+    main = counted["thread"].drop_nulls().mode().sort()
+    most = main[0] if len(main) else None
+    threads = events["thread"]
+    chosen = [
+        threads.gather(np.maximum(row, 0)).set(pl.Series(row == NONE), None)
+        if len(threads)
+        else pl.repeat(None, len(row), dtype=pl.Int64, eager=True)
+        for row in (ends, before)
+    ]
+    with_most = pl.lit(most, pl.Int64)
+    return pl.DataFrame({"gap": np.arange(len(ends))}).with_columns(
+        thread_0=pl.coalesce(chosen[0], with_most),
+        thread_1=pl.coalesce(chosen[1], with_most),
+        thread_2=with_most,
+        process=pl.lit(_process(events), pl.Int64),
+    )
+
+
+def _process(events: pl.DataFrame) -> int | None:
+    """The one process of a rank."""
+    known = events["process"].drop_nulls().mode().sort()
+    return int(known[0]) if len(known) else None
+
+
+def _with_states(segments: pl.DataFrame, timeline: HostTimeline) -> pl.DataFrame:
+    """What the first of a segment's threads that is in anything is in: rows, -1 for none."""
+    count = segments.height
+    chosen = {
+        name: np.full(count, NONE, np.int64)
+        for name in ("call", "op_row", "scope_row", "range_row")
+    }
+    # The thread that it is in, the first one where that is none.
+    thread = segments["thread_0"]
+    pending = np.ones(count, np.bool_)
+    for number in range(3):
+        points = segments.select("process", "time_ns", thread=f"thread_{number}")
+        rows = np.flatnonzero(pending & points["thread"].is_not_null().to_numpy())
+        if not len(rows):
+            continue
+        points = points[rows]
+        found = {
+            "call": innermost_rows(timeline.launches, points),
+            "op_row": enclosing(timeline.ops, points, "time_ns", timeline.op_parents),
+            "scope_row": innermost_rows(timeline.scopes, points),
+            "range_row": innermost_rows(timeline.idle_ranges, points),
+        }
+        occupied = np.any([row != NONE for row in found.values()], axis=0)
+        for name, row in found.items():
+            chosen[name][rows[occupied]] = row[occupied]
+        pending[rows[occupied]] = False
+        thread = thread.scatter(rows[occupied], points["thread"].filter(pl.Series(occupied)))
+    op, call = chosen["op_row"], chosen.pop("call")
+    call_rows = np.append(timeline.launches["launch_row"].to_numpy(), 0).astype(np.int64)
+    roots = np.append(timeline.op_roots, 0)
+    at = segments.select("process", "time_ns", thread=thread)
+    chosen["around_row"] = innermost_rows(timeline.ranges, at)
+    return segments.with_columns(
+        pl.Series("quiet_ns", _quiet_ns(timeline, thread, segments["time_ns"].to_numpy())),
+        pl.Series("call_row", np.where(call == NONE, NONE, call_rows[call])),
+        pl.Series("root_row", np.where(op == NONE, NONE, roots[op])),
+        *(pl.Series(name, row) for name, row in chosen.items()),
+    ).with_columns(
+        pl.when(pl.col(name) >= 0).then(name) for name in ("call_row", "root_row", *chosen)
+    )
+
+
+def _quiet_ns(timeline: HostTimeline, threads: pl.Series, times_ns: Integers) -> Integers:
+    """How long the thread of each time does nothing that was recorded around it."""
+    quiet = np.zeros(len(times_ns), np.int64)
+    own = threads.fill_null(NONE).to_numpy()
+    for thread, changes in timeline.changes_of_thread.items():
+        rows = np.flatnonzero(own == thread)
+        after = np.searchsorted(changes, times_ns[rows], side="right")
+        between = (after > 0) & (after < len(changes))
+        quiet[rows[between]] = changes[after[between]] - changes[after[between] - 1]
+    return quiet
+
+
+def _classified(
+    segments: pl.DataFrame,
+    timeline: HostTimeline,
+    gaps: Gaps,
+    calls: pl.Series,
+    *,
+    on_cpu: bool,
+) -> pl.DataFrame:
+    times = segments["time_ns"].to_numpy()
+    hole, hole_ns = _holes(timeline.occupied, times, gaps)
+    gap = segments["gap"].to_numpy()
+    unknown = (gaps.launch[gap] == NONE) & (gaps.kernel[gap] != NONE) & (not on_cpu)
+    columns = segments.with_columns(
+        collected=pl.Series(within(timeline.collecting, times) != NONE),
+        scope=_gathered(timeline.scopes["kind"], segments["scope_row"]),
+        call=_gathered(calls, segments["call_row"]),
+        plan=_plans(timeline.ops, segments["op_row"]),
+        hole=pl.Series(hole),
+        hole_ns=pl.Series(hole_ns),
+        unknown=pl.Series(unknown | timeline.is_empty()),
+    )
+    in_nothing = pl.col("op_row").is_null() & pl.col("call_row").is_null()
+    working = ~in_nothing & (pl.col("quiet_ns") >= _LEAST_WORK_NS)
+    elsewhere = in_nothing & (pl.col("hole_ns") >= _LEAST_WORK_NS)
+    kind = (
+        pl.when("collected")
+        .then(pl.lit(GARBAGE_COLLECTION))
+        .when(pl.col("scope").is_not_null())
+        .then("scope")
+        .when(pl.col("call").is_not_null())
+        .then("call")
+        .when(in_nothing & pl.col("unknown"))
+        .then(pl.lit(UNEXPLAINED))
+        .when(working & pl.col("plan") & pl.col("call_row").is_null())
+        .then(pl.lit(COMPILATION))
+        .when(working | elsewhere | pl.col("range_row").is_not_null())
+        .then(pl.lit(HOST_WORK))
+        .otherwise(pl.lit(OUTSIDE if on_cpu else LAUNCH))
+    )
+    return columns.select(
+        "gap",
+        "time_ns",
+        "nanoseconds",
+        "call_row",
+        "op_row",
+        "root_row",
+        "scope_row",
+        "range_row",
+        "around_row",
+        "hole",
+        kind=kind,
+        keeps=kind != LAUNCH,
+        drained=pl.lit(False),
+    )
+
+
+def _holes(
+    occupied: tuple[Integers, Integers], times_ns: Integers, gaps: Gaps
+) -> tuple[Integers, Integers]:
+    """For each time the number of the hole between `occupied` times it is in, and its length."""
+    if not len(times_ns):
+        return times_ns, times_ns
+    start, end = occupied
+    first, last = gaps.host_start_ns.min(), gaps.host_end_ns.max()
+    number = np.searchsorted(start, times_ns, side="right")
+    begins = np.maximum(np.concatenate([[first], end])[number], first)
+    ends = np.minimum(np.append(start, last)[number], last)
+    return number, np.maximum(ends - begins, 0)
+
+
+def _plans(ops: pl.DataFrame, op_rows: pl.Series) -> pl.Series:
+    """Whether the library behind the operator of each row builds plans."""
+    building = [name for name in ops["name"].unique().drop_nulls() if builds_plans(name)]
+    return _gathered(ops["name"].is_in(building), op_rows).fill_null(False)
+
+
+def _gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
+    """`values` at `rows`, null where a row is."""
+    if values.is_empty():
+        return pl.repeat(None, len(rows), dtype=values.dtype, eager=True)
+    return values.gather(rows.fill_null(0)).set(rows.is_null(), None)
+
+
+def _with_operators(calls: pl.DataFrame, capture: Capture, timeline: HostTimeline) -> pl.DataFrame:
+    """`calls` with the rows op_row and root_row of the operators around them."""
+    at = capture.launches.select("process", "thread", time_ns="start_ns")[calls["launch_row"]]
+    op = enclosing(timeline.ops, at, "time_ns", timeline.op_parents)
+    root = np.where(op == NONE, NONE, np.append(timeline.op_roots, 0)[op])
+    return calls.with_columns(
+        pl.Series(name, row).set(pl.Series(row == NONE), None)
+        for name, row in (("op_row", op), ("root_row", root))
+    )
+
+
+def _with_drained(pieces: pl.DataFrame, syncs: pl.DataFrame) -> pl.DataFrame:
+    """`pieces`, of the host's slow launches those apart that come of a synchronisation."""
+    if syncs.is_empty():
+        return pieces
+    slow = pieces.filter(pl.col("kind") == LAUNCH).sort("time_ns", maintain_order=True)
+    explained, call = drained_ns(
+        slow["nanoseconds"].to_numpy(),
+        slow["time_ns"].to_numpy(),
+        syncs["end_ns"].to_numpy(),
+        syncs["waited_ns"].to_numpy(),
+    )
+    length = pl.Series(explained, dtype=pl.Int64)
+    left = slow.with_columns(nanoseconds=pl.col("nanoseconds") - length)
+    drained = slow.with_columns(
+        nanoseconds=length,
+        kind=pl.lit(SYNCHRONISATION),
+        drained=pl.lit(True),
+        **{
+            name: syncs[column].gather(np.maximum(call, 0))
+            for name, column in (
+                ("call_row", "launch_row"),
+                ("op_row", "op_row"),
+                ("root_row", "root_row"),
+            )
+        },
+    )
+    others = pieces.filter(pl.col("kind") != LAUNCH)
+    return pl.concat(
+        [others, *(part.filter(pl.col("nanoseconds") > 0) for part in (left, drained))]
+    )

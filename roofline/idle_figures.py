@@ -1,0 +1,58 @@
+"""Why the device had no work in a step: parts of an `Analysis`.
+
+Frozen structs; unknown is None. Times are integer nanoseconds of one step.
+"""
+
+import msgspec
+
+from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.step_figures import StepDefinition
+
+
+class IdleCulprit(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that the host does, in all its calls, while the device has no work."""
+
+    # What a program writes where that is known (".item()"), else an operator, a call, a range.
+    what: str
+    # The runtime call and the innermost operator around it; "" where there is none.
+    call: str = ""
+    operator: str = ""
+    # The queued work that the device has not begun, as the trace names it.
+    kernel: str = ""
+    # "train.py:42"; "" where the capture has no lines.
+    place: str = ""
+    calls_per_step: float
+    # In the step of the split, and in a profiled one.
+    nanoseconds: int
+    profiled_ns: int
+
+
+class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
+    """The time without device work of one class."""
+
+    kind: ClassName
+    # As the split has it.
+    nanoseconds: int
+    # Within which it lies in a step without the profiler; None on a CPU, where that is not known.
+    least_ns: int | None = None
+    most_ns: int | None = None
+    profiled_ns: int
+    # Those that cost most, first; what the others cost together, and how many they are.
+    culprits: tuple[IdleCulprit, ...] = ()
+    others: int = 0
+    others_ns: int = 0
+
+
+class IdleTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A step's time in which no device of the process has work, by cause.
+
+    The causes add up to `nanoseconds`, which is the split's time without device work but for
+    waiting for another device.
+    """
+
+    nanoseconds: int
+    profiled_ns: int
+    # Where the lengths come from; the causes are always those of profiled steps.
+    basis: StepDefinition
+    # The largest first.
+    causes: tuple[IdleCause, ...]

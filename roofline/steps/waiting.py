@@ -1,0 +1,143 @@
+"""Time without device work by cause: from profiled steps, where it is seen, to the step's own.
+
+What the host waits for or does beside launching (a synchronisation, its data loader, a driver's
+call) takes as long without the profiler. Launching does not: the profiler records each operator
+and call. So what the timed step is shorter by is taken from the launches first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpuprof.roofline.classes import UNEXPLAINED, ClassName
+from gpuprof.roofline.step_figures import StepDefinition
+
+# The most that torch.profiler made a step longer: a launch-bound block on an H200 took 229 us
+# without it and 538 us with it and shapes.
+LONGEST_STRETCH: Final = 2.35
+# Steps wait by so much more or less than others for the same reason.
+_SAME: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Time without device work of one class in one profiled step, in ns."""
+
+    # What is as long without the profiler, and what the profiler lengthens.
+    keeps_ns: float = 0.0
+    shrinks_ns: float = 0.0
+
+    @property
+    def total_ns(self) -> float:
+        """Both."""
+        return self.keeps_ns + self.shrinks_ns
+
+
+@dataclass(frozen=True)
+class WaitingPart:
+    """The same in the step of a split, and within which it lies without the profiler."""
+
+    nanoseconds: int
+    least_ns: int
+    most_ns: int
+
+
+@dataclass(frozen=True)
+class WaitingParts:
+    """The parts by class, which add up to the step's time without device work.
+
+    Of what keeps its length `keeps` is in the step, and of what the profiler lengthens `shrinks`.
+    """
+
+    parts: Mapping[ClassName, WaitingPart]
+    keeps: float
+    shrinks: float
+
+
+def waiting_parts(
+    seen: Mapping[ClassName, Waiting], idle_ns: int, *, step_ns: int, basis: StepDefinition
+) -> WaitingParts:
+    """`seen` in a step of `step_ns` that has `idle_ns` without device work, by what the step is."""
+    if basis == "timed":
+        return _in_timed_step(seen, idle_ns)
+    return _in_profiled_step(seen, idle_ns, step_ns=step_ns)
+
+
+def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingParts:
+    """`seen` in a step that ran without the profiler and has `idle_ns` without device work.
+
+    Where it waits longer than the profiled steps did, nothing tells why. Where it waits for less
+    than what keeps its length, that is shortened alike.
+    """
+    kept_ns, profiled_ns = _kept(seen), _total(seen)
+    keeps = shrinks = 1.0
+    left_ns = 0.0
+    if idle_ns > profiled_ns * (1 + _SAME):
+        left_ns = idle_ns - profiled_ns
+    elif idle_ns >= profiled_ns:
+        keeps = shrinks = idle_ns / profiled_ns if profiled_ns else 1.0
+    elif idle_ns >= kept_ns:
+        shrinks = (idle_ns - kept_ns) / (profiled_ns - kept_ns)
+    else:
+        keeps, shrinks = idle_ns / kept_ns, 0.0
+    lengths = _lengths(seen, keeps, shrinks, left_ns, idle_ns)
+    parts = {}
+    for kind, length_ns in lengths.items():
+        own_ns = seen.get(kind, Waiting()).total_ns
+        # As if all others had kept theirs, and as if this one had.
+        least_ns = max(0, round(idle_ns - (profiled_ns - own_ns) - left_ns))
+        most_ns = min(round(own_ns + left_ns), idle_ns)
+        parts[kind] = WaitingPart(length_ns, min(least_ns, length_ns), max(most_ns, length_ns))
+    return WaitingParts(parts, keeps, shrinks)
+
+
+def _in_profiled_step(
+    seen: Mapping[ClassName, Waiting], idle_ns: int, *, step_ns: int
+) -> WaitingParts:
+    """`seen` in a profiled step of `step_ns`.
+
+    Without the profiler it is shorter by what that adds to launches, at most as much as makes the
+    whole step 2.35 times as long.
+    """
+    kept_ns, profiled_ns = _kept(seen), _total(seen)
+    scale = idle_ns / profiled_ns if profiled_ns else 1.0
+    lengths = _lengths(seen, scale, scale, 0.0, idle_ns)
+    busy_ns = step_ns - idle_ns
+    shrinking_ns = idle_ns - kept_ns * scale
+    certain_ns = min(shrinking_ns, max(0.0, step_ns / LONGEST_STRETCH - busy_ns - kept_ns * scale))
+    certain = certain_ns / shrinking_ns if shrinking_ns > 0 else 0.0
+    parts = {}
+    for kind, length_ns in lengths.items():
+        own = seen.get(kind)
+        # Of time without a known cause nothing tells whether the profiler made it.
+        least = certain * length_ns if own is None else own.keeps_ns + certain * own.shrinks_ns
+        least_ns = round(least * (1.0 if own is None else scale))
+        parts[kind] = WaitingPart(length_ns, min(least_ns, length_ns), length_ns)
+    return WaitingParts(parts, scale, scale)
+
+
+def _kept(seen: Mapping[ClassName, Waiting]) -> float:
+    return sum(part.keeps_ns for part in seen.values())
+
+
+def _total(seen: Mapping[ClassName, Waiting]) -> float:
+    return sum(part.total_ns for part in seen.values())
+
+
+def _lengths(
+    seen: Mapping[ClassName, Waiting],
+    keeps: float,
+    shrinks: float,
+    unexplained_ns: float,
+    idle_ns: int,
+) -> dict[ClassName, int]:
+    """Whole numbers that add up to `idle_ns`. What rounding leaves goes to the largest."""
+    scaled = {
+        kind: part.keeps_ns * keeps + part.shrinks_ns * shrinks for kind, part in seen.items()
+    }
+    if unexplained_ns or not any(scaled.values()):
+        scaled[UNEXPLAINED] = scaled.get(UNEXPLAINED, 0.0) + (unexplained_ns or float(idle_ns))
+    lengths = {kind: int(length) for kind, length in scaled.items()}
+    largest = max(scaled, key=lambda kind: scaled[kind])
+    lengths[largest] += idle_ns - sum(lengths.values())
+    return {kind: length for kind, length in lengths.items() if length}

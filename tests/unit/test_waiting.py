@@ -1,0 +1,92 @@
+"""From what profiled steps wait for to what a step without the profiler does."""
+
+import random
+
+import pytest
+
+from gpuprof.roofline.steps.waiting import Waiting, WaitingParts, waiting_parts
+
+STEP = 10_000
+
+
+def timed(idle_ns: int, **seen: Waiting) -> WaitingParts:
+    return waiting_parts(seen, idle_ns, step_ns=STEP, basis="timed")
+
+
+def profiled(idle_ns: int, step_ns: int = STEP, **seen: Waiting) -> WaitingParts:
+    return waiting_parts(seen, idle_ns, step_ns=step_ns, basis="host range")
+
+
+def lengths(found: WaitingParts) -> dict[str, int]:
+    return {kind: part.nanoseconds for kind, part in found.parts.items()}
+
+
+LOADER = Waiting(keeps_ns=3000)
+LAUNCH = Waiting(shrinks_ns=2000)
+
+
+def test_what_a_timed_step_is_shorter_by_is_launching() -> None:
+    assert lengths(timed(3500, loader=LOADER, launch=LAUNCH)) == {"loader": 3000, "launch": 500}
+
+
+def test_a_wait_after_a_synchronisation_shrinks_as_launches_do() -> None:
+    both = Waiting(keeps_ns=100, shrinks_ns=1000)
+    found = timed(1600, synchronisation=both, launch=LAUNCH)
+    assert lengths(found) == {"synchronisation": 600, "launch": 1000}
+
+
+def test_a_timed_step_that_waits_for_less_than_keeps_its_length_waits_for_less_of_all() -> None:
+    found = timed(2000, loader=LOADER, gc=Waiting(keeps_ns=1000), launch=LAUNCH)
+    assert lengths(found) == {"loader": 1500, "gc": 500}
+
+
+def test_a_timed_step_that_waits_longer_has_time_without_a_cause() -> None:
+    found = timed(8000, loader=LOADER, launch=LAUNCH)
+    assert lengths(found) == {"loader": 3000, "launch": 2000, "unexplained": 3000}
+    # It may be of any of them.
+    assert (found.parts["loader"].least_ns, found.parts["loader"].most_ns) == (3000, 6000)
+
+
+def test_a_timed_step_that_waits_a_little_longer_waits_longer_for_all() -> None:
+    found = timed(5200, loader=LOADER, launch=LAUNCH)
+    assert lengths(found) == {"loader": 3120, "launch": 2080}
+
+
+def test_a_timed_step_gives_ranges() -> None:
+    found = timed(3500, loader=LOADER, launch=LAUNCH)
+    # At the least the other one is as long as it was when it was seen.
+    assert (found.parts["loader"].least_ns, found.parts["loader"].most_ns) == (1500, 3000)
+    assert (found.parts["launch"].least_ns, found.parts["launch"].most_ns) == (500, 2000)
+    same = timed(5000, loader=LOADER, launch=LAUNCH)
+    assert all(part.least_ns == part.nanoseconds == part.most_ns for part in same.parts.values())
+
+
+def test_launches_of_a_profiled_step_are_certain_as_far_as_the_profiler_cannot_have_made_it() -> (
+    None
+):
+    found = profiled(9000, launch=Waiting(shrinks_ns=9000))
+    # 2.35 times as long at most: 4255 ns are left, and 1000 of them are busy.
+    assert found.parts["launch"].least_ns == 3255
+    found = profiled(9000, loader=LOADER, launch=Waiting(shrinks_ns=6000))
+    assert (found.parts["loader"].least_ns, found.parts["launch"].least_ns) == (3000, 255)
+    assert profiled(5000, launch=Waiting(shrinks_ns=5000)).parts["launch"].least_ns == 0
+
+
+def test_nothing_seen_explains_nothing() -> None:
+    assert lengths(timed(500)) == lengths(profiled(500)) == {"unexplained": 500}
+    assert lengths(timed(0)) == lengths(profiled(0)) == {}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_add_up_and_lie_within_their_ranges(seed: int) -> None:
+    pick = random.Random(seed)
+    seen = {
+        name: Waiting(pick.choice([0, pick.random() * 900]), pick.choice([0, pick.random() * 900]))
+        for name in "abcd"[: pick.randrange(5)]
+    }
+    whole = sum(part.total_ns for part in seen.values())
+    idle_ns = pick.choice([0, round(whole), pick.randrange(5000)])
+    for found in (timed(idle_ns, **seen), profiled(idle_ns, **seen)):
+        assert sum(lengths(found).values()) == idle_ns
+        for part in found.parts.values():
+            assert 0 <= part.least_ns <= part.nanoseconds <= part.most_ns <= idle_ns
