@@ -22,6 +22,7 @@ class Capture:
     ops: pl.DataFrame = field(default_factory=partial(schema.empty, "ops"))
     launches: pl.DataFrame = field(default_factory=partial(schema.empty, "launches"))
     ranges: pl.DataFrame = field(default_factory=partial(schema.empty, "ranges"))
+    positions: pl.DataFrame = field(default_factory=partial(schema.empty, "positions"))
     steps: pl.DataFrame = field(default_factory=partial(schema.empty, "steps"))
     samples: pl.DataFrame = field(default_factory=partial(schema.empty, "samples"))
     counters: pl.DataFrame = field(default_factory=partial(schema.empty, "counters"))

@@ -77,7 +77,16 @@ OPS: Final = pl.Schema(
         # to its forward.
         "sequence": pl.Int64,
         "forward_thread": pl.Int64,
+        # The path of the innermost module that calls it, as named_modules of the model gives it; in
+        # a trace of other tools as that names it. A backward op has its forward's.
         "module": pl.String,
+        # Where the program calls it: the innermost function of the program's own files and the line
+        # there (null where only the function is known), and the line where the function begins.
+        # A backward op has its forward's.
+        "file": pl.String,
+        "line": pl.Int32,
+        "function": pl.String,
+        "function_line": pl.Int32,
         "recompute": pl.Boolean,
     }
 )
@@ -113,6 +122,22 @@ RANGES: Final = pl.Schema(
         "flops_by_unit": pl.String,
         # In the domain gpuprof, what the host did: JSON text of a gpuprof.collectors.host_events.
         "host_event": pl.String,
+    }
+)
+
+POSITIONS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "process": pl.Int64,
+        "thread": pl.Int64,
+        # One stretch of time in which a thread of the program was here.
+        **_TIMES,
+        # As in `OPS`; null outside of the program's own files, and of all modules.
+        "module": pl.String,
+        "file": pl.String,
+        "line": pl.Int32,
+        "function": pl.String,
+        "function_line": pl.Int32,
     }
 )
 
@@ -273,6 +298,7 @@ TABLES: Final[dict[str, pl.Schema]] = {
     "ops": OPS,
     "launches": LAUNCHES,
     "ranges": RANGES,
+    "positions": POSITIONS,
     "steps": STEPS,
     "samples": SAMPLES,
     "counters": COUNTERS,

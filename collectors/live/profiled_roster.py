@@ -9,6 +9,7 @@ from gpuprof.collectors.live.graph_captures import GraphCaptures
 from gpuprof.collectors.live.loader_waits import LoaderWaits
 from gpuprof.collectors.live.nvtx_ranges import UserRanges
 from gpuprof.collectors.live.profile_recorder import ProfileRecorder
+from gpuprof.collectors.live.program_positions import ProgramPositions
 
 PROFILED_ROSTER: Final[tuple[Callable[[], ProfileRecorder], ...]] = (
     UserRanges,
@@ -16,4 +17,5 @@ PROFILED_ROSTER: Final[tuple[Callable[[], ProfileRecorder], ...]] = (
     CompilationTimes,
     GraphCaptures,
     LoaderWaits,
+    ProgramPositions,
 )

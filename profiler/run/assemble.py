@@ -9,6 +9,7 @@ import polars as pl
 
 from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema, storage
+from gpuprof.collectors.call_tree.program_places import with_positions
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.kineto.tensor_lists import beside
@@ -63,6 +64,7 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
     for found in (recorded.collected, _beside_trace(seen, process)):
         for name, frame in found.items():
             tables[name] = pl.concat([tables[name], frame])
+    tables["ops"] = with_positions(tables["ops"], tables["positions"])
     return attribute(Capture(base.manifest, base.processes, **tables))
 
 

@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.inheriting import inherit, outermost
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.gate.call_text import call_text, tensors_of
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.work.attribution import rows_of
-from gpuprof.roofline.work.op_tree import inherit, op_phases, outermost
+from gpuprof.roofline.work.op_tree import op_phases
 
 # A set-up calls some operators of the steps too, a few times.
 _NEARLY_ALL = 0.9

@@ -1,29 +1,27 @@
 """What the tree of operators and the ranges around it say about each piece of work."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from gpuprof.collectors import host_events
+from gpuprof.collectors.call_tree.autograd_nodes import are_nodes
+from gpuprof.collectors.call_tree.inheriting import inherit
 from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing, thread_codes
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.intervals import merged
 from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_at
 
-# pytorch torch/csrc/autograd/engine.cpp names the node it evaluates; the node's own record_function
-# is the name in tools/autograd/derivatives.yaml, or a Python Function's name with "Backward".
-_BACKWARD: Final = r"^autograd::engine::evaluate_function|Backward\d*$"
 # torch/optim/optimizer.py
 _OPTIMIZER: Final = r"^Optimizer\.(?:step|zero_grad)#"
 _STEP: Final = "Optimizer.step#"
 # torch/utils/checkpoint.py; DeepSpeed, Megatron and fairscale call theirs the same.
 _CHECKPOINT: Final = r"Checkpoint\w*Backward\d*$"
 Booleans = npt.NDArray[np.bool_]
-_Code = TypeVar("_Code", bound=np.signedinteger[Any])
 
 _UNKNOWN, _BACKWARD_CODE, _OPTIMIZER_CODE, _FORWARD_CODE, _GRADIENTS_CODE = 0, 1, 2, 3, 4
 _PHASES: Final = ("", "backward", "optimizer", "forward", "gradients")
@@ -137,7 +135,7 @@ def _union(first: Integers, end: Integers) -> Integers:
 def _rank_phases(capture: Capture) -> pl.DataFrame:
     ops = capture.ops
     parents = rows_of(ops, ops["parent_id"])
-    node = _named(ops["name"], _BACKWARD)
+    node = are_nodes(ops["name"])
     codes = np.zeros(ops.height, np.int8)
     # Only what stands in no other operator of the range: the rest inherits it, or is backward.
     in_range = _in_optimizer_range(capture)
@@ -157,7 +155,7 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
 def _recomputed(ops: pl.DataFrame) -> Booleans:
     """Which rows of `ops`, of one rank, repeat work of the forward pass."""
     told: Booleans = ops["recompute"].fill_null(False).to_numpy()
-    node = _named(ops["name"], _BACKWARD)
+    node = are_nodes(ops["name"])
     if not node.any():
         return told
     parents = rows_of(ops, ops["parent_id"])
@@ -282,34 +280,6 @@ def _evaluated_by_a_closure(capture: Capture, node: Booleans, parents: Integers)
         & ~below_node
     )
     return evaluated
-
-
-def inherit(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
-    """Give each row of code 0 that of its nearest ancestor with another; -1 in `parent` is none."""
-    return _climb(codes, parent, lambda own, found: np.where(own == _UNKNOWN, found, own))
-
-
-def outermost(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
-    """Give each row the code of its farthest ancestor that has one; as `inherit` else."""
-    return _climb(codes, parent, lambda own, found: np.where(found == _UNKNOWN, own, found))
-
-
-def _climb(
-    codes: npt.NDArray[_Code],
-    parent: Integers,
-    choose: Callable[[npt.NDArray[_Code], npt.NDArray[_Code]], npt.NDArray[_Code]],
-) -> npt.NDArray[_Code]:
-    """What `choose` makes of each row's code and what it found above.
-
-    Each pass looks twice as far up, so deep trees take few passes.
-    """
-    above = parent
-    while (above != NONE).any():
-        found = np.where(above != NONE, codes[above], _UNKNOWN).astype(codes.dtype)
-        codes = choose(codes, found)
-        # Row NONE (the last) is read where there is nothing above, and put right.
-        above = np.where(above != NONE, above[above], NONE)
-    return codes
 
 
 def _launch_points(capture: Capture) -> pl.DataFrame:

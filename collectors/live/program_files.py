@@ -1,0 +1,51 @@
+"""Which files are the program's own: neither Python's, nor of an installed package, nor ours."""
+
+import os
+import sysconfig
+from types import CodeType
+from typing import Any, Final
+
+import torch
+
+import gpuprof
+
+# Where pip and the packagers of distributions put packages, and inductor what it generates
+# (torch/_inductor/runtime/cache_dir_utils.py).
+_OTHERS: Final = ("/site-packages/", "/dist-packages/", "/torchinductor_")
+_INDUCTOR_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
+# Code without a file: of `-c` and stdin it is the program's, of notebooks too.
+_WITHOUT_FILE: Final = ("<string>", "<stdin>")
+_NOTEBOOK: Final = "<ipython-input"
+
+
+class ProgramFiles:
+    """Tells the program's files from all others."""
+
+    def __init__(self) -> None:
+        folders = [
+            *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+            *torch.__path__,
+            *gpuprof.__path__,
+            os.environ.get(_INDUCTOR_VARIABLE, ""),
+        ]
+        self._others = tuple(os.path.join(os.path.abspath(each), "") for each in folders if each)
+        self._working_folder = os.path.join(os.getcwd(), "")
+
+    def name(self, code: CodeType, module_globals: dict[str, Any]) -> str:
+        """The file of `code` as people know it, "" for what is not the program's.
+
+        Relative to the working directory where it lies below that. Calls no function of Python:
+        a tracer asks for it.
+        """
+        name = code.co_filename
+        if name.startswith("<"):
+            of_main = module_globals.get("__name__") == "__main__"
+            own = name.startswith(_NOTEBOOK) or (of_main and name in _WITHOUT_FILE)
+            return name if own else ""
+        path = name if name.startswith("/") else self._working_folder + name
+        if path.startswith(self._others):
+            return ""
+        for folder in _OTHERS:
+            if folder in path:
+                return ""
+        return path.removeprefix(self._working_folder)

@@ -1,0 +1,245 @@
+"""Follows where the program is while a profile runs: its line, and the module that it is in.
+
+The interpreter calls a trace function for each Python function that begins and, in the program's
+own files, for each line. That shows nothing to torch.compile, and leaves the program's modules
+without hooks. Of torch and other packages only the calls of modules are followed, so a training
+step causes some hundred events, each of a microsecond or less (docs/modules.md has what it costs).
+"""
+
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from torch import nn
+
+from gpuprof.collectors.errors import CollectorError
+from gpuprof.collectors.live.live_objects import live_objects
+from gpuprof.collectors.live.module_paths import module_paths
+from gpuprof.collectors.live.profile_recorder import Rows
+from gpuprof.collectors.live.program_files import ProgramFiles
+from gpuprof.collectors.live.unix_clock import UnixClock
+from gpuprof.collectors.live.unseen_by_compilers import hide_from_compilers
+
+# Together some tenths of a second: what takes longer is no step but a program's preparations, and
+# is followed no further.
+_MOST_CALLS: Final = 1_000_000
+_MOST_POSITIONS: Final = 200_000
+# Of one function in one profile; beyond, only the function is known. A loop over the elements of
+# its data would take several times as long otherwise.
+_MOST_LINES: Final = 10_000
+# What the code calls that torch.compile puts in a function's place, whose lines are of no use, and
+# what the rest of a function is called where it could not compile all (torch/_dynamo/utils.py,
+# torch/_dynamo/resume_execution.py).
+_COMPILED: Final = "__compiled_fn_"
+_RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
+# What a frame is: no matter, a call of a module, of the program, of the program without its lines.
+_OTHER, _MODULE, _PROGRAM, _PROGRAM_WITHOUT_LINES = range(4)
+
+
+# The innermost function of the program, or None, and its line; the innermost module. Plain tuples:
+# named ones are made by a function of Python.
+_Place = tuple[CodeType | None, int | None, nn.Module | None]
+_NOWHERE: Final[_Place] = (None, None, None)
+
+
+class ProgramPositions:
+    """A `ProfileRecorder` of where the program is, as rows of the table positions."""
+
+    subject = "the program's lines and modules"
+
+    def start(self) -> None:
+        """Begin on the calling thread.
+
+        Raises `CollectorError` where a debugger or a coverage tool follows the program.
+        """
+        if sys.gettrace() is not None:
+            raise CollectorError("another tool follows it with sys.settrace")
+        hide_from_compilers(
+            *(self._call, self._program_event, self._module_event),
+            *(self._enter, self._kind, self._counted_line, self._leave, self._add),
+            *(self._end_early, ProgramFiles.name),
+        )
+        self._files = ProgramFiles()
+        self._clock = UnixClock()
+        self._names: dict[int, str] = {}
+        # By id: a code object is slow to hash. Those in it are kept alive, so ids stay theirs.
+        call: Any = nn.Module._wrapped_call_impl
+        self._kinds: dict[int, int] = {id(call.__code__): _MODULE}
+        self._known = [call.__code__]
+        self._lines: dict[int, int] = {}
+        self._calls = 0
+        # The frames that matter, and where the program is in each.
+        self._frames: list[FrameType] = []
+        self._places: list[_Place] = [_NOWHERE]
+        # Since when it is where.
+        self._positions: list[tuple[int, _Place]] = []
+        self._enter_present_frames(sys._getframe(1))
+        self._trace = self._call
+        sys.settrace(self._trace)
+
+    def stop(self) -> Rows:
+        """End, and return a row for each stretch of time in which line and module stay."""
+        if sys.gettrace() == self._trace:
+            sys.settrace(None)
+        else:
+            # Ended early, or by the program: nothing tells how long the last position lasted.
+            self._positions[-1:] = [(self._positions[-1][0], _NOWHERE)]
+        positions, self._positions = self._positions, []
+        positions.append((perf_counter_ns(), _NOWHERE))
+        for frame in self._frames:
+            frame.f_trace = None
+        self._forget_frames()
+        paths = _paths([module for _, (_, _, module) in positions if module is not None])
+        thread = threading.get_native_id()
+        return {
+            "positions": [
+                {
+                    "thread": thread,
+                    "start_ns": self._clock.at_ns(start),
+                    "end_ns": self._clock.at_ns(end),
+                    "module": paths.get(id(module)),
+                    **self._described(code, line),
+                }
+                for (start, (code, line, module)), (end, _) in pairwise(positions)
+            ]
+        }
+
+    def _described(self, code: CodeType | None, line: int | None) -> dict[str, object]:
+        if code is None:
+            return {}
+        name = getattr(code, "co_qualname", code.co_name)
+        return {
+            "file": self._names[id(code)],
+            "line": line,
+            "function": _RESUMED.sub(r"\1", name),
+            "function_line": code.co_firstlineno,
+        }
+
+    def _enter_present_frames(self, frame: FrameType | None) -> None:
+        """Take up what is running already, as if it had been followed from its start."""
+        present = []
+        while frame is not None:
+            present.append(frame)
+            frame = frame.f_back
+        for frame in reversed(present):
+            event = self._enter(frame)
+            if event is not None:
+                frame.f_trace = event
+        self._add(perf_counter_ns())
+
+    # -- called by the interpreter, which must never see an error from here ----------------------
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """A function begins."""
+        if self._kinds.get(id(frame.f_code)) == _OTHER:
+            self._calls += 1
+            if self._calls > _MOST_CALLS:
+                self._end_early()
+            return None
+        time_ns = perf_counter_ns()
+        function = self._enter(frame)
+        # Where it has lines, the first one follows before anything else.
+        if function is not None and not (frame.f_trace_lines and self._places[-1][1] is None):
+            self._add(time_ns)
+        return function
+
+    def _program_event(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """A line of the program begins, or one of its functions ends."""
+        if event == "line":
+            time_ns = perf_counter_ns()
+            if self._frames and self._frames[-1] is not frame:
+                self._leave(frame, included=False)
+            if self._frames and self._frames[-1] is frame:
+                code, _, module = self._places[-1]
+                self._places[-1] = (code, self._counted_line(frame), module)
+                self._add(time_ns)
+        elif event == "return":
+            time_ns = perf_counter_ns()
+            self._leave(frame, included=True)
+            self._add(time_ns)
+        return self._program_event
+
+    def _module_event(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """The call of a module ends."""
+        if event == "return":
+            time_ns = perf_counter_ns()
+            self._leave(frame, included=True)
+            self._add(time_ns)
+        return self._module_event
+
+    def _enter(self, frame: FrameType) -> Any:
+        """Put `frame` on the stack if it matters; returns what is called for its events."""
+        code = frame.f_code
+        kind = self._kinds.get(id(code))
+        if kind is None:
+            kind = self._kinds[id(code)] = self._kind(frame)
+            self._known.append(code)
+        if kind == _OTHER:
+            return None
+        outer_code, outer_line, outer_module = self._places[-1]
+        self._frames.append(frame)
+        if kind == _MODULE:
+            module = frame.f_locals.get("self")
+            self._places.append((outer_code, outer_line, module))
+            frame.f_trace_lines = False
+            return self._module_event
+        # A function that begins has no line yet.
+        line = None if frame.f_lineno == code.co_firstlineno else frame.f_lineno
+        frame.f_trace_lines = kind == _PROGRAM
+        self._places.append((code, line if kind == _PROGRAM else None, outer_module))
+        return self._program_event
+
+    def _kind(self, frame: FrameType) -> int:
+        name = self._files.name(frame.f_code, frame.f_globals)
+        if not name:
+            return _OTHER
+        self._names[id(frame.f_code)] = name
+        for each in frame.f_code.co_names:
+            if each.startswith(_COMPILED):
+                return _PROGRAM_WITHOUT_LINES
+        return _PROGRAM
+
+    def _counted_line(self, frame: FrameType) -> int | None:
+        key = id(frame.f_code)
+        count = self._lines[key] = self._lines.get(key, 0) + 1
+        if count > _MOST_LINES:
+            self._kinds[key] = _PROGRAM_WITHOUT_LINES
+            frame.f_trace_lines = False
+            return None
+        return frame.f_lineno
+
+    def _leave(self, frame: FrameType, *, included: bool) -> None:
+        """Take off the stack what stands above `frame`, which has ended unseen, and `frame`."""
+        for depth in range(len(self._frames) - 1, -1, -1):
+            if self._frames[depth] is frame:
+                end = depth if included else depth + 1
+                del self._frames[end:], self._places[end + 1 :]
+                return
+
+    def _add(self, time_ns: int) -> None:
+        self._positions.append((time_ns, self._places[-1]))
+        if len(self._positions) > _MOST_POSITIONS:
+            self._end_early()
+
+    def _end_early(self) -> None:
+        sys.settrace(None)
+        self._forget_frames()
+        self._positions.append((perf_counter_ns(), _NOWHERE))
+
+    def _forget_frames(self) -> None:
+        self._frames.clear()
+        self._places[1:] = ()
+
+
+def _paths(modules: Sequence[nn.Module]) -> dict[int, str]:
+    """By its id, the path of each of `modules`."""
+    if not modules:
+        return {}
+    called = list({id(module): module for module in modules}.values())
+    paths = module_paths(called, live_objects(nn.Module))
+    return {id(module): path for module, path in zip(called, paths, strict=True)}
