@@ -61,7 +61,13 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     float32_matmul_precision: str | None = None
     allow_tf32_matmul: bool | None = None
     allow_tf32_cudnn: bool | None = None
-    # Only the variables named in gpuprof.collectors.live.fingerprint are ever stored.
+    # The CPUs' frequency governor, and the cores that a control group allows; None without them.
+    cpu_governor: str | None = None
+    cpu_quota_cores: float | None = None
+    # Of torch and Python: what is not at its default (gpuprof.collectors.live.torch_settings).
+    torch_settings: dict[str, str] = {}
+    # Only the variables named in gpuprof.collectors.live.fingerprint and in settings.toml are ever
+    # stored.
     environment: dict[str, str] = {}
 
 

@@ -18,6 +18,7 @@ from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
+from gpuprof.roofline.setting_figures import Settings
 from gpuprof.roofline.slow_step_figures import SlowSteps
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.total_figures import Totals
@@ -310,6 +311,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     graphs: tuple[ReplayedGraph, ...] = ()
     # How long all steps took that ran without the profiler, and what differed in the slowest.
     slow_steps: SlowSteps | None = None
+    # Settings that cost, with their evidence.
+    settings: Settings | None = None
     device_state: DeviceState | None = None
     peak_memory_bytes: int | None = None
     # None where nothing was recorded of it.

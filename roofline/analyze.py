@@ -37,6 +37,8 @@ from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
+from gpuprof.roofline.settings.evidence import Known
+from gpuprof.roofline.settings.find import calls_of_profiled_steps, settings_of
 from gpuprof.roofline.slow_steps.find import slow_steps
 from gpuprof.roofline.step_figures import StepSplit, StepTimes
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
@@ -148,6 +150,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         times,
         on_cpu=on_cpu,
     )
+    crossed = tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links))
     return Analysis(
         tool_version=__version__,
         source=capture.manifest.source,
@@ -181,11 +184,24 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         ops=ops,
         ranges=ranges,
         range_times=range_times(capture, work, in_ranges),
-        transfers=tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links)),
+        transfers=crossed,
         totals=totals(work, machine, verdicts),
         graphs=replayed_graphs(capture, work),
         slow_steps=slow_steps(
             capture, work, times, stretch=stretch, critical=use, utilization=shares
+        ),
+        settings=settings_of(
+            process.fingerprint,
+            device,
+            Known(
+                times=times,
+                split=split,
+                exposed=use if complete else None,
+                ops=ops,
+                transfers=crossed,
+                calls=calls_of_profiled_steps(capture),
+                roof=roof,
+            ),
         ),
         device_state=state,
         peak_memory_bytes=process.peak_memory_bytes,

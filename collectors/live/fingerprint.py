@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpuprof.collectors.live.cpu_caches import last_level_cache_bytes
+from gpuprof.collectors.live.host_settings import cpu_governor, cpu_quota_cores
 from gpuprof.collectors.live.nvml.library import (
     ask,
     close_library,
@@ -25,9 +26,12 @@ from gpuprof.collectors.live.nvml.library import (
     visible_handles,
 )
 from gpuprof.collectors.live.nvml.readings import plausible
+from gpuprof.collectors.live.torch_settings import torch_settings
 from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.collectors.settings import setting_variables
 
-# The only variables that a capture ever stores: each changes speed, none holds a secret.
+# Beside those of `settings.toml` the only variables that a capture ever stores: each changes speed,
+# none holds a secret.
 ENVIRONMENT_VARIABLES: Final = (
     "CUBLASLT_WORKSPACE_SIZE",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -110,8 +114,12 @@ def collect_fingerprint(
         platform=_probe(_platform),
         cpu=_probe(cpu_name),
         cpu_cores=_probe(usable_cores),
+        cpu_governor=_probe(cpu_governor),
+        cpu_quota_cores=_probe(cpu_quota_cores),
         environment={
-            name: environment[name] for name in ENVIRONMENT_VARIABLES if name in environment
+            name: environment[name]
+            for name in sorted({*ENVIRONMENT_VARIABLES, *setting_variables()})
+            if name in environment
         },
     )
     if torch is None:
@@ -129,6 +137,7 @@ def collect_fingerprint(
         torch_threads=_probe(lambda: torch.get_num_threads()),
         float32_matmul_precision=_probe(lambda: _float32_matmul_precision(torch)),
         allow_tf32_matmul=not overridden and _probe(lambda: _tf32(torch.backends.cuda.matmul)),
+        torch_settings=torch_settings(),
         allow_tf32_cudnn=not overridden and _probe(lambda: _tf32(torch.backends.cudnn)),
     )
 

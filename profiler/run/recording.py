@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
@@ -60,6 +61,7 @@ class Recording:
         self._model: ModelParameters | None = None
         self._unread: list[str] = []
         self._only_meta_tensors = False
+        self._torch_settings: dict[str, str] | None = None
         self._collection = LiveCollection(
             Scope(
                 None if self.ranks.alone else [self.ranks.local_rank],
@@ -133,7 +135,11 @@ class Recording:
         )
 
     def _fingerprint(self) -> Fingerprint:
-        return collect_fingerprint(self._environment.now())
+        found = collect_fingerprint(self._environment.now())
+        # Those of the profiled steps: at the end a program may have left a context manager.
+        if self._torch_settings is None:
+            self._torch_settings = found.torch_settings
+        return msgspec.structs.replace(found, torch_settings=self._torch_settings)
 
     def _variables_without_effect(self) -> tuple[str, ...]:
         names = self._environment.without_effect()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.collectors.settings import advisory_variables
 
 _STRICT_DEVICE = (
     "kind",
@@ -33,9 +34,14 @@ _STRICT = (
     "allow_tf32_matmul",
     "allow_tf32_cudnn",
 )
-_ADVISORY = ("python", "platform", "cpu", "cpu_cores")
+_ADVISORY = ("python", "platform", "cpu", "cpu_cores", "cpu_governor", "cpu_quota_cores")
 # Who a process is among the others, not how fast it runs.
 _IDENTITY_VARIABLES = ("RANK", "LOCAL_RANK")
+
+
+def _unimportant() -> frozenset[str]:
+    """Variables that do not decide how fast a program runs."""
+    return frozenset((*_IDENTITY_VARIABLES, *advisory_variables()))
 
 
 @dataclass(frozen=True)
@@ -63,12 +69,18 @@ def differences(first: Fingerprint, second: Fingerprint) -> Differences:
         advisory.append(_against("driver", first.driver, second.driver))
     strict += _fields(first, second, _STRICT)
     advisory += _fields(first, second, _ADVISORY)
-    names = {*first.environment, *second.environment} - set(_IDENTITY_VARIABLES)
-    strict += [
-        _against(name, first.environment.get(name), second.environment.get(name))
-        for name in sorted(names)
-        if first.environment.get(name) != second.environment.get(name)
-    ]
+    changed = {
+        name: _against(name, one.get(name), other.get(name))
+        for one, other in (
+            (first.environment, second.environment),
+            (first.torch_settings, second.torch_settings),
+        )
+        for name in sorted({*one, *other} - set(_IDENTITY_VARIABLES))
+        if one.get(name) != other.get(name)
+    }
+    unimportant = _unimportant()
+    strict += [said for name, said in changed.items() if name not in unimportant]
+    advisory += [said for name, said in changed.items() if name in unimportant]
     return Differences(tuple(strict), tuple(advisory))
 
 
@@ -98,8 +110,11 @@ def strict_key(fingerprint: Fingerprint) -> str:
         *(getattr(fingerprint, name) for name in _STRICT),
         sorted(
             (name, value)
-            for name, value in fingerprint.environment.items()
-            if name not in _IDENTITY_VARIABLES
+            for name, value in (
+                *fingerprint.environment.items(),
+                *fingerprint.torch_settings.items(),
+            )
+            if name not in _unimportant()
         ),
     ]
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:12]

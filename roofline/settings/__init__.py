@@ -1,0 +1,1 @@
+"""Which settings cost in this capture, and what speaks for it."""

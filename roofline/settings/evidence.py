@@ -1,0 +1,253 @@
+"""Whether a capture shows that a setting costs: one function for each kind of evidence.
+
+Each answers with a sentence that has the figures, and the most that the remedy could gain in a
+step, or None where nothing speaks for it. Less than a fiftieth of a step is no evidence.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from gpuprof.roofline.analysis import RooflinePoint, Transfer
+from gpuprof.roofline.classes import COMMUNICATION, COPY, NO_TENSOR
+from gpuprof.roofline.durations import duration
+from gpuprof.roofline.machine.ceilings import Roof
+from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
+from gpuprof.roofline.steps.waiting_for_a_core import is_much
+
+# Of a step's time.
+_WORTH_A_WORD: Final = 0.02
+# Waiting for the host has other reasons too: as much as this needs none of them.
+_MUCH_WAITING: Final = 0.1
+# Products and convolutions at this share of their roof have little to gain from a choice.
+_NEAR_ROOF: Final = 0.5
+# The driver's calls for memory (CUDA and HIP runtime and driver APIs).
+_MEMORY_CALLS: Final = (
+    r"^(?:cuda|hip)(?:Malloc|Free)$|^cuMem(?:Alloc|Free|Create|Map|Unmap|Release)(?:_v\d)?$|"
+    r"^hipMem(?:Create|Map|Unmap|Release)$"
+)
+_CONVOLUTIONS: Final = ("convolution", "conv1d", "conv2d", "conv3d", "lstm", "gru", "_cudnn_rnn")
+# PyTorch documentation, torch.use_deterministic_algorithms: operators with other kernels then, and
+# the fills of new tensors (torch.utils.deterministic.fill_uninitialized_memory).
+_CHANGED_BY_DETERMINISM: Final = (
+    *("index_put", "index_add", "index_copy", "scatter", "gather", "put_", "cumsum", "histc"),
+    *("bincount", "repeat_interleave", "embedding_dense_backward", "convolution_backward", "fill_"),
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a step."""
+
+    times: StepTimes
+    split: StepSplit | None
+    exposed: Exposed | None
+    ops: Sequence[RooflinePoint]
+    transfers: Sequence[Transfer]
+    # Runtime and driver calls that began in the profiled steps.
+    calls: pl.DataFrame
+    roof: Roof | None
+
+    @property
+    def step_ns(self) -> int | None:
+        """The length that shares are of."""
+        return self.times.length_ns if self.split is None else self.split.step_ns
+
+    @property
+    def profiled(self) -> int:
+        """Steps that the points are sums over."""
+        return max(1, self.times.profiled)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why a setting costs."""
+
+    sentence: str
+    gain_ns: int | None = None
+    assumption: str = ""
+
+
+def find_evidence(kind: str, known: Known) -> Evidence | None:
+    """The evidence of one kind. Raises `KeyError` for a kind that is none."""
+    return _KINDS[kind](known)
+
+
+def _always(known: Known) -> Evidence:
+    return Evidence("every time here is that of a program whose launches wait")
+
+
+def _host(known: Known) -> Evidence | None:
+    split = known.split
+    if split is None or not split.step_ns or split.idle_ns < _MUCH_WAITING * split.step_ns:
+        return None
+    return Evidence(
+        f"{split.idle_ns / split.step_ns:.0%} of the step has no device work "
+        f"({duration(split.idle_ns)})",
+        split.idle_ns,
+        "if nothing else keeps the device waiting",
+    )
+
+
+def _communication(known: Known) -> Evidence | None:
+    exposed = known.exposed
+    if exposed is None or not _counts(exposed.communication_ns, known):
+        return None
+    return Evidence(
+        f"{duration(exposed.communication_ns)} of a step is communication that nothing hides",
+        exposed.communication_ns,
+        "if all of it were hidden or gone",
+    )
+
+
+def _host_and_communication(known: Known) -> Evidence | None:
+    communicates = any(transfer.kind == COMMUNICATION for transfer in known.transfers)
+    return _host(known) if communicates else None
+
+
+def _allocations(known: Known) -> Evidence | None:
+    asked = known.calls.filter(pl.col("name").str.contains(_MEMORY_CALLS))
+    spent_ns = int((asked["end_ns"] - asked["start_ns"]).sum()) // known.profiled
+    if not _counts(spent_ns, known):
+        return None
+    number = asked.height / known.profiled
+    sentence = f"{number:.3g} calls of a step ask the driver for memory or give it back"
+    idle_ns = None if known.split is None else known.split.idle_ns
+    return Evidence(
+        f"{sentence}: {duration(spent_ns)} of the host in a profiled step",
+        # The device waits for no more than it waits in all.
+        spent_ns if idle_ns is None else min(spent_ns, idle_ns),
+        "if the device waits for all of it",
+    )
+
+
+def _float32_products(known: Known) -> Evidence | None:
+    found = [
+        point
+        for point in known.ops
+        if point.bottleneck.kind == NO_TENSOR and _matmul_precisions(point) == {"fp32"}
+    ]
+    return _of_points(
+        found,
+        known,
+        what="products of float32 run without tensor cores",
+        gain_ns=sum(point.bottleneck.gain_ns or 0 for point in found),
+        assumption="in TF32 at the share of the roof that they reach now",
+    )
+
+
+def _wide_products(known: Known) -> Evidence | None:
+    """Products that tensor cores do in TF32: in bfloat16 their rate doubles and bytes halve."""
+    found = [point for point in known.ops if _matmul_precisions(point) == {"tf32"}]
+    gains = [_bfloat16_gain_ns(point, known) for point in found]
+    return _of_points(
+        found,
+        known,
+        what="products run in TF32",
+        gain_ns=None if None in gains else sum(gain for gain in gains if gain is not None),
+        assumption="in bfloat16 at the share of the roof that they reach now, without the casts",
+    )
+
+
+def _bfloat16_gain_ns(point: RooflinePoint, known: Known) -> int | None:
+    rate = None if known.roof is None else known.roof.compute_rate("matmul", "bf16")
+    memory = None if known.roof is None else known.roof.memory_rate()
+    if rate is None or memory is None or not point.roof_ns or point.total_bytes is None:
+        return None
+    flops = sum(part.count for part in point.flops or () if part.kind == "matmul")
+    roof_ns = 1e9 * max(flops / rate.rate, point.total_bytes / 2 / memory.rate)
+    return round(point.device_ns / known.profiled * max(0.0, 1 - roof_ns / point.roof_ns))
+
+
+def _convolutions(known: Known) -> Evidence | None:
+    found = [
+        point
+        for point in known.ops
+        if any(name in point.name for name in _CONVOLUTIONS)
+        and point.roof_fraction is not None
+        and point.roof_fraction < _NEAR_ROOF
+    ]
+    below_ns = sum(point.device_ns - (point.roof_ns or 0) for point in found) // known.profiled
+    return _of_points(
+        found,
+        known,
+        what=f"convolutions run below {_NEAR_ROOF:.0%} of their roof",
+        gain_ns=below_ns,
+        assumption="if they reached their roof",
+    )
+
+
+def _deterministic(known: Known) -> Evidence | None:
+    found = [p for p in known.ops if any(name in p.name for name in _CHANGED_BY_DETERMINISM)]
+    return _of_points(
+        found,
+        known,
+        what="operators that have other kernels then, and fills of new tensors",
+        gain_ns=sum(point.device_ns for point in found) // known.profiled,
+        assumption="if they took no time",
+    )
+
+
+def _pageable_copies(known: Known) -> Evidence | None:
+    found = [t for t in known.transfers if t.kind == COPY and t.host_memory == "pageable"]
+    exposed_ns = sum(transfer.exposed_ns for transfer in found) // known.profiled
+    if not _counts(exposed_ns, known):
+        return None
+    return Evidence(
+        f"{duration(exposed_ns)} of a step are copies from or to memory that is not pinned, and "
+        "nothing hides them",
+        exposed_ns,
+        "if other work hid all of them",
+    )
+
+
+def _waiting_for_a_core(known: Known) -> Evidence | None:
+    fraction = known.times.waiting_fraction
+    if fraction is None or not is_much(fraction) or known.times.host_median_ns is None:
+        return None
+    return Evidence(
+        f"for {fraction:.0%} of the timed steps the stepping thread waited for a core",
+        round(fraction * known.times.host_median_ns),
+        "if it never waited; other programs may have had the core",
+    )
+
+
+def _of_points(
+    points: Sequence[RooflinePoint],
+    known: Known,
+    *,
+    what: str,
+    gain_ns: int | None,
+    assumption: str,
+) -> Evidence | None:
+    spent_ns = sum(point.device_ns for point in points) // known.profiled
+    worth_ns = spent_ns if gain_ns is None else gain_ns
+    if not points or not known.step_ns or not _counts(worth_ns, known):
+        return None
+    sentence = f"{what}: {spent_ns / known.step_ns:.0%} of the step ({duration(spent_ns)})"
+    return Evidence(sentence, gain_ns, assumption)
+
+
+def _counts(nanoseconds: int, known: Known) -> bool:
+    return bool(known.step_ns) and nanoseconds >= _WORTH_A_WORD * (known.step_ns or 0)
+
+
+def _matmul_precisions(point: RooflinePoint) -> set[str]:
+    return {part.precision for part in point.flops or () if part.kind == "matmul"}
+
+
+_KINDS: Final[Mapping[str, Callable[[Known], Evidence | None]]] = {
+    "always": _always,
+    "host": _host,
+    "communication": _communication,
+    "host and communication": _host_and_communication,
+    "allocations": _allocations,
+    "float32 products": _float32_products,
+    "wide products": _wide_products,
+    "convolutions": _convolutions,
+    "deterministic": _deterministic,
+    "pageable copies": _pageable_copies,
+    "waiting for a core": _waiting_for_a_core,
+}
