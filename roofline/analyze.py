@@ -37,7 +37,7 @@ from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
-from gpuprof.roofline.settings.evidence import Known
+from gpuprof.roofline.settings.evidence import KnownOfStep
 from gpuprof.roofline.settings.find import calls_of_profiled_steps, settings_of
 from gpuprof.roofline.slow_steps.find import slow_steps
 from gpuprof.roofline.step_figures import StepSplit, StepTimes
@@ -193,7 +193,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         settings=settings_of(
             process.fingerprint,
             device,
-            Known(
+            KnownOfStep(
                 times=times,
                 split=split,
                 exposed=use if complete else None,

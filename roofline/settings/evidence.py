@@ -38,7 +38,7 @@ _CHANGED_BY_DETERMINISM: Final = (
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownOfStep:
     """What is known of a step."""
 
     times: StepTimes
@@ -62,7 +62,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CostEvidence:
     """Why a setting costs."""
 
     sentence: str
@@ -70,20 +70,20 @@ class Evidence:
     assumption: str = ""
 
 
-def find_evidence(kind: str, known: Known) -> Evidence | None:
+def find_evidence(kind: str, known: KnownOfStep) -> CostEvidence | None:
     """The evidence of one kind. Raises `KeyError` for a kind that is none."""
     return _KINDS[kind](known)
 
 
-def _always(known: Known) -> Evidence:
-    return Evidence("every time here is that of a program whose launches wait")
+def _always(known: KnownOfStep) -> CostEvidence:
+    return CostEvidence("every time here is that of a program whose launches wait")
 
 
-def _host(known: Known) -> Evidence | None:
+def _host(known: KnownOfStep) -> CostEvidence | None:
     split = known.split
     if split is None or not split.step_ns or split.idle_ns < _MUCH_WAITING * split.step_ns:
         return None
-    return Evidence(
+    return CostEvidence(
         f"{split.idle_ns / split.step_ns:.0%} of the step has no device work "
         f"({duration(split.idle_ns)})",
         split.idle_ns,
@@ -91,23 +91,23 @@ def _host(known: Known) -> Evidence | None:
     )
 
 
-def _communication(known: Known) -> Evidence | None:
+def _communication(known: KnownOfStep) -> CostEvidence | None:
     exposed = known.exposed
     if exposed is None or not _counts(exposed.communication_ns, known):
         return None
-    return Evidence(
+    return CostEvidence(
         f"{duration(exposed.communication_ns)} of a step is communication that nothing hides",
         exposed.communication_ns,
         "if all of it were hidden or gone",
     )
 
 
-def _host_and_communication(known: Known) -> Evidence | None:
+def _host_and_communication(known: KnownOfStep) -> CostEvidence | None:
     communicates = any(transfer.kind == COMMUNICATION for transfer in known.transfers)
     return _host(known) if communicates else None
 
 
-def _allocations(known: Known) -> Evidence | None:
+def _allocations(known: KnownOfStep) -> CostEvidence | None:
     asked = known.calls.filter(pl.col("name").str.contains(_MEMORY_CALLS))
     spent_ns = int((asked["end_ns"] - asked["start_ns"]).sum()) // known.profiled
     if not _counts(spent_ns, known):
@@ -115,7 +115,7 @@ def _allocations(known: Known) -> Evidence | None:
     number = asked.height / known.profiled
     sentence = f"{number:.3g} calls of a step ask the driver for memory or give it back"
     idle_ns = None if known.split is None else known.split.idle_ns
-    return Evidence(
+    return CostEvidence(
         f"{sentence}: {duration(spent_ns)} of the host in a profiled step",
         # The device waits for no more than it waits in all.
         spent_ns if idle_ns is None else min(spent_ns, idle_ns),
@@ -123,7 +123,7 @@ def _allocations(known: Known) -> Evidence | None:
     )
 
 
-def _float32_products(known: Known) -> Evidence | None:
+def _float32_products(known: KnownOfStep) -> CostEvidence | None:
     found = [
         point
         for point in known.ops
@@ -138,7 +138,7 @@ def _float32_products(known: Known) -> Evidence | None:
     )
 
 
-def _wide_products(known: Known) -> Evidence | None:
+def _wide_products(known: KnownOfStep) -> CostEvidence | None:
     """Products that tensor cores do in TF32: in bfloat16 their rate doubles and bytes halve."""
     found = [point for point in known.ops if _matmul_precisions(point) == {"tf32"}]
     gains = [_bfloat16_gain_ns(point, known) for point in found]
@@ -151,7 +151,7 @@ def _wide_products(known: Known) -> Evidence | None:
     )
 
 
-def _bfloat16_gain_ns(point: RooflinePoint, known: Known) -> int | None:
+def _bfloat16_gain_ns(point: RooflinePoint, known: KnownOfStep) -> int | None:
     rate = None if known.roof is None else known.roof.compute_rate("matmul", "bf16")
     memory = None if known.roof is None else known.roof.memory_rate()
     if rate is None or memory is None or not point.roof_ns or point.total_bytes is None:
@@ -161,7 +161,7 @@ def _bfloat16_gain_ns(point: RooflinePoint, known: Known) -> int | None:
     return round(point.device_ns / known.profiled * max(0.0, 1 - roof_ns / point.roof_ns))
 
 
-def _convolutions(known: Known) -> Evidence | None:
+def _convolutions(known: KnownOfStep) -> CostEvidence | None:
     found = [
         point
         for point in known.ops
@@ -179,7 +179,7 @@ def _convolutions(known: Known) -> Evidence | None:
     )
 
 
-def _deterministic(known: Known) -> Evidence | None:
+def _deterministic(known: KnownOfStep) -> CostEvidence | None:
     found = [p for p in known.ops if any(name in p.name for name in _CHANGED_BY_DETERMINISM)]
     return _of_points(
         found,
@@ -190,12 +190,12 @@ def _deterministic(known: Known) -> Evidence | None:
     )
 
 
-def _pageable_copies(known: Known) -> Evidence | None:
+def _pageable_copies(known: KnownOfStep) -> CostEvidence | None:
     found = [t for t in known.transfers if t.kind == COPY and t.host_memory == "pageable"]
     exposed_ns = sum(transfer.exposed_ns for transfer in found) // known.profiled
     if not _counts(exposed_ns, known):
         return None
-    return Evidence(
+    return CostEvidence(
         f"{duration(exposed_ns)} of a step are copies from or to memory that is not pinned, and "
         "nothing hides them",
         exposed_ns,
@@ -203,11 +203,11 @@ def _pageable_copies(known: Known) -> Evidence | None:
     )
 
 
-def _waiting_for_a_core(known: Known) -> Evidence | None:
+def _waiting_for_a_core(known: KnownOfStep) -> CostEvidence | None:
     fraction = known.times.waiting_fraction
     if fraction is None or not is_much(fraction) or known.times.host_median_ns is None:
         return None
-    return Evidence(
+    return CostEvidence(
         f"for {fraction:.0%} of the timed steps the stepping thread waited for a core",
         round(fraction * known.times.host_median_ns),
         "if it never waited; other programs may have had the core",
@@ -216,21 +216,21 @@ def _waiting_for_a_core(known: Known) -> Evidence | None:
 
 def _of_points(
     points: Sequence[RooflinePoint],
-    known: Known,
+    known: KnownOfStep,
     *,
     what: str,
     gain_ns: int | None,
     assumption: str,
-) -> Evidence | None:
+) -> CostEvidence | None:
     spent_ns = sum(point.device_ns for point in points) // known.profiled
     worth_ns = spent_ns if gain_ns is None else gain_ns
     if not points or not known.step_ns or not _counts(worth_ns, known):
         return None
     sentence = f"{what}: {spent_ns / known.step_ns:.0%} of the step ({duration(spent_ns)})"
-    return Evidence(sentence, gain_ns, assumption)
+    return CostEvidence(sentence, gain_ns, assumption)
 
 
-def _counts(nanoseconds: int, known: Known) -> bool:
+def _counts(nanoseconds: int, known: KnownOfStep) -> bool:
     return bool(known.step_ns) and nanoseconds >= _WORTH_A_WORD * (known.step_ns or 0)
 
 
@@ -238,7 +238,7 @@ def _matmul_precisions(point: RooflinePoint) -> set[str]:
     return {part.precision for part in point.flops or () if part.kind == "matmul"}
 
 
-_KINDS: Final[Mapping[str, Callable[[Known], Evidence | None]]] = {
+_KINDS: Final[Mapping[str, Callable[[KnownOfStep], CostEvidence | None]]] = {
     "always": _always,
     "host": _host,
     "communication": _communication,

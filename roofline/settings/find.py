@@ -6,10 +6,10 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.collectors.settings import Setting, settings, values_in_force
 from gpuprof.roofline.setting_figures import CostlySetting, Settings
-from gpuprof.roofline.settings.evidence import Evidence, Known, find_evidence
+from gpuprof.roofline.settings.evidence import CostEvidence, KnownOfStep, find_evidence
 
 
-def settings_of(fingerprint: Fingerprint, device: Device | None, known: Known) -> Settings:
+def settings_of(fingerprint: Fingerprint, device: Device | None, known: KnownOfStep) -> Settings:
     """Settings that cost, and those that are set without showing a cost here.
 
     What is at its default is named by its evidence alone. On a CPU nothing is said of a GPU's.
@@ -57,7 +57,7 @@ def _matters(row: Setting, device: Device | None) -> bool:
     return row.evidence == "waiting for a core" or (device is not None and device.kind != "cpu")
 
 
-def _costly(row: Setting, value: str | None, evidence: Evidence) -> CostlySetting:
+def _costly(row: Setting, value: str | None, evidence: CostEvidence) -> CostlySetting:
     return CostlySetting(
         name=row.name,
         value=value or "",
