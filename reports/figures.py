@@ -27,8 +27,7 @@ def gain_sentence(verdict: Bottleneck, *, in_steps: bool) -> str:
     if verdict.gain_range_ns is None:
         return f"Up to {gain} {per} to gain."
     low, high = map(formatting.duration, verdict.gain_range_ns)
-    lengthened = "by how much the profiler or other programs lengthened this work"
-    return f"About {gain} {per} to gain; {low} to {high}, {lengthened}."
+    return f"About {gain} {per} to gain, {low} to {high}."
 
 
 def flops_text(flops: tuple[Flops, ...] | None, profiled_steps: int = 0) -> str:

@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
+from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.graph_figures import ReplayedGraph
@@ -294,6 +295,10 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     closed_form: ClosedForm | None = None
     # The largest loss of the step.
     bottleneck: Bottleneck
+    # What most of the step goes to; None where it has no split.
+    binds: Binding | None = None
+    # What to change, most gain first; () where nothing above the noise is known.
+    advice: tuple[Advice, ...] = ()
     coverage: Coverage
     step: RooflinePoint | None = None
     # Each sorted by device time, largest first.

@@ -5,6 +5,8 @@ import msgspec
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
+from gpuprof.roofline.advice.binding import binding
+from gpuprof.roofline.advice.of_step import step_advice
 from gpuprof.roofline.analysis import Analysis, Bottleneck, DeviceState, RooflinePoint
 from gpuprof.roofline.classes import UNKNOWN
 from gpuprof.roofline.doubts import (
@@ -29,6 +31,7 @@ from gpuprof.roofline.points.points import (
     Machine,
     clock_of,
     kernel_points,
+    keyed_op_points,
     op_points,
     step_point,
 )
@@ -108,10 +111,11 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     )
     times = msgspec.structs.replace(times, unequal=unequal or "")
     in_ranges = tuple(range_members(capture, work.kernels["kernel_row"]))
+    keyed = keyed_op_points(work, machine, verdicts)
     ops, kernels, ranges = (
         with_gains_of_a_step(points, times, on_cpu=on_cpu)
         for points in (
-            op_points(work, machine, verdicts),
+            tuple(point for _, point in keyed),
             kernel_points(work, machine, verdicts),
             range_points(capture, work, in_ranges, machine, verdicts),
         )
@@ -151,6 +155,18 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         on_cpu=on_cpu,
     )
     crossed = tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links))
+    advice = step_advice(
+        work,
+        tuple(zip((key for key, _ in keyed), ops, strict=True)),
+        roof,
+        use=use,
+        transfers=crossed,
+        split=split,
+        idle=idle,
+        times=times,
+        on_cpu=on_cpu,
+    )
+    bottleneck = advice.with_gain(bottleneck)
     return Analysis(
         tool_version=__version__,
         source=capture.manifest.source,
@@ -178,6 +194,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             else None
         ),
         bottleneck=bottleneck,
+        binds=binding(split, ops, ceilings),
+        advice=advice.ranked(),
         coverage=coverage(ops, kernels, work),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
         kernels=kernels,

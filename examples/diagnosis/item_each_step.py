@@ -1,29 +1,36 @@
-"""Reads the loss in every step: the host waits for the device, and then the device for the host.
+"""Reads the loss in every step, and only then prepares the next batch.
 
-Fixed: the losses stay on the device and are read once in fifty steps.
+The host waits for the device, and then the device for the host. Fixed: the losses stay on the
+device, so that the host prepares the next batch while the device works.
 """
 
 import torch
 from loop import CUDA, DEVICE, FIXED, Decoder, repeat
 
-hidden, layers = (1024, 8) if CUDA else (128, 2)
-model = Decoder(layers=layers, hidden=hidden, heads=hidden // 128).to(DEVICE)
-optimizer = torch.optim.AdamW(model.parameters(), fused=CUDA)
-batch = torch.randn(4, 512 if CUDA else 32, hidden, device=DEVICE)
+hidden, layers, length = (4096, 2, 2048) if CUDA else (128, 2, 32)
+dtype = torch.bfloat16 if CUDA else torch.float32
+model = Decoder(layers=layers, hidden=hidden, heads=hidden // 128).to(DEVICE, dtype)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+batch = torch.randn(2, length, hidden, device=DEVICE, dtype=dtype)
 history: list[float] = []
-kept = torch.zeros((), device=DEVICE)
+total = torch.zeros((), device=DEVICE)
+
+
+def prepare() -> None:
+    """Some milliseconds of Python, as for the bookkeeping of a batch."""
+    sorted(range(150_000), key=lambda value: value * 7919 % 10_007)
 
 
 def step() -> None:
-    with torch.autocast(DEVICE, torch.bfloat16, enabled=CUDA):
-        loss = model(batch).square().mean()
+    loss = model(batch).square().mean()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
     if FIXED:
-        kept.add_(loss.detach())
+        total.add_(loss.detach())
     else:
         history.append(loss.item())  # expected here
+    prepare()
 
 
 repeat(step)

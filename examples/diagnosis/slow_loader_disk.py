@@ -9,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from loop import CUDA, DEVICE, FIXED, repeat
-from torch import Tensor, nn
+from loop import CUDA, DEVICE, FIXED, Convolutions, repeat
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-FILES, VALUES = 32, 1 << 20
-CHANNELS = 64 if CUDA else 4
+FILES, VALUES = 32, 1 << 18
 
 
 class Samples(Dataset[Tensor]):
-    """Files of 4 MiB, read from the disk each time."""
+    """Files of 1 MiB, read from the disk each time."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = [folder / f"{index}.bin" for index in range(FILES)]
@@ -41,12 +40,10 @@ class Samples(Dataset[Tensor]):
 
 
 def main() -> None:
-    model = nn.Sequential(nn.Conv2d(3, CHANNELS, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
-    model = model.to(DEVICE)
+    model = Convolutions().to(DEVICE)
     with tempfile.TemporaryDirectory() as folder:
         dataset = Samples(Path(folder))
         loader = iter(DataLoader(dataset, batch_size=16, num_workers=2, pin_memory=CUDA))
-        model(next(loader).to(DEVICE))
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
         def step() -> None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from gpuprof.reports.sections import (
+    advice,
     coverage,
     graphs,
     idle,
@@ -26,6 +27,7 @@ from gpuprof.reports.sections.section import Section
 SECTIONS: Final[tuple[Section, ...]] = (
     overview.SECTION,
     step.SECTION,
+    advice.SECTION,
     idle.SECTION,
     slow_steps.SECTION,
     settings.SECTION,

@@ -127,6 +127,13 @@ def op_points(
 
     `verdicts` are of the same work, or of more of it.
     """
+    return tuple(point for _, point in keyed_op_points(work, machine, verdicts))
+
+
+def keyed_op_points(
+    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
+) -> tuple[tuple[WorkKey, RooflinePoint], ...]:
+    """`op_points`, each with the key of its work."""
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, KEY, machine.links)
     groups = kernels.group_by(KEY, maintain_order=True).agg(
@@ -137,7 +144,7 @@ def op_points(
         *COPIED,
     )
     all_ns = _sum(groups["duration_ns"])
-    points = []
+    points: list[tuple[WorkKey, RooflinePoint]] = []
     for row in groups.iter_rows(named=True):
         if row["signature"] is None:
             name, detail, calls = NO_OP, row["copy_name"], row["kernels"]
@@ -151,8 +158,8 @@ def op_points(
         key = row["signature"], row["phase"], row["copy_name"]
         identity = Identity("op", name, detail, phase=row["phase"])
         found = point(identity, time, total, times, _bottleneck(verdicts[key], times, time))
-        points.append(against_its_link(found, transfers.get(key), steps=work.steps))
-    return largest_first(points)
+        points.append((key, against_its_link(found, transfers.get(key), steps=work.steps)))
+    return tuple(sorted(points, key=lambda keyed: -keyed[1].device_ns))
 
 
 def kernel_points(

@@ -52,16 +52,23 @@ def _is_float32(part: Flops) -> bool:
 def _why(call: OpCall, flops: Sequence[Flops]) -> str:
     if any(map(_is_float32, flops)):
         return "float32 operands, which TF32 would multiply there"
-    tensors = [argument for argument in call.arguments if isinstance(argument, Tensor)]
-    if any(_is_misaligned(tensor) for tensor in tensors):
+    if is_misaligned(call):
         return f"rows that are no multiple of {_ALIGNED_BYTES} bytes"
-    if any(_is_scattered(tensor) for tensor in tensors):
+    if any(_is_scattered(tensor) for tensor in _tensors(call)):
         return "an operand is not contiguous"
     return "the kernel's name says so"
 
 
-def _is_misaligned(tensor: Tensor) -> bool:
-    """Whether the rows of `tensor` start at addresses that a tensor core cannot load from."""
+def is_misaligned(call: OpCall) -> bool:
+    """Whether rows of an operand start at addresses that a tensor core cannot load from."""
+    return any(_has_odd_rows(tensor) for tensor in _tensors(call))
+
+
+def _tensors(call: OpCall) -> list[Tensor]:
+    return [argument for argument in call.arguments if isinstance(argument, Tensor)]
+
+
+def _has_odd_rows(tensor: Tensor) -> bool:
     if tensor.dtype is None or len(tensor.shape) < 2:
         return False
     strides = tensor.strides

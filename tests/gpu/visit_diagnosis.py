@@ -22,6 +22,7 @@ else:
 
 # Of the fixed program's step: what the promised one may differ.
 TOLERANCE = 0.15
+NOTHING: dict[str, Any] = {"finding": "none", "gain_ns": 0, "evidence": "", "places": []}
 EXAMPLES = Path(__file__).parents[2] / "examples" / "diagnosis"
 
 
@@ -35,7 +36,7 @@ def own_ms(name: str, *arguments: str) -> float:
 def analysed(name: str, folder: Path) -> dict[str, Any]:
     """The analysis of the program as it is found; what gpuprof printed is kept in `folder`."""
     capture = folder / f"{name}.gpuprof"
-    options = ["-f", "-o", str(capture)]
+    options = ["-f", "--stop-after", "-o", str(capture)]
     command = [sys.executable, "-m", "gpuprof", "run", *options, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     (folder / f"{name}.txt").write_text(done.stderr)
@@ -67,22 +68,31 @@ def main() -> int:
         row = expected[name]
         try:
             analysis = analysed(name, options.output)
-            bottleneck = analysis["bottleneck"]
-            step_ms = (analysis["steps"]["median_ns"] or 0) / 1e6
+            step_ms = analysis["steps"]["median_ns"] / 1e6
             fixed_ms = own_ms(name, "--fixed") if row.get("fixed") else None
         except (RuntimeError, subprocess.SubprocessError) as error:
             print(f"{name:26s} failed: {error}", flush=True)
             wrong += 1
             continue
-        right = bottleneck["kind"] in row["finding"]
-        promised_ms = step_ms - (bottleneck["gain_ns"] or 0) / 1e6
+        advice = analysis["advice"]
+        first = (
+            advice[0] if advice else {"finding": "none", "gain_ns": 0, "evidence": "", "places": []}
+        )
+        places = " ".join(place["place"] for place in first["places"])
+        named = not row.get("line") or f"{name}.py:{marked_line(name)}" in places
+        right = first["finding"] in row["finding"] and analysis["binds"]["kind"] in row.get(
+            "binds", [analysis["binds"]["kind"]]
+        )
+        promised_ms = step_ms - first["gain_ns"] / 1e6
         off = None if fixed_ms is None else promised_ms / fixed_ms - 1
-        wrong += not right or (off is not None and abs(off) > TOLERANCE)
-        verdict = f"{'right' if right else 'WRONG'} {bottleneck['kind']}"
-        compared = "" if off is None else f"fixed {fixed_ms:9.3f} {off:+.0%}"
+        close = off is None or abs(off) <= TOLERANCE
+        wrong += not (right and named and close)
         print(
-            f"{name:26s} {verdict:24s} step {step_ms:9.3f} promised {promised_ms:9.3f} {compared}",
-            bottleneck["evidence"][:150],
+            f"{name:26s} {'right' if right else 'WRONG'} {'line' if named else 'NO LINE':8s}",
+            f"{first['finding']:20s} of {analysis['bottleneck']['kind']:16s}",
+            f"step {step_ms:9.3f} promised {promised_ms:9.3f}",
+            "" if off is None else f"fixed {fixed_ms:9.3f} {off:+.0%}{'' if close else ' FAR'}",
+            first["evidence"][:120],
             flush=True,
         )
     print(f"{wrong} of {len(options.programs or on_gpu)} differ")

@@ -149,7 +149,7 @@ def test_the_profilers_gaps_are_not_the_verdict_of_an_inference() -> None:
     analysis = single("h100_block_infer_fp16.json.gz")
     assert analysis.steps.definition == "host range"
     assert analysis.bottleneck.kind == "compute"
-    assert analysis.bottleneck.gain_ns == pytest.approx(301_000, rel=0.01)
+    assert "301 µs" in analysis.bottleneck.evidence
     assert "waits for the host, without the profiler for 16.8 µs to" in analysis.bottleneck.evidence
 
 

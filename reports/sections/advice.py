@@ -1,0 +1,108 @@
+"""What binds the step, and what to change in the program, most gain first."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.sections.section import Section, titled
+from gpuprof.roofline.advice_figures import Advice, AdvicePlace, Binding
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.classes import bottleneck_class
+
+# Changes that the summary names, and places that it names of each.
+_NAMED: Final = 3
+_COLUMNS: Final = (
+    Column("#", "number"),
+    Column("Change"),
+    Column("Where"),
+    Column("Gain a step", "number"),
+    Column("Between"),
+    Column("Of the step", "number"),
+    Column("What shows it"),
+    Column("Taken for granted"),
+)
+_NOTHING: Final = "nothing found whose gain is above the noise"
+
+
+def binding_fact(binds: Binding) -> Fact:
+    """What most of the step goes to."""
+    row = bottleneck_class(binds.kind)
+    share = f"{formatting.percent(binds.fraction)} of the step"
+    return Fact("Bound by", binds.kind, f"{share}: {row.meaning}", kind=binds.kind)
+
+
+def place_text(place: AdvicePlace) -> str:
+    """Where it is, as exactly as is known: "train.py:42 aten::mm in layers.3.attention"."""
+    module = f"in {place.module}" if place.module else ""
+    return " ".join(part for part in (place.place, place.what, module) if part)
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    if analysis.binds is None:
+        return ()
+    facts = [binding_fact(analysis.binds)]
+    for index, advice in enumerate(analysis.advice[:_NAMED]):
+        facts.append(_advice_fact("To change" if not index else "", advice))
+    if not analysis.advice:
+        facts.append(Fact("To change", _NOTHING))
+    left = len(analysis.advice) - _NAMED
+    if left > 0:
+        facts.append(Fact("", "", f"{formatting.counted(left, 'other change')} in the report"))
+    return (Facts(tuple(facts)),)
+
+
+def _advice_fact(label: str, advice: Advice) -> Fact:
+    where = f"{place_text(advice.places[0])}: " if advice.places else ""
+    low, high = map(formatting.duration, advice.gain_range_ns)
+    return Fact(
+        label,
+        f"-{formatting.duration(advice.gain_ns)}",
+        f"({low} to {high}) {where}{advice.change}",
+        kind=advice.kind,
+    )
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    if analysis.binds is None:
+        return ()
+    blocks: list[Block] = [Facts((binding_fact(analysis.binds),))]
+    if not analysis.advice:
+        return (*blocks, Paragraph(formatting.sentence(_NOTHING), "absent"))
+    step_ns = 0 if analysis.split is None else analysis.split.step_ns
+    rows = tuple(
+        _row(number, advice, step_ns) for number, advice in enumerate(analysis.advice, start=1)
+    )
+    return (
+        *blocks,
+        Paragraph(
+            "Each row is one change with what it alone would save; together they save less. Work "
+            "is compared with what good kernels of its kind reach, not with the roof itself."
+        ),
+        Table(_COLUMNS, rows),
+    )
+
+
+def _row(number: int, advice: Advice, step_ns: int) -> tuple[str, ...]:
+    low, high = map(formatting.duration, advice.gain_range_ns)
+    others = f"and {advice.other_places} more" if advice.other_places else ""
+    places = [*map(place_text, advice.places), others]
+    return (
+        str(number),
+        formatting.sentence(advice.change),
+        "; ".join(place for place in places if place),
+        formatting.duration(advice.gain_ns),
+        f"{low} to {high}",
+        formatting.percent(advice.gain_ns / step_ns if step_ns else None),
+        formatting.sentence(advice.evidence),
+        formatting.sentence(advice.assumption),
+    )
+
+
+SECTION = Section(
+    key="advice",
+    title=titled("What to change"),
+    fields=("binds", "advice"),
+    summary=_summary,
+    body=_body,
+)

@@ -1,0 +1,97 @@
+"""All that a program can be advised to change, most gain first."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import add
+from typing import Final
+
+from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.advice.findings import Finding, findings
+from gpuprof.roofline.advice_figures import Advice, AdvicePlace
+from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.points.classify import WorkKey
+from gpuprof.roofline.step_figures import StepTimes
+
+# Of the step: what is gained at least must be more, and more than steps differ anyway.
+_NOISE: Final = 0.03
+# A host that takes no longer than this share of a step is not held up in it.
+_HOST_IS_AHEAD: Final = 0.9
+_SHOWN_PLACES: Final = 5
+
+
+def advise(candidates: Iterable[Candidate], times: StepTimes, step_ns: int) -> tuple[Advice, ...]:
+    """Changes whose gain is above the noise, of a step that takes `step_ns`."""
+    limits = _limits_ns(times, step_ns)
+    noise_ns = max(_NOISE, times.relative_spread or 0.0) * step_ns
+    found = [
+        _advice(findings()[name], group, limits[group[0].of_device])
+        for name, group in _grouped(_without_overlap(list(candidates)))
+    ]
+    worth = [advice for advice in found if advice.gain_range_ns[0] > noise_ns]
+    return tuple(sorted(worth, key=lambda advice: -advice.gain_ns))
+
+
+def gain_of_class(
+    candidates: Iterable[Candidate], kind: ClassName, times: StepTimes, step_ns: int
+) -> Gain | None:
+    """What all that makes work of one bottleneck class faster would gain; None: nothing known."""
+    limits = _limits_ns(times, step_ns)
+    of_class = [
+        each
+        for each in candidates
+        if findings()[each.finding].kind == kind and not findings()[each.finding].removes
+    ]
+    gains = [each.gain.at_most(limits[each.of_device]) for each in _without_overlap(of_class)]
+    return reduce(add, gains).at_most(step_ns) if gains else None
+
+
+def _limits_ns(times: StepTimes, step_ns: int) -> dict[bool, int]:
+    """What a change can gain at most, by whether it is of device work.
+
+    Where the host was seen to need less than a step, a faster device only helps until it waits for
+    the host. Where it needs as much it may wait for the device, and nothing is known.
+    """
+    host_ns = times.host_median_ns
+    ahead = times.timed and host_ns is not None and host_ns < _HOST_IS_AHEAD * step_ns
+    return {True: step_ns - host_ns if ahead and host_ns is not None else step_ns, False: step_ns}
+
+
+def _without_overlap(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Of two that would shorten the same work only the one that gains more."""
+    kept: list[Candidate] = []
+    taken: set[WorkKey] = set()
+    for each in sorted(candidates, key=lambda one: -one.gain.ns):
+        if not each.covers & taken:
+            kept.append(each)
+            taken |= each.covers
+    return kept
+
+
+def _grouped(candidates: Iterable[Candidate]) -> Iterable[tuple[str, list[Candidate]]]:
+    """Those that are one change, most gain first."""
+    groups: defaultdict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    for each in candidates:
+        apart = "" if findings()[each.finding].together else each.place or each.what
+        groups[each.finding, apart].append(each)
+    for (name, _), group in groups.items():
+        yield name, sorted(group, key=lambda one: -one.gain.ns)
+
+
+def _advice(finding: Finding, group: Sequence[Candidate], limit_ns: int) -> Advice:
+    gain = reduce(add, (each.gain for each in group)).at_most(limit_ns)
+    shown = group[:_SHOWN_PLACES]
+    return Advice(
+        finding=finding.name,
+        kind=finding.kind,
+        change=finding.change,
+        evidence=group[0].evidence,
+        assumption=finding.assumption,
+        gain_ns=gain.ns,
+        gain_range_ns=(gain.least_ns, gain.most_ns),
+        places=tuple(
+            AdvicePlace(what=each.what, place=each.place, module=each.module, gain_ns=each.gain.ns)
+            for each in shown
+        ),
+        other_places=len(group) - len(shown),
+    )

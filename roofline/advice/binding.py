@@ -1,0 +1,60 @@
+"""What binds a step: the resource that most of its time goes to."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gpuprof.roofline.advice_figures import Binding
+from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.classes import (
+    AT_ROOF,
+    COMPUTE,
+    MEMORY,
+    UNKNOWN,
+    ClassName,
+    bottleneck_class,
+)
+from gpuprof.roofline.machine.ceilings import Ceiling
+from gpuprof.roofline.step_figures import StepSplit
+
+
+def binding(
+    split: StepSplit | None, points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]
+) -> Binding | None:
+    """What most of the step goes to; None where the step has no split.
+
+    Computing counts whole, at its roof or below, for the resource that has its roof. All time
+    without device work counts together, under the largest of its causes.
+    """
+    if split is None or not split.step_ns:
+        return None
+    spent: Counter[ClassName] = Counter()
+    computing_ns = 0
+    for part in split.parts:
+        row = bottleneck_class(part.kind)
+        if part.kind in (AT_ROOF, UNKNOWN) or row.has_roof:
+            computing_ns += part.nanoseconds
+        elif not row.idle:
+            spent[part.kind] += part.nanoseconds
+    spent.update(_by_resource(points, ceilings, computing_ns))
+    if split.idle_ns:
+        largest = max(split.idle_parts, key=lambda part: part.nanoseconds)
+        spent[largest.kind] += split.idle_ns
+    kind, nanoseconds = max(spent.items(), key=lambda item: item[1], default=(UNKNOWN, 0))
+    return Binding(kind=kind, nanoseconds=nanoseconds, fraction=nanoseconds / split.step_ns)
+
+
+def _by_resource(
+    points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling], computing_ns: int
+) -> dict[ClassName, int]:
+    """`computing_ns` divided as the points' device time is."""
+    resource = {
+        each.label: COMPUTE if each.kind == "compute" else MEMORY
+        for each in ceilings
+        if each.kind != "link"
+    }
+    times: Counter[ClassName] = Counter()
+    for point in points:
+        if point.transfer is None:
+            times[resource.get(point.roof, UNKNOWN)] += point.device_ns
+    total_ns = times.total()
+    return {kind: computing_ns * time // total_ns for kind, time in times.items()}

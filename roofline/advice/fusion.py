@@ -1,0 +1,177 @@
+"""Operators that one kernel could do: each reads again what the one before it has just written.
+
+A trace tells the order and the shapes of operators, not which tensor one takes. So a run is only
+taken for a chain where its operators follow each other on one stream, and each has an operand of
+the shape and size that the one before it wrote.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+import polars as pl
+
+from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.cost_models.call import Tensor
+from gpuprof.roofline.durations import duration
+from gpuprof.roofline.points.classify import WorkKey
+from gpuprof.roofline.totals.work_kinds import kind_of_operator
+from gpuprof.roofline.work.work import Signature, Work
+
+# What compilers make one kernel of. A norm or a softmax may begin a chain or end it.
+_FUSES: Final = ("elementwise", "norm", "softmax and loss")
+_LEAST_OPERATORS: Final = 2
+# A chain of so many takes up its own tensors again, as x * x * x does.
+_LONG: Final = 4
+
+
+@dataclass(frozen=True)
+class _Call:
+    key: WorkKey
+    duration_ns: int
+
+    @property
+    def signature(self) -> int:
+        """The index of its operator signature."""
+        assert self.key[0] is not None
+        return self.key[0]
+
+
+def fusions(work: Work) -> Iterator[Candidate]:
+    """A candidate for each chain of operators, with all its repetitions in the profiled steps.
+
+    Work of compiled kernels and of replayed graphs is not looked at: its author chose it.
+    """
+    chains: dict[tuple[WorkKey, ...], list[int]] = {}
+    for calls in _runs(work):
+        keys = tuple(call.key for call in calls)
+        chains.setdefault(keys, []).append(sum(call.duration_ns for call in calls))
+    for keys, durations_ns in chains.items():
+        signatures = [work.signatures[index] for index, _, _ in keys if index is not None]
+        found = _candidate(signatures, durations_ns, work.steps)
+        if found is not None:
+            yield replace(found, covers=frozenset(keys))
+
+
+def _runs(work: Work) -> Iterator[list[_Call]]:
+    """Chains on each stream, in the order of their kernels."""
+    fusing = {
+        index: shape
+        for index, signature in enumerate(work.signatures)
+        if (shape := _written(signature)) is not None
+    }
+    ordered = (
+        work.kernels.filter(pl.col("kind") == "kernel")
+        .sort("device", "stream", "start_ns")
+        .select(
+            *("device", "stream", "step", "phase"),
+            *("signature", "owner_id", "replay", "duration_ns"),
+        )
+    )
+    run: list[_Call] = []
+    before: tuple[tuple[object, ...], int] | None = None
+    for *where, signature, owner, replay, duration_ns in ordered.iter_rows():
+        place, key = tuple(where), (signature, where[-1], "")
+        fits = signature in fusing and replay is None
+        if run and (before is None or before[0] != place or not fits):
+            yield from _long_enough(run)
+            run = []
+        if run and before is not None and before[1] == owner:
+            # Another kernel of the same call.
+            run[-1] = _Call(key, run[-1].duration_ns + duration_ns)
+        elif fits:
+            if run and not _takes(work.signatures[signature], fusing[run[-1].signature]):
+                yield from _long_enough(run)
+                run = []
+            run.append(_Call(key, duration_ns))
+        before = (place, owner)
+    yield from _long_enough(run)
+
+
+def _long_enough(run: list[_Call]) -> Iterator[list[_Call]]:
+    if len(run) >= _LEAST_OPERATORS:
+        yield run
+
+
+def _written(signature: Signature) -> tuple[int, ...] | None:
+    """The shape that a fusable operator writes: that of its largest operand."""
+    if signature.cost is None or signature.name.startswith("triton_"):
+        return None
+    if kind_of_operator(signature.name) not in _FUSES:
+        return None
+    tensors = _tensors(signature)
+    return max((each.shape for each in tensors), key=prod, default=None)
+
+
+def _tensors(signature: Signature) -> list[Tensor]:
+    if signature.call is None:
+        return []
+    return [each for each in signature.call.arguments if isinstance(each, Tensor)]
+
+
+def _takes(signature: Signature, shape: tuple[int, ...]) -> bool:
+    return any(tensor.shape == shape for tensor in _tensors(signature))
+
+
+def _candidate(
+    signatures: Sequence[Signature], durations_ns: Sequence[int], steps: int
+) -> Candidate | None:
+    """The gain where all passes between the operators go; the most where nothing else is read.
+
+    Of an operator with several operands of the chain's shape all but one may be other tensors,
+    which the fused kernel still reads; or they may be the chain's own, as in x * x.
+    """
+    moved = [_moved(signature) for signature in signatures]
+    read, written = [each[0] for each in moved], [each[1] for each in moved]
+    if None in read or None in written:
+        return None
+    known_read = [each or 0 for each in read]
+    known_written = [each or 0 for each in written]
+    all_bytes = sum(known_read) + sum(known_written)
+    if not all_bytes:
+        return None
+    passed = known_written[:-1]
+    least_saved = sum(2 * each for each in passed)
+    # What every operator after the first reads comes from the chain.
+    most_saved = sum(passed) + sum(known_read[1:])
+    total_ns = sum(durations_ns)
+    most, least = (min(1.0, saved / all_bytes) for saved in (most_saved, least_saved))
+    least = min(least, most)
+    likely = most if len(signatures) >= _LONG else (most + least) / 2
+    gain = Gain(*(round(total_ns * share / steps) for share in (likely, least, most)))
+    names = _in_short([signature.name for signature in signatures])
+    calls = len(durations_ns) / steps
+    evidence = (
+        f"{len(signatures)} operators in a row take {duration(round(total_ns / steps))} a step"
+        f"{'' if calls == 1 else f' in {calls:.3g} places'} and pass {_size(sum(passed))} to each "
+        f"other, written once and read again"
+    )
+    return Candidate(finding="fusion", what=names, gain=gain, evidence=evidence)
+
+
+def _moved(signature: Signature) -> tuple[int | None, int | None]:
+    cost = signature.cost
+    return (None, None) if cost is None else (cost.bytes_read, cost.bytes_written)
+
+
+def _in_short(names: Sequence[str]) -> str:
+    """Operators of a chain: equal neighbours once, with their number."""
+    parts: list[tuple[str, int]] = []
+    for name in names:
+        short = name.removeprefix("aten::")
+        if parts and parts[-1][0] == short:
+            parts[-1] = (short, parts[-1][1] + 1)
+        else:
+            parts.append((short, 1))
+    return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in parts)
+
+
+def _size(number: int) -> str:
+    for unit, size in _UNITS.items():
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number} B"
+
+
+_UNITS: Final[Mapping[str, int]] = {"GB": 10**9, "MB": 10**6, "kB": 10**3}

@@ -1,0 +1,76 @@
+"""What exposed copies and communication could gain."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.analysis import Transfer
+from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK
+from gpuprof.roofline.durations import duration
+from gpuprof.roofline.step_figures import Exposed
+
+# Where so many calls of a kind are made in a step, they could be fewer.
+_MANY: Final = 8
+# Of the link's datasheet: what copies of pinned memory reach (55 of 64 GB/s on an H200).
+_PINNED_REACHES: Final = 0.86
+
+
+def exposed_links(
+    use: Exposed, transfers: Iterable[Transfer], *, steps: int
+) -> Iterator[Candidate]:
+    """Candidates of the device that the step waits for; `transfers` are sums over the steps."""
+    for each in transfers:
+        if each.kind == COPY and each.exposed_ns:
+            yield _copies(each, use, steps)
+        elif each.kind == COMMUNICATION and each.exposed_ns:
+            waiting_ns = each.exposed_waiting_ns or 0
+            moving_ns = max(0, each.exposed_ns - waiting_ns) // steps
+            yield _communication(each, moving_ns, use, steps)
+    if use.rank_waits_ns:
+        yield Candidate(
+            finding="waiting for ranks",
+            what=OTHER_RANK,
+            gain=Gain(use.rank_waits_ns, use.rank_waits_ns // 2, use.rank_waits_ns),
+            evidence=f"{duration(use.rank_waits_ns)} a step waits in collectives for another rank",
+        )
+
+
+def _copies(each: Transfer, use: Exposed, steps: int) -> Candidate:
+    exposed_ns = each.exposed_ns // steps
+    pageable = each.host_memory == "pageable"
+    what = f"copies {each.what}".strip()
+    needed_ns = exposed_ns
+    if pageable and each.roof_ns is not None:
+        # The driver copies pageable memory twice, and a pinned copy is as fast as the link.
+        needed_ns = min(exposed_ns, round(each.roof_ns / _PINNED_REACHES / steps))
+    left_ns = max(0, needed_ns - use.computing_ns)
+    gain_ns = exposed_ns - left_ns
+    least_ns = gain_ns - (needed_ns - left_ns) // 2
+    return Candidate(
+        finding="pageable copies" if pageable else "exposed copies",
+        what=f"{what}, {each.host_memory}" if each.host_memory else what,
+        gain=Gain(gain_ns, least_ns, exposed_ns),
+        evidence=f"{duration(exposed_ns)} a step copies while nothing computes",
+    )
+
+
+def _communication(each: Transfer, exposed_ns: int, use: Exposed, steps: int) -> Candidate:
+    calls = each.calls / steps
+    what = each.what or "communication"
+    if each.group_size:
+        what = f"{what} of {each.group_size} ranks"
+    gain = _hidden(exposed_ns, use.computing_ns)
+    evidence = f"{duration(exposed_ns)} a step in {calls:.3g} calls is hidden by nothing"
+    if calls >= _MANY and each.roof_ns is not None:
+        # As one message: what its bytes need, after what one call takes to begin.
+        one_ns = round((each.roof_ns + each.device_ns / each.calls) / steps)
+        together_ns = max(0, exposed_ns - one_ns)
+        if together_ns > gain.ns:
+            gain = Gain(together_ns, together_ns // 2, exposed_ns)
+    return Candidate("exposed communication", what, gain, evidence)
+
+
+def _hidden(exposed_ns: int, computing_ns: int) -> Gain:
+    """What is gained where computing hides as much of it as there is."""
+    gain_ns = min(exposed_ns, computing_ns)
+    return Gain(gain_ns, gain_ns // 2, exposed_ns)

@@ -1,0 +1,90 @@
+"""The advice on one analysed step, from all that is known to cost it time."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from gpuprof.roofline.advice.advise import advise, gain_of_class
+from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.advice.device_work import below_the_roof
+from gpuprof.roofline.advice.fusion import fusions
+from gpuprof.roofline.advice.links import exposed_links
+from gpuprof.roofline.advice.recomputation import recomputation
+from gpuprof.roofline.advice.waiting import waiting
+from gpuprof.roofline.advice_figures import Advice
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
+from gpuprof.roofline.idle_figures import IdleTime
+from gpuprof.roofline.machine.ceilings import Roof
+from gpuprof.roofline.points.classify import WorkKey
+from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
+from gpuprof.roofline.work.work import Work
+
+
+@dataclass(frozen=True)
+class StepAdvice:
+    """All candidates of one step."""
+
+    candidates: tuple[Candidate, ...]
+    times: StepTimes
+    # None where the step has no split, and so no advice.
+    step_ns: int | None
+
+    def ranked(self) -> tuple[Advice, ...]:
+        """What to change, most gain first."""
+        return () if self.step_ns is None else advise(self.candidates, self.times, self.step_ns)
+
+    def with_gain(self, bottleneck: Bottleneck) -> Bottleneck:
+        """`bottleneck` with what the changes that are known for its class would gain.
+
+        What it loses to the roof is more than work of its kind can come near.
+        """
+        if self.step_ns is None or bottleneck.gain_ns is None:
+            return bottleneck
+        gain = gain_of_class(self.candidates, bottleneck.kind, self.times, self.step_ns)
+        if gain is None:
+            return bottleneck
+        return Bottleneck(
+            bottleneck.kind, bottleneck.evidence, gain.ns, (gain.least_ns, gain.most_ns)
+        )
+
+
+def step_advice(
+    work: Work,
+    ops: Sequence[tuple[WorkKey, RooflinePoint]],
+    roof: Roof | None,
+    *,
+    use: Exposed | None,
+    transfers: Iterable[Transfer],
+    split: StepSplit | None,
+    idle: IdleTime | None,
+    times: StepTimes,
+    on_cpu: bool,
+) -> StepAdvice:
+    """What could be changed in the step that `split` divides.
+
+    `ops` are the points of all `work`, with their keys.
+    """
+    if split is None or use is None:
+        return StepAdvice((), times, None)
+    of_device: Iterable[Candidate] = chain(
+        below_the_roof(work, ops, roof), fusions(work), recomputation(work)
+    )
+    if on_cpu and split.basis == "timed":
+        of_device = _as_unprofiled(of_device, times)
+    candidates = (
+        *of_device,
+        *exposed_links(use, transfers, steps=work.steps),
+        *(() if idle is None else waiting(idle)),
+    )
+    return StepAdvice(candidates, times, split.step_ns)
+
+
+def _as_unprofiled(candidates: Iterable[Candidate], times: StepTimes) -> Iterable[Candidate]:
+    """A CPU's work is as much longer under the profiler as its steps are."""
+    ratio = 1.0
+    if times.median_ns and times.profiled_mean_ns:
+        ratio = min(1.0, times.median_ns / times.profiled_mean_ns)
+    for each in candidates:
+        gain = each.gain
+        scaled = (round(ns * ratio) for ns in (gain.ns, gain.least_ns, gain.most_ns))
+        yield replace(each, gain=Gain(*scaled))

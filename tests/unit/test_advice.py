@@ -1,0 +1,226 @@
+"""What to change, and what that gains: hand-made steps whose answers are worked out here."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from capture_builder import CaptureBuilder
+
+from gpuprof.roofline.advice.advise import advise
+from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.advice.findings import findings
+from gpuprof.roofline.advice_figures import Advice
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.classes import classes
+from gpuprof.roofline.machine.achievable import achievable
+from gpuprof.roofline.machine.ceilings import Ceiling
+from gpuprof.roofline.step_figures import StepTimes
+
+US = 1000
+MS = 1000 * US
+STEPS = 3
+BF16 = '["c10::BFloat16"]'
+BOTH = '["c10::BFloat16", "c10::BFloat16"]'
+# An H100's datasheet: bytes in one ns.
+DRAM = 3350
+
+TIMES = StepTimes(
+    found_by="test", warmup=1, timed=3, profiled=3, clock="CUDA events", median_ns=10 * MS
+)
+
+
+def candidate(finding: str, ns: int, *, what: str = "aten::mm", **more: Any) -> Candidate:
+    return Candidate(finding, what, Gain(ns, ns, ns), "because", **more)
+
+
+def found(analysis: Analysis) -> dict[str, Advice]:
+    return {advice.finding: advice for advice in analysis.advice}
+
+
+def timed_steps(build: CaptureBuilder, length: int, **columns: Any) -> list[int]:
+    """Steps of `length`, timed and then profiled; returns where the profiled ones begin."""
+    for number in range(STEPS):
+        build.step("timed", number * length, (number + 1) * length, device_ns=length, **columns)
+    starts = [(STEPS + number) * length for number in range(STEPS)]
+    for start in starts:
+        build.step("profiled", start, start + length)
+    return starts
+
+
+def test_the_largest_gain_comes_first_and_the_noise_is_left_out() -> None:
+    small, large = candidate("tail", 4 * MS // 10), candidate("fusion", 2 * MS)
+    noise = candidate("few-blocks", 2 * MS // 10)
+    ranked = advise([small, noise, large], TIMES, 10 * MS)
+    assert [advice.finding for advice in ranked] == ["fusion", "tail"]
+    # Steps that differ by more than that hide the smaller one.
+    unsteady = msgspec.structs.replace(TIMES, relative_spread=0.05)
+    assert [advice.finding for advice in advise([small, large], unsteady, 10 * MS)] == ["fusion"]
+
+
+def test_what_may_gain_nothing_is_no_advice() -> None:
+    unsure = replace(candidate("launches", 5 * MS), gain=Gain(5 * MS, 0, 6 * MS))
+    assert advise([unsure], TIMES, 10 * MS) == ()
+
+
+def test_a_faster_device_helps_until_it_waits_for_the_host() -> None:
+    busy_host = msgspec.structs.replace(TIMES, host_median_ns=8 * MS)
+    one = candidate("below memory roof", 5 * MS)
+    (advice,) = advise([one], busy_host, 10 * MS)
+    assert advice.gain_ns == 2 * MS
+    # A host that needs the whole step may have waited for the device in it.
+    held_up = msgspec.structs.replace(TIMES, host_median_ns=10 * MS)
+    assert advise([one], held_up, 10 * MS)[0].gain_ns == 5 * MS
+    waits = candidate("synchronisation", 5 * MS, of_device=False)
+    assert advise([waits], busy_host, 10 * MS)[0].gain_ns == 5 * MS
+
+
+def test_two_changes_of_the_same_work_do_not_count_twice() -> None:
+    key = (0, "forward", "")
+    fused = candidate("fusion", 3 * MS, covers=frozenset([key, (1, "forward", "")]))
+    faster = candidate("below memory roof", MS, covers=frozenset([key]))
+    assert [advice.finding for advice in advise([faster, fused], TIMES, 10 * MS)] == ["fusion"]
+
+
+def test_one_change_at_many_places_is_one_row_and_others_are_apart() -> None:
+    setting = [candidate("TF32", MS, what=name) for name in ("aten::mm", "aten::addmm")]
+    lines = [candidate("synchronisation", MS, place=f"train.py:{line}") for line in (3, 9)]
+    rows = advise([*setting, *lines], TIMES, 10 * MS)
+    assert [(row.finding, row.gain_ns) for row in rows] == [
+        ("TF32", 2 * MS),
+        ("synchronisation", MS),
+        ("synchronisation", MS),
+    ]
+    assert {place.what for place in rows[0].places} == {"aten::mm", "aten::addmm"}
+
+
+def test_every_finding_is_about_a_class_and_says_what_to_do() -> None:
+    for name, row in findings().items():
+        assert row.kind in classes(), name
+        assert row.change
+        assert row.assumption
+        assert not row.change.endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("unit", "precision", "work", "typical"),
+    [
+        ("tensor", "bf16", "GEMM", 0.72),
+        ("tensor", "tf32", "GEMM", 0.70),
+        # How attention is done matters more than its precision.
+        ("tensor", "fp8", "attention", 0.50),
+    ],
+)
+def test_what_is_achievable_depends_on_the_work(
+    unit: Any, precision: str, work: str, typical: float
+) -> None:
+    ceiling = Ceiling(
+        kind="compute", rate=1e15, source="datasheet", reference="", unit=unit, precision=precision
+    )
+    reach = achievable(ceiling, work)
+    assert reach is not None
+    assert reach.typical == typical
+    assert reach.typical < reach.best <= 1
+
+
+def test_a_chain_of_elementwise_operators_is_one_fusion_that_saves_what_passes_between() -> None:
+    build = CaptureBuilder()
+    elements = 8192 * 8192
+    # tanh, then exp, of one tensor: each reads and writes all of it.
+    each = round(4 * elements / DRAM / 0.9)
+    for start in timed_steps(build, 2 * each + 100 * US):
+        for number, name in enumerate(("aten::tanh", "aten::exp")):
+            at = start + 10 * US + number * (each + 5 * US)
+            build.op(name, at - 4 * US, at - 2 * US, dims="[[8192, 8192]]", types=BF16)
+            build.kernel(at - 3 * US, at, at + each)
+    analysis = analyze(build.build())
+    advice = found(analysis)["fusion"]
+    assert advice.places[0].what == "tanh, exp"
+    # Of four passes over the tensor two are left.
+    assert advice.gain_ns == pytest.approx(each, rel=0.01)
+    assert advice.gain_range_ns == (advice.gain_ns, advice.gain_ns)
+    assert analysis.binds is not None
+    assert analysis.binds.kind == "memory"
+
+
+@pytest.mark.parametrize("dims", ["[[8192, 4096]]", "[[4096, 16384]]"])
+def test_operators_of_other_shapes_are_no_chain(dims: str) -> None:
+    build = CaptureBuilder()
+    for start in timed_steps(build, MS):
+        for number, shape in enumerate(("[[8192, 8192]]", dims)):
+            at = start + 10 * US + number * 200 * US
+            build.op("aten::tanh", at - 4 * US, at - 2 * US, dims=shape, types=BF16)
+            build.kernel(at - 3 * US, at, at + 100 * US)
+    assert "fusion" not in found(analyze(build.build()))
+
+
+def product(build: CaptureBuilder, at: int, length: int, m: int, k: int, n: int) -> None:
+    build.mm(at - 6 * US, at - 4 * US, m, k, n)
+    # 2 x 66 blocks fill all multiprocessors.
+    build.kernel(at - 5 * US, at, at + length, "gemm", grid_x=66, grid_y=2, grid_z=1)
+
+
+def test_a_product_with_odd_rows_is_padded_to_what_products_reach() -> None:
+    length = 10 * MS
+    roof = 2 * 8192 * 2047 * 50257 / 989.4e12 * 1e9
+    build = CaptureBuilder()
+    for start in timed_steps(build, length + 100 * US):
+        product(build, start + 10 * US, length, 8192, 2047, 50257)
+    advice = found(analyze(build.build()))["misaligned"]
+    assert advice.gain_ns == pytest.approx(length - roof / 0.72, rel=0.01)
+    low, high = advice.gain_range_ns
+    assert low < advice.gain_ns < high < length - roof
+
+
+def test_a_product_as_fast_as_good_ones_are_is_left_alone() -> None:
+    roof = 2 * 8192**3 / 989.4e12 * 1e9
+    length = round(roof / 0.74)
+    build = CaptureBuilder()
+    for start in timed_steps(build, length + 30 * US):
+        product(build, start + 10 * US, length, 8192, 8192, 8192)
+    analysis = analyze(build.build())
+    assert analysis.advice == ()
+    assert analysis.binds is not None
+    assert analysis.binds.kind == "compute"
+    # What it loses to the roof is no gain.
+    assert analysis.bottleneck.kind == "compute"
+    assert analysis.bottleneck.gain_ns == 0
+
+
+def test_pageable_copies_are_hidden_as_far_as_computing_goes() -> None:
+    build = CaptureBuilder()
+    moved = 64 * 2**20
+    for start in timed_steps(build, 10 * MS):
+        at = start + 10 * US
+        name = "Memcpy HtoD (Pageable -> Device)"
+        build.kernel(at - 5 * US, at, at + 8 * MS, name, kind="memcpy", bytes=moved)
+        product(build, at + 8 * MS, MS, 4096, 4096, 4096)
+    advice = found(analyze(build.build()))["pageable copies"]
+    # Pinned it needs so long, of which a product of 1 ms hides 1 ms.
+    pinned = moved / 64e9 * 1e9 / 0.86
+    assert pinned > MS
+    assert advice.gain_ns == pytest.approx(8 * MS - (pinned - MS), rel=0.01)
+
+
+def test_work_that_is_done_twice_is_a_change_of_its_own() -> None:
+    build = CaptureBuilder()
+    for start in timed_steps(build, 4 * MS):
+        for number, again in enumerate((False, True)):
+            at = start + 10 * US + number * 1500 * US
+            build.mm(at - 6 * US, at - 4 * US, 4096, 4096, 4096, recompute=again)
+            build.kernel(at - 5 * US, at, at + MS, "gemm", grid_x=66, grid_y=2, grid_z=1)
+    advice = found(analyze(build.build()))["recomputation"]
+    assert advice.gain_ns == MS
+
+
+def test_a_step_that_waits_is_bound_by_what_it_waits_for() -> None:
+    build = CaptureBuilder()
+    for start in timed_steps(build, 4 * MS):
+        product(build, start + 3 * MS, 500 * US, 4096, 4096, 4096)
+    analysis = analyze(build.build())
+    assert analysis.binds is not None
+    assert analysis.split is not None
+    assert analysis.binds.nanoseconds == analysis.split.idle_ns == 3500 * US
+    assert analysis.binds.fraction == 0.875
+    assert analysis.binds.kind in {part.kind for part in analysis.split.idle_parts}
