@@ -12,7 +12,9 @@ by over 0.1 % of the step.
 import argparse
 import gzip
 import json
+import re
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,8 @@ MARKS = {"user_annotation", "cpu_op", "operator"}
 # Device work that ends after its host's mark by more than this share of the step is behind.
 BEHIND = 0.01
 TOLERANCE = 0.001
+# Of NVTX ranges, which mark no steps by themselves.
+STEP_NAME = re.compile(r"(step|iteration|replay)\b|step ?\d", re.IGNORECASE)
 Interval = tuple[int, int]
 
 
@@ -112,30 +116,57 @@ def read_json(path: Path) -> tuple[list[Work], list[Interval]]:
 
 
 def read_sqlite(path: Path) -> tuple[list[Work], list[Interval]]:
-    """The device work of an export; nothing in it marks steps."""
+    """The device work of an export, and the NVTX ranges in it that are called after steps."""
     with tempfile.NamedTemporaryFile(suffix=".sqlite") as plain:
         content = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
         plain.write(content)
         plain.flush()
         database = sqlite3.connect(plain.name)
         tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
+        launched: dict[tuple[int, int], int] = {}
+        if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
+            for start, thread, correlation in database.execute(
+                "SELECT start, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+            ):
+                key = thread >> 24, correlation
+                launched[key] = min(start, launched.get(key, start))
         work = []
         queries = {
-            "CUPTI_ACTIVITY_KIND_KERNEL": "SELECT k.start, k.end, s.value, 0, k.globalPid FROM "
-            "CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName",
-            "CUPTI_ACTIVITY_KIND_MEMCPY": "SELECT start, end, 'memcpy', copyKind, globalPid FROM "
-            "CUPTI_ACTIVITY_KIND_MEMCPY",
-            "CUPTI_ACTIVITY_KIND_MEMSET": "SELECT start, end, 'memset', 0, globalPid FROM "
-            "CUPTI_ACTIVITY_KIND_MEMSET",
+            "CUPTI_ACTIVITY_KIND_KERNEL": "SELECT k.start, k.end, s.value, 0, k.globalPid, "
+            "k.correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s "
+            "ON s.id = k.shortName",
+            "CUPTI_ACTIVITY_KIND_MEMCPY": "SELECT start, end, 'memcpy', copyKind, globalPid, "
+            "correlationId FROM CUPTI_ACTIVITY_KIND_MEMCPY",
+            "CUPTI_ACTIVITY_KIND_MEMSET": "SELECT start, end, 'memset', 0, globalPid, "
+            "correlationId FROM CUPTI_ACTIVITY_KIND_MEMSET",
         }
         for table, query in queries.items():
-            for start, end, name, kind, owner in database.execute(query) if table in tables else ():
+            rows = database.execute(query) if table in tables else ()
+            for start, end, name, kind, owner, correlation in rows:
                 # CUpti_ActivityMemcpyKind: 8 stays within a device.
                 within = " DtoD" if kind == 8 else ""
                 category = name if name == "memcpy" else ""
-                work.append((owner, Work(start, end, what_it_is(category, name + within), None)))
+                what = what_it_is(category, name + within)
+                begun = launched.get((owner >> 24, correlation))
+                work.append((owner, Work(start, end, what, begun)))
+        marks = nvtx_steps(database) if "NVTX_EVENTS" in tables else []
     first = min((owner for owner, _ in work), default=None)
-    return [piece for owner, piece in work if owner == first], []
+    return [piece for owner, piece in work if owner == first], marks
+
+
+def nvtx_steps(database: sqlite3.Connection) -> list[Interval]:
+    """From each range that is called after a step to the next; without a slow first one."""
+    rows = database.execute(
+        "SELECT n.start, n.end, coalesce(n.text, s.value) FROM NVTX_EVENTS n "
+        "LEFT JOIN StringIds s ON s.id = n.textId WHERE n.end IS NOT NULL ORDER BY n.start"
+    )
+    ranges = [(start, end) for start, end, name in rows if name and STEP_NAME.match(name)]
+    nexts = [start for start, _ in ranges[1:]] + [end for _, end in ranges[-1:]]
+    steps = [(start, after) for (start, _), after in zip(ranges, nexts, strict=True)]
+    lengths = sorted(end - start for start, end in steps)
+    while steps and steps[0][1] - steps[0][0] > 1.5 * statistics.median(lengths):
+        steps.pop(0)
+    return steps
 
 
 def step_of(work: list[Work], marks: list[Interval]) -> Step | None:

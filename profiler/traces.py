@@ -21,13 +21,17 @@ from gpuprof.reports.console.progress import StageProgress
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.range_steps import with_evident_steps, with_steps_of_range
 
 
-def read_run(paths: Sequence[Path], progress: StageProgress) -> Capture:
+def read_run(
+    paths: Sequence[Path], progress: StageProgress, *, step_range: str | None = None
+) -> Capture:
     """The attributed capture of the files, folders and captures of one run.
 
-    Ceilings measured on this machine are added where the run's device is one of this machine's.
-    Raises `CaptureError`.
+    Its steps are the ranges called `step_range`; without it, where the files mark none, those that
+    evidently mark steps. Ceilings measured on this machine are added where the run's device is one
+    of this machine's. Raises `CaptureError`, and `CommandError` where no range is called so.
     """
 
     def reading(path: Path) -> None:
@@ -35,6 +39,13 @@ def read_run(paths: Sequence[Path], progress: StageProgress) -> Capture:
         progress(f"Reading {path.name}{size}")
 
     capture = open_traces(paths, reading)
+    if step_range is None:
+        capture = with_evident_steps(capture)
+    else:
+        try:
+            capture = with_steps_of_range(capture, step_range)
+        except ValueError as error:
+            raise CommandError(f"--step-range {step_range}: {error}", exit_code=2) from error
     progress("Finding the operators of each kernel")
     return attribute(_with_local_ceilings(capture))
 

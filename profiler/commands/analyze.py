@@ -42,6 +42,11 @@ class AnalyzeCommand:
             "--rank", type=int, metavar="R", help="the rank to analyse (default: the first)"
         )
         parser.add_argument(
+            "--step-range",
+            metavar="NAME",
+            help="the ranges of this name (NVTX, record_function) are the steps",
+        )
+        parser.add_argument(
             "--to-chrome",
             type=Path,
             metavar="FILE",
@@ -63,7 +68,7 @@ class AnalyzeCommand:
         check_chrome_file(arguments.to_chrome, paths, force=arguments.force)
 
         with showing_stages(hidden=arguments.quiet) as progress:
-            capture = traces.read_run(paths, progress)
+            capture = traces.read_run(paths, progress, step_range=arguments.step_range)
             progress("Analysing")
             analysis = traces.analyze_rank(capture, arguments.rank)
             if output is not None:

@@ -99,6 +99,21 @@ def test_a_capture_is_shown_and_not_stored_again(gpuprof: Gpuprof, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["run.gpuprof"]
 
 
+def test_a_range_that_is_not_there_is_told_with_those_that_are(
+    gpuprof: Gpuprof, tmp_path: Path
+) -> None:
+    recording = str(DATA / "nsys" / "h200_block.sqlite.gz")
+    result = gpuprof("analyze", recording, "--step-range", "epoch")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[-1].startswith(
+        "gpuprof: --step-range epoch: the ranges that take longest are 'step#' (6), 'forward' (6)"
+    )
+    assert not list(tmp_path.iterdir())
+    result = gpuprof("analyze", recording, "--step-range", "step", "-o", "by_name.gpuprof")
+    assert result.returncode == 0, result.stderr
+    assert "ranges named 'step'  1 warm-up, 0 timed, 5 profiled" in result.stdout
+
+
 def test_ranks_are_listed_and_one_is_chosen(gpuprof: Gpuprof, tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
