@@ -244,6 +244,20 @@ class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
     times: int
 
 
+class NotCompiled(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that torch.compile gave up on, so that it runs as if it were not compiled.
+
+    It does so where a graph breaks in a loop or a `with` block, and at an error in compiling.
+    """
+
+    function: str
+    # Of its line, the one that stood in the way where torch tells, else its first.
+    reason: str
+    file: str | None
+    line: int | None
+    times: int
+
+
 class Compilations(msgspec.Struct, frozen=True, kw_only=True):
     """What torch.compile did in the process."""
 
@@ -255,6 +269,7 @@ class Compilations(msgspec.Struct, frozen=True, kw_only=True):
     # The most frequent first.
     recompilations: tuple[Recompiled, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
+    given_up: tuple[NotCompiled, ...] = ()
     # torch keeps the last ones only: there were more.
     at_least: bool = False
 

@@ -13,6 +13,7 @@ from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.graph_figures import ReplayedGraph
+from gpuprof.roofline.host_figures import HostFigures
 from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
@@ -308,6 +309,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # How long each of the program's ranges was open, also of those without device work; the longest
     # first. Empty in an analysis made without them.
     range_times: tuple[RangeTime, ...] = ()
+    # None in an analysis made without it.
+    host: HostFigures | None = None
     # By what moves, group and size, those first that most of the step waits for.
     transfers: tuple[Transfer, ...] = ()
     # By kind of work, phase and precision; None where no device work was recorded.

@@ -17,6 +17,7 @@ from gpuprof.roofline.doubts import (
     sentences,
     without_mbu,
 )
+from gpuprof.roofline.host.figures import host_figures
 from gpuprof.roofline.idle.evidence import with_culprit
 from gpuprof.roofline.idle.idle_time import find_idle, idle_time
 from gpuprof.roofline.machine.ceilings import Roof, preferred_source
@@ -201,6 +202,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         kernels=kernels,
         ops=ops,
         ranges=ranges,
+        host=host_figures(capture, times),
         range_times=range_times(capture, work, in_ranges),
         transfers=crossed,
         totals=totals(work, machine, verdicts),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gpuprof.collectors.host_events import Compilation, range_row
 from gpuprof.collectors.live.profile_recorder import Rows
-from gpuprof.collectors.manifest import Compilations, GraphBreak, Recompiled
+from gpuprof.collectors.manifest import Compilations, GraphBreak, NotCompiled, Recompiled
 
 # "0/1: tensor 'x' size mismatch at index 0. expected 4, actual 5": the id of the compiled code that
 # was tried, and the guard. Behind a guard's code there is the line that made it, as a comment.
@@ -44,7 +44,8 @@ def compilations() -> Compilations | None:
     if utilities is None or graph_breaks() is None:
         return None
     metrics = utilities.get_compilation_metrics()
-    events = [_event(each, utilities) for each in metrics if not each.is_runtime]
+    events = _events(metrics, utilities)
+    given_up = Counter(_given_up(each) for each in metrics if each.fail_type)
     again = defaultdict[tuple[object, ...], list[Compilation]](list)
     for event in events:
         if event.recompiled:
@@ -60,6 +61,10 @@ def compilations() -> Compilations | None:
         breaks=tuple(
             GraphBreak(reason=reason, file=file, line=line, times=times)
             for (reason, file, line), times in broken.most_common()
+        ),
+        given_up=tuple(
+            NotCompiled(function=function, reason=reason, file=file, line=line, times=times)
+            for (function, reason, file, line), times in given_up.most_common()
         ),
         at_least=len(metrics) >= utilities.DEFAULT_COMPILATION_METRICS_LIMIT,
     )
@@ -105,8 +110,7 @@ class CompilationTimes:
             if kept is noted:
                 utilities._compilation_metrics = deque(kept, kept.maxlen)
         rows = []
-        for metrics in found:
-            event = _event(metrics, utilities)
+        for metrics, event in zip(found, _events(found, utilities), strict=True):
             start_ns, end_ns = _times_ns(metrics)
             thread = threads.get(id(metrics), None if event.backward else self._thread)
             rows.append(range_row(event, thread=thread, start_ns=start_ns, end_ns=end_ns))
@@ -133,17 +137,31 @@ def _utilities() -> Any:
     return module if hasattr(module, "graph_break_reasons") else None
 
 
-def _event(metrics: Any, utilities: Any) -> Compilation:
+def _events(compiled: Sequence[Any], utilities: Any) -> list[Compilation]:
+    # A backward pass has the id of its forward, and no name.
+    kept = utilities.get_compilation_metrics()
+    forwards = {each.compile_id: each for each in kept if each.co_name}
+    return [_event(each, forwards.get(each.compile_id, each), utilities) for each in compiled]
+
+
+def _event(metrics: Any, forward: Any, utilities: Any) -> Compilation:
     recompiled = bool(metrics.cache_size) and metrics.is_forward is not False
     return Compilation(
-        function=metrics.co_name or "(unknown)",
-        file=metrics.co_filename,
-        line=metrics.co_firstlineno,
+        function=forward.co_name or "(unknown)",
+        file=forward.co_filename,
+        line=forward.co_firstlineno,
         backward=metrics.is_forward is False,
         recompiled=recompiled,
         guard=_guard(_reason(metrics, utilities)) if recompiled else None,
         failure=_first_line(metrics.fail_reason or metrics.fail_type or ""),
     )
+
+
+def _given_up(metrics: Any) -> tuple[str, str, str | None, int | None]:
+    told = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
+    file, line = told if told[0] else (metrics.co_filename, metrics.co_firstlineno)
+    reason = _first_line(metrics.fail_reason or metrics.fail_type)
+    return metrics.co_name or "(unknown)", reason, file, line
 
 
 def _recompiled(alike: Sequence[Compilation]) -> Recompiled:

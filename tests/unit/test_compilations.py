@@ -62,6 +62,38 @@ def test_recompilations_have_their_guard_and_graph_breaks_their_line(compiled: C
     assert graph_break.times == compilations.graph_breaks() == 3
 
 
+def test_a_function_that_is_given_up_on_has_the_reason_and_the_line(compiled: Compiled) -> None:
+    @torch.compile(backend="eager")
+    def looping(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = x.sin()
+            torch._dynamo.graph_break()  # in the way
+        return x
+
+    looping(torch.ones(3))
+    found = compilations.compilations()
+    assert found is not None
+    (given_up,) = found.given_up
+    assert (given_up.function, given_up.file, given_up.times) == ("looping", __file__, 1)
+    assert "graph_break" in given_up.reason or "loop" in given_up.reason
+    assert given_up.line is not None
+    assert found.breaks == ()
+
+
+def test_a_backward_pass_has_the_name_of_its_forward(compiled: Compiled) -> None:
+    @torch.compile(backend="aot_eager")
+    def squared(x: torch.Tensor) -> torch.Tensor:
+        return (x * x).sum()
+
+    recorder = CompilationTimes()
+    recorder.start()
+    squared(torch.ones(3, requires_grad=True)).backward()
+    events = [host_events.decode(str(row["host_event"])) for row in recorder.stop()["ranges"]]
+    told = [(e.function, e.backward) for e in events if isinstance(e, Compilation)]
+    assert ("squared", False) in told
+    assert {name for name, _ in told} == {"squared"}
+
+
 def test_each_compilation_of_a_profile_is_a_row_on_its_thread(compiled: Compiled) -> None:
     recorder = CompilationTimes()
     compiled(torch.ones(3))
@@ -117,6 +149,7 @@ def of_torch_2_6(cache_size: int, name: str = "forward") -> SimpleNamespace:
         is_forward=None,
         fail_type=None,
         fail_reason=None,
+        compile_id=None,
         is_runtime=False,
         start_time_us=10 * cache_size,
         end_time_us=10 * cache_size + 5,
