@@ -12,13 +12,24 @@ _HALF = 0.5
 _REASONS = 4
 
 
+def _in_graphs(analysis: Analysis, of_what: str = "") -> str:
+    """How much of the device time is of graphs whose operators are unknown; "" where little is."""
+    unknown_ns = sum(graph.device_ns - graph.with_op_ns for graph in analysis.graphs)
+    share = unknown_ns / analysis.coverage.device_ns if analysis.coverage.device_ns else 0.0
+    if share < NEGLIGIBLE:
+        return ""
+    share_text = f"{formatting.percent(share)}{of_what}"
+    return f": {share_text} is of CUDA graphs whose operators are unknown"
+
+
 def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     """MFU, HFU and MBU, each with its peak and the convention it follows."""
     utilization = analysis.utilization
     closed = () if analysis.closed_form is None else (closed_form_fact(analysis.closed_form),)
     if utilization is None:
         known = analysis.steps.length_ns
-        why = "no matmul was counted" if known else "no step was seen"
+        graphs = _in_graphs(analysis, " of device time")
+        why = f"no matmul was counted{graphs}" if known else "no step was seen"
         if analysis.source == "ncu":
             why = "there is no step: Nsight Compute ran each kernel alone"
         lost = analysis.coverage.lost_launches
@@ -28,7 +39,7 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     uncounted = analysis.coverage.without_flops
     missing = formatting.percent(uncounted)
     if uncounted > _HALF:
-        why = f"{missing} of device time has no FLOP model, such as replayed CUDA graphs"
+        why = f"{missing} of device time has no FLOP model{_in_graphs(analysis)}"
         return (Fact("MFU", formatting.UNKNOWN, why), *closed)
     reached = formatting.flops_rate(utilization.flops_per_s)
     rows = []

@@ -149,7 +149,8 @@ def _other_launches(counted: _Counted, work: Work, *, traced: bool) -> list[Meas
     """Counted kernels whose operator's call was not counted whole, or that have no operator."""
     groups = (
         counted.frame.filter(~pl.col("whole"))
-        .group_by("name", "signature", "phase", "ambiguous", maintain_order=True)
+        .with_columns(replayed=pl.col("replay").is_not_null())
+        .group_by("name", "signature", "phase", "ambiguous", "replayed", maintain_order=True)
         .agg(pl.col("kernel_row"), pl.col("duration_ns").sum(), pl.col("compute_kernels").max())
     )
     found = []
@@ -161,6 +162,8 @@ def _other_launches(counted: _Counted, work: Work, *, traced: bool) -> list[Meas
             why = "launches of this name and grid differ in shape; it is unknown which it was"
         elif signature is not None:
             why = f"not all {row['compute_kernels']} kernels of its operator's call were counted"
+        elif row["replayed"]:
+            why = "a CUDA graph replayed it, and its operator is unknown"
         elif traced:
             why = "no operator launched it"
         else:

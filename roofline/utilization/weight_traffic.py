@@ -35,7 +35,7 @@ def weight_traffic(work: Work) -> WeightTraffic:
     """What a step of `work` reads of weights, keys and values; a mean of the profiled steps."""
     if has_backward(work):
         return WeightTraffic(None, None, {})
-    reasons = dict.fromkeys(_kernels_without_operator(work), "no operator launched it")
+    reasons = _kernels_without_operator(work)
     products = _products_by_name(work)
     weights: int | None = None if reasons else 0
     keys_values = weights
@@ -85,7 +85,16 @@ def _products_by_name(work: Work) -> frozenset[Signature]:
     )
 
 
-def _kernels_without_operator(work: Work) -> tuple[str, ...]:
-    """Names of kernels that do products and that no operator launched."""
-    names = work.kernels.filter(pl.col("signature").is_null())["name"].unique().sort()
-    return tuple(filter(names_product, names))
+def _kernels_without_operator(work: Work) -> dict[str, str]:
+    """Kernels that do products and have no operator, by name, with the reason."""
+    kernels = (
+        work.kernels.filter(pl.col("signature").is_null())
+        .group_by("name")
+        .agg(replayed=pl.col("replay").is_not_null().any())
+        .sort("name")
+    )
+    return {
+        name: "a CUDA graph replayed it" if replayed else "no operator launched it"
+        for name, replayed in kernels.iter_rows()
+        if names_product(name)
+    }

@@ -17,7 +17,7 @@ from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ProcessInfo
 from gpuprof.roofline.work.cut_off import cut_off_step
-from gpuprof.roofline.work.graph_operators import operators_of_replays
+from gpuprof.roofline.work.graph_operators import operators_of_replays, without_places
 from gpuprof.roofline.work.impossible import launched_later
 
 _LAUNCH_KEY: Final = ("rank", "process", "correlation")
@@ -40,17 +40,25 @@ def attribute(capture: Capture) -> Capture:
         return capture
     parts = []
     all_steps = []
+    all_ops = []
     processes = []
     for info in capture.processes:
         kernels = capture.kernels.filter(pl.col("rank") == info.rank)
         steps = capture.steps.filter(pl.col("rank") == info.rank)
+        ops = capture.ops.filter(pl.col("rank") == info.rank)
         if not info.attributed:
-            kernels, info = _attribute_rank(capture.rank(info.rank), info)
+            kernels, ops, info = _attribute_rank(capture.rank(info.rank), info)
             kernels, steps, info = _without_cut_off_step(kernels, steps, info)
         parts.append(kernels)
         all_steps.append(steps)
+        all_ops.append(ops)
         processes.append(info)
-    tables = {**capture.tables(), "kernels": pl.concat(parts), "steps": pl.concat(all_steps)}
+    tables = {
+        **capture.tables(),
+        "kernels": pl.concat(parts),
+        "steps": pl.concat(all_steps),
+        "ops": pl.concat(all_ops),
+    }
     return Capture(capture.manifest, tuple(processes), **tables)
 
 
@@ -101,7 +109,10 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     return np.where(known, rows, NONE)
 
 
-def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, ProcessInfo]:
+def _attribute_rank(
+    capture: Capture, info: ProcessInfo
+) -> tuple[pl.DataFrame, pl.DataFrame, ProcessInfo]:
+    """The kernels and operators of a one-rank capture, and what it says of itself."""
     kernels, ops = capture.kernels, capture.ops
     launch = launch_of_kernels(capture)
     launched = launch["launch_ns"].is_not_null()
@@ -117,7 +128,8 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
         op_id=pl.when(known & ~is_leaf).then(op_ids).otherwise("op_id"),
         step=pl.when(~earlier).then(steps_at(capture, times)),
     )
-    result = _with_operators_of_replays(result, operators_of_replays(capture))
+    learned, stand_ins = without_places(operators_of_replays(capture), ops)
+    result = _with_operators_of_replays(result, learned)
     missing = int((~launched & ~is_leaf & ~earlier).sum())
     warnings = info.warnings
     if earlier.any():
@@ -134,7 +146,11 @@ def _attribute_rank(capture: Capture, info: ProcessInfo) -> tuple[pl.DataFrame, 
             f"{missing} of {kernels.height} pieces of device work have no launch in the capture: "
             "their operators are unknown.",
         )
-    return result, structs.replace(info, attributed=True, warnings=warnings)
+    if stand_ins.height:
+        ops = pl.concat([ops, stand_ins]).sort(
+            "start_ns", "end_ns", "op_id", descending=[False, True, False], maintain_order=True
+        )
+    return result, ops, structs.replace(info, attributed=True, warnings=warnings)
 
 
 def _with_operators_of_replays(kernels: pl.DataFrame, learned: pl.DataFrame) -> pl.DataFrame:

@@ -4,12 +4,12 @@ A replay runs the nodes of a graph, whose operators ran once, when it was captur
 replay, in order, is compared with the nodes of each captured graph and, where none of these fits,
 with eager work of the same program: by kernel name, grid and block, as a longest common
 subsequence. What fits in more than one way has an operator where all ways agree on its name and
-arguments, and none otherwise.
+arguments, and none otherwise; its module and line are known where they agree on those too.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -27,6 +27,7 @@ from gpuprof.collectors.joining.graph_partners import (
 from gpuprof.collectors.joining.sequences import forced_pairs
 
 _ARGUMENTS: Final = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+_PLACE: Final = ("module", "file", "line", "function", "function_line")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class _Learned:
 
     op_id: int
     certain: bool
+    # False where it may be one of several operators, which are alike and in different places.
+    placed: bool = True
 
 
 # Of each piece of work of one replay, in order; None where its operator is unknown.
@@ -69,10 +72,11 @@ class _Reference:
 
 
 def operators_of_replays(capture: Capture) -> pl.DataFrame:
-    """A row (kernel_row, op_id, op_certain) for each piece of replayed work of a one-rank capture.
+    """A row (kernel_row, op_id, op_certain, op_placed) for each piece of replayed work of one rank.
 
     op_id is null where no operator is known. op_certain is false where the piece is one of several
-    whose operators are alike, and null without an operator.
+    whose operators are alike, and null without an operator; op_placed is false where these are in
+    different places of the program.
     """
     replayed = replayed_kernels(capture)
     learned: _Told = []
@@ -97,8 +101,26 @@ def operators_of_replays(capture: Capture) -> pl.DataFrame:
             "kernel_row": replayed["kernel_row"],
             "op_id": pl.Series([each and each.op_id for each in learned], dtype=pl.Int64),
             "op_certain": pl.Series([each and each.certain for each in learned], dtype=pl.Boolean),
+            "op_placed": pl.Series([each and each.placed for each in learned], dtype=pl.Boolean),
         }
     )
+
+
+def without_places(learned: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`learned`, and further rows of `ops`: what is not placed has an operator without a place.
+
+    That is like the one that it stands for, at the same time and below the same operators.
+    """
+    unplaced = learned.filter(~pl.col("op_placed"))["op_id"].unique().sort()
+    first_id = int(ops["op_id"].to_numpy().max(initial=-1)) + 1
+    ids = {op_id: first_id + number for number, op_id in enumerate(unplaced)}
+    stand_ins = ops.filter(pl.col("op_id").is_in(unplaced.implode())).with_columns(
+        pl.col("op_id").replace(ids),
+        *(pl.lit(None, ops.schema[name]).alias(name) for name in _PLACE),
+    )
+    placed = pl.col("op_placed").fill_null(True)
+    op_ids = pl.when(placed).then("op_id").otherwise(pl.col("op_id").replace(ids))
+    return learned.with_columns(op_id=op_ids), stand_ins
 
 
 def _references(nodes: pl.DataFrame) -> list[_Reference]:
@@ -113,12 +135,17 @@ class _Signatures:
     """What makes operators alike: name and arguments, and the names of those above."""
 
     def __init__(self, ops: pl.DataFrame) -> None:
+        self._places = {op_id: rest for op_id, *rest in ops.select("op_id", *_PLACE).iter_rows()}
         columns = ops.select("op_id", "parent_id", *_ARGUMENTS)
         self._rows = {op_id: rest for op_id, *rest in columns.iter_rows()}
 
-    def agree(self, op_ids: Sequence[int]) -> bool:
-        """Whether all of `op_ids` are alike."""
-        return len(set(op_ids)) == 1 or len({self._of(op_id) for op_id in op_ids}) == 1
+    def one_of(self, op_ids: Sequence[int], *, certain: bool) -> _Learned | None:
+        """The operator of a piece that may be any of `op_ids`; None where they are not alike."""
+        if len(set(op_ids)) > 1 and len({self._of(op_id) for op_id in op_ids}) > 1:
+            return None
+        first = op_ids[0]
+        placed = all(self._places[op_id] == self._places[first] for op_id in op_ids)
+        return _Learned(first, certain, placed)
 
     def _of(self, op_id: int) -> tuple[Any, ...]:
         parent, *arguments = self._rows[op_id]
@@ -157,9 +184,11 @@ def _agreed(
 ) -> _Learned | None:
     """What all references say of one piece; None where they differ."""
     told = [each for each in ways if each is not None]
-    if len(told) < len(ways) or not signatures.agree([each.op_id for each in told]):
+    if len(told) < len(ways):
         return None
-    return _Learned(told[0].op_id, certain=eager and all(each.certain for each in told))
+    certain = eager and all(each.certain for each in told)
+    found = signatures.one_of([each.op_id for each in told], certain=certain)
+    return found and replace(found, placed=found.placed and all(each.placed for each in told))
 
 
 def _fitted(
@@ -186,8 +215,8 @@ def _fitted(
     found: _Told = [None] * len(mine)
     for one, nodes in candidates.items():
         op_ids = [op_id for node in nodes if (op_id := reference.op_ids[node]) is not None]
-        if len(op_ids) == len(nodes) and signatures.agree(op_ids):
-            found[one] = _Learned(op_ids[0], certain=len(nodes) == 1)
+        if len(op_ids) == len(nodes):
+            found[one] = signatures.one_of(op_ids, certain=len(nodes) == 1)
     return found
 
 

@@ -19,18 +19,25 @@ def replayed_graphs(capture: Capture, work: Work) -> tuple[ReplayedGraph, ...]:
     kernels = work.kernels.filter(pl.col("replay").is_not_null())
     if kernels.is_empty():
         return ()
-    nodes = capture.graph_nodes.drop_nulls("op_id")
+    # A stand-in for one of several operators has the times of one of them.
+    keys = ("parent_id", "name", "thread", "start_ns")
+    called = capture.ops.select("op_id", pl.struct(keys).alias("call"))
+    nodes = capture.graph_nodes.drop_nulls("op_id").join(called, on="op_id")
     told = pl.col("op_certain").is_not_null()
-    pieces = kernels.join(
-        nodes.select("op_id", "graph", "label", "file", told_by="origin").unique(
-            "op_id", maintain_order=True
-        ),
-        on="op_id",
-        how="left",
-        maintain_order="left",
-    ).with_columns(
-        # What no node tells comes of eager work in the capture itself.
-        told_by=pl.when(told).then(pl.col("told_by").fill_null("eager"))
+    pieces = (
+        kernels.join(called, on="op_id", how="left", maintain_order="left")
+        .join(
+            nodes.select("call", "graph", "label", "file", told_by="origin").unique(
+                "call", keep="first", maintain_order=True
+            ),
+            on="call",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(
+            # What no node tells comes of eager work in the capture itself.
+            told_by=pl.when(told).then(pl.col("told_by").fill_null("eager"))
+        )
     )
     replays = pieces.group_by("replay", maintain_order=True).agg(
         *(pl.col(name).drop_nulls().mode(maintain_order=True).first() for name in _GRAPH),

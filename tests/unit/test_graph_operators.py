@@ -1,16 +1,17 @@
 """Operators of replayed graphs, from their captures and from eager work."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from graph_traces import GraphTrace, Node
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.opening import open_traces
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.attribution import attribute
-from tests.support.graph_traces import GraphTrace, Node
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 PUBLIC = Path(__file__).parents[3] / "shared" / "data" / "public" / "kineto"
@@ -124,6 +125,26 @@ def test_what_two_graphs_tell_differently_stays_unknown(trace: Any) -> None:
         ("aten::add", ADD, False),
         ("aten::mul", ADD, False),
     ]
+
+
+def test_graphs_that_are_alike_leave_the_module_unknown(trace: Any) -> None:
+    def program(made: GraphTrace) -> None:
+        made.capture(LAYER, named=True)
+        made.capture(LAYER, named=True)
+        made.replay(launched(LAYER))
+
+    read = open_traces([trace("run", program)])
+    layer = pl.when(pl.col("op_id") < 3).then(pl.lit("layers.0")).otherwise(pl.lit("layers.1"))
+    for same in (False, True):
+        module = pl.lit("layers.0") if same else layer
+        capture = attribute(replace(read, ops=read.ops.with_columns(module=module)))
+        assert [name for name, *_ in operators(capture)] == ["aten::mm", "aten::add", "aten::mul"]
+        owners = capture.kernels.select("op_id").join(capture.ops, on="op_id", how="left")
+        assert owners["module"].to_list() == (["layers.0"] if same else [None]) * 3
+        analysis = analyze(capture)
+        assert [graph.told_by for graph in analysis.graphs] == ["capture"]
+        assert analysis.step is not None
+        assert sum(part.count for part in analysis.step.flops or ()) > 2 * 64 * 32 * 16
 
 
 def test_branches_that_run_in_another_order_are_found_where_they_are_alike(trace: Any) -> None:
