@@ -21,6 +21,9 @@ class IdleCulprit(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str = ""
     # "train.py:42"; "" where the capture has no lines.
     place: str = ""
+    # Why it is done or what it waits for, where that was recorded: the guard that failed, who
+    # works while a batch is waited for.
+    detail: str = ""
     calls_per_step: float
     # In the step of the split, and in a profiled one.
     nanoseconds: int

@@ -56,9 +56,9 @@ def _said(culprit: IdleCulprit, idle: IdleTime) -> str:
     text = f"{formatting.duration(culprit.nanoseconds)} {culprit_text(culprit)}"
     if culprit.kernel:
         text += f" ({formatting.kernel_name(culprit.kernel)})"
-    if idle.basis == "whole trace":
-        return text
-    return f"{text}, {count_text(culprit.calls_per_step)} a step"
+    if idle.basis != "whole trace":
+        text += f", {count_text(culprit.calls_per_step)} a step"
+    return f"{text} ({culprit.detail})" if culprit.detail else text
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
@@ -119,6 +119,7 @@ def _culprit(culprit: IdleCulprit) -> tuple[str, ...]:
         culprit.operator,
         culprit.call if culprit.call != culprit.what else "",
         culprit.place,
+        culprit.detail,
     )
     return (
         culprit.what,

@@ -14,44 +14,51 @@ from gpuprof.roofline.classes import (
     UNEXPLAINED,
     ClassName,
 )
+from gpuprof.roofline.idle.host_events_text import described
 from gpuprof.roofline.idle.host_timeline import within
 from gpuprof.roofline.idle.host_work import written_as
-from gpuprof.roofline.idle.pieces import IdlePieces
+from gpuprof.roofline.idle.pieces import KEPT, ONCE, SHRINKS, IdlePieces
 from gpuprof.roofline.steps.waiting import Waiting
 
 # From one kernel to the next a device takes 1 to 3 us; what takes longer waits for something.
 _NEXT_KERNEL_NS: Final = 5_000
 # Before the name of a node of autograd's graph: torch/csrc/autograd/engine.cpp.
 _BACKWARD: Final = "autograd::engine::evaluate_function: "
-_KEY: Final = ("kind", "what", "call", "operator", "kernel")
+_KEY: Final = ("kind", "what", "call", "operator", "kernel", "place")
 
 
 def seen_waiting(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
     """Time without device work of one profiled step by class."""
-    sums = pieces.group_by("kind").agg(
-        keeps_ns=pl.col("nanoseconds").filter("keeps").sum(),
-        shrinks_ns=pl.col("nanoseconds").filter(~pl.col("keeps")).sum(),
-    )
+    sums = pieces.group_by("kind").agg(**_amounts(steps)).sort("kind")
     found = {
-        kind: Waiting(keeps_ns / steps, shrinks_ns / steps)
-        for kind, keeps_ns, shrinks_ns in sums.sort("kind").iter_rows()
+        row["kind"]: Waiting(row["keeps_ns"], row["shrinks_ns"], row["once_ns"])
+        for row in sums.iter_rows(named=True)
     }
     return {kind: waiting for kind, waiting in found.items() if waiting.total_ns}
+
+
+def _amounts(steps: int) -> dict[str, pl.Expr]:
+    columns = {"keeps_ns": KEPT, "shrinks_ns": SHRINKS, "once_ns": ONCE}
+    return {
+        name: pl.col("nanoseconds").filter(pl.col("length") == length).sum() / steps
+        for name, length in columns.items()
+    }
 
 
 def culprits(idle: IdlePieces, capture: Capture, steps: int) -> pl.DataFrame:
     """One row for each thing that the host did, by class and name.
 
-    Columns kind, what, call, operator, kernel, keeps_ns, shrinks_ns and calls; of one step.
+    Columns kind, what, call, operator, kernel, place, detail, keeps_ns, shrinks_ns, once_ns and
+    calls; of one step.
     """
-    named = _named(idle, capture)
     return (
-        named.group_by(*_KEY)
+        _named(idle, capture)
+        .group_by(*_KEY)
         .agg(
-            keeps_ns=pl.col("nanoseconds").filter("keeps").sum() / steps,
-            shrinks_ns=pl.col("nanoseconds").filter(~pl.col("keeps")).sum() / steps,
+            detail=pl.col("detail").first(),
             calls=pl.col("event").n_unique() / steps,
             total=pl.col("nanoseconds").sum(),
+            **_amounts(steps),
         )
         .sort("total", *_KEY, descending=[True, *(False for _ in _KEY)])
         .drop("total")
@@ -65,9 +72,17 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     op_names = capture.ops["name"].fill_null("").str.strip_prefix(_BACKWARD)
     innermost, outermost = (_at(op_names, pieces[row]) for row in ("op_row", "root_row"))
     ends = _at(pl.Series(gaps.kernel), pieces["gap"])
+    scopes = described(timeline.scopes, capture.ranges)
     collected = within(timeline.collecting, pieces["time_ns"].fill_null(0).to_numpy())
     columns = pieces.with_columns(
-        scope=_at(timeline.scopes["name"], pieces["scope_row"]),
+        **{
+            f"scope_{name}": _at(scopes[name], pieces["scope_row"])
+            for name in ("what", "place", "detail")
+        },
+        place=pl.coalesce(
+            _at(_places(capture.ops), pieces["op_row"]),
+            _at(_places(timeline.positions), pieces["position_row"]),
+        ),
         range=_at(timeline.idle_ranges["name"], pieces["range_row"]),
         around=_at(timeline.ranges["name"], pieces["around_row"]),
         call_name=_at(capture.launches["name"], pieces["call_row"]),
@@ -83,7 +98,7 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     # Without operators nothing tells that it is Python.
     between = "host code between calls" if capture.ops.is_empty() else "Python between operators"
     launching = kind.is_in([LAUNCH, OUTSIDE])
-    called = pl.col("call_name").is_not_null() & pl.col("scope").is_null()
+    called = pl.col("call_name").is_not_null() & pl.col("scope_what").is_null()
     what = (
         pl.when(kind == QUEUED)
         .then(
@@ -99,7 +114,7 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         .then(pl.coalesce("outermost", text(between)))
         .when(kind == HOST_WORK)
         .then(pl.coalesce("range", "call_name", "innermost", text(between)))
-        .otherwise(pl.coalesce("scope", "written", "call_name", "innermost"))
+        .otherwise(pl.coalesce("scope_what", "written", "call_name", "innermost"))
     )
     outside_scopes = ~launching & ~kind.is_in([QUEUED, UNEXPLAINED, GARBAGE_COLLECTION, HOST_WORK])
     in_call = outside_scopes & called
@@ -122,7 +137,7 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     return columns.select(
         "kind",
         "nanoseconds",
-        "keeps",
+        "length",
         what=what,
         call=pl.when(in_call).then("call_name").fill_null(""),
         operator=pl.when(in_call)
@@ -133,8 +148,21 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         kernel=pl.when((kind == QUEUED) & (pl.col("gap_ns") > _NEXT_KERNEL_NS))
         .then("before")
         .fill_null(""),
+        # Of work that waits in a queue the host's place says nothing.
+        place=pl.when(kind != QUEUED).then(pl.coalesce("scope_place", "place")).fill_null(""),
+        detail=pl.col("scope_detail").fill_null(""),
         event=event,
     )
+
+
+def _places(table: pl.DataFrame) -> pl.Series:
+    """ "train.py:42" for each row of operators or positions, as far as it is known."""
+    return table.select(
+        pl.when(pl.col("line").is_not_null())
+        .then(pl.format("{}:{}", "file", "line"))
+        .otherwise(pl.format("{}, {}", "file", "function"))
+        .alias("place")
+    )["place"]
 
 
 def _written(op_names: pl.Series, op_rows: pl.Series) -> pl.Series:

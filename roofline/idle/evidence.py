@@ -1,10 +1,15 @@
 """The largest culprit of a cause, in words, for the verdict on a step."""
 
+from typing import Final
+
 import msgspec
 
 from gpuprof.roofline.analysis import Bottleneck
 from gpuprof.roofline.durations import duration
-from gpuprof.roofline.idle_figures import IdleCulprit, IdleTime
+from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
+
+# Of a cause: a narrower range is not worth a word.
+_CLOSE: Final = 0.3
 
 
 def with_culprit(verdict: Bottleneck, idle: IdleTime | None) -> Bottleneck:
@@ -18,7 +23,23 @@ def with_culprit(verdict: Bottleneck, idle: IdleTime | None) -> Bottleneck:
     said = f"{duration(worst.nanoseconds)} of it: {culprit_text(worst)}"
     if idle.basis != "whole trace":
         said += f", {count_text(worst.calls_per_step)} a step"
-    return msgspec.structs.replace(verdict, evidence=f"{verdict.evidence}; {said}")
+    if worst.detail:
+        said += f" ({worst.detail})"
+    return msgspec.structs.replace(
+        verdict, evidence=f"{verdict.evidence}{_range(causes[0], idle)}; {said}"
+    )
+
+
+def _range(cause: IdleCause, idle: IdleTime) -> str:
+    """Within which it lies, where profiled and timed steps leave that open."""
+    if idle.basis != "timed" or cause.least_ns is None or cause.most_ns is None:
+        return ""
+    if cause.most_ns - cause.least_ns <= _CLOSE * cause.nanoseconds:
+        return ""
+    return (
+        f"; {duration(cause.least_ns)} to {duration(cause.most_ns)}, as profiled steps waited for "
+        f"{duration(idle.profiled_ns)} and timed ones for {duration(idle.nanoseconds)}"
+    )
 
 
 def culprit_text(culprit: IdleCulprit) -> str:

@@ -8,7 +8,14 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors import host_events
-from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
+from gpuprof.collectors.call_tree.nesting import (
+    NEVER,
+    NONE,
+    Integers,
+    enclosing,
+    parents,
+    thread_codes,
+)
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import GARBAGE_COLLECTION
 from gpuprof.roofline.idle.host_work import kind_of_scope
@@ -31,10 +38,11 @@ class HostTimeline:
     # For each operator the rows of its parent and of the outermost one around it.
     op_parents: Integers
     op_roots: Integers
-    # Operators and ranges whose class is that of all that is done in them: columns kind, op_row
-    # (null for a range).
+    # The outermost operators and ranges whose class is that of all that is done in them: columns
+    # kind and host_event.
     scopes: pl.DataFrame
-    # Of the program.
+    # Where the program was, and its ranges.
+    positions: pl.DataFrame
     ranges: pl.DataFrame
     # The outermost of them in which nothing was launched.
     idle_ranges: pl.DataFrame
@@ -72,12 +80,13 @@ def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int
         ops=ops,
         op_parents=op_parents,
         op_roots=_roots(op_parents),
-        scopes=scopes.filter(pl.col("kind") != GARBAGE_COLLECTION),
+        scopes=_outermost(scopes.filter(pl.col("kind") != GARBAGE_COLLECTION)),
+        positions=_nested(capture.positions),
         ranges=_nested(ranges),
         idle_ranges=idle,
         collecting=_merged(collecting),
         occupied=_merged(occupied),
-        changes_ns=_edges(changes),
+        changes_ns=_edges(pl.concat([changes, capture.positions.select(_TIMES)])),
         changes_of_thread={
             thread: _edges(own)
             for (thread,), own in changes.drop_nulls("thread").group_by("thread")
@@ -124,18 +133,22 @@ def _roots(op_parents: Integers) -> Integers:
 def _scopes(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     named = pl.concat(
         [
-            ops.with_row_index("op_row").select(
-                *_EVENT, pl.col("op_row").cast(pl.Int64), domain=pl.lit("")
-            ),
-            ranges.select(*_EVENT, pl.col("domain").fill_null(""), op_row=pl.lit(None, pl.Int64)),
-        ],
-        how="diagonal",
+            ops.select(*_EVENT, domain=pl.lit(""), host_event=pl.lit(None, pl.String)),
+            ranges.select(*_EVENT, pl.col("domain").fill_null(""), "host_event"),
+        ]
     )
     kinds = named.select("name", "domain").unique()
     known = kinds.with_columns(
         kind=pl.Series([kind_of_scope(*row) for row in kinds.iter_rows()], dtype=pl.String)
     ).drop_nulls("kind")
     return _nested(named.join(known, on=("name", "domain"), how="inner", maintain_order="left"))
+
+
+def _outermost(nested: pl.DataFrame) -> pl.DataFrame:
+    (threads,) = thread_codes(nested)
+    ends = nested["end_ns"].fill_null(NEVER).to_numpy()
+    outer = parents(threads, nested["start_ns"].to_numpy(), ends)
+    return nested.filter(pl.Series(outer == NONE, dtype=pl.Boolean))
 
 
 def _idle_ranges(ranges: pl.DataFrame, launches_ns: Integers, least_ns: int) -> pl.DataFrame:
@@ -149,6 +162,4 @@ def _idle_ranges(ranges: pl.DataFrame, launches_ns: Integers, least_ns: int) -> 
     times = np.sort(launches_ns)
     first, last = (np.searchsorted(times, long[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
     idle = long.filter(pl.Series(first == last, dtype=pl.Boolean))
-    (threads,) = thread_codes(idle)
-    outer = parents(threads, idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy())
-    return idle.filter(pl.Series(outer == NONE, dtype=pl.Boolean))
+    return _outermost(idle)

@@ -37,10 +37,22 @@ def find_idle(
     """
     if stretch is None or work.kernels.is_empty():
         return None
-    pieces = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
+    pieces = idle_pieces(
+        capture, work, stretch, on_cpu=on_cpu, first=_profiled_before_timed(capture)
+    )
     return IdleSeen(
         seen_waiting(pieces.pieces, stretch.steps), culprits(pieces, capture, stretch.steps)
     )
+
+
+def _profiled_before_timed(capture: Capture) -> bool:
+    """Whether the profiled step is the first look at a program that ended soon (decision 0001)."""
+    begins = {
+        phase: capture.steps.filter(pl.col("phase") == phase)["start_ns"].min()
+        for phase in ("profiled", "timed")
+    }
+    profiled, timed = begins["profiled"], begins["timed"]
+    return isinstance(profiled, int) and isinstance(timed, int) and profiled < timed
 
 
 def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -> IdleTime | None:
@@ -49,8 +61,11 @@ def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -
         return None
     idle_ns = split.idle_ns - split.nanoseconds(OTHER_DEVICE)
     scaled = waiting_parts(seen.waiting, idle_ns, step_ns=split.step_ns, basis=split.basis)
+    factors = scaled.factors
     weights = seen.culprits.with_columns(
-        weight=pl.col("keeps_ns") * scaled.keeps + pl.col("shrinks_ns") * scaled.shrinks
+        weight=pl.col("keeps_ns") * factors.keeps
+        + pl.col("shrinks_ns") * factors.shrinks
+        + pl.col("once_ns") * factors.once
     )
     causes = [
         _cause(kind, part, seen.waiting.get(kind, Waiting()), weights, on_cpu=on_cpu)
@@ -77,9 +92,11 @@ def _cause(
             call=row["call"],
             operator=row["operator"],
             kernel=row["kernel"],
+            place=row["place"],
+            detail=row["detail"],
             calls_per_step=row["calls"],
             nanoseconds=round(row["weight"] / whole * part.nanoseconds) if whole else 0,
-            profiled_ns=round(row["keeps_ns"] + row["shrinks_ns"]),
+            profiled_ns=round(row["keeps_ns"] + row["shrinks_ns"] + row["once_ns"]),
         )
         for row in own.iter_rows(named=True)
     ]

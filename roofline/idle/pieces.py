@@ -40,14 +40,22 @@ _LEAST_RANGE_NS: Final = 100_000
 _LEAST_WORK_NS: Final = 1_000_000
 
 
+# What of a piece is there in other steps than the one that was profiled: all of it; less, as the
+# profiler lengthens it; or nothing, where a program does such things once.
+KEPT: Final = "kept"
+SHRINKS: Final = "shrinks"
+ONCE: Final = "once"
+LENGTHS: Final = (KEPT, SHRINKS, ONCE)
+
+
 @dataclass(frozen=True)
 class IdlePieces:
     """The pieces, and what their rows point into.
 
-    Columns of `pieces`: nanoseconds, kind, keeps (as long without the profiler), drained (after the
-    call and not in it), gap, hole, and rows of tables or null: call_row (launches), op_row (ops,
-    the innermost one), root_row (ops, the outermost one), and of `timeline` scope_row, range_row
-    (idle_ranges) and around_row (ranges, the innermost one).
+    Columns of `pieces`: nanoseconds, kind, length (`LENGTHS`), drained (after the call and not in
+    it), gap, hole, and rows of tables or null: call_row (launches), op_row (ops, the innermost
+    one), root_row (ops, the outermost one), and of `timeline` scope_row, range_row (idle_ranges),
+    around_row (ranges, the innermost one) and position_row.
     """
 
     pieces: pl.DataFrame
@@ -58,10 +66,13 @@ class IdlePieces:
     launching_ops: pl.Series
 
 
-def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool) -> IdlePieces:
+def idle_pieces(
+    capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool, first: bool
+) -> IdlePieces:
     """All time of `stretch` in which no device of an attributed one-rank capture has work.
 
-    On a CPU the work is leaf operators, and what begins one is its thread.
+    On a CPU the work is leaf operators, and what begins one is its thread. `first` says that the
+    profiled step is the program's first one, which does what others need not do.
     """
     kernels = work_of_stretch(work, stretch)
     launch = launch_rows(kernels, capture)
@@ -76,14 +87,16 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     )
     segments = _with_states(segments, timeline)
     calls = kinds_of_calls(capture)
-    pieces = _classified(segments, timeline, gaps, calls, on_cpu=on_cpu)
+    pieces = _classified(segments, timeline, gaps, calls, on_cpu=on_cpu).with_columns(
+        length=pl.col("length") if first else pl.col("length").replace(ONCE, KEPT)
+    )
     if not on_cpu:
         busy = merged(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
         from_ns = int(gaps.host_start_ns.min(initial=stretch.spans_ns[-1][1]))
         syncs = synchronisations(capture.launches, calls, busy, from_ns)
         pieces = _with_drained(pieces, _with_operators(syncs, capture, timeline))
     queued = _inside(_queued(gaps), spans).with_columns(
-        kind=pl.lit(QUEUED), keeps=pl.lit(True), drained=pl.lit(False)
+        kind=pl.lit(QUEUED), length=pl.lit(KEPT), drained=pl.lit(False)
     )
     launching = pl.Series(rows_of(capture.ops, kernels["op_id"]))
     together = pl.concat([pieces, queued], how="diagonal")
@@ -208,6 +221,7 @@ def _with_states(segments: pl.DataFrame, timeline: HostTimeline) -> pl.DataFrame
     roots = np.append(timeline.op_roots, 0)
     at = segments.select("process", "time_ns", thread=thread)
     chosen["around_row"] = innermost_rows(timeline.ranges, at)
+    chosen["position_row"] = _positions(timeline, at)
     return segments.with_columns(
         pl.Series("quiet_ns", _quiet_ns(timeline, thread, segments["time_ns"].to_numpy())),
         pl.Series("call_row", np.where(call == NONE, NONE, call_rows[call])),
@@ -216,6 +230,19 @@ def _with_states(segments: pl.DataFrame, timeline: HostTimeline) -> pl.DataFrame
     ).with_columns(
         pl.when(pl.col(name) >= 0).then(name) for name in ("call_row", "root_row", *chosen)
     )
+
+
+def _positions(timeline: HostTimeline, points: pl.DataFrame) -> Integers:
+    """Where the program is at each of `points`, or where it waits for the thread there."""
+    own = innermost_rows(timeline.positions, points)
+    followed = timeline.positions.select("process", "thread").unique()
+    if followed.height != 1:
+        return own
+    (there,) = followed.iter_rows(named=True)
+    elsewhere = points.with_columns(
+        pl.lit(value, pl.Int64).alias(name) for name, value in there.items()
+    )
+    return np.where(own == NONE, innermost_rows(timeline.positions, elsewhere), own)
 
 
 def _quiet_ns(timeline: HostTimeline, threads: pl.Series, times_ns: Integers) -> Integers:
@@ -279,9 +306,14 @@ def _classified(
         "scope_row",
         "range_row",
         "around_row",
+        "position_row",
         "hole",
         kind=kind,
-        keeps=kind != LAUNCH,
+        length=pl.when(kind == LAUNCH)
+        .then(pl.lit(SHRINKS))
+        .when((kind == COMPILATION) | ((kind == HOST_WORK) & pl.col("range_row").is_null()))
+        .then(pl.lit(ONCE))
+        .otherwise(pl.lit(KEPT)),
         drained=pl.lit(False),
     )
 
@@ -314,13 +346,13 @@ def _gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
 
 
 def _with_operators(calls: pl.DataFrame, capture: Capture, timeline: HostTimeline) -> pl.DataFrame:
-    """`calls` with the rows op_row and root_row of the operators around them."""
+    """`calls` with the rows op_row and root_row of the operators around them, and position_row."""
     at = capture.launches.select("process", "thread", time_ns="start_ns")[calls["launch_row"]]
     op = enclosing(timeline.ops, at, "time_ns", timeline.op_parents)
     root = np.where(op == NONE, NONE, np.append(timeline.op_roots, 0)[op])
+    found = {"op_row": op, "root_row": root, "position_row": _positions(timeline, at)}
     return calls.with_columns(
-        pl.Series(name, row).set(pl.Series(row == NONE), None)
-        for name, row in (("op_row", op), ("root_row", root))
+        pl.Series(name, row).set(pl.Series(row == NONE), None) for name, row in found.items()
     )
 
 
@@ -347,6 +379,7 @@ def _with_drained(pieces: pl.DataFrame, syncs: pl.DataFrame) -> pl.DataFrame:
                 ("call_row", "launch_row"),
                 ("op_row", "op_row"),
                 ("root_row", "root_row"),
+                ("position_row", "position_row"),
             )
         },
     )

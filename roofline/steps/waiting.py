@@ -2,7 +2,9 @@
 
 What the host waits for or does beside launching (a synchronisation, its data loader, a driver's
 call) takes as long without the profiler. Launching does not: the profiler records each operator
-and call. So what the timed step is shorter by is taken from the launches first.
+and call. So what the timed step is shorter by is taken from the launches first. Where the profiled
+step was the program's first one, it also holds what a program does once: it loads code, builds
+plans, sets libraries up. That is in a timed step only as far as nothing else explains it.
 """
 
 from collections.abc import Mapping
@@ -23,14 +25,33 @@ _SAME: Final = 0.1
 class Waiting:
     """Time without device work of one class in one profiled step, in ns."""
 
-    # What is as long without the profiler, and what the profiler lengthens.
+    # What is as long without the profiler, what the profiler lengthens, and what need not be there
+    # in other steps.
     keeps_ns: float = 0.0
     shrinks_ns: float = 0.0
+    once_ns: float = 0.0
 
     @property
     def total_ns(self) -> float:
-        """Both."""
-        return self.keeps_ns + self.shrinks_ns
+        """All of it."""
+        return self.keeps_ns + self.shrinks_ns + self.once_ns
+
+    def scaled(self, factors: "Factors") -> float:
+        """What of it is in a step of these `factors`, in ns."""
+        return (
+            self.keeps_ns * factors.keeps
+            + self.shrinks_ns * factors.shrinks
+            + self.once_ns * factors.once
+        )
+
+
+@dataclass(frozen=True)
+class Factors:
+    """How much of each kind of `Waiting` is in the step of a split."""
+
+    keeps: float = 1.0
+    shrinks: float = 1.0
+    once: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -44,14 +65,10 @@ class WaitingPart:
 
 @dataclass(frozen=True)
 class WaitingParts:
-    """The parts by class, which add up to the step's time without device work.
-
-    Of what keeps its length `keeps` is in the step, and of what the profiler lengthens `shrinks`.
-    """
+    """The parts by class, which add up to the step's time without device work."""
 
     parts: Mapping[ClassName, WaitingPart]
-    keeps: float
-    shrinks: float
+    factors: Factors
 
 
 def waiting_parts(
@@ -69,18 +86,16 @@ def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingPa
     Where it waits longer than the profiled steps did, nothing tells why. Where it waits for less
     than what keeps its length, that is shortened alike.
     """
-    kept_ns, profiled_ns = _kept(seen), _total(seen)
-    keeps = shrinks = 1.0
-    left_ns = 0.0
+    profiled_ns = _total(seen)
+    factors, left_ns = Factors(), 0.0
     if idle_ns > profiled_ns * (1 + _SAME):
         left_ns = idle_ns - profiled_ns
     elif idle_ns >= profiled_ns:
-        keeps = shrinks = idle_ns / profiled_ns if profiled_ns else 1.0
-    elif idle_ns >= kept_ns:
-        shrinks = (idle_ns - kept_ns) / (profiled_ns - kept_ns)
+        longer = idle_ns / profiled_ns if profiled_ns else 1.0
+        factors = Factors(longer, longer, longer)
     else:
-        keeps, shrinks = idle_ns / kept_ns, 0.0
-    lengths = _lengths(seen, keeps, shrinks, left_ns, idle_ns)
+        factors = _filled(seen, idle_ns)
+    lengths = _lengths(seen, factors, left_ns, idle_ns)
     parts = {}
     for kind, length_ns in lengths.items():
         own_ns = seen.get(kind, Waiting()).total_ns
@@ -88,7 +103,22 @@ def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingPa
         least_ns = max(0, round(idle_ns - (profiled_ns - own_ns) - left_ns))
         most_ns = min(round(own_ns + left_ns), idle_ns)
         parts[kind] = WaitingPart(length_ns, min(least_ns, length_ns), max(most_ns, length_ns))
-    return WaitingParts(parts, keeps, shrinks)
+    return WaitingParts(parts, factors)
+
+
+def _filled(seen: Mapping[ClassName, Waiting], idle_ns: int) -> Factors:
+    """What of `seen` is in `idle_ns`: first what keeps its length, last what is done once."""
+    amounts = [
+        sum(part.keeps_ns for part in seen.values()),
+        sum(part.shrinks_ns for part in seen.values()),
+        sum(part.once_ns for part in seen.values()),
+    ]
+    left_ns, found = float(idle_ns), []
+    for amount_ns in amounts:
+        taken_ns = min(left_ns, amount_ns)
+        found.append(taken_ns / amount_ns if amount_ns else 0.0)
+        left_ns -= taken_ns
+    return Factors(*found)
 
 
 def _in_profiled_step(
@@ -99,25 +129,24 @@ def _in_profiled_step(
     Without the profiler it is shorter by what that adds to launches, at most as much as makes the
     whole step 2.35 times as long.
     """
-    kept_ns, profiled_ns = _kept(seen), _total(seen)
+    profiled_ns = _total(seen)
     scale = idle_ns / profiled_ns if profiled_ns else 1.0
-    lengths = _lengths(seen, scale, scale, 0.0, idle_ns)
+    factors = Factors(scale, scale, scale)
+    lengths = _lengths(seen, factors, 0.0, idle_ns)
     busy_ns = step_ns - idle_ns
-    shrinking_ns = idle_ns - kept_ns * scale
-    certain_ns = min(shrinking_ns, max(0.0, step_ns / LONGEST_STRETCH - busy_ns - kept_ns * scale))
+    kept_ns = sum(part.total_ns - part.shrinks_ns for part in seen.values()) * scale
+    shrinking_ns = idle_ns - kept_ns
+    certain_ns = min(shrinking_ns, max(0.0, step_ns / LONGEST_STRETCH - busy_ns - kept_ns))
     certain = certain_ns / shrinking_ns if shrinking_ns > 0 else 0.0
     parts = {}
     for kind, length_ns in lengths.items():
         own = seen.get(kind)
         # Of time without a known cause nothing tells whether the profiler made it.
-        least = certain * length_ns if own is None else own.keeps_ns + certain * own.shrinks_ns
-        least_ns = round(least * (1.0 if own is None else scale))
-        parts[kind] = WaitingPart(length_ns, min(least_ns, length_ns), length_ns)
-    return WaitingParts(parts, scale, scale)
-
-
-def _kept(seen: Mapping[ClassName, Waiting]) -> float:
-    return sum(part.keeps_ns for part in seen.values())
+        least = certain * length_ns
+        if own is not None:
+            least = own.scaled(Factors(scale, certain * scale, scale))
+        parts[kind] = WaitingPart(length_ns, min(round(least), length_ns), length_ns)
+    return WaitingParts(parts, factors)
 
 
 def _total(seen: Mapping[ClassName, Waiting]) -> float:
@@ -126,15 +155,12 @@ def _total(seen: Mapping[ClassName, Waiting]) -> float:
 
 def _lengths(
     seen: Mapping[ClassName, Waiting],
-    keeps: float,
-    shrinks: float,
+    factors: Factors,
     unexplained_ns: float,
     idle_ns: int,
 ) -> dict[ClassName, int]:
     """Whole numbers that add up to `idle_ns`. What rounding leaves goes to the largest."""
-    scaled = {
-        kind: part.keeps_ns * keeps + part.shrinks_ns * shrinks for kind, part in seen.items()
-    }
+    scaled = {kind: part.scaled(factors) for kind, part in seen.items()}
     if unexplained_ns or not any(scaled.values()):
         scaled[UNEXPLAINED] = scaled.get(UNEXPLAINED, 0.0) + (unexplained_ns or float(idle_ns))
     lengths = {kind: int(length) for kind, length in scaled.items()}

@@ -11,6 +11,13 @@ from typing import Any
 import pytest
 from capture_builder import CaptureBuilder
 
+from gpuprof.collectors.host_events import (
+    Compilation,
+    HostEvent,
+    LoaderWorkers,
+    NextBatch,
+    range_row,
+)
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
@@ -237,6 +244,103 @@ def test_what_the_host_does_in_a_range(name: str, domain: str, kind: str) -> Non
     assert cause.kind == kind
     assert cause.nanoseconds == pytest.approx(50_000 * US, rel=0.03)
     assert cause.culprits[0].what == name
+
+
+def recorded(program: Program, event: HostEvent, at: int, length: int) -> None:
+    """A row of what gpuprof records of the host itself."""
+    row = range_row(event, thread=1, start_ns=at * US, end_ns=(at + length) * US)
+    program.build.rows["ranges"].append(row)
+
+
+def test_a_compilation_is_named_with_its_guard_and_line() -> None:
+    program = Program()
+    for at, guard in ((1001, "size mismatch: expected 4, actual 5"), (20_000, "expected 4, 6")):
+        event = Compilation(
+            function="forward", file="/home/me/train.py", line=42, recompiled=True, guard=guard
+        )
+        recorded(program, event, at, 15_000)
+    # torch's own names for what it does in one are not looked at.
+    program.op("bytecode_tracing (dynamo_timed)", 2000, 3000)
+    (culprit,) = between(program, 36_000).culprits
+    assert (culprit.what, culprit.place) == ("compiles again forward", "train.py:42")
+    assert (culprit.calls_per_step, culprit.detail) == (2, "size mismatch: expected 4, actual 5")
+    assert culprit.nanoseconds == 30_000 * US
+
+
+@pytest.mark.parametrize(
+    ("batch", "workers", "detail"),
+    [
+        (
+            NextBatch(workers=0, pinned=True, cpu_ns=45_000 * US, storage_bytes=0),
+            None,
+            "no workers: the program loads itself, on a core for 90% of the time",
+        ),
+        (
+            NextBatch(workers=0, pinned=True, cpu_ns=5_000 * US, storage_bytes=70_000_000),
+            None,
+            "no workers: the program loads itself, on a core for 10% of the time, with 70 MB read "
+            "from storage",
+        ),
+        (
+            NextBatch(workers=2, pinned=True, cpu_ns=100),
+            LoaderWorkers(workers=2, cpu_ns=99_000 * US, storage_bytes=70_000_000),
+            "2 workers, on a core for 99% of the time",
+        ),
+        (
+            NextBatch(workers=1, pinned=False, cpu_ns=100),
+            LoaderWorkers(workers=1, cpu_ns=2_000 * US, storage_bytes=70_000_000),
+            "1 worker, on a core for 4% of the time, with 70 MB read from storage",
+        ),
+        # The system kept no count.
+        (NextBatch(workers=3, pinned=False), None, "3 workers"),
+    ],
+)
+def test_a_loader_is_named_with_who_works(
+    batch: NextBatch, workers: LoaderWorkers | None, detail: str
+) -> None:
+    program = Program()
+    recorded(program, batch, 1001, 50_000)
+    # torch's own range around the same batch.
+    program.range("enumerate(DataLoader)#_BaseDataLoaderIter.__next__", 1002, 49_990)
+    if workers is not None:
+        # They work all the time, which keeps nothing waiting by itself.
+        recorded(program, workers, 1001, 50_000)
+    cause = between(program, 51_010)
+    assert cause.kind == "data loader"
+    (culprit,) = cause.culprits
+    assert (culprit.what, culprit.detail) == ("next batch of a DataLoader", detail)
+
+
+def test_what_is_done_has_a_line_where_the_program_was_followed() -> None:
+    program = Program()
+    program.op("aten::item", 1005, 400, file="train.py", line=12, function="step")
+    program.call("cudaStreamSynchronize", 1010, 300)
+    program.op("aten::sum", 1500, 100)
+    for at, length, line in ((0, 1400, 12), (1400, 300, 13), (1700, 400, None)):
+        program.build.rows["positions"].append(
+            {
+                "thread": 1,
+                "start_ns": at * US,
+                "end_ns": (at + length) * US,
+                "file": "train.py",
+                "line": line,
+                "function": "step",
+            }
+        )
+    program.launch(994, 1)
+    program.launch(1900, STEP - 1905, thread=2)
+    found = causes(program.analyze())
+    item = found["synchronisation"].culprits[0]
+    assert (item.what, item.operator, item.place) == (
+        "cudaStreamSynchronize",
+        "aten::item",
+        "train.py:12",
+    )
+    places = {(one.what, one.place): one.nanoseconds / US for one in found["launch"].culprits}
+    # Without a line of its own an operator has that of the thread that waits for it.
+    assert places["aten::sum", "train.py:13"] == 100
+    assert places["aten::relu", "train.py, step"] == pytest.approx(2, abs=3)
+    assert places["Python between operators", "train.py:13"] == pytest.approx(200, abs=5)
 
 
 def test_a_range_that_launches_is_no_other_work() -> None:

@@ -40,6 +40,16 @@ def test_a_timed_step_that_waits_for_less_than_keeps_its_length_waits_for_less_o
     assert lengths(found) == {"loader": 1500, "gc": 500}
 
 
+def test_what_a_first_step_does_once_explains_what_nothing_else_does() -> None:
+    # As of a program whose only profiled step is its first: code is loaded in it.
+    first = Waiting(keeps_ns=100, once_ns=50_000)
+    found = timed(3500, loader=LOADER, compilation=first, launch=LAUNCH)
+    assert lengths(found) == {"loader": 3000, "compilation": 100, "launch": 400}
+    found = timed(9000, loader=LOADER, compilation=first, launch=LAUNCH)
+    assert lengths(found) == {"loader": 3000, "compilation": 4000, "launch": 2000}
+    assert (found.parts["compilation"].least_ns, found.parts["loader"].least_ns) == (4000, 0)
+
+
 def test_a_timed_step_that_waits_longer_has_time_without_a_cause() -> None:
     found = timed(8000, loader=LOADER, launch=LAUNCH)
     assert lengths(found) == {"loader": 3000, "launch": 2000, "unexplained": 3000}
@@ -81,7 +91,7 @@ def test_nothing_seen_explains_nothing() -> None:
 def test_parts_add_up_and_lie_within_their_ranges(seed: int) -> None:
     pick = random.Random(seed)
     seen = {
-        name: Waiting(pick.choice([0, pick.random() * 900]), pick.choice([0, pick.random() * 900]))
+        name: Waiting(*(pick.choice([0, pick.random() * 900]) for _ in range(3)))
         for name in "abcd"[: pick.randrange(5)]
     }
     whole = sum(part.total_ns for part in seen.values())
