@@ -274,6 +274,17 @@ class Compilations(msgspec.Struct, frozen=True, kw_only=True):
     at_least: bool = False
 
 
+class AllocatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What torch's allocator of one CUDA device counted since the program began."""
+
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    # Times that it gave all free memory back to the driver and tried again; what failed then.
+    retries: int
+    failures: int
+
+
 class LaterSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps after the profiled ones, in blocks of equally many."""
 
@@ -305,6 +316,10 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     watched_steps: WatchedSteps | None = None
     shapes_recorded: bool = False
     peak_memory_bytes: int | None = None
+    # Of each device that holds or held memory.
+    allocators: tuple[AllocatorStatistics, ...] = ()
+    # Names of the exceptions that ended the program: the one it ended with, then those behind it.
+    exceptions: tuple[str, ...] = ()
     # Times that torch.compile had to leave a graph; None where nothing was compiled.
     graph_breaks: int | None = None
     # None where nothing was compiled, or in captures of older versions.

@@ -120,7 +120,9 @@ class profile:
 
         failed = error is not None
         try:
-            recorded = recording.finish("exception" if failed else "finished", int(failed))
+            recorded = recording.finish(
+                "exception" if failed else "finished", int(failed), exception_names(error)
+            )
             self.analysis = store_final(recorded)
         finally:
             recording.close()

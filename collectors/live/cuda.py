@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from gpuprof.collectors.manifest import AllocatorStatistics
+
 # torch leaves these without annotations.
 _cuda: Any = torch.cuda
 
@@ -65,3 +67,34 @@ def reset_peak_memory() -> None:
     """Count the peak from now on, where this process uses a GPU."""
     if in_use():
         _cuda.reset_peak_memory_stats()
+
+
+def allocator_segments() -> list[dict[str, Any]]:
+    """The segments of torch's caching allocator on all devices, with their blocks.
+
+    None where torch was told to use another allocator.
+    """
+    if _cuda.get_allocator_backend() != "native":
+        return []
+    segments: list[dict[str, Any]] = _cuda.memory_snapshot()
+    return segments
+
+
+def allocator_statistics() -> tuple[AllocatorStatistics, ...]:
+    """What torch's allocator counted on each device that it has used; none without a GPU in use."""
+    if not in_use():
+        return ()
+    found = []
+    for device in range(_cuda.device_count()):
+        counts = _cuda.memory_stats(device)
+        if counts.get("reserved_bytes.all.peak"):
+            found.append(
+                AllocatorStatistics(
+                    device=device,
+                    peak_allocated_bytes=counts["allocated_bytes.all.peak"],
+                    peak_reserved_bytes=counts["reserved_bytes.all.peak"],
+                    retries=counts["num_alloc_retries"],
+                    failures=counts["num_ooms"],
+                )
+            )
+    return tuple(found)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from gpuprof.collectors.live import out_of_memory
 from gpuprof.collectors.live.collector import CollectorRow
 from gpuprof.collectors.live.nvml import sampler
 
@@ -13,5 +14,13 @@ ROSTER: Final[tuple[CollectorRow, ...]] = (
         fills={"samples": sampler.COLUMNS},
         find=sampler.find_nvml,
         make=sampler.make_sampler,
+    ),
+    CollectorRow(
+        name="Out of memory",
+        subject="what memory held when it ran out",
+        needs_gpu=True,
+        fills={"out_of_memory": out_of_memory.COLUMNS},
+        find=out_of_memory.find_observer,
+        make=out_of_memory.make_observer,
     ),
 )

@@ -35,3 +35,14 @@ def _frames_given(frame: FrameType) -> Iterator[FrameType]:
         value = frame.f_locals.get(name)
         values = value if isinstance(value, tuple) else (value,)
         yield from (one for one in values if isinstance(one, FrameType))
+
+
+def exception_names(error: BaseException | None) -> tuple[str, ...]:
+    """The types of `error` and of what it came from, as "module.Name"; none for None."""
+    names: list[str] = []
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        names.append(f"{type(error).__module__}.{type(error).__qualname__}")
+        error = error.__cause__ or error.__context__
+    return tuple(names)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from gpuprof.collectors.live import cpp_log_level
 from gpuprof.collectors.live.tensor_lists import write_tensor_lists
 
 # Ids of the profilers that this module runs, to tell them from the script's own.
@@ -34,20 +35,24 @@ class TorchTrace:
 
     With `steps`, call `step()` at every boundary: the first step after `start()` warms the
     profiler up and is not recorded, the next `steps` are. Without, everything between `start()`
-    and `stop()` is recorded.
+    and `stop()` is recorded. With `allocations` the trace also has what allocators do.
     """
 
-    def __init__(self, path: Path, *, steps: int | None) -> None:
+    def __init__(self, path: Path, *, steps: int | None, allocations: bool = False) -> None:
         self.path = path
         self.complete = False
         self._thread: int | None = None
         self._steps_left = None if steps is None else steps + 1
+        self._restore_log_level: Callable[[], None] | None = None
+        # Where the level cannot be set, torch would complain on the script's stderr.
+        self._allocations = allocations and cpp_log_level.can_be_set()
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         self._profiler = torch.profiler.profile(
             activities=activities,
             record_shapes=True,
+            profile_memory=self._allocations,
             schedule=None
             if steps is None
             else torch.profiler.schedule(wait=0, warmup=1, active=steps, repeat=1),
@@ -76,6 +81,7 @@ class TorchTrace:
             self.stop()
             self.complete = True
         else:
+            self._log_errors_only()
             # torch 2.6 begins to record, and looks at inductor, in the step after the warm-up.
             with _without_warnings(), _without_compilers():
                 self._profiler.step()
@@ -86,6 +92,17 @@ class TorchTrace:
             with _without_warnings():
                 self._profiler.stop()
             own_profilers.discard(id(self._profiler))
+        if self._restore_log_level is not None:
+            self._restore_log_level()
+            self._restore_log_level = None
+
+    def _log_errors_only(self) -> None:
+        """While allocations are recorded torch warns of each block in main memory that is older.
+
+        Whatever else of torch warns in these steps did so in those before them.
+        """
+        if self._allocations and self._restore_log_level is None:
+            self._restore_log_level = cpp_log_level.errors_only()
 
     def export(self) -> Path:
         """Write the trace as Kineto JSON, what it leaves out beside it, and return its path."""

@@ -116,6 +116,7 @@ def _run(arguments: argparse.Namespace) -> int:
         stop_after=arguments.stop_after,
         watch=arguments.watch,
         first_look=arguments.profiled > 0,
+        from_the_start=True,
     )
     return run_target(
         target, options, output, quiet=arguments.quiet, ceilings=not arguments.no_ceilings

@@ -20,8 +20,18 @@ FIRST_LOOK_SECONDS = 20.0
 class FirstLook:
     """The first look; begins with `start`, ends with `stop` or when its time is over."""
 
-    def __init__(self, path: Path, clock: UnixClock, *, time_is_over: Callable[[], None]) -> None:
-        """`time_is_over` is called on the main thread, if the first look began there."""
+    def __init__(
+        self,
+        path: Path,
+        clock: UnixClock,
+        *,
+        time_is_over: Callable[[], None],
+        allocations: bool = False,
+    ) -> None:
+        """`time_is_over` is called on the main thread, if the first look began there.
+
+        `allocations`: as in `TorchTrace`; torch warns of what was allocated earlier.
+        """
         self.running = False
         # Start and end of each step that lies whole in it, in Unix time.
         self.steps: list[tuple[int, int]] = []
@@ -29,7 +39,7 @@ class FirstLook:
         # Where the step under way began, and where the first one did.
         self._since_ns = self._first_ns = clock.now_ns()
         self._time_is_over = time_is_over
-        self._trace = TorchTrace(path, steps=None)
+        self._trace = TorchTrace(path, steps=None, allocations=allocations)
         self._timer: threading.Timer | None = None
 
     def start(self) -> None:

@@ -80,11 +80,17 @@ class Recording:
                 raise
             self.session.give_up(error)
 
-    def finish(self, ending: Ending, exit_code: int) -> Recorded:
-        """Stop watching and return what was recorded; `close` must follow once it is stored."""
+    def finish(
+        self, ending: Ending, exit_code: int, exceptions: tuple[str, ...] = ()
+    ) -> Recorded:
+        """Stop watching and return what was recorded; `close` must follow once it is stored.
+
+        `exceptions`: as in `ProcessInfo`.
+        """
         seen = self.session.finish()
         collected = self._collection.stop()
         process = self._process(ending, exit_code)
+        process = msgspec.structs.replace(process, exceptions=exceptions)
         return Recorded(self.subject, self.ranks, seen, process, collected)
 
     def close(self) -> None:
@@ -124,6 +130,7 @@ class Recording:
             model=self._model,
             only_meta_tensors=self._only_meta_tensors,
             peak_memory_bytes=peak_memory_bytes,
+            allocators=self._fact("allocators", cuda.allocator_statistics) or (),
             graph_breaks=breaks,
             compilations=self._fact("compilations", compilations),
             garbage_collections=garbage_collection.collected(),

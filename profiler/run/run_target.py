@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn
 
 import gpuprof
+from gpuprof.collectors.live.script_errors import exception_names
 from gpuprof.collectors.manifest import Ending
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
 from gpuprof.profiler.run.main_thread import call_on_main_thread
@@ -106,6 +107,7 @@ def _execute(watch: Watch, program: PreparedProgram, target: RunTarget) -> tuple
         _print_traceback(error, program)
         return "interrupted", 128 + signal.SIGINT
     except BaseException as error:
+        watch.exceptions = exception_names(error)
         _print_traceback(error, program)
         return "exception", 1
     return "finished", 0

@@ -210,7 +210,7 @@ class Session:
         self._attempts += 1
         self._beside.start()
         path = self._folder / "profiled.json"
-        self._trace = TorchTrace(path, steps=self.options.schedule.profiled)
+        self._trace = TorchTrace(path, steps=self.options.schedule.profiled, allocations=True)
         self._trace.start()
         # Opens with the first recorded step: the one before it warms the profiler up.
         self._clock = StepClock("profiled", device_events=False)
@@ -299,7 +299,10 @@ class Session:
             return
         self._beside.start()
         self._first_look = FirstLook(
-            self._folder / "first.json", self._unix, time_is_over=self._first_look_is_over
+            self._folder / "first.json",
+            self._unix,
+            time_is_over=self._first_look_is_over,
+            allocations=self.options.from_the_start,
         )
         self._first_look.start()
 

@@ -18,6 +18,8 @@ class SessionOptions:
     watch: bool = False
     # False where another tool holds the device's tracing interface.
     first_look: bool = True
+    # True where the session begins with the program's import of torch: no tensor is older.
+    from_the_start: bool = False
 
 
 class StopAfterSteps(SystemExit):

@@ -40,6 +40,8 @@ class Watch:
         self._clock = UnixClock()
         self._seen = Observations(started_ns=self._clock.now_ns())
         self._recording: Recording | None = None
+        # As in `ProcessInfo`. Names, because an exception holds all that its frames hold.
+        self.exceptions: tuple[str, ...] = ()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -70,7 +72,7 @@ class Watch:
     def finish(self, ending: Ending, exit_code: int) -> Recorded:
         """Stop watching and return what was recorded; `close` must follow once it is stored."""
         if self._recording is not None:
-            return self._recording.finish(ending, exit_code)
+            return self._recording.finish(ending, exit_code, self.exceptions)
         self._seen.ended_ns = self._clock.now_ns()
         process = ProcessInfo(
             rank=self._ranks.rank,
@@ -82,6 +84,7 @@ class Watch:
             fingerprint=collect_fingerprint(import_torch=False),
             schedule=self._options.schedule,
             peak_memory_bytes=peak_resident_bytes(),
+            exceptions=self.exceptions,
         )
         return Recorded(self.subject, self._ranks, self._seen, process)
 

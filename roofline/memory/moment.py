@@ -24,7 +24,7 @@ def moment_of_events(
     pieces = pl.concat(
         [
             live.select(*_ORIGIN[:3], "bytes", "stack"),
-            _held(lives.stayed),
+            _held(lives.stayed).select(*_ORIGIN[:3], "bytes", "stack"),
             freed_later.select(
                 kind=pl.lit("earlier"),
                 operator=pl.lit(""),
@@ -43,15 +43,39 @@ def moment_of_events(
     )
 
 
-def moment_of_blocks(blocks: pl.DataFrame, *, time_ns: int) -> MemoryMoment:
-    """What lived when `blocks`, all rows of `memory_blocks` of one moment, were seen."""
-    live = blocks.filter(pl.col("state") == "allocated")
+def moment_of_blocks(
+    blocks: pl.DataFrame, *, time_ns: int, begun: pl.DataFrame | None = None
+) -> MemoryMoment:
+    """What lived when `blocks`, all rows of `memory_blocks` of one device and moment, were seen.
+
+    `begun` are blocks of `Lifetimes` with their kinds, which tell the operator of those that they
+    hold.
+    """
+    pieces = _held(blocks.filter(pl.col("state") == "allocated"))
+    if begun is not None:
+        origin = begun.filter(
+            (pl.col("born_ns") <= time_ns)
+            & (pl.col("died_ns").is_null() | (time_ns < pl.col("died_ns")))
+        ).unique("address", keep="last")
+        pieces = pieces.join(
+            origin.select("address", "kind", "operator", "module"),
+            on="address",
+            how="left",
+            suffix="_begun",
+            maintain_order="left",
+        ).with_columns(
+            kind=pl.when(pl.col("kind") == "earlier")
+            .then(pl.coalesce("kind_begun", "kind"))
+            .otherwise("kind"),
+            operator=pl.coalesce("operator_begun", "operator"),
+            module=pl.coalesce("module_begun", "module"),
+        )
     reserved = blocks.filter(pl.col("segment").is_not_null()).unique("segment")["segment_bytes"]
     return _moment(
-        _held(live),
+        pieces.select(*_ORIGIN[:3], "bytes", "stack"),
         time_ns=time_ns,
         step=None,
-        allocated_bytes=int(live["bytes"].sum()),
+        allocated_bytes=int(pieces["bytes"].sum()),
         reserved_bytes=int(reserved.sum()) if len(reserved) else None,
     )
 
@@ -60,7 +84,7 @@ def _held(blocks: pl.DataFrame) -> pl.DataFrame:
     """Blocks without the operator that allocated them, by what holds them."""
     kind = pl.col("category").replace_strict(KIND_OF_CATEGORY, default="earlier")
     return blocks.select(
-        kind=kind, operator=pl.lit(""), module=pl.lit(""), bytes="bytes", stack="stack"
+        "address", "bytes", "stack", kind=kind, operator=pl.lit(""), module=pl.lit("")
     )
 
 

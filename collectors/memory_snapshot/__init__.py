@@ -1,0 +1,1 @@
+"""Snapshots of torch's CUDA allocator: of this process, and in files."""

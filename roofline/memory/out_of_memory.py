@@ -1,0 +1,105 @@
+"""The last allocation that failed: what was live then, and what to do."""
+
+from typing import Final
+
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import ProcessInfo
+from gpuprof.roofline.memory.fragmentation import fragmentation
+from gpuprof.roofline.memory.moment import moment_of_blocks
+from gpuprof.roofline.memory.user_lines import user_line
+from gpuprof.roofline.memory_figures import (
+    Fragmentation,
+    MemoryKind,
+    MemoryMoment,
+    OutOfMemory,
+)
+
+# What torch raises; torch.cuda.OutOfMemoryError is another name of it.
+_ERROR: Final = "OutOfMemoryError"
+# Of what is live: a kind with more is worth to be made smaller.
+_MUCH: Final = 0.25
+# Of the device: what others hold is in the way.
+_OTHERS: Final = 0.1
+_REMEDIES: Final[dict[MemoryKind, str]] = {
+    "activations": "use smaller batches (and accumulate gradients), or checkpoint activations "
+    "(torch.utils.checkpoint)",
+    "parameters": "keep parameters in fewer bytes, or shard them over devices (FSDP)",
+    "optimizer state": "shard the optimizer's state over devices, or use an optimizer that keeps "
+    "less",
+    "gradients": "give gradients back before the next forward pass "
+    "(zero_grad with set_to_none=True), or shard them",
+}
+# Kinds whose remedy is that of another one.
+_LIKE: Final[dict[MemoryKind, MemoryKind]] = {"backward": "activations", "workspace": "activations"}
+
+
+def out_of_memory(capture: Capture, begun: dict[int | None, pl.DataFrame]) -> OutOfMemory | None:
+    """The last failure in `capture`; None without any.
+
+    `begun` has by device the blocks that events tell of, as `with_kinds` gives them.
+    """
+    failures = capture.out_of_memory.sort("time_ns")
+    if failures.is_empty():
+        return None
+    last = failures.row(-1, named=True)
+    device, time_ns = last["device"], last["time_ns"]
+    at_device = pl.col("device").eq_missing(device)
+    blocks = capture.memory_blocks.filter(at_device & (pl.col("moment") == "out of memory"))
+    live = None
+    if not blocks.is_empty():
+        live = moment_of_blocks(blocks, time_ns=time_ns, begun=begun.get(device))
+    held = fragmentation(blocks)
+    return OutOfMemory(
+        device=device,
+        asked_bytes=last["asked"],
+        limit_bytes=last["limit"],
+        free_bytes=last["free"],
+        line=user_line(last["stack"] or ""),
+        fatal=_ended_the_program(capture.processes[0]),
+        failures=failures.height,
+        live=live,
+        fragmentation=held,
+        advice=_advice(last["asked"], last["limit"], last["free"], held, live),
+    )
+
+
+def _ended_the_program(process: ProcessInfo) -> bool:
+    return any(name.rpartition(".")[2] == _ERROR for name in process.exceptions)
+
+
+def _advice(
+    asked: int | None,
+    limit: int | None,
+    free: int | None,
+    held: Fragmentation | None,
+    live: MemoryMoment | None,
+) -> tuple[str, ...]:
+    """What to do, the likeliest first; a whole sentence each."""
+    found = []
+    if held is not None and asked is not None:
+        unused = held.reserved_bytes - held.allocated_bytes - held.pending_bytes
+        if unused >= asked:
+            found.append(
+                "Enough is reserved and unused, in pieces that are too small: set "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before torch is imported."
+            )
+    if held is not None and limit and free is not None:
+        others = limit - free - held.reserved_bytes
+        if others > _OTHERS * limit:
+            found.append(
+                f"{others / limit:.0%} of the device belong to other processes or to libraries "
+                "beside torch: see nvidia-smi."
+            )
+    if live is None or not live.allocated_bytes:
+        return tuple(found)
+    shares: dict[MemoryKind, float] = {}
+    for each in live.kinds:
+        kind = _LIKE.get(each.kind, each.kind)
+        shares[kind] = shares.get(kind, 0.0) + each.bytes / live.allocated_bytes
+    for kind, share in sorted(shares.items(), key=lambda item: -item[1]):
+        if share > _MUCH and kind in _REMEDIES:
+            remedy = _REMEDIES[kind]
+            found.append(f"{remedy[0].upper()}{remedy[1:]}: {kind} take {share:.0%} of what lives.")
+    return tuple(found)
