@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.live.recorded_range import RecordedRange
+from gpuprof.collectors.live.script_errors import exception_names
 from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.commands.run import STEP_KINDS

@@ -16,8 +16,8 @@ ROSTER: Final[tuple[CollectorRow, ...]] = (
         make=sampler.make_sampler,
     ),
     CollectorRow(
-        name="Out of memory",
-        subject="what memory held when it ran out",
+        name="Out-of-memory observer",
+        subject="GPU memory",
         needs_gpu=True,
         fills={"out_of_memory": out_of_memory.COLUMNS},
         find=out_of_memory.find_observer,
