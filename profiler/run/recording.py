@@ -80,9 +80,7 @@ class Recording:
                 raise
             self.session.give_up(error)
 
-    def finish(
-        self, ending: Ending, exit_code: int, exceptions: tuple[str, ...] = ()
-    ) -> Recorded:
+    def finish(self, ending: Ending, exit_code: int, exceptions: tuple[str, ...] = ()) -> Recorded:
         """Stop watching and return what was recorded; `close` must follow once it is stored.
 
         `exceptions`: as in `ProcessInfo`.
