@@ -28,7 +28,7 @@ _KINDS_OF_PHASE: Final = {
 
 
 def with_kinds(lives: Lifetimes, seen: pl.DataFrame, capture: Capture) -> pl.DataFrame:
-    """`lives.blocks` with columns kind, operator and module.
+    """`lives.blocks` with columns kind, operator, module and line ("file:line function").
 
     `seen` are rows of `memory_blocks` of the same device: a block seen at a moment tells what is at
     its address then. The rest is told by the operator that allocated, its phase, and whether it
@@ -36,7 +36,7 @@ def with_kinds(lives: Lifetimes, seen: pl.DataFrame, capture: Capture) -> pl.Dat
     """
     owner = _owners(lives.blocks, capture)
     blocks = lives.blocks.with_columns(
-        owner.select("operator", "module", "owner_end_ns", "phase")
+        owner.select("operator", "module", "line", "owner_end_ns", "phase")
     ).with_columns(category=_category_of_blocks(lives.blocks, seen))
     by_origin = (
         pl.when(pl.col("operator") == "")
@@ -69,21 +69,31 @@ def _category_of_blocks(blocks: pl.DataFrame, seen: pl.DataFrame) -> pl.Series:
 
 
 def _owners(blocks: pl.DataFrame, capture: Capture) -> pl.DataFrame:
-    """For each block the operator that it is for, its module, phase and end."""
+    """For each block the operator that it is for, with its module, line, phase and end."""
     ops = capture.ops
     if ops.is_empty():
         return blocks.with_columns(
             operator=pl.lit(""),
             module=pl.lit(""),
+            line=pl.lit(""),
             owner_end_ns=pl.lit(None, pl.Int64),
             phase=pl.lit(""),
         )
     rows = _owner_rows(rows_of(ops, blocks["op_id"]), ops)
     found = pl.Series(rows != NONE)
     phases = op_phases(capture)["phase"]
+    lines = ops.select(
+        pl.format(
+            "{}{} {}",
+            "file",
+            pl.format(":{}", "line").fill_null(""),
+            pl.col("function").fill_null(""),
+        ).str.strip_chars()
+    ).to_series()
     return pl.select(
         operator=pl.when(found).then(ops["name"].gather(rows)).otherwise(pl.lit("")),
         module=pl.when(found).then(ops["module"].gather(rows).fill_null("")).otherwise(pl.lit("")),
+        line=pl.when(found).then(lines.gather(rows).fill_null("")).otherwise(pl.lit("")),
         owner_end_ns=pl.when(found).then(ops["end_ns"].fill_null(NEVER).gather(rows)),
         phase=pl.when(found).then(phases.gather(rows)).otherwise(pl.lit("")),
     )

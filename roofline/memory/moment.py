@@ -11,6 +11,7 @@ from gpuprof.roofline.memory_figures import KindBytes, MemoryHolder, MemoryKind,
 
 _MOST_HOLDERS: Final = 30
 _ORIGIN: Final = ("kind", "operator", "module", "line")
+_PIECE: Final = (*_ORIGIN, "bytes", "stack")
 
 
 def moment_of_events(
@@ -23,12 +24,13 @@ def moment_of_events(
     freed_later = lives.freed_earlier.filter(pl.col("died") > position)
     pieces = pl.concat(
         [
-            live.select(*_ORIGIN[:3], "bytes", "stack"),
-            _held(lives.stayed).select(*_ORIGIN[:3], "bytes", "stack"),
+            live.select(*_PIECE),
+            _held(lives.stayed).select(*_PIECE),
             freed_later.select(
                 kind=pl.lit("earlier"),
                 operator=pl.lit(""),
                 module=pl.lit(""),
+                line=pl.lit(""),
                 bytes="bytes",
                 stack=pl.lit(None, pl.String),
             ),
@@ -58,7 +60,7 @@ def moment_of_blocks(
             & (pl.col("died_ns").is_null() | (time_ns < pl.col("died_ns")))
         ).unique("address", keep="last")
         pieces = pieces.join(
-            origin.select("address", "kind", "operator", "module"),
+            origin.select("address", "kind", "operator", "module", "line"),
             on="address",
             how="left",
             suffix="_begun",
@@ -67,12 +69,11 @@ def moment_of_blocks(
             kind=pl.when(pl.col("kind") == "earlier")
             .then(pl.coalesce("kind_begun", "kind"))
             .otherwise("kind"),
-            operator=pl.coalesce("operator_begun", "operator"),
-            module=pl.coalesce("module_begun", "module"),
+            **{name: pl.coalesce(f"{name}_begun", name) for name in ("operator", "module", "line")},
         )
     reserved = blocks.filter(pl.col("segment").is_not_null()).unique("segment")["segment_bytes"]
     return _moment(
-        pieces.select(*_ORIGIN[:3], "bytes", "stack"),
+        pieces.select(*_PIECE),
         time_ns=time_ns,
         step=None,
         allocated_bytes=int(pieces["bytes"].sum()),
@@ -84,7 +85,13 @@ def _held(blocks: pl.DataFrame) -> pl.DataFrame:
     """Blocks without the operator that allocated them, by what holds them."""
     kind = pl.col("category").replace_strict(KIND_OF_CATEGORY, default="earlier")
     return blocks.select(
-        "address", "bytes", "stack", kind=kind, operator=pl.lit(""), module=pl.lit("")
+        "address",
+        "bytes",
+        "stack",
+        kind=kind,
+        operator=pl.lit(""),
+        module=pl.lit(""),
+        line=pl.lit(""),
     )
 
 
@@ -103,7 +110,7 @@ def _moment(
     if rest > 0:
         unknown = pieces.clear().vstack(
             pl.DataFrame(
-                [{"kind": "earlier", "operator": "", "module": "", "bytes": rest}],
+                [{"kind": "earlier", "operator": "", "module": "", "line": "", "bytes": rest}],
                 schema=pieces.schema,
             )
         )
@@ -112,7 +119,10 @@ def _moment(
     pieces = pieces.with_columns(
         # Of what nobody saw begin only the sum is known.
         known=pl.int_range(pl.len()) < pieces.height - (rest > 0),
-        line=pl.col("stack").replace_strict(lines, default="", return_dtype=pl.String),
+        # A stack of the allocation itself is nearer than the operator's line.
+        line=pl.coalesce(
+            pl.col("stack").replace_strict(lines, default=None, return_dtype=pl.String), "line"
+        ),
     )
     kinds = pieces.group_by("kind").agg(pl.col("bytes").sum()).sort("bytes", descending=True)
     holders = (

@@ -132,7 +132,8 @@ def test_a_timeline_of_many_events_keeps_its_extremes(build: CaptureBuilder) -> 
 
 def test_memory_is_for_what_its_operator_does(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1000)
-    forward = build.op("aten::mm", 100, 200)
+    place = {"module": "up", "file": "train.py", "line": 42, "function": "forward"}
+    forward = build.op("aten::mm", 100, 200, **place)
     inner = build.op("aten::empty", 110, 120, parent_id=forward)
     node = build.op("autograd::engine::evaluate_function: MmBackward0", 300, 400)
     backward = build.op("aten::mm", 310, 350, parent_id=node)
@@ -160,6 +161,8 @@ def test_memory_is_for_what_its_operator_does(build: CaptureBuilder) -> None:
     assert origins["aten::mm", "activations"] == 1
     assert origins["aten::mm", "workspace"] == 1
     assert origins["", "earlier"] is None
+    (held,) = [each for each in peak.holders if each.kind == "activations"]
+    assert (held.module, held.line) == ("up", "train.py:42 forward")
     assert_adds_up(peak)
 
 
