@@ -30,6 +30,25 @@ def load_analysis(path: Path) -> Analysis:
     return analyze(storage.load(path))
 
 
+def read_capture_and_analysis(path: Path, rank: int | None) -> "tuple[Capture, Analysis]":
+    """A capture, or what another tool recorded, and its analysis of one rank, the first if None.
+
+    Raises `CaptureError`.
+    """
+    from gpuprof.collectors import storage
+    from gpuprof.profiler.traces import analyze_rank, read_run
+    from gpuprof.reports.console.streams import write_note
+
+    if (path / storage.MANIFEST_FILE).is_file():
+        capture = storage.load(path)
+        stored = read_stored_analysis(path)
+        if stored is not None and rank in (None, stored.rank):
+            return capture, stored
+    else:
+        capture = read_run([path], lambda stage: write_note(f"gpuprof: {stage}"))
+    return capture, analyze_rank(capture, rank)
+
+
 def store(
     capture: "Capture",
     analysis: Analysis,

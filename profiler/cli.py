@@ -22,6 +22,7 @@ from gpuprof.profiler.commands.bench import BenchCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.compare import CompareCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
+from gpuprof.profiler.commands.explain import ExplainCommand
 from gpuprof.profiler.commands.gate import GateCommand
 from gpuprof.profiler.commands.history import HistoryCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
@@ -53,6 +54,7 @@ COMMANDS: tuple[Command, ...] = (
     AnalyzeCommand(),
     SummaryCommand(),
     ReportCommand(),
+    ExplainCommand(),
     CompareCommand(),
     BenchCommand(),
     MfuCommand(),

@@ -175,8 +175,7 @@ def short_name(name: str) -> str:
     """
     depth = 0
     kept: list[str] = []
-    # "(anonymous namespace)" is a part of the path, not a parameter list.
-    source = name.replace("(anonymous namespace)::", "")
+    source = _without_unnamed(name)
     for letter in source:
         if letter in "<(":
             depth += 1
@@ -201,13 +200,18 @@ def kernel_name(name: str) -> str:
     >>> kernel_name("void at::native::(anonymous namespace)::multi_kernel<Add<4>, 2>(Add<4>)")
     'multi_kernel'
     """
-    bare = name.removeprefix("void ")
-    # As Kineto and as Nsight write it.
-    for unnamed in ("(anonymous namespace)::", "<unnamed>::"):
-        bare = bare.replace(unnamed, "")
+    bare = _without_unnamed(name.removeprefix("void "))
     head, template, rest = bare.partition("<")
     if template and head in _FRAMES:
         return kernel_name(rest.partition(">")[0])
     own = head.partition("(")[0].rpartition("::")[2].strip()
     # A name that this leaves nothing of is shown as it is.
     return own or name
+
+
+def _without_unnamed(name: str) -> str:
+    """Unnamed namespaces are a part of the path, written like parameters or template arguments."""
+    # As Kineto and as Nsight write them.
+    for unnamed in ("(anonymous namespace)::", "<unnamed>::"):
+        name = name.replace(unnamed, "")
+    return name

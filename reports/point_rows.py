@@ -15,10 +15,12 @@ from gpuprof.reports.figures import (
     per_step,
     transfer_name,
 )
+from gpuprof.reports.kernel_name_words import name_in_words
 from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes, recorded_shapes
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
+from gpuprof.roofline.kernel_names.decode import decode
 from gpuprof.roofline.measured_figures import COUNTED
 
 # Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
@@ -160,6 +162,7 @@ def _identity(point: RooflinePoint) -> list[Fact]:
     readable = readable_shapes(shapes, point.op or point.name)
     labels = (
         ("Name", point.name if formatting.short_name(point.name) != point.name else "", ""),
+        ("Name says", _name_says(point), ""),
         ("Operator", launched_by(point), ""),
         ("Phase", point.phase, ""),
         ("Launch", point.detail if point.level == "kernel" and point.detail != shapes else "", ""),
@@ -170,6 +173,12 @@ def _identity(point: RooflinePoint) -> list[Fact]:
         for label, value, recorded in labels
         if value
     ]
+
+
+def _name_says(point: RooflinePoint) -> str:
+    """What the name of a kernel tells: library, function, tile, precision, ..."""
+    decoded = decode(point.name) if point.level == "kernel" and point.kind != "op" else None
+    return "" if decoded is None else name_in_words(decoded)
 
 
 def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:

@@ -1,0 +1,1 @@
+"""One operator or kernel through all layers, from its line to its counters."""

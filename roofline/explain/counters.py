@@ -1,0 +1,52 @@
+"""The hardware counters of some kernels that say most: the table counters.toml."""
+
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
+from gpuprof.roofline.explain.figures import CounterValue
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    metric: str
+    name: str
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    counter: tuple[_Row, ...]
+
+
+def counters_of(capture: Capture, kernel_rows: pl.Series) -> tuple[tuple[CounterValue, ...], int]:
+    """The counters of the table, and how many others there are.
+
+    `kernel_rows` are rows of the table kernels. Each is the mean over the launches counted.
+    """
+    if capture.counters.is_empty() or kernel_rows.is_empty():
+        return (), 0
+    keys = launch_keys(capture.kernels, capture.launches).filter(
+        pl.col("row").is_in(kernel_rows.implode())
+    )
+    found = (
+        capture.counters.join(keys, on=KEY, how="semi")
+        .group_by("metric")
+        .agg(pl.col("value").mean(), pl.col("unit").first(), pl.len())
+    )
+    rows = {metric: (value, unit, number) for metric, value, unit, number in found.iter_rows()}
+    shown = tuple(
+        CounterValue(row.name, row.metric, value, unit or "", number)
+        for row in _rows()
+        if row.metric in rows
+        for value, unit, number in (rows[row.metric],)
+        if value is not None
+    )
+    return shown, len(rows) - len(shown)
+
+
+@cache
+def _rows() -> tuple[_Row, ...]:
+    text = files("gpuprof.roofline.explain").joinpath("counters.toml").read_bytes()
+    return msgspec.toml.decode(text, type=_Table).counter

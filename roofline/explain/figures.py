@@ -1,0 +1,124 @@
+"""What is known of one operator or kernel: a `WorkExplanation`.
+
+Frozen structs; unknown is None, "" or (). Times are integer nanoseconds, fractions are of 1.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.kernel_names.decode import KernelName
+
+
+class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
+    """How long each of several calls or launches took on the device."""
+
+    number: int
+    total_ns: int
+    minimum_ns: int
+    median_ns: int
+    # The interquartile range; None of fewer than four.
+    quartiles_ns: tuple[int, int] | None = None
+    maximum_ns: int
+
+
+class LaunchConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """Launches of a kernel with one configuration."""
+
+    number: int
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    registers_per_thread: int | None = None
+    # Static and dynamic, of a block.
+    shared_bytes: int | None = None
+    # Of the warps that a multiprocessor can hold, by registers, shared memory, warps and blocks.
+    occupancy: float | None = None
+    # Blocks that fit on a multiprocessor at a time, and what keeps others out.
+    blocks_per_multiprocessor: int | None = None
+    limited_by: tuple[str, ...] = ()
+    # How many times the grid fills the device.
+    waves: float | None = None
+
+
+class ExplainedKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel of the work, its launches with the largest number first."""
+
+    name: str
+    kind: str
+    # sole, main, helper or shared; "" where no operator owns it.
+    role: str = ""
+    decoded: KernelName | None = None
+    launches: tuple[LaunchConfiguration, ...] = ()
+    time: TimeSpread
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One condition of a backend that does not hold, or is not known to."""
+
+    text: str
+    # What the call has instead, as it was recorded; "" where that is not known.
+    recorded: str
+    # How the program can meet it; "" where it cannot.
+    remedy: str
+    source: str
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """An implementation that torch could have called, and did not."""
+
+    name: str
+    # What keeps it from running.
+    violated: tuple[Condition, ...] = ()
+    # Conditions that the recorded arguments do not tell.
+    unknown: tuple[str, ...] = ()
+
+
+class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which implementation of an operator torch chose, and why no other one."""
+
+    operator: str
+    ran: str
+    others: tuple[Backend, ...] = ()
+    notes: tuple[str, ...] = ()
+    source: str
+
+
+class CounterValue(msgspec.Struct, frozen=True):
+    """A hardware counter, the mean over the launches that were counted."""
+
+    name: str
+    metric: str
+    value: float
+    unit: str
+    launches: int
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Something that this capture does not hold, and what would tell it."""
+
+    what: str
+    told_by: str
+
+
+class WorkExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator with one signature, or one kernel of one, in the profiled steps."""
+
+    level: Literal["op", "kernel"]
+    # Its time, FLOPs, bytes, roof, class and gain.
+    point: RooflinePoint
+    profiled_steps: int
+    module: str = ""
+    # "train.py:42", and the function.
+    line: str = ""
+    # Operators around it, the outermost first; of the first call where calls differ.
+    called_by: tuple[str, ...] = ()
+    dispatch: Dispatch | None = None
+    # The largest first.
+    kernels: tuple[ExplainedKernel, ...] = ()
+    # Of calls of an operator with all their kernels; of a kernel's launches.
+    time: TimeSpread | None = None
+    counters: tuple[CounterValue, ...] = ()
+    # Counters of it that are in the capture and not among these.
+    further_counters: int = 0
+    unknown: tuple[Unknown, ...] = ()
