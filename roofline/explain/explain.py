@@ -2,12 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.inheriting import inherit
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -30,7 +31,6 @@ from gpuprof.roofline.points.points import COPY_NAME, NO_OP
 from gpuprof.roofline.points.process_roofs import device_of
 from gpuprof.roofline.work.attribution import attribute, rows_of
 from gpuprof.roofline.work.math_mode import math_mode
-from gpuprof.roofline.work.op_tree import inherit
 from gpuprof.roofline.work.work import Work, find_work
 
 _LAUNCH: Final = (
@@ -252,11 +252,27 @@ def _spread(durations: pl.Series) -> TimeSpread:
 
 
 def _origin(capture: Capture, kernels: pl.DataFrame) -> tuple[str, str]:
-    """The module of the operators, "" where they have several or none."""
+    """The module and the line of the operators; where they have several, most of them and so said.
+
+    "" where they are not known.
+    """
     ids = kernels["op_id"].drop_nulls()
     own = capture.ops.filter(pl.col("op_id").is_in(ids.unique().implode()))
-    modules = Counter(own["module"].drop_nulls().to_list())
-    return (next(iter(modules)) if len(modules) == 1 else ""), ""
+    lines = (
+        f"{file}:{line or '?'}{f' in {function}' if function else ''}"
+        for file, line, function in own.select("file", "line", "function").iter_rows()
+        if file is not None
+    )
+    return _most(own["module"].drop_nulls()), _most(lines)
+
+
+def _most(texts: Iterable[str]) -> str:
+    counts = Counter(texts)
+    if not counts:
+        return ""
+    text, _ = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    others = len(counts) - 1
+    return f"{text} and {others} other{'s' if others > 1 else ''}" if others else text
 
 
 def _unknown(
@@ -277,8 +293,10 @@ def _unknown(
     else:
         if not (point.detail if point.level == "op" else point.op_detail):
             found.append(Unknown("shapes", _RECORD_SHAPES))
-        if not module:
-            found.append(Unknown("module", "gpuprof run, which knows the modules of the program"))
+        missing = [what for what, known in (("module", module), ("line", line)) if not known]
+        if missing:
+            told = "gpuprof run, which watches the program's modules and lines"
+            found.append(Unknown(" and ".join(missing), told))
     if not on_cpu and not kernels.is_empty():
         if kernels["grid_x"].null_count() == kernels.height:
             found.append(Unknown("launch", "a trace of PyTorch's profiler, nsys or ncu"))

@@ -97,6 +97,19 @@ def test_what_is_not_known_is_named_with_what_tells_it(build: CaptureBuilder) ->
     assert "shapes" not in unknown
 
 
+def test_module_and_line(build: CaptureBuilder) -> None:
+    build.step("profiled", 0, 1000)
+    for index, module in enumerate(("mlp.up", "mlp.up", "mlp.gate")):
+        start = index * 100
+        origin = {"module": module, "file": "train.py", "line": 42, "function": "forward"}
+        build.mm(start, start + 40, **origin)
+        build.kernel(start + 5, start + 50, start + 90, name=NVJET)
+    found = explained(build.build(HOPPER), "aten::mm")
+    assert found.module == "mlp.up and 1 other"
+    assert found.line == "train.py:42 in forward"
+    assert "line" not in {each.what for each in found.unknown}
+
+
 def test_names_match_exactly_then_by_their_own_then_in_part(build: CaptureBuilder) -> None:
     analysis = analyze(products(build))
     assert [point.name for point in matches(analysis, "aten::mm")] == ["aten::mm"]
