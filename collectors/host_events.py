@@ -14,6 +14,7 @@ GARBAGE_COLLECTION: Final = "garbage collection"
 COMPILE: Final = "compile: "
 GRAPH_CAPTURE: Final = "CUDA graph capture"
 NEXT_BATCH: Final = "data loader: next batch"
+LOADER_START: Final = "data loader: start"
 LOADER_WORKERS: Final = "data loader: workers"
 
 
@@ -62,6 +63,13 @@ class NextBatch(msgspec.Struct, frozen=True, kw_only=True, tag="next batch"):
     storage_bytes: int | None = None
 
 
+class LoaderStart(msgspec.Struct, frozen=True, kw_only=True, tag="loader start"):
+    """The program began to go through a DataLoader: workers are started, unless they persist."""
+
+    workers: int
+    pinned: bool
+
+
 class LoaderWorkers(msgspec.Struct, frozen=True, kw_only=True, tag="loader workers"):
     """What all worker processes of one DataLoader iterator did over a time.
 
@@ -75,8 +83,15 @@ class LoaderWorkers(msgspec.Struct, frozen=True, kw_only=True, tag="loader worke
     storage_bytes: int | None = None
 
 
-HostEvent = GarbageCollection | Compilation | GraphCapture | NextBatch | LoaderWorkers
+HostEvent = GarbageCollection | Compilation | GraphCapture | NextBatch | LoaderStart | LoaderWorkers
 
+_NAMES: Final[dict[type[HostEvent], str]] = {
+    GarbageCollection: GARBAGE_COLLECTION,
+    GraphCapture: GRAPH_CAPTURE,
+    NextBatch: NEXT_BATCH,
+    LoaderStart: LOADER_START,
+    LoaderWorkers: LOADER_WORKERS,
+}
 _DECODER: Final = msgspec.json.Decoder(HostEvent)
 
 
@@ -84,11 +99,7 @@ def range_name(event: HostEvent) -> str:
     """The name of its row in ranges."""
     if isinstance(event, Compilation):
         return COMPILE + event.function
-    if isinstance(event, GarbageCollection):
-        return GARBAGE_COLLECTION
-    if isinstance(event, GraphCapture):
-        return GRAPH_CAPTURE
-    return NEXT_BATCH if isinstance(event, NextBatch) else LOADER_WORKERS
+    return _NAMES[type(event)]
 
 
 def range_row(

@@ -66,6 +66,10 @@ class LoaderWait(msgspec.Struct, frozen=True, kw_only=True):
     # The asking thread waited, or loaded itself where there are no workers.
     wait_ns: int
     cause: LoaderCause
+    # How often the program began to go through one, and how long that took: workers are started
+    # each time, unless they persist.
+    starts: int = 0
+    start_ns: int = 0
     # Of whoever loads: the asking thread while it waits, or all workers over `observed_ns`, which
     # is how long they were looked at, times their number. None where the system keeps no count.
     observed_ns: int | None = None

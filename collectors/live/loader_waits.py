@@ -11,9 +11,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
-from gpuprof.collectors.host_events import HostEvent, LoaderWorkers, NextBatch, range_row
+from gpuprof.collectors.host_events import (
+    HostEvent,
+    LoaderStart,
+    LoaderWorkers,
+    NextBatch,
+    range_row,
+)
 from gpuprof.collectors.live.process_counts import ProcessCounts, counts_of
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.live.script_errors import is_ours
@@ -55,11 +62,12 @@ class LoaderWaits:
     def start(self) -> None:
         """See `ProfileRecorder`."""
         self._rows, self._teams = [], {}
-        module = sys.modules.get(_MODULE)
+        module: Any = sys.modules.get(_MODULE)
         iterators: Any = getattr(module, "_BaseDataLoaderIter", None)
         if iterators is None:
             return
-        original = iterators.__next__
+        loaders: Any = module.DataLoader
+        original, original_iter = iterators.__next__, loaders.__iter__
 
         def next_batch(iterator: Any) -> Any:
             if not self._recording:
@@ -69,14 +77,24 @@ class LoaderWaits:
             try:
                 return original(iterator)
             finally:
-                self._note_safely(iterator, start_ns, unix_ns(), counts_of().since(before))
+                done = counts_of().since(before)
+                self._safely(partial(self._note, iterator, start_ns, unix_ns(), done))
 
-        iterators.__next__ = next_batch
+        def begin(loader: Any) -> Any:
+            start_ns = unix_ns()
+            iterator = original_iter(loader)
+            if self._recording:
+                self._safely(partial(self._note_start, iterator, start_ns, unix_ns()))
+            return iterator
+
+        iterators.__next__, loaders.__iter__ = next_batch, begin
 
         def undo() -> None:
             # Whoever put its own in place of ours meanwhile goes on calling ours.
             if iterators.__next__ is next_batch:
                 iterators.__next__ = original
+            if loaders.__iter__ is begin:
+                loaders.__iter__ = original_iter
 
         self._undo, self._recording = undo, True
 
@@ -91,17 +109,21 @@ class LoaderWaits:
         rows, self._rows, self._teams = self._rows, [], {}
         return {"ranges": rows}
 
-    def _note_safely(self, iterator: Any, start_ns: int, end_ns: int, done: ProcessCounts) -> None:
+    def _safely(self, note: Callable[[], None]) -> None:
         try:
-            self._note(iterator, start_ns, end_ns, done)
+            note()
         except BaseException as error:
             if not is_ours(error):
                 raise
 
+    def _note_start(self, iterator: Any, start_ns: int, end_ns: int) -> None:
+        workers, pinned = _kind(iterator)
+        event = LoaderStart(workers=workers, pinned=pinned)
+        self._add(event, threading.get_native_id(), start_ns, end_ns)
+
     def _note(self, iterator: Any, start_ns: int, end_ns: int, done: ProcessCounts) -> None:
         thread = threading.get_native_id()
-        workers = int(getattr(iterator, "_num_workers", 0))
-        pinned = bool(getattr(iterator, "_pin_memory", False))
+        workers, pinned = _kind(iterator)
         batch = NextBatch(workers=workers, pinned=pinned, **asdict(done))
         self._add(batch, thread, start_ns, end_ns)
         if workers and id(iterator) not in self._teams:
@@ -118,6 +140,12 @@ class LoaderWaits:
 
     def _add(self, event: HostEvent, thread: int, start_ns: int, end_ns: int) -> None:
         self._rows.append(range_row(event, thread=thread, start_ns=start_ns, end_ns=end_ns))
+
+
+def _kind(iterator: Any) -> tuple[int, bool]:
+    """How many workers, and whether they put batches into page-locked memory."""
+    workers, pinned = getattr(iterator, "_num_workers", 0), getattr(iterator, "_pin_memory", False)
+    return int(workers), bool(pinned)
 
 
 def _nothing() -> None:

@@ -95,6 +95,12 @@ def _loader_fact(analysis: Analysis, loader: LoaderWait) -> Fact:
     value = formatting.duration(per_step(analysis.steps.profiled, loader.wait_ns))
     number = per_step(analysis.steps.profiled, loader.batches)
     batches = f"{formatting.count(number)} {'batch' if number == 1 else 'batches'}"
+    steps = analysis.steps.profiled
+    if loader.starts:
+        took = formatting.duration(per_step(steps, loader.start_ns))
+        number_of = formatting.count(per_step(steps, loader.starts))
+        batches += f"; begun {number_of} times, which takes {took}"
+        batches += " (persistent_workers=True keeps workers)" if loader.workers else ""
     on_gpu = analysis.device is not None and analysis.device.kind != "cpu"
     return Fact("Loader", f"{value} a step", f"{batches}; {_who(loader, on_gpu=on_gpu)}")
 
@@ -226,7 +232,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         facts.append(_garbage_fact(analysis, garbage))
     profiled_ns = analysis.steps.profiled_mean_ns
     for loader in host.loaders:
-        wait_ns = per_step(analysis.steps.profiled, loader.wait_ns)
+        wait_ns = per_step(analysis.steps.profiled, loader.wait_ns + loader.start_ns)
         if profiled_ns and wait_ns >= _NOTABLE * profiled_ns:
             facts.append(_loader_fact(analysis, loader))
     known = [fact for fact in (*facts, *_compile_facts(host)) if fact is not None]

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors import host_events
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.host_events import GarbageCollection, LoaderWorkers, NextBatch
+from gpuprof.collectors.host_events import GarbageCollection, LoaderStart, LoaderWorkers, NextBatch
 from gpuprof.roofline.host.windows import begun_within, step_windows, union_within_ns
 from gpuprof.roofline.host_figures import CollectedGarbage, LoaderCause, LoaderWait
 
@@ -49,7 +50,11 @@ def loader_waits(capture: Capture) -> tuple[LoaderWait, ...]:
     for event, span_ns in _events(capture, host_events.NEXT_BATCH):
         if isinstance(event, NextBatch):
             batches.setdefault((event.workers, event.pinned), []).append((event, span_ns))
-    if not batches:
+    starts: dict[tuple[int, bool], list[int]] = {}
+    for event, span_ns in _events(capture, host_events.LOADER_START):
+        if isinstance(event, LoaderStart):
+            starts.setdefault((event.workers, event.pinned), []).append(span_ns)
+    if not batches and not starts:
         return _told_by_torch(capture)
     teams = [
         (event, span_ns)
@@ -57,14 +62,17 @@ def loader_waits(capture: Capture) -> tuple[LoaderWait, ...]:
         if isinstance(event, LoaderWorkers)
     ]
     found = []
-    for (workers, pinned), asked in batches.items():
+    for workers, pinned in {**batches, **starts}:
+        asked = batches.get((workers, pinned), [])
         wait_ns = sum(span_ns for _, span_ns in asked)
         loading: list[tuple[NextBatch | LoaderWorkers, int]] = [*asked]
         if workers:
             loading = [
                 (team, workers * span_ns) for team, span_ns in teams if team.workers == workers
             ]
-        found.append(_wait(workers, pinned, len(asked), wait_ns, loading))
+        one = _wait(workers, pinned, len(asked), wait_ns, loading)
+        begun = starts.get((workers, pinned), [])
+        found.append(msgspec.structs.replace(one, starts=len(begun), start_ns=sum(begun)))
     return tuple(sorted(found, key=lambda each: -each.wait_ns))
 
 
@@ -109,8 +117,11 @@ def _cause(
 
 def _told_by_torch(capture: Capture) -> tuple[LoaderWait, ...]:
     """What a trace without counts tells: how long batches took, and of which iterator."""
+    columns = ("name", "start_ns", "end_ns")
     rows = (
-        capture.ranges.drop_nulls("end_ns")
+        # Until torch 1.8 they are operators.
+        pl.concat([capture.ranges.select(columns), capture.ops.select(columns)])
+        .drop_nulls("end_ns")
         .with_columns(iterator=pl.col("name").str.extract(_TORCH_BATCH))
         .drop_nulls("iterator")
     )

@@ -15,6 +15,7 @@ from gpuprof.collectors.host_events import (
     Compilation,
     GarbageCollection,
     HostEvent,
+    LoaderStart,
     LoaderWorkers,
     NextBatch,
     range_name,
@@ -240,9 +241,11 @@ def test_who_loads_tells_what_a_batch_waits_for(
     event(build, NextBatch(workers=2, pinned=False, cpu_ns=1), 300, 700)
     event(build, NextBatch(workers=2, pinned=False, cpu_ns=1), 1300, 1700)
     event(build, LoaderWorkers(workers=2, **counts), 300, 350)
+    event(build, LoaderStart(workers=2, pinned=False), 280, 290)
     several, none = host(build.build()).loaders
     assert (several.workers, several.batches, several.wait_ns) == (2, 1, 400)
     assert (none.workers, none.pinned, none.wait_ns) == (0, True, 100)
+    assert (several.starts, several.start_ns, none.starts) == (1, 10, 0)
     assert (several.observed_ns, none.observed_ns) == (100, 100)
     assert several.cause == none.cause == cause
     assert several.cpu_ns == none.cpu_ns == cpu

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from gpuprof.collectors import host_events
-from gpuprof.collectors.host_events import LoaderWorkers, NextBatch
+from gpuprof.collectors.host_events import LoaderStart, LoaderWorkers, NextBatch
 from gpuprof.collectors.live.loader_waits import LoaderWaits
 from gpuprof.collectors.live.process_counts import ProcessCounts, counts_of
 
@@ -46,6 +46,8 @@ def test_a_loader_without_workers_computes_or_waits_itself(busy_s: float, asleep
     (batch,) = DataLoader(Rows(busy_s, asleep_s), batch_size=ROWS)
     rows = recorder.stop()["ranges"]
     assert batch.shape == (ROWS, 2)
+    begun, *rows = rows
+    assert begun["name"] == "data loader: start"
     assert [row["name"] for row in rows] == ["data loader: next batch"] * 2
     event = host_events.decode(str(rows[0]["host_event"]))
     assert isinstance(event, NextBatch)
@@ -64,7 +66,8 @@ def test_workers_are_told_apart_from_the_thread_that_waits_for_them() -> None:
     batches = iter(DataLoader(Rows(0.01, 0.0), batch_size=1, num_workers=1, prefetch_factor=1))
     for _ in range(ROWS):
         next(batches)
-    *waits, workers = events_of(recorder)
+    start, *waits, workers = events_of(recorder)
+    assert start == LoaderStart(workers=1, pinned=False)
     assert len(waits) == ROWS
     assert all(isinstance(wait, NextBatch) and wait.workers == 1 for wait in waits)
     assert isinstance(workers, LoaderWorkers)
@@ -84,6 +87,7 @@ def test_only_batches_of_the_profile_are_recorded_and_torch_is_left_as_it_was() 
     next(batches)
     assert len(events_of(recorder)) == 1
     assert dataloader._BaseDataLoaderIter.__next__ is original
+    assert DataLoader.__iter__.__module__ == "torch.utils.data.dataloader"
     next(batches)
     assert recorder.stop() == {"ranges": []}
 
@@ -97,7 +101,7 @@ def test_an_error_of_the_dataset_reaches_the_program() -> None:
     recorder.start()
     with pytest.raises(KeyError, match="no such row"):
         next(iter(DataLoader(Failing(0, 0))))
-    assert len(events_of(recorder)) == 1
+    assert len(events_of(recorder)) == 2
 
 
 def test_what_the_system_does_not_count_is_unknown(tmp_path: Path) -> None:
