@@ -46,6 +46,8 @@ KERNELS: Final = pl.Schema(
         # Bytes that a memcpy or memset moved, as its source reports them.
         "bytes": pl.Int64,
         "graph_id": pl.Int64,
+        # What the program says of its node in the graph (torch.cuda.graph_annotations).
+        "annotation": pl.String,
         "collective": pl.String,
         "message_bytes": pl.Int64,
         "dtype": pl.String,

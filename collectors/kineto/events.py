@@ -85,6 +85,10 @@ class DeviceArgs(CollectiveArgs, gc=False):
     shared_memory: Integer | None = field(default=None, name="shared memory")
     bytes: Integer | None = None
     graph_id: Integer | None = field(default=None, name="graph id")
+    graph_node: Integer | None = field(default=None, name="graph node id")
+    # What torch.cuda's graph annotations say of the node, where they were merged into the trace.
+    annotated_name: str | None = field(default=None, name="name")
+    annotation: str | None = None
     # Of a collective, among those of its group.
     sequence: Integer | None = field(default=None, name="Seq")
 

@@ -210,6 +210,9 @@ def _device_args(args: dict[str, Any]) -> DeviceArgs:
         shared_memory=integer(args.get("shared memory")),
         bytes=integer(args.get("bytes")),
         graph_id=integer(args.get("graph id")),
+        graph_node=integer(args.get("graph node id")),
+        annotated_name=_string(args.get("name")),
+        annotation=_string(args.get("annotation")),
         sequence=integer(args.get("seq")),
         **_collective_args(args),
     )

@@ -91,7 +91,7 @@ ALLOCATIONS: Final = pl.Schema(
         **dict.fromkeys(MemoryArgs.__struct_fields__, pl.Int64),
     }
 )
-_DEVICE_TEXTS: Final = ("collective", "dtype", "group")
+_DEVICE_TEXTS: Final = ("collective", "dtype", "group", "annotated_name", "annotation")
 _COLLECTIVE: Final = {
     name: pl.String if name in _DEVICE_TEXTS else pl.Int64
     for name in CollectiveArgs.__struct_fields__
@@ -105,7 +105,7 @@ KERNELS: Final = pl.Schema(
     {
         **_SHARED,
         "kind": pl.String,
-        **dict.fromkeys(_DEVICE_COLUMNS, pl.Int64),
+        **{name: pl.String if name in _DEVICE_TEXTS else pl.Int64 for name in _DEVICE_COLUMNS},
         **_COLLECTIVE,
         **_SIZES,
     }
@@ -198,7 +198,11 @@ class Tables:
         if name == "kernels":
             # The rows of device events are a process per device and a thread per stream.
             return frame.with_columns(
-                device=pl.coalesce("device", "process"), stream=pl.coalesce("stream", "thread")
+                device=pl.coalesce("device", "process"),
+                stream=pl.coalesce("stream", "thread"),
+                annotation=pl.when(pl.col("graph_node") != 0).then(
+                    pl.coalesce("annotated_name", "annotation")
+                ),
             )
         return frame
 

@@ -23,12 +23,12 @@ NO_OP = "(no operator)"
 # What stands beside it where that work is of graphs whose operators are unknown.
 REPLAYED = "replayed CUDA graphs"
 # Copies and communication without an operator tell what they move: each name is work of its own.
-# What else graphs replay without one is one piece of work.
+# What else graphs replay without one is one piece of work, or one an annotation of the program.
 COPY_NAME = (
     pl.when(pl.col("signature").is_null() & pl.col("kind").is_in((*_COPIES, "collective")))
     .then("name")
     .when(pl.col("signature").is_null() & pl.col("replay").is_not_null())
-    .then(pl.lit(REPLAYED))
+    .then(pl.concat_str(pl.lit(REPLAYED), pl.lit(": ") + pl.col("annotation"), ignore_nulls=True))
     .otherwise(pl.lit(""))
     .alias("copy_name")
 )
@@ -148,7 +148,8 @@ def keyed_op_points(
     for row in groups.iter_rows(named=True):
         if row["signature"] is None:
             name, detail, calls = NO_OP, row["copy_name"], row["kernels"]
-            total = copied(row) if detail not in ("", REPLAYED) else UNKNOWN
+            known = detail and not detail.startswith(REPLAYED)
+            total = copied(row) if known else UNKNOWN
         else:
             signature = work.signatures[row["signature"]]
             name, detail, calls = signature.name, signature.detail, row["calls"]

@@ -143,7 +143,7 @@ def _total(row: dict[str, Any], signature: Signature | None, calls: int) -> tupl
         return times_calls(signature.cost, calls), signature.reason
     if not row["copy_name"]:
         return UNKNOWN, "no operator launched it"
-    if row["copy_name"] == REPLAYED:
+    if row["copy_name"].startswith(REPLAYED):
         return UNKNOWN, "a CUDA graph replayed it, and the capture of the graph was not recorded"
     total = copied(row)
     return total, "" if total.flops is not None else BYTES_UNKNOWN

@@ -25,6 +25,7 @@ from gpuprof.collectors.joining.graph_partners import (
     sizes_known,
 )
 from gpuprof.collectors.joining.sequences import forced_pairs
+from gpuprof.roofline.work.graph_batch_sizes import captured_size, replayed_sizes
 
 _ARGUMENTS: Final = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
 _PLACE: Final = ("module", "file", "line", "function", "function_line")
@@ -56,6 +57,8 @@ class _Reference:
     named: bool
     # Work that ran step by step: where several steps fit, it is the same place in each.
     eager: bool
+    # The batch size that it was captured for, where the program says it.
+    batch_size: int | None
 
     @classmethod
     def of(cls, nodes: pl.DataFrame) -> "_Reference":
@@ -68,7 +71,18 @@ class _Reference:
             sizes_known(nodes),
             named,
             (nodes["origin"] == "eager").all(),
+            captured_size(nodes["label"][0]),
         )
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """The pieces of one replay, in order. Replays that are equal have the same operators."""
+
+    tokens: tuple[Token, ...]
+    # The grids of its kernels are known.
+    sized: bool
+    batch_size: int | None
 
 
 def operators_of_replays(capture: Capture) -> pl.DataFrame:
@@ -83,19 +97,21 @@ def operators_of_replays(capture: Capture) -> pl.DataFrame:
     if not replayed.is_empty():
         sized = sizes_known(replayed)
         tokens = node_tokens(replayed, by_size=True)
+        batch_sizes = replayed_sizes(replayed, capture.ranges)
         captured = _references(capture.graph_nodes)
         eager = [] if capture.ops.is_empty() else _references(eager_nodes(capture))
         signatures = _Signatures(capture.ops)
-        known: dict[tuple[Token, ...], _Told] = {}
+        known: dict[_Replay, _Told] = {}
         for count in replayed.group_by("process", "correlation", maintain_order=True).len()["len"]:
-            sequence = tuple(tokens[len(learned) : len(learned) + count])
-            if sequence not in known:
-                known[sequence] = (
-                    _learn(sequence, captured, signatures, sized=sized)
-                    or _learn(sequence, eager, signatures, sized=sized)
+            first = len(learned)
+            replay = _Replay(tuple(tokens[first : first + count]), sized, batch_sizes[first])
+            if replay not in known:
+                known[replay] = (
+                    _learn(replay, captured, signatures)
+                    or _learn(replay, eager, signatures)
                     or [None] * count
                 )
-            learned += known[sequence]
+            learned += known[replay]
     return pl.DataFrame(
         {
             "kernel_row": replayed["kernel_row"],
@@ -156,18 +172,12 @@ class _Signatures:
         return (*arguments, *names)
 
 
-def _learn(
-    sequence: Sequence[Token],
-    references: Sequence[_Reference],
-    signatures: _Signatures,
-    *,
-    sized: bool,
-) -> _Told:
-    """What the references that fit `sequence` best tell of it; [] where none fits."""
+def _learn(replay: _Replay, references: Sequence[_Reference], signatures: _Signatures) -> _Told:
+    """What the references that fit `replay` best tell of it; [] where none fits."""
     best: list[_Told] = []
     most, eager = 0, True
     for reference in references:
-        found = _fitted(sequence, reference, signatures, sized=sized)
+        found = _fitted(replay, reference, signatures)
         number = sum(each is not None for each in found)
         if number > most:
             best, most, eager = [], number, True
@@ -191,16 +201,18 @@ def _agreed(
     return found and replace(found, placed=found.placed and all(each.placed for each in told))
 
 
-def _fitted(
-    sequence: Sequence[Token], reference: _Reference, signatures: _Signatures, *, sized: bool
-) -> _Told:
-    """The operators that `reference` tells of `sequence`; [] where too little of it fits."""
+def _fitted(replay: _Replay, reference: _Reference, signatures: _Signatures) -> _Told:
+    """The operators that `reference` tells of `replay`; [] where too little of it fits."""
+    by_size = reference.named and replay.sized and reference.sized
+    sizes = {replay.batch_size, reference.batch_size} - {None}
+    if not by_size and len(sizes) > 1:
+        # Names and kinds are the same at many batch sizes.
+        return []
     if not reference.named:
-        return _by_place(sequence, reference)
-    by_size = sized and reference.sized
+        return _by_place(replay, reference)
     mine, theirs = (
         [token if by_size else token[:2] for token in tokens]
-        for tokens in (sequence, reference.tokens)
+        for tokens in (replay.tokens, reference.tokens)
     )
     enough = (ENOUGH_BY_SIZE if by_size else ENOUGH_BY_NAME) * len(mine)
     if (Counter(mine) & Counter(theirs)).total() < enough:
@@ -244,9 +256,9 @@ def _out_of_order(
     }
 
 
-def _by_place(sequence: Sequence[Token], reference: _Reference) -> _Told:
+def _by_place(replay: _Replay, reference: _Reference) -> _Told:
     """By order alone: the nodes have the kinds of the pieces, one for one."""
-    kinds = [kind for kind, *_ in sequence]
+    kinds = [kind for kind, *_ in replay.tokens]
     if kinds != [kind for kind, *_ in reference.tokens]:
         return []
     return [None if op_id is None else _Learned(op_id, certain=False) for op_id in reference.op_ids]

@@ -65,9 +65,13 @@ class GraphTrace:
             self._kernel(name, grid, correlation, self._now + 10 * place, sized=sized, dur=8)
         self._now += 10 * len(nodes) + 10
 
-    def step(self, index: int) -> "_Step":
+    def step(self, index: int) -> "_Range":
         """A step, around what is added within it."""
-        return _Step(self, index)
+        return self.range(f"ProfilerStep#{index}")
+
+    def range(self, name: str) -> "_Range":
+        """A range, around what is added within it."""
+        return _Range(self, name)
 
     def _kernel(
         self,
@@ -92,9 +96,9 @@ class GraphTrace:
         return path
 
 
-class _Step:
-    def __init__(self, trace: GraphTrace, index: int) -> None:
-        self._trace, self._index = trace, index
+class _Range:
+    def __init__(self, trace: GraphTrace, name: str) -> None:
+        self._trace, self._name = trace, name
 
     def __enter__(self) -> None:
         self._begun = self._trace._now
@@ -102,6 +106,5 @@ class _Step:
 
     def __exit__(self, *error: object) -> None:
         now = self._trace._now
-        name = f"ProfilerStep#{self._index}"
-        self._trace._complete("user_annotation", name, self._begun, now - self._begun)
+        self._trace._complete("user_annotation", self._name, self._begun, now - self._begun)
         self._trace._now += 10

@@ -238,6 +238,27 @@ def test_names_alone_must_fit_nearly_whole(trace: Any) -> None:
     assert capture.manifest.ranks == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("around", "known"),
+    [
+        ("execute_32_context_0(sq0)_generation_32(sq32)", True),
+        ("step[DECODE bs=32]", True),
+        ("step[DECODE bs=24]", False),
+        ("decode", True),
+    ],
+)
+def test_without_grids_a_capture_for_another_batch_size_does_not_fit(
+    trace: Any, around: str, known: bool
+) -> None:
+    def program(made: GraphTrace) -> None:
+        made.capture(LAYER, named=True, label="capture_32_FULL")
+        with made.range(around):
+            made.replay(launched(LAYER), sized=False)
+
+    found = names(open_traces([trace("run", program)]))
+    assert found == (["aten::mm", "aten::add", "aten::mul"] if known else [None] * 3)
+
+
 def test_a_replay_without_a_partner_is_one_group_with_advice_that_helps(trace: Any) -> None:
     analysis = analyze(open_traces([trace("replay", lambda made: made.replay(launched(LAYER)))]))
     assert [(point.name, point.detail) for point in analysis.ops] == [
@@ -305,3 +326,24 @@ def test_work_launched_beside_a_capture_is_no_node(trace: Any) -> None:
     capture = open_traces([trace("run", program)])
     assert capture.graph_nodes["name"].to_list() == ["gemm", "elementwise", "elementwise"]
     assert capture.graph_nodes.filter(pl.col("op_id").is_null()).is_empty()
+
+
+def test_annotations_of_torch_name_the_groups_of_unknown_work(trace: Any) -> None:
+    tool = pytest.importorskip("torch.cuda._annotate_cuda_graph_trace")
+
+    def program(made: GraphTrace) -> None:
+        made.replay(launched(LAYER))
+        kernels = [event for event in made.events if event["cat"] == "kernel"]
+        for number, event in enumerate(kernels):
+            event["args"]["graph node id"] = number + 1
+        merged = {"traceEvents": made.events}
+        tool.annotate_trace(merged, {1: [{"name": "attention"}], 2: ["mlp"]})
+        made.events = merged["traceEvents"]
+
+    capture = open_traces([trace("replay", program)])
+    assert capture.kernels["annotation"].to_list() == ["attention", "mlp", None]
+    assert sorted(point.detail for point in analyze(capture).ops) == [
+        "replayed CUDA graphs",
+        "replayed CUDA graphs: attention",
+        "replayed CUDA graphs: mlp",
+    ]
