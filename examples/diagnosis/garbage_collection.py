@@ -1,4 +1,4 @@
-"""Collects Python's garbage in every step, with half a million objects to look through.
+"""Collects Python's garbage in every step, with a hundred thousand objects to look through.
 
 Fixed: not.
 """
@@ -12,7 +12,7 @@ hidden = 1024 if CUDA else 128
 model = Decoder(layers=2, hidden=hidden, heads=hidden // 128).to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), fused=CUDA)
 batch = torch.randn(4, 256 if CUDA else 32, hidden, device=DEVICE)
-records = [{"index": index, "tags": [index]} for index in range(250_000)]
+records = [{"index": index, "tags": [index]} for index in range(40_000)]
 
 
 def step() -> None:

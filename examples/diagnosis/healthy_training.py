@@ -18,4 +18,4 @@ def step() -> None:
     optimizer.zero_grad()
 
 
-repeat(step, seconds=8.0)
+repeat(step)

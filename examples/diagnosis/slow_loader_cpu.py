@@ -1,4 +1,4 @@
-"""Workers that compute each sample for too long: the step waits for its batch.
+"""A worker that computes each sample for too long: the step waits for its batch.
 
 Fixed: the samples are cheap.
 """
@@ -17,13 +17,13 @@ class Samples(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         if not FIXED:
-            sum(value * value for value in range(40_000))
+            sum(value * value for value in range(20_000))
         return torch.full((3, 64, 64), float(index % 7))
 
 
 def main() -> None:
     model = Convolutions().to(DEVICE)
-    loader = iter(DataLoader(Samples(), batch_size=32, num_workers=2, pin_memory=CUDA))
+    loader = iter(DataLoader(Samples(), batch_size=32, num_workers=1, pin_memory=CUDA))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Workers that wait for the disk: each sample is read and its file dropped from the page cache.
+"""A worker that waits for the disk: each sample is read and its file dropped from the page cache.
 
 Fixed: the page cache keeps the files.
 """
@@ -43,7 +43,7 @@ def main() -> None:
     model = Convolutions().to(DEVICE)
     with tempfile.TemporaryDirectory() as folder:
         dataset = Samples(Path(folder))
-        loader = iter(DataLoader(dataset, batch_size=16, num_workers=2, pin_memory=CUDA))
+        loader = iter(DataLoader(dataset, batch_size=16, num_workers=1, pin_memory=CUDA))
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
         def step() -> None:

@@ -1,5 +1,6 @@
 """All that a program can be advised to change, most gain first."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -13,7 +14,8 @@ from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.step_figures import StepTimes
 
-# Of the step: what is gained at least must be more, and more than steps differ anyway.
+# Of the step: what is gained at least, or half of what is likely, must be more, and more than the
+# median of so many steps is off.
 _NOISE: Final = 0.03
 # A host that takes no longer than this share of a step is not held up in it.
 _HOST_IS_AHEAD: Final = 0.9
@@ -23,13 +25,25 @@ _SHOWN_PLACES: Final = 5
 def advise(candidates: Iterable[Candidate], times: StepTimes, step_ns: int) -> tuple[Advice, ...]:
     """Changes whose gain is above the noise, of a step that takes `step_ns`."""
     limits = _limits_ns(times, step_ns)
-    noise_ns = max(_NOISE, times.relative_spread or 0.0) * step_ns
+    noise_ns = max(_NOISE, _median_is_off(times)) * step_ns
     found = [
         _advice(findings()[name], group, limits[group[0].of_device])
         for name, group in _grouped(_without_overlap(list(candidates)))
     ]
-    worth = [advice for advice in found if advice.gain_range_ns[0] > noise_ns]
+    worth = [
+        advice for advice in found if max(advice.gain_range_ns[0], advice.gain_ns // 2) > noise_ns
+    ]
     return tuple(sorted(worth, key=lambda advice: -advice.gain_ns))
+
+
+def _median_is_off(times: StepTimes) -> float:
+    """The standard error of the timed steps' median: about their interquartile range over root n.
+
+    Of a normal distribution 1.25 sd / sqrt(n), with 1.35 sd in that range.
+    """
+    if not times.timed or times.relative_spread is None:
+        return 0.0
+    return times.relative_spread / math.sqrt(times.timed)
 
 
 def gain_of_class(
