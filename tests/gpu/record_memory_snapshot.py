@@ -33,7 +33,8 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A residual of two products."""
-        return x + self.down(torch.relu(self.up(self.norm(x))))
+        y: torch.Tensor = self.down(torch.relu(self.up(self.norm(x))))
+        return x + y
 
 
 class Training:
