@@ -24,7 +24,7 @@ def find_observer() -> Availability:
     """Whether this torch tells of allocations that fail."""
     import torch
 
-    if not hasattr(torch._C, "_cuda_attachOutOfMemoryObserver"):
+    if not hasattr(torch._C, "_cuda_attach_out_of_memory_observer"):
         return Availability(False, "this torch has no CUDA", "install a build of torch with CUDA")
     return Availability(True, "torch tells of allocations that fail")
 
@@ -82,7 +82,7 @@ class OutOfMemoryObserver:
         bindings: Any = torch._C
         try:
             # torch keeps an observer for ever.
-            bindings._cuda_attachOutOfMemoryObserver(self._failed)
+            bindings._cuda_attach_out_of_memory_observer(self._failed)
         # The program is about to use its GPU for the first time, and must.
         except Exception as error:
             self.notes.append(Note(f"what memory held when it ran out is missing: {reason(error)}"))

@@ -105,7 +105,7 @@ def out_of_memory(folder: Path) -> dict[str, Any]:
         seen.update(device=device, asked=asked, allowed=allowed, free=free, statistics=facts())
 
     bindings: Any = torch._C
-    bindings._cuda_attachOutOfMemoryObserver(observe)
+    bindings._cuda_attach_out_of_memory_observer(observe)
     try:
         training.step(40_000)
     except torch.OutOfMemoryError as error:

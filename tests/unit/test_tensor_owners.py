@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,7 +148,9 @@ def observer(monkeypatch: pytest.MonkeyPatch) -> tuple[out_of_memory.OutOfMemory
     """One that was attached, and what torch would call."""
     attached: list[Any] = []
     cuda_module: Any = torch.cuda
-    monkeypatch.setattr(torch._C, "_cuda_attachOutOfMemoryObserver", attached.append, raising=False)
+    monkeypatch.setattr(
+        torch._C, "_cuda_attach_out_of_memory_observer", attached.append, raising=False
+    )
     monkeypatch.setattr(cuda_module, "_lazy_call", lambda call: call())
     monkeypatch.setattr(cuda, "in_use", lambda: True)
     monkeypatch.setattr(cuda, "allocator_segments", lambda: segments(1000))
@@ -201,8 +204,14 @@ def test_looks_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(tables) == {"out_of_memory"}
 
 
+def test_torch_calls_it_so() -> None:
+    # A build without CUDA lacks it, but every torch lists what dynamo meets.
+    rules = Path(torch.__file__).parent / "_dynamo" / "trace_rules.py"
+    assert '"torch._C._cuda_attach_out_of_memory_observer"' in rules.read_text()
+
+
 def test_a_torch_that_tells_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch._C, "_cuda_attachOutOfMemoryObserver", raising=False)
+    monkeypatch.delattr(torch._C, "_cuda_attach_out_of_memory_observer", raising=False)
     made = out_of_memory.make_observer(Scope())
     made.start()
     assert not out_of_memory.find_observer().available
