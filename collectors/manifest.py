@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.watched_steps import WatchedSteps
 
 CAPTURE_SCHEMA_VERSION = 1
@@ -320,6 +321,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     allocators: tuple[AllocatorStatistics, ...] = ()
     # Names of the exceptions that ended the program: the one it ended with, then those behind it.
     exceptions: tuple[str, ...] = ()
+    # Of the GPUs that the process could use; empty where NVML did not tell.
+    device_health: tuple[DeviceHealth, ...] = ()
     # Times that torch.compile had to leave a graph; None where nothing was compiled.
     graph_breaks: int | None = None
     # None where nothing was compiled, or in captures of older versions.

@@ -178,6 +178,9 @@ SAMPLES: Final = pl.Schema(
         "throttle_reasons": pl.Int64,
         "utilisation_percent": pl.Float32,
         "memory_used_bytes": pl.Int64,
+        # Of the link to the host: its generation, and its lanes.
+        "pcie_generation": pl.Int32,
+        "pcie_width": pl.Int32,
         "pcie_tx_bytes_per_s": pl.Int64,
         "pcie_rx_bytes_per_s": pl.Int64,
         "nvlink_tx_bytes_per_s": pl.Int64,

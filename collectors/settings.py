@@ -20,6 +20,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     does: str
     cost: str
     evidence: str
+    alarming: bool = False
     advisory: bool = False
     remedy: str
     source: str

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
 from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.classes import ClassName
@@ -258,6 +259,9 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     power_watts_median: float | None = None
     temperature_celsius_maximum: int | None = None
     memory_used_bytes_maximum: int | None = None
+    # The link to the host in use: the highest generation and the most lanes that were seen.
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
     # NVML's names, without those that are no slow-down (idle, applications clock).
     throttle_reasons: tuple[str, ...] | None = None
     # During the profiled steps.
@@ -322,6 +326,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # Settings that cost, with their evidence.
     settings: Settings | None = None
     device_state: DeviceState | None = None
+    # Of the device, by its driver; None where that did not tell.
+    health: DeviceHealth | None = None
     peak_memory_bytes: int | None = None
     # None where nothing was recorded of it.
     memory: MemoryUse | None = None

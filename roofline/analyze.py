@@ -41,8 +41,8 @@ from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
-from gpuprof.roofline.settings.evidence import KnownOfStep
-from gpuprof.roofline.settings.find import calls_of_profiled_steps, settings_of
+from gpuprof.roofline.settings.find import calls_of_profiled_steps, health_of, settings_of
+from gpuprof.roofline.settings.known import KnownOfStep
 from gpuprof.roofline.slow_steps.find import slow_steps
 from gpuprof.roofline.step_figures import StepSplit, StepTimes
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
@@ -168,6 +168,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         on_cpu=on_cpu,
     )
     bottleneck = advice.with_gain(bottleneck)
+    health = health_of(process, device)
     return Analysis(
         tool_version=__version__,
         source=capture.manifest.source,
@@ -221,9 +222,13 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
                 transfers=crossed,
                 calls=calls_of_profiled_steps(capture),
                 roof=roof,
+                device=device,
+                state=state,
+                health=health,
             ),
         ),
         device_state=state,
+        health=health,
         peak_memory_bytes=process.peak_memory_bytes,
         memory=memory_use(capture),
         measured=measured_work(capture, work, device),

@@ -21,7 +21,7 @@ class CostlySetting(msgspec.Struct, frozen=True, kw_only=True):
     gain_ns: int | None = None
     # What it rests on, where it is given.
     assumption: str = ""
-    # Every time in the capture is that of another program.
+    # What was measured is not the program's own.
     falsifies: bool = False
     source: str
 

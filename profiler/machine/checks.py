@@ -27,6 +27,7 @@ from gpuprof.collectors.live.nvml.library import ask, device_count
 from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
 from gpuprof.profiler.machine.calibration_cache import load_cached
+from gpuprof.profiler.machine.health_checks import health_checks
 from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.roofline.machine.check import Check, State
 from gpuprof.roofline.machine.devices import find_spec
@@ -79,6 +80,7 @@ def all_checks() -> list[Check]:
         torch_check,
         *torch_checks(torch),
         *(check for row in ROSTER for check in collector_checks(row)),
+        *health_checks(torch),
         *(tool_check(name) for name in TOOL_PLACES),
         counter_permission(),
         *package_checks(),

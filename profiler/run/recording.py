@@ -8,6 +8,7 @@ import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
+from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda, garbage_collection
 from gpuprof.collectors.live.collection import LiveCollection
@@ -18,6 +19,7 @@ from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
+from gpuprof.collectors.live.nvml.health import device_health
 from gpuprof.collectors.live.parameter_groups import live_parameter_groups
 from gpuprof.collectors.live.peak_memory import peak_resident_bytes
 from gpuprof.collectors.live.script_errors import is_ours
@@ -87,8 +89,10 @@ class Recording:
         """
         seen = self.session.finish()
         collected = self._collection.stop()
-        process = self._process(ending, exit_code)
-        process = msgspec.structs.replace(process, exceptions=exceptions)
+        health = self._fact("the health of the GPUs", _health) or ()
+        process = msgspec.structs.replace(
+            self._process(ending, exit_code), exceptions=exceptions, device_health=health
+        )
         return Recorded(self.subject, self.ranks, seen, process, collected)
 
     def close(self) -> None:
@@ -172,6 +176,11 @@ class Recording:
 
 def _objects_of_torch() -> list[Any]:
     return live_objects(Optimizer, torch.nn.Module, torch.Tensor)
+
+
+def _health() -> tuple[DeviceHealth, ...]:
+    """Of the GPUs, where the program used one."""
+    return device_health() if cuda.in_use() else ()
 
 
 def _peak_memory_bytes() -> int:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Columns, Fact, Facts, Paragraph
+from gpuprof.reports.machine.health import health_facts
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis, DeviceState
 
@@ -92,8 +93,15 @@ def _nvml_facts(state: DeviceState) -> tuple[Fact, ...]:
         ("Power", None if power is None else f"{power:.0f} W"),
         ("Temperature, maximum", None if temperature is None else f"{temperature} °C"),
         ("Memory used, maximum", _bytes(state.memory_used_bytes_maximum)),
+        ("PCIe link", _link(state)),
         ("Slowed down by", throttled),
     )
+
+
+def _link(state: DeviceState) -> str | None:
+    if state.pcie_generation is None or state.pcie_width is None:
+        return None
+    return f"generation {state.pcie_generation} x{state.pcie_width}"
 
 
 def _known(*pairs: tuple[str, str | int | None]) -> tuple[Fact, ...]:
@@ -118,7 +126,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     return (
         Columns(
             (
-                (Facts(device_facts(analysis), "Device"),),
+                (Facts(device_facts(analysis), "Device"), *_health(analysis)),
                 (_or_absent("Software and settings", software, "Nothing was recorded."),),
                 (
                     _or_absent("Device state during the timed steps", state, absent),
@@ -127,6 +135,12 @@ def _body(analysis: Analysis) -> Sequence[Block]:
             )
         ),
     )
+
+
+def _health(analysis: Analysis) -> tuple[Block, ...]:
+    if analysis.health is None:
+        return ()
+    return (Facts(health_facts(analysis.health), "Health at the end of the run"),)
 
 
 def _or_absent(title: str, facts: tuple[Fact, ...], absent: str) -> Block:
@@ -140,6 +154,7 @@ SECTION = Section(
         "device",
         "fingerprint",
         "device_state",
+        "health",
         "peak_memory_bytes",
         "source",
         "tool_version",

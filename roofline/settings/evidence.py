@@ -5,20 +5,17 @@ step, or None where nothing speaks for it. Less than a fiftieth of a step is no 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from gpuprof.roofline.analysis import RooflinePoint, Transfer
+from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import COMMUNICATION, COPY, NO_TENSOR
 from gpuprof.roofline.durations import duration
-from gpuprof.roofline.machine.ceilings import Roof
-from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
+from gpuprof.roofline.settings import health_evidence
+from gpuprof.roofline.settings.known import CostEvidence, KnownOfStep
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
 
-# Of a step's time.
-_WORTH_A_WORD: Final = 0.02
 # Waiting for the host has other reasons too: as much as this needs none of them.
 _MUCH_WAITING: Final = 0.1
 # Products and convolutions at this share of their roof have little to gain from a choice.
@@ -37,42 +34,9 @@ _CHANGED_BY_DETERMINISM: Final = (
 )
 
 
-@dataclass(frozen=True)
-class KnownOfStep:
-    """What is known of a step."""
-
-    times: StepTimes
-    split: StepSplit | None
-    exposed: Exposed | None
-    ops: Sequence[RooflinePoint]
-    transfers: Sequence[Transfer]
-    # Runtime and driver calls that began in the profiled steps.
-    calls: pl.DataFrame
-    roof: Roof | None
-
-    @property
-    def step_ns(self) -> int | None:
-        """The length that shares are of."""
-        return self.times.length_ns if self.split is None else self.split.step_ns
-
-    @property
-    def profiled(self) -> int:
-        """Steps that the points are sums over."""
-        return max(1, self.times.profiled)
-
-
-@dataclass(frozen=True)
-class CostEvidence:
-    """Why a setting costs."""
-
-    sentence: str
-    gain_ns: int | None = None
-    assumption: str = ""
-
-
 def find_evidence(kind: str, known: KnownOfStep) -> CostEvidence | None:
     """The evidence of one kind. Raises `KeyError` for a kind that is none."""
-    return _KINDS[kind](known)
+    return KINDS[kind](known)
 
 
 def _always(known: KnownOfStep) -> CostEvidence:
@@ -93,7 +57,7 @@ def _host(known: KnownOfStep) -> CostEvidence | None:
 
 def _communication(known: KnownOfStep) -> CostEvidence | None:
     exposed = known.exposed
-    if exposed is None or not _counts(exposed.communication_ns, known):
+    if exposed is None or not known.counts(exposed.communication_ns):
         return None
     return CostEvidence(
         f"{duration(exposed.communication_ns)} of a step is communication that nothing hides",
@@ -110,7 +74,7 @@ def _host_and_communication(known: KnownOfStep) -> CostEvidence | None:
 def _allocations(known: KnownOfStep) -> CostEvidence | None:
     asked = known.calls.filter(pl.col("name").str.contains(_MEMORY_CALLS))
     spent_ns = int((asked["end_ns"] - asked["start_ns"]).sum()) // known.profiled
-    if not _counts(spent_ns, known):
+    if not known.counts(spent_ns):
         return None
     number = asked.height / known.profiled
     sentence = f"{number:.3g} calls of a step ask the driver for memory or give it back"
@@ -193,7 +157,7 @@ def _deterministic(known: KnownOfStep) -> CostEvidence | None:
 def _pageable_copies(known: KnownOfStep) -> CostEvidence | None:
     found = [t for t in known.transfers if t.kind == COPY and t.host_memory == "pageable"]
     exposed_ns = sum(transfer.exposed_ns for transfer in found) // known.profiled
-    if not _counts(exposed_ns, known):
+    if not known.counts(exposed_ns):
         return None
     return CostEvidence(
         f"{duration(exposed_ns)} of a step are copies from or to memory that is not pinned, and "
@@ -224,21 +188,17 @@ def _of_points(
 ) -> CostEvidence | None:
     spent_ns = sum(point.device_ns for point in points) // known.profiled
     worth_ns = spent_ns if gain_ns is None else gain_ns
-    if not points or not known.step_ns or not _counts(worth_ns, known):
+    if not points or not known.step_ns or not known.counts(worth_ns):
         return None
     sentence = f"{what}: {spent_ns / known.step_ns:.0%} of the step ({duration(spent_ns)})"
     return CostEvidence(sentence, gain_ns, assumption)
-
-
-def _counts(nanoseconds: int, known: KnownOfStep) -> bool:
-    return bool(known.step_ns) and nanoseconds >= _WORTH_A_WORD * (known.step_ns or 0)
 
 
 def _matmul_precisions(point: RooflinePoint) -> set[str]:
     return {part.precision for part in point.flops or () if part.kind == "matmul"}
 
 
-_KINDS: Final[Mapping[str, Callable[[KnownOfStep], CostEvidence | None]]] = {
+KINDS: Final[Mapping[str, Callable[[KnownOfStep], CostEvidence | None]]] = {
     "always": _always,
     "host": _host,
     "communication": _communication,
@@ -250,4 +210,5 @@ _KINDS: Final[Mapping[str, Callable[[KnownOfStep], CostEvidence | None]]] = {
     "deterministic": _deterministic,
     "pageable copies": _pageable_copies,
     "waiting for a core": _waiting_for_a_core,
+    **health_evidence.KINDS,
 }

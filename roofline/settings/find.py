@@ -3,10 +3,12 @@
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.collectors.device_health import DeviceHealth
+from gpuprof.collectors.manifest import Device, Fingerprint, ProcessInfo
 from gpuprof.collectors.settings import Setting, settings, values_in_force
 from gpuprof.roofline.setting_figures import CostlySetting, Settings
-from gpuprof.roofline.settings.evidence import CostEvidence, KnownOfStep, find_evidence
+from gpuprof.roofline.settings.evidence import find_evidence
+from gpuprof.roofline.settings.known import CostEvidence, KnownOfStep
 
 
 def settings_of(fingerprint: Fingerprint, device: Device | None, known: KnownOfStep) -> Settings:
@@ -47,6 +49,13 @@ def calls_of_profiled_steps(capture: Capture) -> pl.DataFrame:
     return begun.filter(pl.col("start_ns") < pl.col("until_ns"))
 
 
+def health_of(process: ProcessInfo, device: Device | None) -> DeviceHealth | None:
+    """What the driver said of `device`."""
+    if device is None or device.kind == "cpu":
+        return None
+    return next((each for each in process.device_health if each.index == device.index), None)
+
+
 def _is_changed(row: Setting, values: dict[str, str]) -> bool:
     """Whether a row about a default is about what this program does not have at its default."""
     return row.name in values
@@ -66,6 +75,6 @@ def _costly(row: Setting, value: str | None, evidence: CostEvidence) -> CostlySe
         evidence=evidence.sentence,
         gain_ns=evidence.gain_ns,
         assumption=evidence.assumption,
-        falsifies=row.evidence == "always",
+        falsifies=row.alarming,
         source=row.source,
     )

@@ -65,6 +65,8 @@ def summarize_samples(samples: pl.DataFrame) -> DeviceState | None:
         power_watts_median=None if power is None else power / 1e3,
         temperature_celsius_maximum=_extreme(samples["temperature_celsius"].max()),
         memory_used_bytes_maximum=_extreme(samples["memory_used_bytes"].max()),
+        pcie_generation=_extreme(samples["pcie_generation"].max()),
+        pcie_width=_extreme(samples["pcie_width"].max()),
         throttle_reasons=slowdown_reasons(reasons) if answered else None,
     )
 

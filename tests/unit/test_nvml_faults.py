@@ -37,6 +37,8 @@ EMPTIES = {
     "nvmlDeviceGetCurrentClocksThrottleReasons": {"throttle_reasons"},
     "nvmlDeviceGetUtilizationRates": {"utilisation_percent"},
     "nvmlDeviceGetMemoryInfo": {"memory_used_bytes"},
+    "nvmlDeviceGetCurrPcieLinkGeneration": {"pcie_generation"},
+    "nvmlDeviceGetCurrPcieLinkWidth": {"pcie_width"},
     "nvmlDeviceGetPcieThroughput": {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"},
 }
 # Without these there is no device to ask.

@@ -17,6 +17,8 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "throttle_reasons": (0, 0xFFFF),
     "utilisation_percent": (0, 100),
     "memory_used_bytes": (0, 2**45),
+    "pcie_generation": (1, 16),
+    "pcie_width": (1, 32),
     "pcie_tx_bytes_per_s": (0, 1e13),
     "pcie_rx_bytes_per_s": (0, 1e13),
     "nvlink_tx_bytes_per_s": (0, 1e14),
@@ -71,6 +73,9 @@ def plain_readings(library: Any, handle: Any) -> list[Reading]:
         ),
         Reading("utilisation_percent", lambda: lib.nvmlDeviceGetUtilizationRates(handle).gpu),
         Reading("memory_used_bytes", lambda: lib.nvmlDeviceGetMemoryInfo(handle).used),
+        # An idle link is slower than one in use.
+        Reading("pcie_generation", lambda: lib.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
+        Reading("pcie_width", lambda: lib.nvmlDeviceGetCurrPcieLinkWidth(handle)),
     ]
 
 
