@@ -104,7 +104,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
     use = critical(uses)
     times = step_times(capture, stretch)
     unequal = unequal_work(
-        work,
+        # Which launches were counted, or are like those, tells nothing of a step.
+        work.modelled(),
         times,
         capture.steps,
         busy_ns=0 if use is None else use.busy_ns,

@@ -4,7 +4,7 @@ Counters are of one launch. Launches of one name, grid and block that did the sa
 work of one kind, whose bytes are a mean.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -27,6 +27,8 @@ _SPEED_OF_LIGHT: Final = (
     "its roof is the peak of its busiest unit, as Nsight Compute's Speed of Light has it; what "
     "that unit did was not counted, and may be more than the program needs"
 )
+# Launches of one kind differ by so much in their time (clock, cache), and still are of one kind.
+_NEAR: Final = 0.25
 _VECTOR_PRECISIONS: Final = ("fp64", "fp32", "fp16")
 _TENSOR_PRECISIONS: Final = ("bf16", "fp16", "tf32")
 _LAUNCH: Final = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
@@ -48,17 +50,64 @@ def counted_work(capture: Capture) -> tuple[CountedWork, ...]:
     alike: dict[_Kind, dict[tuple[ExecutedFlops, ...], list[int]]] = {}
     for row, *launch in launches.select("kernel_row", "name", *_LAUNCH).iter_rows():
         alike.setdefault(tuple(launch), {}).setdefault(executed[row].flops, []).append(row)
+    others = _others_alike(capture, executed)
     found = []
-    for (name, *_), by_flops in alike.items():
+    for (name, *launch), by_flops in alike.items():
         for rows in by_flops.values():
             sure = [row for row in rows if len(by_flops) == 1 or row not in unsure]
-            if sure:
-                cost, reason = cost_of_launches(str(name), [executed[row] for row in sure])
-                if capture.manifest.source != "ncu":
-                    # A trace has durations of its own, at clocks of its own.
-                    cost = msgspec.structs.replace(cost, peak_times=())
-                found.append(CountedWork(str(name), tuple(sure), cost, reason))
+            if not sure:
+                continue
+            cost, reason = cost_of_launches(str(name), [executed[row] for row in sure])
+            if capture.manifest.source != "ncu":
+                # A trace has durations of its own, at clocks of its own.
+                cost = msgspec.structs.replace(cost, peak_times=())
+            more = others.get((name, *launch), ()) if len(by_flops) == 1 else ()
+            if more:
+                said = (
+                    f"from {len(sure)} counted launches of this name, grid and block; "
+                    f"{len(more)} others took as long and were not counted"
+                )
+                cost = msgspec.structs.replace(cost, assumptions=(*cost.assumptions, said))
+            found.append(CountedWork(str(name), (*sure, *more), cost, reason))
     return tuple(found)
+
+
+def _others_alike(
+    capture: Capture, executed: Mapping[int, ExecutedWork]
+) -> dict[_Kind, tuple[int, ...]]:
+    """Rows of launches that were not counted, by name, grid and block of launches that were.
+
+    Only those whose duration lies among, or near, the durations of the counted ones: a product of
+    one grid may have another inner size.
+    """
+    rows = (
+        capture.kernels.with_row_index("kernel_row")
+        .filter((pl.col("kind") == "kernel") & pl.all_horizontal(pl.col(_LAUNCH).is_not_null()))
+        .select(
+            "kernel_row",
+            "name",
+            *_LAUNCH,
+            ns=pl.col("end_ns") - pl.col("start_ns"),
+            counted=pl.col("kernel_row").is_in(list(executed)),
+        )
+    )
+    counted = (
+        rows.filter("counted")
+        .group_by("name", *_LAUNCH)
+        .agg(least_ns=pl.col("ns").min(), most_ns=pl.col("ns").max())
+    )
+    near = (
+        rows.filter(~pl.col("counted"))
+        .join(counted, on=["name", *_LAUNCH])
+        .filter(
+            (pl.col("ns") * (1 + _NEAR) >= pl.col("least_ns"))
+            & (pl.col("ns") <= pl.col("most_ns") * (1 + _NEAR))
+        )
+    )
+    found: dict[_Kind, list[int]] = {}
+    for row, *launch in near.select("kernel_row", "name", *_LAUNCH).iter_rows():
+        found.setdefault(tuple(launch), []).append(row)
+    return {kind: tuple(several) for kind, several in found.items()}
 
 
 def cost_of_launches(name: str, launches: Sequence[ExecutedWork]) -> tuple[Cost, str]:

@@ -373,6 +373,34 @@ def test_what_was_counted_is_neither_of_a_model_nor_of_an_operator(build: Captur
     assert analysis.coverage.with_flops == pytest.approx(1 / 3)
 
 
+def test_launches_like_counted_ones_have_their_figures(build: CaptureBuilder) -> None:
+    def product(start: int, duration: int, blocks: int = 8) -> None:
+        sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1}
+        sizes |= {"block_x": 128, "block_y": 1, "block_z": 1}
+        build.kernel(0, start, start + duration, "nvjet_tst", **sizes)
+
+    product(0, 1000)
+    for start, duration in ((10_000, 1000), (20_000, 1200)):
+        product(start, duration)
+    # Of another inner size, to judge by its time; and of another grid.
+    product(30_000, 2000)
+    product(40_000, 1000, blocks=16)
+    capture = build.build()
+    first = next(launch_keys(capture.kernels, capture.launches).iter_rows(named=True))
+    values = {TENSOR.format("bf16"): 8e6, "dram__bytes_read.sum": 1e6, "dram__bytes_write.sum": 2e6}
+    rows = [{**first, "metric": name, "value": value, "unit": ""} for name, value in values.items()]
+    counters = schema.conform("counters", pl.DataFrame(rows).drop("row"))
+    analysis = analyze(replace(capture, counters=counters))
+    (known,) = (point for point in analysis.kernels if point.flops is not None)
+    assert (known.calls, known.device_ns) == (3, 3200)
+    assert known.flops_per_s == pytest.approx(3 * 8e6 / 3.2e-6)
+    assert any(
+        "from 1 counted launches of this name, grid and block" in a for a in known.assumptions
+    )
+    assert sum(point.calls for point in analysis.kernels if point.flops is None) == 2
+    assert "2 others took as long" in known.assumptions[-1]
+
+
 def test_a_clock_of_zero_tells_no_ceiling() -> None:
     stopped = {name: 0.0 if "per_second" in name else x for name, x in ROOFLINE_SECTIONS.items()}
     assert counted_ceilings([stopped]) == ()
