@@ -19,6 +19,7 @@ from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
+from gpuprof.roofline.overlap_figures import SlowedByCommunication
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
 from gpuprof.roofline.setting_figures import Settings
@@ -317,6 +318,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     host: HostFigures | None = None
     # By what moves, group and size, those first that most of the step waits for.
     transfers: tuple[Transfer, ...] = ()
+    # None where no kernel ran both alone and under a collective.
+    slowed_by_communication: SlowedByCommunication | None = None
     # By kind of work, phase and precision; None where no device work was recorded.
     totals: Totals | None = None
     # Those first whose replays took most device time.

@@ -48,6 +48,11 @@ from gpuprof.roofline.step_figures import StepSplit, StepTimes
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
+from gpuprof.roofline.steps.overlap_slowdown import (
+    slowed_by_communication,
+    with_slowdown_of_step,
+    with_slowdowns,
+)
 from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
@@ -122,6 +127,8 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             range_points(capture, work, in_ranges, machine, verdicts),
         )
     )
+    slowed = slowed_by_communication(work)
+    kernels = with_slowdowns(kernels, slowed)
     # A step's figures are of all its device work, or they are none.
     complete = work.lost_launches == 0
     split = None
@@ -168,7 +175,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         times=times,
         on_cpu=on_cpu,
     )
-    bottleneck = advice.with_gain(bottleneck)
+    bottleneck = with_slowdown_of_step(advice.with_gain(bottleneck), slowed, times.length_ns)
     health = health_of(process, device)
     return Analysis(
         tool_version=__version__,
@@ -207,6 +214,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         host=host_figures(capture, times),
         range_times=range_times(capture, work, in_ranges),
         transfers=crossed,
+        slowed_by_communication=slowed,
         totals=totals(work, machine, verdicts),
         graphs=replayed_graphs(capture, work),
         slow_steps=slow_steps(
