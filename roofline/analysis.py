@@ -13,6 +13,7 @@ from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
 from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.explanation_figures import ExplainedOperator
 from gpuprof.roofline.graph_figures import ReplayedGraph
 from gpuprof.roofline.host_figures import HostFigures
 from gpuprof.roofline.idle_figures import IdleTime
@@ -322,6 +323,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     slowed_by_communication: SlowedByCommunication | None = None
     # By kind of work, phase and precision; None where no device work was recorded.
     totals: Totals | None = None
+    # The largest of `ops`, with what no row has room for.
+    explained: tuple[ExplainedOperator, ...] = ()
     # Those first whose replays took most device time.
     graphs: tuple[ReplayedGraph, ...] = ()
     # How long all steps took that ran without the profiler, and what differed in the slowest.

@@ -17,6 +17,7 @@ from gpuprof.roofline.doubts import (
     sentences,
     without_mbu,
 )
+from gpuprof.roofline.explain.explain import explained_largest
 from gpuprof.roofline.host.figures import host_figures
 from gpuprof.roofline.idle.evidence import with_culprit
 from gpuprof.roofline.idle.idle_time import find_idle, idle_time
@@ -216,6 +217,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         transfers=crossed,
         slowed_by_communication=slowed,
         totals=totals(work, machine, verdicts),
+        explained=explained_largest(capture, work, ops, device),
         graphs=replayed_graphs(capture, work),
         slow_steps=slow_steps(
             capture, work, times, stretch=stretch, critical=use, utilization=shares

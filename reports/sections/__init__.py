@@ -5,6 +5,7 @@ from typing import Final
 from gpuprof.reports.sections import (
     advice,
     coverage,
+    explained,
     graphs,
     host,
     idle,
@@ -39,6 +40,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     host.SECTION,
     roofline.SECTION,
     operators.SECTION,
+    explained.SECTION,
     kernels.SECTION,
     ranges.SECTION,
     memory.SECTION,

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.explain.figures import Backend, Condition, Dispatch
+from gpuprof.roofline.explanation_figures import Backend, Condition, Dispatch
 
 OPERATOR: Final = "aten::scaled_dot_product_attention"
 _SOURCE: Final = "pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (2.13)"

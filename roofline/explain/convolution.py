@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.explain.figures import Backend, Condition, Dispatch
+from gpuprof.roofline.explanation_figures import Backend, Condition, Dispatch
 
 OPERATOR: Final = "aten::convolution"
 _SOURCE: Final = "pytorch aten/src/ATen/native/Convolution.cpp"

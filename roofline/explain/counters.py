@@ -8,7 +8,7 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
-from gpuprof.roofline.explain.figures import CounterValue
+from gpuprof.roofline.explanation_figures import CounterValue
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

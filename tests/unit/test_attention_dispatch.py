@@ -9,7 +9,7 @@ from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.explain import attention
 from gpuprof.roofline.explain.attention import OPERATOR, attention_dispatch
 from gpuprof.roofline.explain.convolution import CHANGE_OF_LAYOUT, convolution_dispatch
-from gpuprof.roofline.explain.figures import Backend
+from gpuprof.roofline.explanation_figures import Backend
 
 FLASH, EFFICIENT, CUDNN, MATH = (
     f"aten::_scaled_dot_product_{name}"

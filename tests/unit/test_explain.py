@@ -12,11 +12,11 @@ from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Device
 from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.cli import main
-from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.reports.html.page import render_html
+from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.explain.choosing import matches, near_names
-from gpuprof.roofline.explain.explain import explain, points_under
-from gpuprof.roofline.explain.figures import WorkExplanation
+from gpuprof.roofline.explain.explain import WorkExplanation, explain, points_under
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = sorted(
@@ -57,12 +57,13 @@ def explained(capture: Capture, name: str) -> WorkExplanation:
 
 def test_an_operator_through_the_layers(build: CaptureBuilder) -> None:
     found = explained(products(build), "aten::mm")
-    assert found.called_by == ("aten::linear", "aten::mm")
-    assert found.time is not None
+    assert found.layers.called_by == ("aten::linear", "aten::mm")
     # Of a call with all its kernels.
-    assert (found.time.number, found.time.total_ns) == (3, 395)
-    assert (found.time.minimum_ns, found.time.median_ns, found.time.maximum_ns) == (105, 125, 165)
-    main_kernel, helper = found.kernels
+    time = found.layers.time
+    assert time is not None
+    assert (time.number, time.total_ns) == (3, 395)
+    assert (time.minimum_ns, time.median_ns, time.maximum_ns) == (105, 125, 165)
+    main_kernel, helper = found.layers.kernels
     assert (main_kernel.role, helper.role) == ("main", "helper")
     assert main_kernel.decoded is not None
     assert main_kernel.decoded.tile == (256, 128, 64)
@@ -80,21 +81,36 @@ def test_an_operator_through_the_layers(build: CaptureBuilder) -> None:
 
 def test_a_kernel_of_an_operator(build: CaptureBuilder) -> None:
     found = explained(products(build), NVJET)
-    assert found.level == "kernel"
-    assert found.time is not None
-    assert (found.time.number, found.time.median_ns) == (3, 120)
-    (kernel,) = found.kernels
-    assert kernel.time == found.time
+    assert found.point.level == "kernel"
+    assert found.layers.time is not None
+    assert (found.layers.time.number, found.layers.time.median_ns) == (3, 120)
+    (kernel,) = found.layers.kernels
+    assert kernel.time == found.layers.time
 
 
 def test_what_is_not_known_is_named_with_what_tells_it(build: CaptureBuilder) -> None:
     found = explained(products(build, device=H100), "aten::mm")
-    (launch,) = found.kernels[0].launches
+    (launch,) = found.layers.kernels[0].launches
     assert launch.occupancy is None
-    unknown = {each.what: each.told_by for each in found.unknown}
+    unknown = {each.what: each.told_by for each in found.layers.unknown}
     assert "compute capability" in unknown["occupancy"]
     assert "--counters" in unknown["counters"]
     assert "shapes" not in unknown
+
+
+def test_the_largest_operators_are_explained_in_the_analysis(build: CaptureBuilder) -> None:
+    capture = products(build)
+    analysis = analyze(capture)
+    (largest,) = analysis.explained
+    point = analysis.ops[largest.op]
+    assert point.name == "aten::mm"
+    assert largest.layers == explain(capture, analysis, point).layers
+    page = render_html(analysis)
+    assert '<section id="explained">' in page
+    assert "1 block on a multiprocessor at a time" in page
+    stored = msgspec.json.decode(msgspec.json.encode(analysis))
+    del stored["explained"]
+    assert msgspec.convert(stored, Analysis).explained == ()
 
 
 def test_module_and_line(build: CaptureBuilder) -> None:
@@ -105,9 +121,9 @@ def test_module_and_line(build: CaptureBuilder) -> None:
         build.mm(start, start + 40, **origin)
         build.kernel(start + 5, start + 50, start + 90, name=NVJET)
     found = explained(build.build(HOPPER), "aten::mm")
-    assert found.module == "mlp.up and 1 other"
-    assert found.line == "train.py:42 in forward"
-    assert "line" not in {each.what for each in found.unknown}
+    assert found.layers.module == "mlp.up and 1 other"
+    assert found.layers.line == "train.py:42 in forward"
+    assert "line" not in {each.what for each in found.layers.unknown}
 
 
 def test_names_match_exactly_then_by_their_own_then_in_part(build: CaptureBuilder) -> None:
@@ -141,11 +157,11 @@ def test_every_source_can_be_explained(path: Path) -> None:
         chosen += [points[0], points[-1]] if points else []
     for point in chosen:
         found = explain(capture, analysis, point)
-        assert sum(kernel.time.total_ns for kernel in found.kernels) == point.device_ns
-        assert found.time is not None
-        assert found.time.total_ns == point.device_ns
-        assert found.time.number == point.calls
-        for kernel in found.kernels:
+        assert sum(kernel.time.total_ns for kernel in found.layers.kernels) == point.device_ns
+        assert found.layers.time is not None
+        assert found.layers.time.total_ns == point.device_ns
+        assert found.layers.time.number == point.calls
+        for kernel in found.layers.kernels:
             assert sum(launch.number for launch in kernel.launches) <= kernel.time.number
             for launch in kernel.launches:
                 assert launch.occupancy is None or 0 < launch.occupancy <= 1
@@ -163,7 +179,7 @@ def test_the_command_explains_prints_and_refuses(capsys: pytest.CaptureFixture[s
     assert main(["explain", str(INFER), "mm", "--pick", "2", "--json"]) == 0
     stored = json.loads(capsys.readouterr().out)
     assert stored["point"]["name"] == "aten::mm"
-    assert stored["kernels"][0]["decoded"]["precision"] == "fp16"
+    assert stored["layers"]["kernels"][0]["decoded"]["precision"] == "fp16"
     assert main(["explain", str(INFER), "mm", "--pick", "5"]) == 2
     assert "--pick 5: mm has 4 matches" in capsys.readouterr().err
     assert main(["explain", str(INFER), "flsh"]) == 2

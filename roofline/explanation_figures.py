@@ -1,13 +1,10 @@
-"""What is known of one operator or kernel: a `WorkExplanation`.
+"""What is known of one operator or kernel: parts of an `Analysis`.
 
 Frozen structs; unknown is None, "" or (). Times are integer nanoseconds, fractions are of 1.
 """
 
-from typing import Literal
-
 import msgspec
 
-from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.kernel_names.decode import KernelName
 
 
@@ -101,17 +98,15 @@ class Unknown(msgspec.Struct, frozen=True):
     told_by: str
 
 
-class WorkExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator with one signature, or one kernel of one, in the profiled steps."""
+class WorkLayers(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one operator or kernel beside the figures of its row."""
 
-    level: Literal["op", "kernel"]
-    # Its time, FLOPs, bytes, roof, class and gain.
-    point: RooflinePoint
-    profiled_steps: int
+    # The path of the module that calls it; "" where that is not known. Where calls differ, that of
+    # most of them and how many others there are.
     module: str = ""
-    # "train.py:42", and the function.
+    # "train.py:42 in forward", as of module.
     line: str = ""
-    # Operators around it, the outermost first; of the first call where calls differ.
+    # Operators around it and itself, the outermost first; of the first call.
     called_by: tuple[str, ...] = ()
     dispatch: Dispatch | None = None
     # The largest first.
@@ -122,3 +117,11 @@ class WorkExplanation(msgspec.Struct, frozen=True, kw_only=True):
     # Counters of it that are in the capture and not among these.
     further_counters: int = 0
     unknown: tuple[Unknown, ...] = ()
+
+
+class ExplainedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the largest operators of an analysis."""
+
+    # Its index in the analysis' `ops`.
+    op: int
+    layers: WorkLayers
