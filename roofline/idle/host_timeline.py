@@ -28,9 +28,11 @@ _EVENT: Final = ("process", *_TIMES, "name")
 
 @dataclass(frozen=True)
 class HostTimeline:
-    """The events of a one-rank capture's host, each table in the order that nesting needs.
+    """The events of a one-rank capture's host.
 
-    `launches` has the column launch_row, `ops` the capture's rows in their order.
+    `ops` has the capture's rows in their order. Each other table is in the order that nesting
+    needs, with the row of the innermost one around each in its column parent; `launches` has the
+    column launch_row.
     """
 
     launches: pl.DataFrame
@@ -96,7 +98,7 @@ def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int
 
 def innermost_rows(intervals: pl.DataFrame, points: pl.DataFrame) -> Integers:
     """For each of `points` (process, thread, time_ns) the innermost of `intervals`, or -1."""
-    return enclosing(intervals, points, "time_ns")
+    return enclosing(intervals, points, "time_ns", intervals["parent"].to_numpy())
 
 
 def within(disjoint: tuple[Integers, Integers], times_ns: Integers) -> Integers:
@@ -108,7 +110,12 @@ def within(disjoint: tuple[Integers, Integers], times_ns: Integers) -> Integers:
 
 
 def _nested(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    """`frame` in the order of nesting, with the row of each one's parent."""
+    nested = frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    (threads,) = thread_codes(nested)
+    ends = nested["end_ns"].fill_null(NEVER).to_numpy()
+    found = parents(threads, nested["start_ns"].to_numpy(), ends)
+    return nested.with_columns(parent=pl.Series(found, dtype=pl.Int64))
 
 
 def _merged(frame: pl.DataFrame) -> tuple[Integers, Integers]:
@@ -116,8 +123,7 @@ def _merged(frame: pl.DataFrame) -> tuple[Integers, Integers]:
 
 
 def _edges(frame: pl.DataFrame) -> Integers:
-    edges: Integers = np.unique(frame.select("start_ns", "end_ns").to_numpy().astype(np.int64))
-    return edges
+    return np.sort(frame.select("start_ns", "end_ns").to_numpy().astype(np.int64).ravel())
 
 
 def _roots(op_parents: Integers) -> Integers:
@@ -141,14 +147,12 @@ def _scopes(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     known = kinds.with_columns(
         kind=pl.Series([kind_of_scope(*row) for row in kinds.iter_rows()], dtype=pl.String)
     ).drop_nulls("kind")
-    return _nested(named.join(known, on=("name", "domain"), how="inner", maintain_order="left"))
+    return named.join(known, on=("name", "domain"), how="inner")
 
 
-def _outermost(nested: pl.DataFrame) -> pl.DataFrame:
-    (threads,) = thread_codes(nested)
-    ends = nested["end_ns"].fill_null(NEVER).to_numpy()
-    outer = parents(threads, nested["start_ns"].to_numpy(), ends)
-    return nested.filter(pl.Series(outer == NONE, dtype=pl.Boolean))
+def _outermost(frame: pl.DataFrame) -> pl.DataFrame:
+    """Those rows of `frame` that lie in no other of their thread, as `_nested` gives them."""
+    return _nested(_nested(frame).filter(pl.col("parent") == NONE).drop("parent"))
 
 
 def _idle_ranges(ranges: pl.DataFrame, launches_ns: Integers, least_ns: int) -> pl.DataFrame:
@@ -156,9 +160,7 @@ def _idle_ranges(ranges: pl.DataFrame, launches_ns: Integers, least_ns: int) -> 
 
     What a range calls may launch from another thread, as a backward pass does.
     """
-    long = _nested(
-        ranges.drop_nulls("end_ns").filter(pl.col("end_ns") - pl.col("start_ns") >= least_ns)
-    )
+    long = ranges.drop_nulls("end_ns").filter(pl.col("end_ns") - pl.col("start_ns") >= least_ns)
     times = np.sort(launches_ns)
     first, last = (np.searchsorted(times, long[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
     idle = long.filter(pl.Series(first == last, dtype=pl.Boolean))
