@@ -65,8 +65,9 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     # The CPUs' frequency governor, and the cores that a control group allows; None without them.
     cpu_governor: str | None = None
     cpu_quota_cores: float | None = None
-    # Of torch and Python: what is not at its default (gpuprof.collectors.live.torch_settings).
-    torch_settings: dict[str, str] = {}
+    # Of torch and Python: what is not at its default (gpuprof.collectors.live.torch_settings). None
+    # where that was not looked at: traces of other tools, and captures of older versions.
+    torch_settings: dict[str, str] | None = None
     # Only the variables named in gpuprof.collectors.live.fingerprint and in settings.toml are ever
     # stored.
     environment: dict[str, str] = {}

@@ -2,13 +2,15 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from gpuprof.collectors.manifest import Fingerprint
 
 Where = Literal["variable", "torch", "machine"]
+# Settings whose default can cost, and of which a capture knows whether they are at it.
+DEFAULTS_READ: Final = frozenset({"cudnn.benchmark"})
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -56,7 +58,8 @@ def advisory_variables() -> tuple[str, ...]:
 
 def values_in_force(fingerprint: Fingerprint) -> dict[str, str]:
     """The values of all settings that are not at their default, by the name of their row."""
-    return {**fingerprint.environment, **fingerprint.torch_settings, **_of_machine(fingerprint)}
+    of_torch = fingerprint.torch_settings or {}
+    return {**fingerprint.environment, **of_torch, **_of_machine(fingerprint)}
 
 
 def _of_machine(fingerprint: Fingerprint) -> dict[str, str]:

@@ -23,6 +23,8 @@ _OF = {
 }
 # Causes in one line, the largest first.
 _NAMED = 3
+# Of the time of all steps: where it is not asked for, less is not worth a line.
+_WORTH_A_LINE = 0.02
 
 
 def _distribution(slow: SlowSteps) -> Fact:
@@ -78,7 +80,8 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         return ()
     if slow.population == "watched":
         return (Facts((_distribution(slow), _outliers(slow), *_mfu(slow))),)
-    return (Facts((_outliers(slow),)),) if slow.outliers else ()
+    lost = slow.outliers_longer_ns / (slow.mean_ns * slow.steps) if slow.mean_ns else 0.0
+    return (Facts((_outliers(slow),)),) if lost >= _WORTH_A_LINE else ()
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:

@@ -73,7 +73,7 @@ def differences(first: Fingerprint, second: Fingerprint) -> Differences:
         name: _against(name, one.get(name), other.get(name))
         for one, other in (
             (first.environment, second.environment),
-            (first.torch_settings, second.torch_settings),
+            _settings_of_both(first, second),
         )
         for name in sorted({*one, *other} - set(_IDENTITY_VARIABLES))
         if one.get(name) != other.get(name)
@@ -82,6 +82,14 @@ def differences(first: Fingerprint, second: Fingerprint) -> Differences:
     strict += [said for name, said in changed.items() if name not in unimportant]
     advisory += [said for name, said in changed.items() if name in unimportant]
     return Differences(tuple(strict), tuple(advisory))
+
+
+def _settings_of_both(
+    first: Fingerprint, second: Fingerprint
+) -> tuple[dict[str, str], dict[str, str]]:
+    """torch's settings of two environments; none where either did not look."""
+    one, other = first.torch_settings, second.torch_settings
+    return ({}, {}) if one is None or other is None else (one, other)
 
 
 def _fields(
@@ -112,7 +120,7 @@ def strict_key(fingerprint: Fingerprint) -> str:
             (name, value)
             for name, value in (
                 *fingerprint.environment.items(),
-                *fingerprint.torch_settings.items(),
+                *(fingerprint.torch_settings or {}).items(),
             )
             if name not in _unimportant()
         ),

@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.roofline.analysis import RooflinePoint
-from gpuprof.roofline.classes import COMMUNICATION, COPY, NO_TENSOR
+from gpuprof.roofline.classes import COMMUNICATION, NO_TENSOR
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.settings import health_evidence
 from gpuprof.roofline.settings.known import CostEvidence, KnownOfStep
@@ -130,6 +130,8 @@ def _convolutions(known: KnownOfStep) -> CostEvidence | None:
         point
         for point in known.ops
         if any(name in point.name for name in _CONVOLUTIONS)
+        # A choice that is tried once is for shapes that each step has again.
+        and point.calls % known.profiled == 0
         and point.roof_fraction is not None
         and point.roof_fraction < _NEAR_ROOF
     ]
@@ -151,19 +153,6 @@ def _deterministic(known: KnownOfStep) -> CostEvidence | None:
         what="operators that have other kernels then, and fills of new tensors",
         gain_ns=sum(point.device_ns for point in found) // known.profiled,
         assumption="if they took no time",
-    )
-
-
-def _pageable_copies(known: KnownOfStep) -> CostEvidence | None:
-    found = [t for t in known.transfers if t.kind == COPY and t.host_memory == "pageable"]
-    exposed_ns = sum(transfer.exposed_ns for transfer in found) // known.profiled
-    if not known.counts(exposed_ns):
-        return None
-    return CostEvidence(
-        f"{duration(exposed_ns)} of a step are copies from or to memory that is not pinned, and "
-        "nothing hides them",
-        exposed_ns,
-        "if other work hid all of them",
     )
 
 
@@ -208,7 +197,6 @@ KINDS: Final[Mapping[str, Callable[[KnownOfStep], CostEvidence | None]]] = {
     "wide products": _wide_products,
     "convolutions": _convolutions,
     "deterministic": _deterministic,
-    "pageable copies": _pageable_copies,
     "waiting for a core": _waiting_for_a_core,
     **health_evidence.KINDS,
 }

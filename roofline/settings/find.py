@@ -5,7 +5,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.manifest import Device, Fingerprint, ProcessInfo
-from gpuprof.collectors.settings import Setting, settings, values_in_force
+from gpuprof.collectors.settings import DEFAULTS_READ, Setting, settings, values_in_force
 from gpuprof.roofline.setting_figures import CostlySetting, Settings
 from gpuprof.roofline.settings.evidence import find_evidence
 from gpuprof.roofline.settings.known import CostEvidence, KnownOfStep
@@ -22,7 +22,7 @@ def settings_of(fingerprint: Fingerprint, device: Device | None, known: KnownOfS
         value = row.slow_value(values)
         if row.slow and value is None:
             continue
-        if not row.slow and _is_changed(row, values):
+        if not row.slow and not _may_be_at_default(row, fingerprint):
             continue
         evidence = find_evidence(row.evidence, known) if _matters(row, device) else None
         if evidence is not None:
@@ -56,9 +56,11 @@ def health_of(process: ProcessInfo, device: Device | None) -> DeviceHealth | Non
     return next((each for each in process.device_health if each.index == device.index), None)
 
 
-def _is_changed(row: Setting, values: dict[str, str]) -> bool:
-    """Whether a row about a default is about what this program does not have at its default."""
-    return row.name in values
+def _may_be_at_default(row: Setting, fingerprint: Fingerprint) -> bool:
+    """Whether what a row without slow values is about is as it is by default, or is no setting."""
+    if row.name not in DEFAULTS_READ:
+        return True
+    return fingerprint.torch_settings is not None and row.name not in fingerprint.torch_settings
 
 
 def _matters(row: Setting, device: Device | None) -> bool:

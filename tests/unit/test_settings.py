@@ -17,7 +17,7 @@ from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.host_settings import cpu_governor, cpu_quota_cores
 from gpuprof.collectors.live.torch_settings import torch_settings
 from gpuprof.collectors.manifest import Device, Fingerprint
-from gpuprof.collectors.settings import advisory_variables, settings, values_in_force
+from gpuprof.collectors.settings import DEFAULTS_READ, advisory_variables, settings, values_in_force
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
@@ -47,13 +47,8 @@ def test_each_row_is_one_setting_with_evidence_that_exists() -> None:
 
 def test_a_default_is_named_by_its_evidence_alone() -> None:
     without = {row.name for row in settings() if not row.slow and row.where == "torch"}
-    assert without == {
-        "caching allocator",
-        "cudnn.benchmark",
-        "TF32",
-        "mixed precision",
-        "pageable host memory",
-    }
+    assert without == {"cudnn.benchmark", "mixed precision"}
+    assert DEFAULTS_READ < without
 
 
 # -- what is in force ------------------------------------------------------------------------------
@@ -163,7 +158,7 @@ def test_threads_count_over_all_processes_of_the_machine() -> None:
 
 
 def test_what_only_prints_leaves_captures_comparable() -> None:
-    plain = Fingerprint(environment={"RANK": "0"})
+    plain = Fingerprint(environment={"RANK": "0"}, torch_settings={})
     loud = Fingerprint(environment={"NCCL_DEBUG": "WARN"})
     assert "NCCL_DEBUG" in advisory_variables()
     assert differences(plain, loud).strict == ()
@@ -175,6 +170,10 @@ def test_what_only_prints_leaves_captures_comparable() -> None:
     tried = Fingerprint(torch_settings={"cudnn.benchmark": "on"})
     assert differences(plain, tried).strict == ("cudnn.benchmark: not set against on",)
     assert strict_key(plain) != strict_key(tried)
+    # A capture of an older version does not say.
+    older = Fingerprint()
+    assert differences(older, tried).strict == ()
+    assert strict_key(older) == strict_key(plain)
 
 
 # -- what costs ------------------------------------------------------------------------------------
@@ -258,35 +257,16 @@ def test_the_driver_s_memory_calls_within_steps_cost(build: CaptureBuilder) -> N
             }
             for name, offset in (("cudaMalloc", 7), ("cudaFree", 8), ("cudaMallocAsync", 9))
         ]
-    (found,) = costly(analysed(build)).values()
-    assert found.name == "caching allocator"
+    assert costly(analysed(build)) == {}
+    settings_of_allocator = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:32"}
+    (found,) = costly(analysed(build, environment=settings_of_allocator)).values()
+    assert found.name == "PYTORCH_CUDA_ALLOC_CONF"
     assert found.gain_ns == 2 * MS
     assert found.evidence.startswith("2 calls of a step")
     # A step that sets the program up is not one that is repeated.
     build.step("timed", 30 * MS, 40 * MS, device_ns=10 * MS)
     build.step("timed", 40 * MS, 50 * MS, device_ns=10 * MS)
-    assert costly(analysed(build)) == {}
-
-
-def test_pageable_copies_count_as_far_as_nothing_hides_them(build: CaptureBuilder) -> None:
-    for number in range(2):
-        start = number * 10 * MS
-        build.step("profiled", start, start + 10 * MS)
-        build.mm(start + 10, start + 60)
-        build.kernel(start + 20, start + 30, start + 6 * MS, "gemm")
-        build.op("aten::copy_", start + 70, start + 90)
-        build.kernel(
-            start + 80,
-            start + 4 * MS,
-            start + 9 * MS,
-            "Memcpy HtoD (Pageable -> Device)",
-            kind="memcpy",
-            bytes=10**8,
-            stream=8,
-        )
-    (found,) = costly(analysed(build)).values()
-    assert found.name == "pageable host memory"
-    assert found.gain_ns == 3 * MS
+    assert costly(analysed(build, environment=settings_of_allocator)) == {}
 
 
 def float32_products(build: CaptureBuilder, kernel: str, *, busy_ns: int) -> None:
@@ -298,14 +278,52 @@ def float32_products(build: CaptureBuilder, kernel: str, *, busy_ns: int) -> Non
         build.kernel(start + 20, start + 30, start + 30 + busy_ns, kernel)
 
 
-def test_products_of_float32_without_tensor_cores_name_tf32(build: CaptureBuilder) -> None:
+def test_products_of_float32_without_tensor_cores_name_what_forbids_tf32(
+    build: CaptureBuilder,
+) -> None:
     float32_products(build, "ampere_sgemm_128x64_nn", busy_ns=MS // 2)
-    analysis = analysed(build, allow_tf32_matmul=False)
-    found = costly(analysis)
-    assert set(found) == {"TF32"}
+    # What the program itself should allow is advice, and no setting.
+    assert costly(analysed(build, allow_tf32_matmul=False)) == {}
+    forbidden = {"NVIDIA_TF32_OVERRIDE": "0"}
+    found = costly(analysed(build, allow_tf32_matmul=False, environment=forbidden))
+    assert set(found) == {"NVIDIA_TF32_OVERRIDE"}
     # By hand: 2 * 2048^3 FLOPs at 66.9 and at 494.7 TFLOP/s, by the ratio of which the time falls.
-    assert found["TF32"].gain_ns == pytest.approx(MS // 2 * (1 - 66.9 / 494.7), rel=0.01)
-    assert "5% of the step" in found["TF32"].evidence
+    assert found["NVIDIA_TF32_OVERRIDE"].gain_ns == pytest.approx(
+        MS // 2 * (1 - 66.9 / 494.7), rel=0.01
+    )
+    assert "5% of the step" in found["NVIDIA_TF32_OVERRIDE"].evidence
+
+
+def convolutions(build: CaptureBuilder, *, second: str) -> None:
+    """A convolution a step far below its roof; that of the second step has shapes of its own."""
+    types = '["c10::BFloat16", "c10::BFloat16", "", "", "", "", "", "", ""]'
+    for number, size in enumerate(("[64, 64, 56, 56]", second)):
+        start = number * 10 * MS
+        build.step("profiled", start, start + 10 * MS)
+        build.op(
+            "aten::cudnn_convolution",
+            start + 10,
+            start + 60,
+            dims=f"[{size}, [64, 64, 3, 3], [], [], [], [], [], [], []]",
+            types=types,
+            concrete_inputs='["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "False", "False", "True"]',
+        )
+        build.kernel(start + 20, start + 30, start + 9 * MS, "implicit_convolve_sgemm")
+
+
+def test_convolutions_of_one_shape_far_below_their_roof_name_the_choice(
+    build: CaptureBuilder,
+) -> None:
+    convolutions(build, second="[64, 64, 56, 56]")
+    assert set(costly(analysed(build, torch_settings={}))) == {"cudnn.benchmark"}
+    assert costly(analysed(build, torch_settings={"cudnn.benchmark": "on"})) == {}
+    # Nobody knows how a trace of another tool was set.
+    assert costly(analysed(build, torch_settings=None)) == {}
+
+
+def test_convolutions_whose_shapes_change_are_not_worth_trying(build: CaptureBuilder) -> None:
+    convolutions(build, second="[64, 64, 57, 57]")
+    assert costly(analysed(build, torch_settings={})) == {}
 
 
 def test_products_in_tf32_name_mixed_precision(build: CaptureBuilder) -> None:
@@ -318,7 +336,8 @@ def test_products_in_tf32_name_mixed_precision(build: CaptureBuilder) -> None:
 
 def test_products_that_take_little_of_a_step_name_nothing(build: CaptureBuilder) -> None:
     float32_products(build, "ampere_sgemm_128x64_nn", busy_ns=MS // 9)
-    assert costly(analysed(build, allow_tf32_matmul=False)) == {}
+    forbidden = {"NVIDIA_TF32_OVERRIDE": "0"}
+    assert costly(analysed(build, allow_tf32_matmul=False, environment=forbidden)) == {}
 
 
 def test_waiting_for_a_core_names_too_many_threads(build: CaptureBuilder) -> None:
@@ -337,6 +356,6 @@ def test_older_captures_have_settings_of_their_own_facts(build: CaptureBuilder) 
     old = msgspec.json.decode(
         b'{"torch": "2.6.0", "environment": {"CUDA_LAUNCH_BLOCKING": "1"}}', type=Fingerprint
     )
-    assert old.torch_settings == {}
+    assert old.torch_settings is None
     assert values_in_force(old) == {"CUDA_LAUNCH_BLOCKING": "1"}
     assert os.environ.get("CUDA_LAUNCH_BLOCKING") is None
