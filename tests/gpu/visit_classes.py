@@ -216,7 +216,7 @@ def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) 
         wrong.append(f"{largest['name'][:40]} is {point}, not {' or '.join(program.point)}")
     allowed_ms = TOLERANCE * own["step"]
     figures = {"step": (last_ms, own["step"])}
-    idle_ms = parts.get("launch", 0.0)
+    idle_ms = analysis["idle"]["nanoseconds"] / 1e6
     if program.device_bound:
         # What its work takes alone is shorter where the clock is higher after a pause.
         figures["waiting"] = (idle_ms, 0.0)
