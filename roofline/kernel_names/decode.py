@@ -63,6 +63,7 @@ _WORDS: Final = {
 }
 _TILE_PARTS: Final = ("tile", "cluster")
 _NUMBER_PARTS: Final = ("stages", "head_size", "vector_width")
+_MOST_DIGITS: Final = 6
 _PRECISION_PARTS: Final = ("precision", "accumulator", "output")
 # Tensile: the index order of an operand whose rows are not contiguous.
 _TRANSPOSED: Final = ("lik", "jlk")
@@ -135,6 +136,9 @@ class _Decoder:
     def decode(self, name: str) -> KernelName:
         """The parts of `name`, which matches."""
         found = {part: match for part in self._parts if (match := self._first(part, name))}
+        for part in (*_TILE_PARTS, *_NUMBER_PARTS):
+            if part in found and not all(map(_is_a_size, filter(None, found[part].groups()))):
+                del found[part]
         texts = {part: next(filter(None, match.groups()), "") for part, match in found.items()}
         numbers: dict[str, object] = {
             part: tuple(int(group) for group in found[part].groups() if group)
@@ -174,6 +178,11 @@ class _Decoder:
 
     def _precision(self, text: str) -> str:
         return self._codes.get(text, "")
+
+
+def _is_a_size(text: str) -> bool:
+    """Whether it can be a number of rows, stages or blocks: names may hold anything."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) > 0
 
 
 def _architecture(texts: Mapping[str, str], constants: Mapping[str, str]) -> str:

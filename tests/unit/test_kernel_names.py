@@ -237,6 +237,14 @@ def test_what_a_name_does_not_tell_is_absent(name: str) -> None:
     assert decode(name) is None
 
 
+@pytest.mark.parametrize("tile", ["0x128", f"{'9' * 5000}x128", "\u0661x128", "x"])
+def test_what_is_no_size_is_absent(tile: str) -> None:
+    decoded = decode(f"nvjet_sm90_tst_{tile}_64x4_1x2_h_bz_coopA_NNT")
+    assert decoded is not None
+    assert decoded.tile == ()
+    assert decoded.precision == "bf16"
+
+
 def test_nearly_all_time_of_the_recordings_is_decoded() -> None:
     known_ns = all_ns = products_ns = told_ns = 0
     for path in RECORDED:
