@@ -40,7 +40,7 @@ def replayed_graphs(capture: Capture, work: Work) -> tuple[ReplayedGraph, ...]:
         )
     )
     replays = pieces.group_by("replay", maintain_order=True).agg(
-        *(pl.col(name).drop_nulls().mode(maintain_order=True).first() for name in _GRAPH),
+        *(pl.col(name).drop_nulls().mode().sort().first() for name in _GRAPH),
         pieces=pl.len(),
         pieces_with_op=told.sum(),
         device_ns=pl.col("duration_ns").sum(),
