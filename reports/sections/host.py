@@ -22,6 +22,9 @@ _CALLS: Final = 40
 _NAMED: Final = 3
 # Rows of each table of compilations.
 _PLACES: Final = 20
+# Recompilations: with fewer, none of which was profiled, the program has settled. One or two for
+# sizes that turn out to differ are as it should be, and 8 is torch.compile's own limit.
+_MANY: Final = 8
 # Of a step: garbage or a loader that takes less, or less without device work, is no line of the
 # summary.
 _NOTABLE: Final = 0.02
@@ -126,14 +129,17 @@ def _who(loader: LoaderWait, *, on_gpu: bool) -> str:
     return ", ".join(part for part in (who, spent, read, memory) if part)
 
 
-def _compile_facts(host: HostFigures) -> list[Fact]:
-    """One line each for recompilations, graph breaks and what is not compiled."""
+def _compile_facts(analysis: Analysis, host: HostFigures) -> list[Fact]:
+    """One line each for recompilations that go on, graph breaks and what is not compiled."""
     found = host.compilations
     if found is None:
         return []
     facts = []
     least = "at least " if found.at_least else ""
-    if found.recompiled:
+    if host.compiling_ns:
+        took = formatting.duration(per_step(analysis.steps.profiled, host.compiling_ns))
+        facts.append(Fact("Compiling", f"{took} a step", "torch.compile, in the profiled steps"))
+    if found.recompiled and (host.compiling_ns or found.recompiled >= _MANY):
         first = found.recompilations[0]
         why = f" because {first.guard}" if first.guard else ""
         note = f"{first.function} ({place(first.file, first.line)}) {first.times} times{why}"
@@ -235,7 +241,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         wait_ns = per_step(analysis.steps.profiled, loader.wait_ns + loader.start_ns)
         if profiled_ns and wait_ns >= _NOTABLE * profiled_ns:
             facts.append(_loader_fact(analysis, loader))
-    known = [fact for fact in (*facts, *_compile_facts(host)) if fact is not None]
+    known = [fact for fact in (*facts, *_compile_facts(analysis, host)) if fact is not None]
     return (Facts(tuple(known)),) if known else ()
 
 

@@ -1,11 +1,15 @@
 """The host's side of a step, against counting every nanosecond."""
 
+import gzip
+import json
 import random
 import statistics
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from capture_builder import CaptureBuilder
 
@@ -24,6 +28,7 @@ from gpuprof.collectors.manifest import CollectedGeneration
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.host_figures import HostCall, HostFigures
 
+DATA = Path(__file__).resolve().parents[1] / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 
 
@@ -260,3 +265,67 @@ def test_without_counts_torchs_own_ranges_tell_how_long_batches_took(build: Capt
     one, several = host(build.build()).loaders
     assert [(each.workers, each.wait_ns) for each in (one, several)] == [(0, 100), (None, 100)]
     assert {one.cause, several.cause} == {"unknown"}
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
+def events_of(recording: str) -> list[dict[str, Any]]:
+    content = gzip.decompress((DATA / "kineto" / recording).read_bytes())
+    return [event for event in json.loads(content)["traceEvents"] if event.get("ph") == "X"]
+
+
+@pytest.mark.parametrize(
+    "recording", ["h100_block_train_bf16.json.gz", "h100_block_infer_fp16.json.gz"]
+)
+def test_a_recordings_figures_are_those_of_its_events(recording: str) -> None:
+    """Against the trace's own JSON, by a stack of each thread and by looking each microsecond."""
+    figures = host(kineto.read(DATA / "kineto" / recording))
+    events = events_of(recording)
+    # In µs, as written: exact to the ns in a float of this size.
+    steps = [
+        (event["ts"], event["ts"] + event["dur"])
+        for event in events
+        if event["name"].startswith("ProfilerStep#") and event["cat"] == "user_annotation"
+    ]
+    calls = [
+        event
+        for event in events
+        if event["cat"] in ("cpu_op", "cuda_runtime", "cuda_driver")
+        and any(start <= event["ts"] < end for start, end in steps)
+    ]
+    self_us: dict[str, float] = defaultdict(float)
+    for thread in {event["tid"] for event in calls}:
+        stack: list[dict[str, Any]] = []
+        for event in sorted(calls, key=lambda event: (event["ts"], -event["dur"])):
+            if event["tid"] != thread:
+                continue
+            while stack and stack[-1]["ts"] + stack[-1]["dur"] <= event["ts"]:
+                stack.pop()
+            self_us[event["name"]] += event["dur"]
+            if stack:
+                self_us[stack[-1]["name"]] -= event["dur"]
+            stack.append(event)
+    for call in figures.calls:
+        assert call.self_ns == pytest.approx(1000 * self_us[call.name], abs=5 * call.calls)
+    launched = {
+        event["args"]["correlation"]: event["ts"]
+        for event in calls
+        if "correlation" in event.get("args", {})
+    }
+    begun: dict[int, float] = {}
+    for event in events:
+        key = event.get("args", {}).get("correlation")
+        if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset") and key in launched:
+            begun[key] = min(begun.get(key, event["ts"]), event["ts"])
+    pending = [(launched[key], start) for key, start in begun.items()]
+    first, last = steps[0][0], steps[-1][1]
+    depths = [
+        sum(made <= moment < start for made, start in pending)
+        for moment in np.arange(first, last, 7.0)
+    ]
+    queue = figures.queue
+    assert queue is not None
+    assert queue.maximum == pytest.approx(max(depths), abs=1)
+    assert queue.median == pytest.approx(statistics.median(depths), abs=1)
+    assert queue.empty_fraction == pytest.approx(depths.count(0) / len(depths), abs=0.01)

@@ -96,6 +96,23 @@ def test_what_costs_something_is_said_with_where_it_comes_from(training_analysis
     assert told["Not compiled"].startswith("loss: ")
 
 
+def test_recompilations_of_a_program_that_has_settled_are_in_the_report_alone(
+    training_analysis: Analysis,
+) -> None:
+    again = Recompiled(function="f", file="a.py", line=1, guard="n == 3", times=2)
+    settled = Compilations(compiled=4, recompiled=2, compiling_ns=1, recompilations=(again,))
+    assert summary(training_analysis, HostFigures(compilations=settled)) == {}
+    going_on = HostFigures(compilations=settled, compiling_ns=3_000_000)
+    told = summary(training_analysis, going_on)
+    assert told["Compiling"].startswith("1.00 ms a step")
+    assert told["Recompiled"].startswith("2 times: f (a.py:1) 2 times because n == 3")
+    body = section.SECTION.body(
+        msgspec.structs.replace(training_analysis, host=HostFigures(compilations=settled))
+    )
+    (table,) = [block for block in body if isinstance(block, Table)]
+    assert table.rows == (("compiled again", "f", "a.py:1", "n == 3", "2"),)
+
+
 def test_calls_are_means_of_a_step_and_the_rest_is_said(training_analysis: Analysis) -> None:
     calls = tuple(
         HostCall(name=f"aten::op{n}", kind="operator", calls=3, total_ns=600, self_ns=300)
