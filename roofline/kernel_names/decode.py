@@ -52,6 +52,8 @@ _WORDS: Final = {
     "precomputed": "implicit GEMM, precomputed indices",
     "igemm": "implicit GEMM",
     "Sp3AsmConv": "Winograd",
+    "Pingpong": "ping-pong",
+    "Cooperative": "cooperative",
     "OffsetsKernel": "table of offsets",
     "RING": "ring",
     "TREE": "tree",
@@ -188,7 +190,7 @@ def _is_a_size(text: str) -> bool:
 def _architecture(texts: Mapping[str, str], constants: Mapping[str, str]) -> str:
     text = texts.get("architecture", constants.get("architecture", ""))
     if not text.isdigit():
-        return text
+        return text.lower()
     return f"gfx{text}" if len(text) > 2 and text.startswith("9") else f"sm{text}"
 
 

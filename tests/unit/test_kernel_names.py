@@ -212,6 +212,35 @@ def kernels_of(path: Path) -> pl.DataFrame:
             {"library": "ATen", "function": "indexing"},
         ),
         (
+            "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm"
+            "::kernel::GemmUniversal<cute::tuple<int, int, int, int>, cutlass::gemm::collective::"
+            "CollectiveMma<cutlass::gemm::MainloopSm90TmaGmmaWarpSpecializedFP8<4, cute::tuple<"
+            "cute::C<2>, cute::C<1>, cute::C<1> >, cutlass::gemm::"
+            "KernelTmaWarpSpecializedPingpongFP8FastAccum>, cute::tuple<cute::C<64>, cute::C<128>, "
+            "cute::C<128> >, cutlass::float_e4m3_t, cute::tuple<long, cute::C<1>, long>, ...>",
+            {
+                "library": "CUTLASS", "function": "gemm", "architecture": "sm90",
+                "precision": "fp8", "tile": (64, 128, 128), "cluster": (2, 1), "stages": 4,
+                "algorithm": "ping-pong",
+            },
+        ),
+        (
+            "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::"
+            "CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, "
+            "cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, 128, cutlass::half_t, ...>",
+            {
+                "library": "FlashAttention 3", "function": "attention", "direction": "forward",
+                "architecture": "sm90", "algorithm": "flash", "tile": (128, 176, 128),
+            },
+        ),
+        (
+            "bmm_Bfloat16_E2m1E2m1_Fp32_t128x64x256u2_s6_et64x64_sm100f",
+            {
+                "library": "TensorRT-LLM", "function": "gemm", "precision": "fp4",
+                "output": "bf16", "tile": (128, 64, 256), "stages": 6,
+            },
+        ),
+        (
             "triton_per_fused_native_layer_norm_2",
             {
                 "library": "inductor (Triton)", "function": "norm",
