@@ -44,10 +44,10 @@ class profile:
         print(profiled.analysis.utilization)
 
     Steps are found as `gpuprof run` finds them; `warmup`, `timed` and `profiled` are numbers of
-    steps. Without `warmup` there are three, and until a GPU has worked for 2 s. The capture is
-    stored at `output` when the block ends, also when it raises. Inside `gpuprof run`, or inside
-    another profile, the block joins what already records: nothing is stored, and `analysis` and
-    `capture` stay None.
+    steps. Without `warmup` there are three, and until a GPU has worked for 2 s. With `watch` every
+    step after these is looked at, as `gpuprof run --watch` does. The capture is stored at `output`
+    when the block ends, also when it raises. Inside `gpuprof run`, or inside another profile, the
+    block joins what already records: nothing is stored, and `analysis` and `capture` stay None.
 
     Raises `CommandError` for numbers or kinds of steps that do not exist, and, before the block
     runs, where `output` exists and `force` is not given.
@@ -62,6 +62,7 @@ class profile:
         profiled: int = 3,
         steps: str | None = None,
         step_range: str | None = None,
+        watch: bool = False,
         force: bool = False,
     ) -> None:
         if steps is not None and steps not in STEP_KINDS:
@@ -81,6 +82,7 @@ class profile:
             schedule=Schedule.of(warmup, timed, profiled),
             steps=steps,
             step_range=step_range,
+            watch=watch,
             # Who asks for no profiled steps wants no profiler at all.
             first_look=profiled > 0,
         )

@@ -34,6 +34,7 @@ def device_facts(analysis: Analysis) -> tuple[Fact, ...]:
 def environment_facts(analysis: Analysis) -> tuple[Fact, ...]:
     """Software and settings. Environment variables are those the collector lets through."""
     fingerprint = analysis.fingerprint
+    quota = fingerprint.cpu_quota_cores
     return _known(
         ("torch", fingerprint.torch),
         ("CUDA", fingerprint.cuda),
@@ -46,10 +47,13 @@ def environment_facts(analysis: Analysis) -> tuple[Fact, ...]:
         ("Platform", fingerprint.platform),
         ("CPU", fingerprint.cpu),
         ("CPU cores", fingerprint.cpu_cores),
+        ("CPU governor", fingerprint.cpu_governor),
+        ("CPU quota", None if quota is None else f"{quota:g} cores"),
         ("torch threads", fingerprint.torch_threads),
         ("float32 matmul precision", fingerprint.float32_matmul_precision),
         ("TF32 in matmul", _allowed(fingerprint.allow_tf32_matmul)),
         ("TF32 in cuDNN", _allowed(fingerprint.allow_tf32_cudnn)),
+        *sorted((fingerprint.torch_settings or {}).items()),
         *sorted(fingerprint.environment.items()),
     )
 

@@ -562,3 +562,23 @@ def test_a_script_that_ends_before_keeps_its_last_timed_steps(
 def test_a_warm_up_that_was_asked_for_is_taken_at_its_word() -> None:
     assert Schedule.of(7, 10, 3) == Schedule(warmup=7)
     assert Schedule.of(None, 10, 3) == Schedule(settling_ns=2_000_000_000)
+
+
+def test_with_a_watch_later_steps_are_kept_in_full_and_the_program_is_left_as_it_was(
+    start: Start,
+) -> None:
+    original = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
+    session = start(watch=True)
+    training = Training()
+    training.step(12)
+    assert torch.utils.data.dataloader._BaseDataLoaderIter.__next__ is not original
+    training.step(6)
+    seen = session.finish()
+    assert torch.utils.data.dataloader._BaseDataLoaderIter.__next__ is original
+    assert seen.later_steps is None
+    watched = seen.watched_steps
+    assert watched is not None
+    # The first mark only begins one.
+    assert watched.marked == 18 - (2 + 2 + 1 + 2) - 1
+    assert not watched.on_device
+    assert all(step.processor_ns and step.loader_ns == 0 for step in watched.slowest)
