@@ -6,6 +6,7 @@ from gpuprof.reports import formatting
 from gpuprof.roofline.analysis import Analysis, Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import CACHE
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.module_figures import SourceLine
 
 OVER_PEAK = "over 100%: peak or count wrong, or data in cache"
 
@@ -91,6 +92,24 @@ def moved_text(transfer: Transfer | None) -> str:
 def launched_by(point: RooflinePoint) -> str:
     """The operator that launched a kernel; "" where none did or it is the point itself."""
     return point.op if point.op != point.name else ""
+
+
+def place_text(source: SourceLine | None) -> str:
+    """ "train.py:42", "train.py" where only the function is known, "" where nothing is.
+
+    Of a file outside of the program's working directory the name alone.
+    """
+    if source is None:
+        return ""
+    file = source.file.rpartition("/")[2] if source.file.startswith("/") else source.file
+    return file if source.line is None else f"{file}:{source.line}"
+
+
+def source_text(source: SourceLine | None) -> str:
+    """The place with its function: "train.py:42 in Block.forward"."""
+    if source is None:
+        return ""
+    return f"{place_text(source)} in {source.function}" if source.function else place_text(source)
 
 
 def per_step(profiled_steps: int, total: float) -> float:

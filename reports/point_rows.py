@@ -13,6 +13,8 @@ from gpuprof.reports.figures import (
     launched_by,
     moved_text,
     per_step,
+    place_text,
+    source_text,
     transfer_name,
 )
 from gpuprof.reports.kernel_name_words import name_in_words
@@ -111,7 +113,16 @@ def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
         id=row_id,
         title=formatting.printable(formatting.short_name(point.name)),
         subtitle=formatting.printable(
-            formatting.joined((moved_text(point.transfer), launched_by(point), point.phase, shapes))
+            formatting.joined(
+                (
+                    moved_text(point.transfer),
+                    launched_by(point),
+                    point.phase,
+                    point.module,
+                    place_text(point.source),
+                    shapes,
+                )
+            )
         ),
         hint=formatting.printable(recorded_shapes(point.detail)),
         point=point,
@@ -164,7 +175,10 @@ def _identity(point: RooflinePoint) -> list[Fact]:
         ("Name", point.name if formatting.short_name(point.name) != point.name else "", ""),
         ("Name says", _name_says(point), ""),
         ("Operator", launched_by(point), ""),
+        ("Called as", point.caller if point.caller not in (point.name, point.op) else "", ""),
         ("Phase", point.phase, ""),
+        ("Module", point.module, ""),
+        ("Line", source_text(point.source), point.source.file if point.source else ""),
         ("Launch", point.detail if point.level == "kernel" and point.detail != shapes else "", ""),
         ("Shapes", readable, recorded_shapes(shapes) if shapes != readable else ""),
     )

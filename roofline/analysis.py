@@ -20,6 +20,7 @@ from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
+from gpuprof.roofline.module_figures import ModuleTree, SourceLine
 from gpuprof.roofline.overlap_figures import SlowedByCommunication
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
@@ -109,6 +110,12 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     # For a kernel: kernel, memcpy, memset, collective, or op on a CPU.
     kind: str = ""
     phase: Phase = ""
+    # The module that calls it, with repeated blocks taken together (layers.*.query), and the line
+    # of the program; "" and None where unknown, or where calls of a kernel come from several.
+    module: str = ""
+    source: SourceLine | None = None
+    # The outermost operator around it, as the program calls it; "" where that is several, or none.
+    caller: str = ""
     calls: int
     # Sum of the durations of its device work.
     device_ns: int
@@ -312,6 +319,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[RooflinePoint, ...] = ()
     ops: tuple[RooflinePoint, ...] = ()
     ranges: tuple[RooflinePoint, ...] = ()
+    # Device work by module; None where modules and lines were not recorded.
+    modules: ModuleTree | None = None
     # How long each of the program's ranges was open, also of those without device work; the longest
     # first. Empty in an analysis made without them.
     range_times: tuple[RangeTime, ...] = ()

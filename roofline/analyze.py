@@ -26,6 +26,7 @@ from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.memory.use import memory_use
+from gpuprof.roofline.modules import module_tree
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
@@ -216,6 +217,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         range_times=range_times(capture, work, in_ranges),
         transfers=crossed,
         slowed_by_communication=slowed,
+        modules=module_tree(ops, work.places.instances),
         totals=totals(work, machine, verdicts),
         explained=explained_largest(capture, work, ops, device),
         graphs=replayed_graphs(capture, work),

@@ -16,6 +16,7 @@ from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
+from gpuprof.roofline.work.places import NOWHERE, Place
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
@@ -107,6 +108,8 @@ class Identity:
     op_detail: str = ""
     kind: str = ""
     phase: Phase = ""
+    place: Place = NOWHERE
+    caller: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class DeviceTime:
 def op_points(
     work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[RooflinePoint, ...]:
-    """One point for each operator signature and phase, and for each copy or collective without one.
+    """One point for each operator signature, phase and place; without one for each copy.
 
     `verdicts` are of the same work, or of more of it.
     """
@@ -134,10 +137,12 @@ def keyed_op_points(
     work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[tuple[WorkKey, RooflinePoint], ...]:
     """`op_points`, each with the key of its work."""
+    keys = (*KEY, "place")
     kernels = work.kernels.with_columns(COPY_NAME)
-    transfers = transfers_by(kernels, KEY, machine.links)
-    groups = kernels.group_by(KEY, maintain_order=True).agg(
+    transfers = transfers_by(kernels, keys, machine.links)
+    groups = kernels.group_by(keys, maintain_order=True).agg(
         pl.col("owner_id").n_unique().alias("calls"),
+        _one_of("caller"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
         pl.col("kind").first(),
@@ -156,11 +161,19 @@ def keyed_op_points(
             total = times_calls(signature.cost, calls)
         time = DeviceTime(calls, row["duration_ns"], all_ns, work.steps)
         times = machine.times(total)
-        key = row["signature"], row["phase"], row["copy_name"]
-        identity = Identity("op", name, detail, phase=row["phase"])
-        found = point(identity, time, total, times, _bottleneck(verdicts[key], times, time))
-        points.append((key, against_its_link(found, transfers.get(key), steps=work.steps)))
-    return tuple(sorted(points, key=lambda keyed: -keyed[1].device_ns))
+        work_key = row["signature"], row["phase"], row["copy_name"]
+        identity = Identity(
+            "op",
+            name,
+            detail,
+            phase=row["phase"],
+            place=work.places.table[row["place"]],
+            caller=row["caller"] or "",
+        )
+        found = point(identity, time, total, times, _bottleneck(verdicts[work_key], times, time))
+        transfer = transfers.get(tuple(row[key] for key in keys))
+        points.append((work_key, against_its_link(found, transfer, steps=work.steps)))
+    return tuple(sorted(points, key=lambda keyed: _by_time(keyed[1])))
 
 
 def kernel_points(
@@ -180,12 +193,11 @@ def kernel_points(
         pl.col("role").unique().sort().alias("roles"),
         pl.col("share").unique().alias("shares"),
         pl.col("main_kernel").first(),
+        _one_of("place"),
+        _one_of("caller"),
         *COPIED,
         # The launch configuration, null where the launches differ in it.
-        *(
-            pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
-            for column in _LAUNCH_COLUMNS
-        ),
+        *(_one_of(column) for column in _LAUNCH_COLUMNS),
     )
     all_ns = _sum(groups["duration_ns"])
     points = []
@@ -210,12 +222,19 @@ def kernel_points(
             op_detail=signature.detail if signature else "",
             kind=row["kind"],
             phase=row["phase"],
+            place=NOWHERE if row["place"] is None else work.places.table[row["place"]],
+            caller=row["caller"] or "",
         )
         bottleneck = _bottleneck(verdict, times, time, note)
         found = point(identity, time, total, times, bottleneck)
         transfer = transfers.get(tuple(row[key] for key in keys))
         points.append(against_its_link(found, transfer, steps=work.steps))
     return largest_first(points)
+
+
+def _one_of(column: str) -> pl.Expr:
+    """The value that all rows of a group have; null where they differ."""
+    return pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
 
 
 def _bottleneck(
@@ -304,6 +323,9 @@ def point(
         op_detail=identity.op_detail,
         kind=identity.kind,
         phase=identity.phase,
+        module=identity.place.module,
+        source=identity.place.source,
+        caller=identity.caller,
         calls=time.calls,
         device_ns=time.device_ns,
         device_fraction=time.device_ns / time.all_ns if time.all_ns else 0.0,
@@ -362,7 +384,11 @@ def _launch_text(row: dict[str, Any]) -> str:
 
 def largest_first(points: Iterable[RooflinePoint]) -> tuple[RooflinePoint, ...]:
     """`points` by device time, in an order that does not depend on the input's."""
-    return tuple(sorted(points, key=lambda p: (-p.device_ns, p.name, p.detail)))
+    return tuple(sorted(points, key=_by_time))
+
+
+def _by_time(point: RooflinePoint) -> tuple[int, str, str, str]:
+    return -point.device_ns, point.name, point.detail, point.module
 
 
 def _sum(column: pl.Series) -> int:

@@ -97,9 +97,9 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     )
     owned = kernels.filter(pl.col("owner_id") >= 0)
     owners = (
-        owned.unique("owner_id")
+        owned.unique("owner_id", keep="first", maintain_order=True)
         .select("owner_id", "owner_op_id")
-        .join(ops, left_on="owner_op_id", right_on="op_id", how="left")
+        .join(ops, left_on="owner_op_id", right_on="op_id", how="left", maintain_order="left")
         .with_columns(
             pl.lit(None).alias(column) for column in ("kernel", "registers", "shared_memory")
         )
@@ -138,9 +138,11 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         )
     )
     owners = (
-        owners.join(told, on="owner_id", how="left")
-        .join(_arithmetic_of_products(owned, owners), on="owner_id", how="left")
-        .join(_callers(capture.ops), on="owner_id", how="left")
+        owners.join(told, on="owner_id", how="left", maintain_order="left")
+        .join(
+            _arithmetic_of_products(owned, owners), on="owner_id", how="left", maintain_order="left"
+        )
+        .join(_callers(capture.ops), on="owner_id", how="left", maintain_order="left")
     )
     own = (
         kernels.filter(pl.col("owner_id") < 0)
@@ -151,7 +153,7 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
             kernel="name",
         )
         .select("owner_id", "op_id", *_TOLD, *_CALLER, *_LAUNCH)
-        .join(ops, on="op_id", how="left")
+        .join(ops, on="op_id", how="left", maintain_order="left")
     )
     columns = ("owner_id", "phase", "recompute", *SIGNATURE)
     return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")

@@ -1,7 +1,7 @@
 """The device work of the profiled steps, and what the calls that own it cost."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from gpuprof.roofline.work.owners import (
     owner_table,
     with_owners,
 )
+from gpuprof.roofline.work.places import Places, with_places
 from gpuprof.roofline.work.rank_waits import NO_WAITS
 from gpuprof.roofline.work.transfers import with_transfers
 
@@ -78,7 +79,8 @@ class Work:
     null: no operator), compute_kernels (how many kernels that compute, which memcpy and memset do
     not, the owner's call launched), role, main_kernel and share
     (`gpuprof.roofline.work.main_kernels`), and what it moves over a link
-    (`gpuprof.roofline.work.transfers`).
+    (`gpuprof.roofline.work.transfers`), place and caller
+    (`gpuprof.roofline.work.places`).
     """
 
     kernels: pl.DataFrame
@@ -89,6 +91,8 @@ class Work:
     # Launches in the profiled steps, and those of them whose device work was not recorded.
     launches: int = 0
     lost_launches: int = 0
+    # Where in the program the work comes from.
+    places: Places = field(default_factory=Places)
 
     def modelled(self) -> "Work":
         """The same work without the costs that counters tell.
@@ -174,7 +178,16 @@ def find_work(
         [(signature.call, signature.cost) for signature in signatures],
         NO_WAITS if waits is None else waits,
     )
-    return Work(kernels, signatures, max(steps, 1), outside_ns, launched.count, launched.lost_count)
+    kernels, places = with_places(kernels, capture.ops)
+    return Work(
+        kernels,
+        signatures,
+        max(steps, 1),
+        outside_ns,
+        launched.count,
+        launched.lost_count,
+        places=places,
+    )
 
 
 def _with_replays(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import placed_model
 import polars as pl
 import pytest
 import torch
+from placed_model import Model, training_step
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,8 +23,6 @@ from gpuprof.collectors.live import program_positions
 from gpuprof.collectors.live.module_paths import module_paths
 from gpuprof.collectors.live.program_positions import ProgramPositions
 from gpuprof.collectors.live.torch_trace import TorchTrace
-from tests.support import placed_model
-from tests.support.placed_model import Model, training_step
 
 _FILE = Path(placed_model.__file__).name
 # Each is called once by what the model calls, in the trace and below every mode.

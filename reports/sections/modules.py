@@ -1,0 +1,145 @@
+"""The modules of the program: the device work of each, and the lines that call it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Block, Column, Details, Fact, Facts, Paragraph, Table
+from gpuprof.reports.figures import per_step, place_text, roof_percent, source_text
+from gpuprof.reports.sections.roof import roof_sentence
+from gpuprof.reports.sections.section import Section, titled
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.module_figures import ModuleOperator, ModuleTree, ModuleWork, SourceLine
+
+OUTSIDE: Final = "(no module)"
+# A page holds about so many rows before it is hard to find one.
+_MOST_MODULES: Final = 200
+_MOST_OPERATORS: Final = 200
+# Of device time: below that nothing is named in the summary.
+_NEGLIGIBLE: Final = 0.02
+# Of a row's device time: with less of it counted its figures are of a part.
+_ALL: Final = 0.999
+_NUMBERS: Final = ("Modules", "Time", "Share", "Own", "Backward", "FLOPs", "Bytes", "Of its roof")
+_MODULE_COLUMNS: Final = (
+    Column("Module"),
+    *(Column(head, "number") for head in _NUMBERS),
+    Column("Class"),
+)
+_OPERATOR_COLUMNS: Final = (
+    Column("Line", "code"),
+    Column("Function"),
+    Column("Operator"),
+    Column("Module"),
+    *(Column(head, "number") for head in ("Time", "Share", "Backward")),
+    Column("Class"),
+)
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    """The module with most time of its own, and the line of the largest loss."""
+    tree = analysis.modules
+    if tree is None:
+        return ()
+    facts = []
+    with_own = [row for row in tree.rows if row.path]
+    if with_own:
+        largest = max(with_own, key=lambda row: row.own_ns)
+        all_ns = largest.device_ns / largest.device_fraction if largest.device_fraction else 0
+        own = formatting.percent(largest.own_ns / all_ns if all_ns else 0.0)
+        number = f", {largest.instances} modules" if largest.instances > 1 else ""
+        facts.append(Fact("Module", largest.path, f"{own} of device time{number}"))
+    loss = _largest_loss(analysis)
+    if loss is not None:
+        (source, module, name), gain_ns = loss
+        where = f" in {module}" if module else ""
+        gain = f"{name}{where}: up to {formatting.duration(gain_ns)} of a step to gain"
+        facts.append(Fact("Line", source_text(source), gain))
+    return (Facts(tuple(facts)),) if facts else ()
+
+
+def _largest_loss(analysis: Analysis) -> tuple[tuple[SourceLine, str, str], int] | None:
+    """The line, module and operator that could gain most, and how much; None where little is."""
+    gains: Counter[tuple[SourceLine, str, str]] = Counter()
+    shares: defaultdict[tuple[SourceLine, str, str], float] = defaultdict(float)
+    for point in analysis.ops:
+        if point.source is not None:
+            call = point.source, point.module, point.caller or point.name
+            gains[call] += point.bottleneck.gain_ns or 0
+            shares[call] += point.device_fraction
+    likely = {call: ns for call, ns in gains.items() if ns and shares[call] >= _NEGLIGIBLE}
+    return max(likely.items(), key=lambda item: item[1], default=None)
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    tree = analysis.modules
+    if tree is None:
+        return ()
+    steps = analysis.steps.profiled
+    known = (
+        f"{formatting.percent(tree.with_module)} of device time was called by a module, "
+        f"{formatting.percent(tree.with_line)} from a known line or function of the program. "
+    )
+    means = "Times and counts are means for one step. " if steps else ""
+    repeated = "Repeated blocks are one row: layers.* is layers.0, layers.1 and so on. "
+    operators = sorted(
+        ((row, each) for row in tree.rows for each in row.operators),
+        key=lambda pair: -pair[1].device_ns,
+    )
+    shown = operators[:_MOST_OPERATORS]
+    return (
+        Paragraph(known + repeated + means + roof_sentence(analysis)),
+        Table(_MODULE_COLUMNS, tuple(_row(row, steps) for row in tree.rows[:_MOST_MODULES])),
+        *_left_out(tree),
+        Details(
+            f"By line of the program: {len(shown)} of {len(operators)} calls of operators",
+            (Table(_OPERATOR_COLUMNS, tuple(_operator_row(*pair, steps) for pair in shown)),),
+        ),
+    )
+
+
+def _left_out(tree: ModuleTree) -> tuple[Block, ...]:
+    rest = len(tree.rows) - _MOST_MODULES
+    if rest <= 0:
+        return ()
+    return (Paragraph(f"{rest} more are in the JSON report.", "note"),)
+
+
+def _row(row: ModuleWork, steps: int) -> tuple[str, ...]:
+    least = "" if row.counted_fraction >= _ALL else "at least "
+    return (
+        formatting.printable(row.path or OUTSIDE),
+        str(row.instances) if row.path else "",
+        formatting.duration(per_step(steps, row.device_ns)),
+        formatting.percent(row.device_fraction),
+        formatting.duration(per_step(steps, row.own_ns)),
+        _backward(row, steps),
+        least + formatting.quantity(per_step(steps, row.flops), "").strip(),
+        least + formatting.quantity(per_step(steps, row.bytes), "").strip(),
+        roof_percent(row.roof_fraction),
+        row.kind,
+    )
+
+
+def _operator_row(module: ModuleWork, row: ModuleOperator, steps: int) -> tuple[str, ...]:
+    inner = f" ({', '.join(row.inner)})" if row.inner else ""
+    return (
+        formatting.printable(place_text(row.source)),
+        formatting.printable(row.source.function if row.source else ""),
+        formatting.printable(f"{row.name}{inner}"),
+        formatting.printable(module.path or OUTSIDE),
+        formatting.duration(per_step(steps, row.device_ns)),
+        formatting.percent(row.device_fraction),
+        _backward(row, steps),
+        row.kind,
+    )
+
+
+def _backward(row: ModuleWork | ModuleOperator, steps: int) -> str:
+    ns = sum(part.device_ns for part in row.phases if part.phase == "backward")
+    return formatting.duration(per_step(steps, ns)) if ns else ""
+
+
+SECTION = Section(
+    key="modules", title=titled("Modules"), fields=("modules",), summary=_summary, body=_body
+)

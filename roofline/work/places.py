@@ -1,0 +1,122 @@
+"""Where in the program each piece of device work comes from: module, line, and operator called."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.call_tree.autograd_nodes import are_nodes, differentiated
+from gpuprof.collectors.call_tree.inheriting import UNKNOWN, inherit
+from gpuprof.collectors.call_tree.nesting import NONE
+from gpuprof.roofline.module_figures import SourceLine
+from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.module_folding import folded_paths
+
+_PLACE = ("module", "file", "line", "function", "function_line")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A module and a line of the program."""
+
+    # With repeated blocks taken together; "" for none, or where it is not known.
+    module: str = ""
+    source: SourceLine | None = None
+
+
+NOWHERE: Final = Place()
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places of device work, by the number in its column `place`."""
+
+    table: tuple[Place, ...] = (NOWHERE,)
+    # How many modules of the program each path in `table`, and each that it lies in, stands for.
+    instances: Mapping[str, int] = field(default_factory=dict)
+
+
+def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame, Places]:
+    """`kernels`, of one rank, with the columns place and caller.
+
+    `place` is a number in the `Places`; what has no operator is nowhere. `caller` is the outermost
+    operator around the owner, in a backward pass that of the operator which is differentiated, ""
+    where there is none.
+    """
+    # What owns itself is where the operator is that launched it.
+    rows = rows_of(ops, pl.select(_owner(kernels)).to_series())
+    known = pl.Series(rows != NONE)
+    if not ops.height or not known.any():
+        return kernels.with_columns(place=pl.lit(0), caller=pl.lit("")), Places()
+    at = np.maximum(rows, 0)
+    found = ops.select(*_PLACE)[at].with_columns(
+        pl.when(known).then(pl.col(name)).otherwise(None).alias(name) for name in _PLACE
+    )
+    paths = folded_paths(found["module"].drop_nulls().unique())
+    folded = found.with_columns(
+        pl.col("module").replace_strict(paths, default=None, return_dtype=pl.String)
+    )
+    table = folded.unique(maintain_order=True).with_row_index("place")
+    places = folded.join(table, on=_PLACE, how="left", nulls_equal=True, maintain_order="left")
+    callers = pl.Series(_callers(ops))[at]
+    return (
+        kernels.with_columns(
+            place=places["place"].cast(pl.Int64),
+            caller=pl.when(known).then(callers).otherwise(pl.lit("")),
+        ),
+        Places(tuple(_place(row) for row in table.iter_rows(named=True)), _instances(paths)),
+    )
+
+
+def _owner(kernels: pl.DataFrame) -> pl.Expr:
+    owner = pl.lit(kernels["owner_op_id"])
+    return pl.when(pl.lit(kernels["owner_id"]) >= 0).then(owner).otherwise(pl.lit(kernels["op_id"]))
+
+
+def _place(row: Mapping[str, object]) -> Place:
+    module, file, line, function, function_line = (row[name] for name in _PLACE)
+    source = None
+    if isinstance(file, str):
+        source = SourceLine(
+            file,
+            line if isinstance(line, int) else None,
+            str(function or ""),
+            function_line if isinstance(function_line, int) else 0,
+        )
+    return Place(str(module or ""), source)
+
+
+def _instances(paths: Mapping[str, str]) -> dict[str, int]:
+    """How many modules each folded path and each prefix of one stands for."""
+    members: defaultdict[str, set[str]] = defaultdict(set)
+    for path, folded in paths.items():
+        parts, folded_parts = path.split("."), folded.split(".")
+        for length in range(1, len(parts) + 1):
+            members[".".join(folded_parts[:length])].add(".".join(parts[:length]))
+    return {folded: len(each) for folded, each in members.items()}
+
+
+def _callers(ops: pl.DataFrame) -> list[str]:
+    """The name of the outermost operator around each of `ops`, "" where there is none."""
+    parents = rows_of(ops, ops["parent_id"])
+    node = are_nodes(ops["name"])
+    numbers = np.arange(1, ops.height + 1)
+    below_node = (parents != NONE) & node[parents]
+    # One that is elsewhere than what it stands in was called by code of the program.
+    places = ops.select(_PLACE).hash_rows().to_numpy()
+    elsewhere = ops["file"].is_not_null().to_numpy() & (places != places[parents])
+    first = ~node & ((parents == NONE) | below_node | elsewhere)
+    outermost = inherit(np.where(first, numbers, UNKNOWN), parents) - 1
+    nodes, made = differentiated(ops)
+    forward = np.full(ops.height, UNKNOWN, np.int64)
+    forward[nodes] = outermost[made] + 1
+    forward = inherit(forward, parents) - 1
+    # What records a graph inside a node is a forward pass that is repeated there.
+    own = below_node & ops["sequence"].is_not_null().to_numpy()
+    rows = np.where(below_node[outermost] & ~own[outermost], forward[outermost], outermost)
+    rows = np.where(outermost == NONE, forward, rows)
+    names = ops["name"].to_list()
+    return [names[row] if row != NONE else "" for row in rows.tolist()]
