@@ -27,8 +27,8 @@ _INTO_OPERATOR_NS: Final = 1_000
 
 
 @dataclass(frozen=True)
-class Places:
-    """Places of one kind: a line or a module.
+class PlaceCodes:
+    """PlaceCodes of one kind: a line or a module.
 
     `table` holds each place once, from code 1 on; `at_start` is the code for each operator at its
     start, UNKNOWN where nothing is known; `waiting` is that of the thread that waits meanwhile.
@@ -62,12 +62,12 @@ def with_positions(ops: pl.DataFrame, positions: pl.DataFrame) -> pl.DataFrame:
         waiting = enclosing(positions, there, "inside_ns")
     for columns in (LINE, MODULE):
         codes, table = _coded(positions.select(columns))
-        places = Places(table, _at(codes, own), _at(codes, waiting))
+        places = PlaceCodes(table, _at(codes, own), _at(codes, waiting))
         ops = with_places(ops, columns, places)
     return ops
 
 
-def with_places(ops: pl.DataFrame, columns: tuple[str, ...], places: Places) -> pl.DataFrame:
+def with_places(ops: pl.DataFrame, columns: tuple[str, ...], places: PlaceCodes) -> pl.DataFrame:
     """`ops`, of one process, with `columns` filled by `places`. Each op_id counts the rows."""
     codes = _belonging(ops, places.at_start, places.waiting)
     filled = places.table.select(columns)[np.maximum(codes - 1, 0)] if places.table.height else None

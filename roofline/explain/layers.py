@@ -24,6 +24,7 @@ from gpuprof.roofline.explanation_figures import (
 )
 from gpuprof.roofline.points.points import COPY_NAME, NO_OP
 from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.places import ProgramPlace
 from gpuprof.roofline.work.work import Work
 
 _RECORD_SHAPES: Final = "record_shapes=True of torch.profiler; gpuprof run records them"
@@ -133,6 +134,9 @@ def _rows(work: Work, point: RooflinePoint) -> pl.DataFrame:
         kernels = kernels.filter(pl.col("signature").is_null())
     if not of_operator:
         kernels = kernels.filter(pl.col("name") == point.name, pl.col("kind") == point.kind)
+    here = work.places.number_of(ProgramPlace(point.module, point.source))
+    if of_operator and here is not None:
+        kernels = kernels.filter(pl.col("place") == here)
     # What differs in strides or in being replayed alone has a row of its own in the analysis.
     for _, one in kernels.group_by("signature", "copy_name", maintain_order=True):
         if one["duration_ns"].sum() == point.device_ns:

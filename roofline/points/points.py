@@ -16,7 +16,7 @@ from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
-from gpuprof.roofline.work.places import NOWHERE, Place
+from gpuprof.roofline.work.places import NOWHERE, ProgramPlace
 from gpuprof.roofline.work.work import Work
 
 _COPIES = ("memcpy", "memset")
@@ -108,7 +108,7 @@ class Identity:
     op_detail: str = ""
     kind: str = ""
     phase: Phase = ""
-    place: Place = NOWHERE
+    place: ProgramPlace = NOWHERE
     caller: str = ""
 
 

@@ -19,7 +19,7 @@ _PLACE = ("module", "file", "line", "function", "function_line")
 
 
 @dataclass(frozen=True)
-class Place:
+class ProgramPlace:
     """A module and a line of the program."""
 
     # With repeated blocks taken together; "" for none, or where it is not known.
@@ -27,30 +27,34 @@ class Place:
     source: SourceLine | None = None
 
 
-NOWHERE: Final = Place()
+NOWHERE: Final = ProgramPlace()
 
 
 @dataclass(frozen=True)
-class Places:
-    """Places of device work, by the number in its column `place`."""
+class ProgramPlaces:
+    """The places of device work, by the number in its column `place`."""
 
-    table: tuple[Place, ...] = (NOWHERE,)
+    table: tuple[ProgramPlace, ...] = (NOWHERE,)
     # How many modules of the program each path in `table`, and each that it lies in, stands for.
     instances: Mapping[str, int] = field(default_factory=dict)
 
+    def number_of(self, place: ProgramPlace) -> int | None:
+        """The number of `place`; None where no work comes from there."""
+        return self.table.index(place) if place in self.table else None
 
-def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame, Places]:
+
+def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame, ProgramPlaces]:
     """`kernels`, of one rank, with the columns place and caller.
 
-    `place` is a number in the `Places`; what has no operator is nowhere. `caller` is the outermost
-    operator around the owner, in a backward pass that of the operator which is differentiated, ""
-    where there is none.
+    `place` is a number in the `ProgramPlaces`; what has no operator is nowhere. `caller` is the
+    outermost operator around the owner, in a backward pass that of the operator which is
+    differentiated, "" where there is none.
     """
     # What owns itself is where the operator is that launched it.
     rows = rows_of(ops, pl.select(_owner(kernels)).to_series())
     known = pl.Series(rows != NONE)
     if not ops.height or not known.any():
-        return kernels.with_columns(place=pl.lit(0), caller=pl.lit("")), Places()
+        return kernels.with_columns(place=pl.lit(0), caller=pl.lit("")), ProgramPlaces()
     at = np.maximum(rows, 0)
     found = ops.select(*_PLACE)[at].with_columns(
         pl.when(known).then(pl.col(name)).otherwise(None).alias(name) for name in _PLACE
@@ -67,7 +71,7 @@ def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame,
             place=places["place"].cast(pl.Int64),
             caller=pl.when(known).then(callers).otherwise(pl.lit("")),
         ),
-        Places(tuple(_place(row) for row in table.iter_rows(named=True)), _instances(paths)),
+        ProgramPlaces(tuple(_place(row) for row in table.iter_rows(named=True)), _instances(paths)),
     )
 
 
@@ -76,7 +80,7 @@ def _owner(kernels: pl.DataFrame) -> pl.Expr:
     return pl.when(pl.lit(kernels["owner_id"]) >= 0).then(owner).otherwise(pl.lit(kernels["op_id"]))
 
 
-def _place(row: Mapping[str, object]) -> Place:
+def _place(row: Mapping[str, object]) -> ProgramPlace:
     module, file, line, function, function_line = (row[name] for name in _PLACE)
     source = None
     if isinstance(file, str):
@@ -86,7 +90,7 @@ def _place(row: Mapping[str, object]) -> Place:
             str(function or ""),
             function_line if isinstance(function_line, int) else 0,
         )
-    return Place(str(module or ""), source)
+    return ProgramPlace(str(module or ""), source)
 
 
 def _instances(paths: Mapping[str, str]) -> dict[str, int]:

@@ -32,7 +32,7 @@ from gpuprof.roofline.work.owners import (
     owner_table,
     with_owners,
 )
-from gpuprof.roofline.work.places import Places, with_places
+from gpuprof.roofline.work.places import ProgramPlaces, with_places
 from gpuprof.roofline.work.rank_waits import NO_WAITS
 from gpuprof.roofline.work.transfers import with_transfers
 
@@ -92,7 +92,7 @@ class Work:
     launches: int = 0
     lost_launches: int = 0
     # Where in the program the work comes from.
-    places: Places = field(default_factory=Places)
+    places: ProgramPlaces = field(default_factory=ProgramPlaces)
 
     def modelled(self) -> "Work":
         """The same work without the costs that counters tell.

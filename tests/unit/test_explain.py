@@ -120,10 +120,15 @@ def test_module_and_line(build: CaptureBuilder) -> None:
         origin = {"module": module, "file": "train.py", "line": 42, "function": "forward"}
         build.mm(start, start + 40, **origin)
         build.kernel(start + 5, start + 50, start + 90, name=NVJET)
-    found = explained(build.build(HOPPER), "aten::mm")
-    assert found.layers.module == "mlp.up and 1 other"
-    assert found.layers.line == "train.py:42 in forward"
-    assert "line" not in {each.what for each in found.layers.unknown}
+    capture = build.build(HOPPER)
+    analysis = analyze(capture)
+    points = matches(analysis, "aten::mm")
+    assert [(point.module, point.calls) for point in points] == [("mlp.up", 2), ("mlp.gate", 1)]
+    for point in points:
+        found = explain(capture, analysis, point)
+        assert found.layers.module == point.module
+        assert found.layers.line == "train.py:42 in forward"
+        assert "line" not in {each.what for each in found.layers.unknown}
 
 
 def test_names_match_exactly_then_by_their_own_then_in_part(build: CaptureBuilder) -> None:
