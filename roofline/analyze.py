@@ -1,5 +1,7 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
+from functools import partial
+
 import msgspec
 
 from gpuprof._version import __version__
@@ -233,7 +235,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
                 exposed=use if complete else None,
                 ops=ops,
                 transfers=crossed,
-                calls=calls_of_profiled_steps(capture),
+                calls=partial(calls_of_profiled_steps, capture),
                 roof=roof,
                 device=device,
                 state=state,

@@ -66,6 +66,8 @@ class CauseTotal(msgspec.Struct, frozen=True):
     longer_ns: int
     # How many of them had it.
     steps: int
+    # Those of which it is the largest part are multiples of so many steps apart; None where not.
+    every: int | None = None
 
 
 class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +94,6 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     slowest: tuple[SlowStep, ...] = ()
     # Of those of `slowest` that are outliers, the largest first.
     causes: tuple[CauseTotal, ...] = ()
-    # Outliers are multiples of so many steps apart; None where they are not.
-    every: int | None = None
     time_line: tuple[RunPoint, ...] = ()
     # Of all these steps together, where they do the work of the profiled ones.
     mfu: float | None = None

@@ -42,10 +42,7 @@ def _outliers(slow: SlowSteps) -> Fact:
         return Fact("Slow steps", "0", note)
     share = formatting.percent(slow.outliers / slow.steps)
     total = formatting.percent(slow.outliers_longer_ns / (slow.mean_ns * slow.steps))
-    notes = [
-        f"{share} of them took more than {_time(slow.limit_ns)} and lost {total} of the time"
-        f"{'' if slow.every is None else f', each a multiple of {slow.every} steps apart'}"
-    ]
+    notes = [f"{share} of them took more than {_time(slow.limit_ns)} and lost {total} of the time"]
     if slow.causes:
         notes.append(_causes(slow))
     return Fact("Slow steps", formatting.count(slow.outliers), ": ".join(notes))
@@ -56,6 +53,7 @@ def _causes(slow: SlowSteps) -> str:
     longer_ns = sum(step.longer_ns for step in slow.slowest if step.length_ns > slow.limit_ns)
     return ", ".join(
         f"{cause.cause} {formatting.percent(cause.longer_ns / longer_ns)}"
+        f"{'' if cause.every is None else f' (every {cause.every} steps)'}"
         for cause in slow.causes[:_NAMED]
     )
 

@@ -72,7 +72,7 @@ def _host_and_communication(known: KnownOfStep) -> CostEvidence | None:
 
 
 def _allocations(known: KnownOfStep) -> CostEvidence | None:
-    asked = known.calls.filter(pl.col("name").str.contains(_MEMORY_CALLS))
+    asked = known.calls().filter(pl.col("name").str.contains(_MEMORY_CALLS))
     spent_ns = int((asked["end_ns"] - asked["start_ns"]).sum()) // known.profiled
     if not known.counts(spent_ns):
         return None

@@ -1,6 +1,6 @@
 """What evidence is found in, and what it is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,8 +25,8 @@ class KnownOfStep:
     exposed: Exposed | None
     ops: Sequence[RooflinePoint]
     transfers: Sequence[Transfer]
-    # Runtime and driver calls that began in the profiled steps.
-    calls: pl.DataFrame
+    # Finds the runtime and driver calls that began in the profiled steps; few settings ask.
+    calls: Callable[[], pl.DataFrame]
     roof: Roof | None
     device: Device | None = None
     # During the timed steps.

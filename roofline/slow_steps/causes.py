@@ -7,6 +7,7 @@ from statistics import median
 from typing import Final
 
 from gpuprof.collectors.watched_steps import WatchedStep
+from gpuprof.roofline.length_distribution import common_period
 from gpuprof.roofline.slow_step_figures import CauseTotal, SlowStep, StepDifference
 
 GARBAGE_COLLECTION: Final = "garbage collection"
@@ -145,11 +146,17 @@ def cause_totals(steps: Iterable[SlowStep]) -> tuple[CauseTotal, ...]:
     """The causes of `steps` together, the largest first."""
     longer_ns: Counter[str] = Counter()
     count: Counter[str] = Counter()
+    led: dict[str, list[int]] = {}
     for step in steps:
+        if step.differences:
+            led.setdefault(step.differences[0].cause, []).append(step.index)
         for part in step.differences:
             longer_ns[part.cause] += part.longer_ns
             count[part.cause] += 1
-    return tuple(CauseTotal(cause, ns, count[cause]) for cause, ns in longer_ns.most_common())
+    return tuple(
+        CauseTotal(cause, ns, count[cause], common_period(led.get(cause, ())))
+        for cause, ns in longer_ns.most_common()
+    )
 
 
 def _more(value: int | None, usual: int | None) -> int:

@@ -14,13 +14,13 @@ from gpuprof.collectors.watched_steps import StepBlock, WatchedStep, WatchedStep
 from gpuprof.roofline.analysis import Utilization
 from gpuprof.roofline.length_distribution import (
     Counted,
-    common_period,
     counted_above,
     outlier_limit_ns,
     percentiles,
     quantile,
 )
 from gpuprof.roofline.slow_step_figures import (
+    CauseTotal,
     Population,
     RunPoint,
     SlowStep,
@@ -94,7 +94,7 @@ def _of_watched(watched: WatchedSteps, readings: DeviceReadings) -> SlowSteps:
         longest_ns=slowest[0].length_ns,
         outliers=found.outliers * watched.steps_per_mark,
         outliers_longer_ns=found.outliers_longer_ns * watched.steps_per_mark,
-        every=_period(found) if watched.steps_per_mark == 1 else None,
+        causes=found.causes if watched.steps_per_mark == 1 else _without_periods(found.causes),
         time_line=time_line,
         watching_fraction=watched.mark_ns / (host_ns * watched.steps_per_mark),
     )
@@ -166,8 +166,9 @@ def _spread(
     )
 
 
-def _period(found: SlowSteps) -> int | None:
-    return common_period([step.index for step in found.slowest if step.length_ns > found.limit_ns])
+def _without_periods(causes: Iterable[CauseTotal]) -> tuple[CauseTotal, ...]:
+    """Where steps share a mark, all that are seen are multiples of it apart."""
+    return tuple(msgspec.structs.replace(cause, every=None) for cause in causes)
 
 
 @dataclass(frozen=True)

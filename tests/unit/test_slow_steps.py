@@ -207,7 +207,8 @@ def test_a_watched_run_tells_percentiles_outliers_and_clocks(
     assert (slow.population, slow.steps) == ("watched", 10_000)
     assert [each.length_ns for each in slow.percentiles] == [10 * MS] * 3
     assert (slow.outliers, slow.outliers_longer_ns) == (10, 500 * MS)
-    assert slow.every == 1000
+    assert slow.causes[0].every == 1000
+    assert [cause.every for cause in slow.causes[1:]] == [None] * (len(slow.causes) - 1)
     assert slow.causes[0].cause == "garbage collection"
     assert slow.causes[0].longer_ns == 480 * MS
     assert slow.watching_fraction == pytest.approx(0.002)
@@ -217,6 +218,17 @@ def test_a_watched_run_tells_percentiles_outliers_and_clocks(
     assert slow.slowest[0].sm_clock_mhz == 1755
     # Nothing says what a step computes.
     assert slow.mfu is None
+
+
+def test_steps_that_share_a_mark_have_no_period(
+    watched_slow_steps: tuple[CaptureBuilder, WatchedSteps],
+) -> None:
+    build, run = watched_slow_steps
+    shared = msgspec.structs.replace(run, steps_per_mark=8)
+    found = analyze(build.build(watched_steps=shared)).slow_steps
+    assert found is not None
+    assert (found.steps, found.outliers) == (80_000, 80)
+    assert {cause.every for cause in found.causes} == {None}
 
 
 def test_a_watched_run_is_in_every_report(
@@ -230,7 +242,7 @@ def test_a_watched_run_is_in_every_report(
     summary = console.file.getvalue()
     assert "P50 10.00 ms, P95 10.00 ms, P99 10.00 ms" in summary
     assert "10  0.1% of them took more than 10.50 ms" in summary
-    assert "each a multiple of 1000 steps apart: garbage collection 96.0%" in summary
+    assert "of the time: garbage collection 96.0% (every 1000 steps)" in summary
     page, markdown = render_html(analysis), render_markdown(analysis)
     assert '<svg class="run"' in page
     assert "garbage collection 48.0 ms" in page
