@@ -59,7 +59,7 @@ def place(file: str | None, line: int | None) -> str:
 def _launch_fact(analysis: Analysis, host: HostFigures) -> Fact | None:
     if host.launches_per_s is None:
         return None
-    rate = formatting.quantity(host.launches_per_s, "launches/s")
+    rate = f"{formatting.quantity(host.launches_per_s, '').strip()} launches/s"
     basis = "" if analysis.steps.timed else "under the profiler"
     notes = [basis, "" if host.queue is None else _queue(host.queue)]
     return Fact("Host", rate, "; ".join(note for note in notes if note))

@@ -86,7 +86,7 @@ def _calls(capture: Capture) -> pl.DataFrame:
 
 def _below_its_like(calls: pl.DataFrame, above: Integers) -> Booleans:
     """Which calls are made within another call of the same name."""
-    names = calls.select(pl.struct("name", "kind").rank("dense"))["name"].to_numpy()
+    names = calls.select(pl.concat_str("kind", "name").rank("dense"))["kind"].to_numpy()
     found = np.zeros(len(above), np.bool_)
     pending = np.flatnonzero(above != NONE)
     ancestor = above[pending]
