@@ -253,8 +253,9 @@ class NotCompiled(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     function: str
-    # Of its line, the one that stood in the way where torch tells, else its first.
-    reason: str
+    # None where torch does not tell. The line is the one that stood in the way, else the
+    # function's first.
+    reason: str | None
     file: str | None
     line: int | None
     times: int

@@ -24,6 +24,10 @@ _VALUES: Final = re.compile(r"(expected|actual|==) [^,]+")
 # torch's stand-in where it found none.
 _NO_REASON: Final = "Unable to find recompilation reasons"
 _LONGEST_TEXT: Final = 200
+# Reasons of graph breaks that were not made one (pytorch torch/_dynamo/exc.py, Unsupported).
+_UNHANDLED: Final = "unimplemented"
+# Function, reason, file, line.
+_Place = tuple[str, str | None, str | None, int | None]
 
 
 def graph_breaks() -> int | None:
@@ -46,6 +50,7 @@ def compilations() -> Compilations | None:
     metrics = utilities.get_compilation_metrics()
     events = _events(metrics, utilities)
     given_up = Counter(_given_up(each) for each in metrics if each.fail_type)
+    given_up.update(_skipped(metrics, utilities))
     again = defaultdict[tuple[object, ...], list[Compilation]](list)
     for event in events:
         if event.recompiled:
@@ -157,7 +162,32 @@ def _event(metrics: Any, forward: Any, utilities: Any) -> Compilation:
     )
 
 
-def _given_up(metrics: Any) -> tuple[str, str, str | None, int | None]:
+def _skipped(compiled: Sequence[Any], utilities: Any) -> Iterable[_Place]:
+    """Functions that torch before 2.13 left alone without saying so, because a loop breaks in them.
+
+    It leaves alone in the same way what has nothing to compile. So they are taken for given up on
+    only where nothing at all was compiled, or where the one function is left that the reason of an
+    unhandled break is of.
+    """
+    left = [
+        each
+        for each in compiled
+        if each.has_guarded_code is False and not each.fail_type and each.is_forward is not False
+    ]
+    functions = {(each.co_name, each.co_filename, each.co_firstlineno) for each in left}
+    unhandled = [_first_line(reason) for reason in utilities.counters.get(_UNHANDLED, {})]
+    alone = len(functions) == 1
+    nothing_else = not any(each.has_guarded_code for each in compiled)
+    if not (alone and unhandled) and not nothing_else:
+        return ()
+    reason = unhandled[0] if alone and unhandled else None
+    return [
+        (each.co_name or "(unknown)", reason, each.co_filename, each.co_firstlineno)
+        for each in left
+    ]
+
+
+def _given_up(metrics: Any) -> _Place:
     told = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
     file, line = told if told[0] else (metrics.co_filename, metrics.co_firstlineno)
     reason = _first_line(metrics.fail_reason or metrics.fail_type)

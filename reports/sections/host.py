@@ -42,6 +42,8 @@ _CAUSES: Final[dict[LoaderCause, str]] = {
     "core": "waiting for a core",
     "unknown": "unknown: nothing counted what they do",
 }
+# Why a function was given up on, where torch keeps no reason.
+_UNTOLD: Final = "torch does not tell why (TORCH_LOGS=graph_breaks does)"
 _OPERATORS: Final = {"operator": "operator", "runtime": "runtime call"}
 
 
@@ -151,7 +153,8 @@ def _compile_facts(analysis: Analysis, host: HostFigures) -> list[Fact]:
         facts.append(Fact("Graph breaks", formatting.count(number), note))
     if found.given_up:
         first_left = found.given_up[0]
-        note = f"{place(first_left.file, first_left.line)}: {first_left.reason}"
+        reason = first_left.reason or _UNTOLD
+        note = f"{place(first_left.file, first_left.line)}: {reason}"
         names = ", ".join(dict.fromkeys(each.function for each in found.given_up[:_NAMED]))
         facts.append(Fact("Not compiled", names, note))
     return facts
@@ -203,7 +206,13 @@ def _compilations(host: HostFigures) -> Sequence[Block]:
         for each in found.breaks[:_PLACES]
     ]
     rows += [
-        ("not compiled", each.function, place(each.file, each.line), each.reason, each.times)
+        (
+            "not compiled",
+            each.function,
+            place(each.file, each.line),
+            each.reason or _UNTOLD,
+            each.times,
+        )
         for each in found.given_up[:_PLACES]
     ]
     if not rows:

@@ -139,7 +139,9 @@ def test_without_dynamo_nothing_is_known_and_nothing_imported(
     assert "torch._dynamo.utils" not in sys.modules
 
 
-def of_torch_2_6(cache_size: int, name: str = "forward") -> SimpleNamespace:
+def of_torch_2_6(
+    cache_size: int, name: str = "forward", *, guarded: bool = True
+) -> SimpleNamespace:
     """Metrics as torch 2.6 has them, without the reason."""
     return SimpleNamespace(
         co_name=name,
@@ -150,6 +152,7 @@ def of_torch_2_6(cache_size: int, name: str = "forward") -> SimpleNamespace:
         fail_type=None,
         fail_reason=None,
         compile_id=None,
+        has_guarded_code=guarded,
         is_runtime=False,
         start_time_us=10 * cache_size,
         end_time_us=10 * cache_size + 5,
@@ -181,3 +184,42 @@ def test_torch_2_6_tells_reasons_of_a_function_only(monkeypatch: pytest.MonkeyPa
         ("L['n'] == 3", 2),
         (None, 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("left", "compiled", "unhandled", "told"),
+    [
+        # The loop that breaks is all there is: given up on, with or without a reason.
+        (["forward"], 0, ["Tensor.item\nHint: no"], [("forward", "Tensor.item")]),
+        (["forward"], 0, [], [("forward", None)]),
+        (["forward", "loss"], 0, ["Tensor.item"], [("forward", None), ("loss", None)]),
+        # One of several: the reason is of it. Without one it had nothing to compile.
+        (["forward"], 2, ["Tensor.item"], [("forward", "Tensor.item")]),
+        (["forward"], 2, [], []),
+        (["forward", "loss"], 2, ["Tensor.item"], []),
+    ],
+)
+def test_what_older_torch_leaves_alone_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+    left: list[str],
+    compiled: int,
+    unhandled: list[str],
+    told: list[tuple[str, str | None]],
+) -> None:
+    metrics = [of_torch_2_6(0, name, guarded=False) for name in left]
+    metrics += [of_torch_2_6(0, f"compiled{number}") for number in range(compiled)]
+    utilities = SimpleNamespace(
+        counters={
+            "frames": {"total": 3},
+            "graph_break": {},
+            "unimplemented": dict.fromkeys(unhandled, 1),
+        },
+        graph_break_reasons=[],
+        guard_failures={},
+        DEFAULT_COMPILATION_METRICS_LIMIT=64,
+        get_compilation_metrics=lambda: metrics,
+    )
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utilities)
+    found = compilations.compilations()
+    assert found is not None
+    assert [(each.function, each.reason) for each in found.given_up] == told
