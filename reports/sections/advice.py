@@ -55,10 +55,11 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
 def _advice_fact(label: str, advice: Advice) -> Fact:
     where = f"{place_text(advice.places[0])}: " if advice.places else ""
     low, high = map(formatting.duration, advice.gain_range_ns)
+    between = "" if low == high else f"({low} to {high}) "
     return Fact(
         label,
         f"-{formatting.duration(advice.gain_ns)}",
-        f"({low} to {high}) {where}{advice.change}",
+        f"{between}{where}{advice.change}",
         kind=advice.kind,
     )
 
@@ -92,7 +93,7 @@ def _row(number: int, advice: Advice, step_ns: int) -> tuple[str, ...]:
         formatting.sentence(advice.change),
         "; ".join(place for place in places if place),
         formatting.duration(advice.gain_ns),
-        f"{low} to {high}",
+        "" if low == high else f"{low} to {high}",
         formatting.percent(advice.gain_ns / step_ns if step_ns else None),
         formatting.sentence(advice.evidence),
         formatting.sentence(advice.assumption),

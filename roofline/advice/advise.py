@@ -1,7 +1,7 @@
 """All that a program can be advised to change, most gain first."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
@@ -11,6 +11,7 @@ from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.findings import Finding, findings
 from gpuprof.roofline.advice_figures import Advice, AdvicePlace
 from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.step_figures import StepTimes
 
@@ -56,8 +57,13 @@ def gain_of_class(
         for each in candidates
         if findings()[each.finding].kind == kind and not findings()[each.finding].removes
     ]
-    gains = [each.gain.at_most(limits[each.of_device]) for each in _without_overlap(of_class)]
-    return reduce(add, gains).at_most(step_ns) if gains else None
+    if not of_class:
+        return None
+    gains = {True: Gain(0, 0, 0), False: Gain(0, 0, 0)}
+    for each in _without_overlap(of_class):
+        gains[each.of_device] += each.gain
+    limited = [gain.at_most(limits[of_device]) for of_device, gain in gains.items()]
+    return reduce(add, limited).at_most(step_ns)
 
 
 def _limits_ns(times: StepTimes, step_ns: int) -> dict[bool, int]:
@@ -72,13 +78,13 @@ def _limits_ns(times: StepTimes, step_ns: int) -> dict[bool, int]:
 
 
 def _without_overlap(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of two that would shorten the same work only the one that gains more."""
+    """Of different changes to the same work only the one that gains more."""
     kept: list[Candidate] = []
-    taken: set[WorkKey] = set()
+    taken: dict[WorkKey, str] = {}
     for each in sorted(candidates, key=lambda one: -one.gain.ns):
-        if not each.covers & taken:
+        if all(taken.get(key, each.finding) == each.finding for key in each.covers):
             kept.append(each)
-            taken |= each.covers
+            taken.update(dict.fromkeys(each.covers, each.finding))
     return kept
 
 
@@ -93,19 +99,31 @@ def _grouped(candidates: Iterable[Candidate]) -> Iterable[tuple[str, list[Candid
 
 
 def _advice(finding: Finding, group: Sequence[Candidate], limit_ns: int) -> Advice:
-    gain = reduce(add, (each.gain for each in group)).at_most(limit_ns)
-    shown = group[:_SHOWN_PLACES]
+    all_of_it = reduce(add, (each.gain for each in group))
+    gain = all_of_it.at_most(limit_ns)
+    assumption = finding.assumption
+    if gain.ns < all_of_it.ns:
+        assumption += f"; no more than {duration(limit_ns)}, since the host needs the rest itself"
+    places = _places(group)
     return Advice(
         finding=finding.name,
         kind=finding.kind,
         change=finding.change,
         evidence=group[0].evidence,
-        assumption=finding.assumption,
+        assumption=assumption,
         gain_ns=gain.ns,
         gain_range_ns=(gain.least_ns, gain.most_ns),
-        places=tuple(
-            AdvicePlace(what=each.what, place=each.place, module=each.module, gain_ns=each.gain.ns)
-            for each in shown
-        ),
-        other_places=len(group) - len(shown),
+        places=places[:_SHOWN_PLACES],
+        other_places=max(0, len(places) - _SHOWN_PLACES),
+    )
+
+
+def _places(group: Sequence[Candidate]) -> tuple[AdvicePlace, ...]:
+    """What a change is about, each once, most gain first."""
+    gains_ns: Counter[tuple[str, str, str]] = Counter()
+    for each in group:
+        gains_ns[each.what, each.place, each.module] += each.gain.ns
+    return tuple(
+        AdvicePlace(what=what, place=place, module=module, gain_ns=gain_ns)
+        for (what, place, module), gain_ns in gains_ns.most_common()
     )

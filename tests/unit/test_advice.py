@@ -84,6 +84,9 @@ def test_two_changes_of_the_same_work_do_not_count_twice() -> None:
     fused = candidate("fusion", 3 * MS, covers=frozenset([key, (1, "forward", "")]))
     faster = candidate("below memory roof", MS, covers=frozenset([key]))
     assert [advice.finding for advice in advise([faster, fused], TIMES, 10 * MS)] == ["fusion"]
+    # The same kind of work at two lines does.
+    twice = [replace(faster, place=f"train.py:{line}") for line in (3, 9)]
+    assert len(advise(twice, TIMES, 10 * MS)) == 2
 
 
 def test_one_change_at_many_places_is_one_row_and_others_are_apart() -> None:
