@@ -168,6 +168,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         on_cpu=on_cpu,
     )
     crossed = tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links))
+    host = host_figures(capture, times)
     advice = step_advice(
         work,
         tuple(zip((key for key, _ in keyed), ops, strict=True)),
@@ -176,6 +177,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         transfers=crossed,
         split=split,
         idle=idle,
+        host=host,
         times=times,
         on_cpu=on_cpu,
     )
@@ -215,7 +217,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         kernels=kernels,
         ops=ops,
         ranges=ranges,
-        host=host_figures(capture, times),
+        host=host,
         range_times=range_times(capture, work, in_ranges),
         transfers=crossed,
         slowed_by_communication=slowed,

@@ -13,6 +13,7 @@ from gpuprof.roofline.advice.recomputation import recomputation
 from gpuprof.roofline.advice.waiting import waiting
 from gpuprof.roofline.advice_figures import Advice
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
+from gpuprof.roofline.host_figures import HostFigures
 from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.classify import WorkKey
@@ -57,6 +58,7 @@ def step_advice(
     transfers: Iterable[Transfer],
     split: StepSplit | None,
     idle: IdleTime | None,
+    host: HostFigures | None,
     times: StepTimes,
     on_cpu: bool,
 ) -> StepAdvice:
@@ -74,7 +76,7 @@ def step_advice(
     candidates = (
         *of_device,
         *exposed_links(use, transfers, steps=work.steps),
-        *(() if idle is None else waiting(idle)),
+        *(() if idle is None else waiting(idle, host)),
     )
     return StepAdvice(candidates, times, split.step_ns)
 

@@ -1,24 +1,49 @@
 """What the host could do for a device that has no work."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from gpuprof.collectors.manifest import Compilations
 from gpuprof.roofline.advice.candidate import Candidate, Gain
-from gpuprof.roofline.advice.findings import findings
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.durations import duration
+from gpuprof.roofline.host_figures import HostFigures, LoaderCause, LoaderWait
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
+# What stands for a class of waiting, unless more is known of it.
+_OF_CLASS: Final[Mapping[ClassName, str]] = {
+    "launch": "launches",
+    "synchronisation": "synchronisation",
+    "data loader": "data loader",
+    "blocking copy": "blocking copies",
+    "allocator": "allocator",
+    "compilation": "compilation",
+    "garbage collection": "garbage collection",
+    "host work": "host work",
+}
+_WAITING_WORKERS: Final[Mapping[LoaderCause, str]] = {
+    "transform": "slow workers",
+    "core": "slow workers",
+    "reading": "slow storage",
+    "waiting": "slow storage",
+}
 
-def waiting(idle: IdleTime) -> Iterator[Candidate]:
+
+def waiting(idle: IdleTime, host: HostFigures | None) -> Iterator[Candidate]:
     """A candidate for each culprit of a cause that something can be done about."""
-    of_kind = _finding_of_kind()
     for cause in idle.causes:
-        finding = of_kind.get(cause.kind)
+        finding = _OF_CLASS.get(cause.kind)
         if finding is None:
             continue
+        more = ""
+        if host is not None and finding == "data loader":
+            finding, more = _loader(host.loaders)
+        elif host is not None and finding == "compilation":
+            more = _guard(host.compilations)
+        elif host is not None and finding == "launches":
+            yield from _graph_breaks(cause, host.compilations)
         for culprit in cause.culprits:
-            yield _candidate(finding, cause, culprit)
+            yield _candidate(finding, cause, culprit, more)
         if cause.others_ns:
             yield Candidate(
                 finding=finding,
@@ -29,14 +54,51 @@ def waiting(idle: IdleTime) -> Iterator[Candidate]:
             )
 
 
-_OF_DEVICE_WORK: Final = ("copy", "communication", "other rank")
+def _loader(loaders: Sequence[LoaderWait]) -> tuple[str, str]:
+    """The finding about the loader that is waited for most, and what shows it."""
+    if not loaders:
+        return "data loader", ""
+    most = loaders[0]
+    if most.workers == 0:
+        return "transform in line", "; it has no workers"
+    number = "its workers" if most.workers is None else f"its {most.workers} workers"
+    busy = {
+        "transform": "compute",
+        "core": "wait for a core",
+        "reading": "wait for a storage device",
+        "waiting": "wait for something that is no storage device of this machine",
+        "unknown": "load",
+    }[most.cause]
+    return _WAITING_WORKERS.get(most.cause, "data loader"), f"; {number} {busy}"
 
 
-def _finding_of_kind() -> dict[ClassName, str]:
-    return {row.kind: row.name for row in findings().values() if row.kind not in _OF_DEVICE_WORK}
+def _guard(compilations: Compilations | None) -> str:
+    """What made torch.compile compile again, most often."""
+    if compilations is None or not compilations.recompilations:
+        return ""
+    most = compilations.recompilations[0]
+    guard = f" since {most.guard} did not hold" if most.guard else ""
+    return f"; {most.function} was compiled again {most.times} times{guard}"
 
 
-def _candidate(finding: str, cause: IdleCause, culprit: IdleCulprit) -> Candidate:
+def _graph_breaks(cause: IdleCause, compilations: Compilations | None) -> Iterator[Candidate]:
+    """Places at which compiled code ends; how much of the waiting is theirs nobody measured."""
+    if compilations is None or not compilations.breaks:
+        return
+    half = 0.5 / len(compilations.breaks)
+    for one in compilations.breaks:
+        name = one.file.replace("\\", "/").rsplit("/", 1)[-1] if one.file else ""
+        yield Candidate(
+            finding="graph breaks",
+            what=one.reason,
+            gain=Gain(round(cause.nanoseconds * half), 0, cause.nanoseconds),
+            evidence=f"torch.compile left its graph {one.times} times: {one.reason}",
+            place=f"{name}:{one.line}" if name and one.line is not None else name,
+            of_device=False,
+        )
+
+
+def _candidate(finding: str, cause: IdleCause, culprit: IdleCulprit, more: str) -> Candidate:
     calls = f"{culprit.calls_per_step:.3g}"
     often = "once a step" if calls == "1" else f"{calls} times a step"
     inside = f" in {culprit.operator}" if culprit.operator not in ("", culprit.what) else ""
@@ -47,7 +109,7 @@ def _candidate(finding: str, cause: IdleCause, culprit: IdleCulprit) -> Candidat
         gain=_gain(cause, culprit.nanoseconds),
         evidence=(
             f"the device has no work for {duration(culprit.nanoseconds)} a step meanwhile{call}, "
-            f"{often}"
+            f"{often}{more}"
         ),
         place=culprit.place,
         of_device=False,
