@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from gpuprof.collectors.place_text import place_text
 from gpuprof.reports import formatting
 from gpuprof.roofline.analysis import Analysis, Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import CACHE
@@ -94,22 +95,17 @@ def launched_by(point: RooflinePoint) -> str:
     return point.op if point.op != point.name else ""
 
 
-def place_text(source: SourceLine | None) -> str:
-    """ "train.py:42", "train.py" where only the function is known, "" where nothing is.
-
-    Of a file outside of the program's working directory the name alone.
-    """
-    if source is None:
-        return ""
-    file = source.file.rpartition("/")[2] if source.file.startswith("/") else source.file
-    return file if source.line is None else f"{file}:{source.line}"
+def line_text(source: SourceLine | None) -> str:
+    """ "train.py:42", "train.py" where only the function is known, "" where nothing is."""
+    return "" if source is None else place_text(source.file, source.line)
 
 
 def source_text(source: SourceLine | None) -> str:
     """The place with its function: "train.py:42 in Block.forward"."""
     if source is None:
         return ""
-    return f"{place_text(source)} in {source.function}" if source.function else place_text(source)
+    line = line_text(source)
+    return f"{line} in {source.function}" if source.function else line
 
 
 def per_step(profiled_steps: int, total: float) -> float:

@@ -11,9 +11,9 @@ from gpuprof.reports.figures import (
     gain_sentence,
     is_unexplained,
     launched_by,
+    line_text,
     moved_text,
     per_step,
-    place_text,
     source_text,
     transfer_name,
 )
@@ -119,7 +119,7 @@ def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
                     launched_by(point),
                     point.phase,
                     point.module,
-                    place_text(point.source),
+                    line_text(point.source),
                     shapes,
                 )
             )

@@ -32,7 +32,7 @@ def binding_fact(binds: Binding) -> Fact:
     return Fact("Bound by", binds.kind, f"{share}: {row.meaning}", kind=binds.kind)
 
 
-def place_text(place: AdvicePlace) -> str:
+def where_text(place: AdvicePlace) -> str:
     """Where it is, as exactly as is known: "train.py:42 aten::mm in layers.3.attention"."""
     module = f"in {place.module}" if place.module else ""
     return " ".join(part for part in (place.place, place.what, module) if part)
@@ -53,7 +53,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
 
 
 def _advice_fact(label: str, advice: Advice) -> Fact:
-    where = f"{place_text(advice.places[0])}: " if advice.places else ""
+    where = f"{where_text(advice.places[0])}: " if advice.places else ""
     low, high = map(formatting.duration, advice.gain_range_ns)
     between = "" if low == high else f"({low} to {high}) "
     return Fact(
@@ -87,7 +87,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 def _row(number: int, advice: Advice, step_ns: int) -> tuple[str, ...]:
     low, high = map(formatting.duration, advice.gain_range_ns)
     others = f"and {advice.other_places} more" if advice.other_places else ""
-    places = [*map(place_text, advice.places), others]
+    places = [*map(where_text, advice.places), others]
     return (
         str(number),
         formatting.sentence(advice.change),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from gpuprof.collectors.place_text import place_text
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
 from gpuprof.reports.figures import per_step
@@ -45,14 +46,6 @@ _CAUSES: Final[dict[LoaderCause, str]] = {
 # Why a function was given up on, where torch keeps no reason.
 _UNTOLD: Final = "torch does not tell why (TORCH_LOGS=graph_breaks does)"
 _OPERATORS: Final = {"operator": "operator", "runtime": "runtime call"}
-
-
-def place(file: str | None, line: int | None) -> str:
-    """ "train.py:42", without the folder; "" where it is unknown."""
-    if file is None:
-        return ""
-    name = file.replace("\\", "/").rsplit("/", 1)[-1]
-    return name if line is None else f"{name}:{line}"
 
 
 # -- facts -----------------------------------------------------------------------------------------
@@ -144,17 +137,17 @@ def _compile_facts(analysis: Analysis, host: HostFigures) -> list[Fact]:
     if found.recompiled and (host.compiling_ns or found.recompiled >= _MANY):
         first = found.recompilations[0]
         why = f" because {first.guard}" if first.guard else ""
-        note = f"{first.function} ({place(first.file, first.line)}) {first.times} times{why}"
+        note = f"{first.function} ({place_text(first.file, first.line)}) {first.times} times{why}"
         facts.append(Fact("Recompiled", f"{least}{formatting.count(found.recompiled)} times", note))
     if found.breaks:
         broken = found.breaks[0]
         number = sum(each.times for each in found.breaks)
-        note = f"{place(broken.file, broken.line)}: {broken.reason}"
+        note = f"{place_text(broken.file, broken.line)}: {broken.reason}"
         facts.append(Fact("Graph breaks", formatting.count(number), note))
     if found.given_up:
         first_left = found.given_up[0]
         reason = first_left.reason or _UNTOLD
-        note = f"{place(first_left.file, first_left.line)}: {reason}"
+        note = f"{place_text(first_left.file, first_left.line)}: {reason}"
         names = ", ".join(dict.fromkeys(each.function for each in found.given_up[:_NAMED]))
         facts.append(Fact("Not compiled", names, note))
     return facts
@@ -198,18 +191,24 @@ def _compilations(host: HostFigures) -> Sequence[Block]:
     if found is None:
         return ()
     rows = [
-        ("compiled again", each.function, place(each.file, each.line), each.guard or "", each.times)
+        (
+            "compiled again",
+            each.function,
+            place_text(each.file, each.line),
+            each.guard or "",
+            each.times,
+        )
         for each in found.recompilations[:_PLACES]
     ]
     rows += [
-        ("graph break", "", place(each.file, each.line), each.reason, each.times)
+        ("graph break", "", place_text(each.file, each.line), each.reason, each.times)
         for each in found.breaks[:_PLACES]
     ]
     rows += [
         (
             "not compiled",
             each.function,
-            place(each.file, each.line),
+            place_text(each.file, each.line),
             each.reason or _UNTOLD,
             each.times,
         )

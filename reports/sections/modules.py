@@ -6,7 +6,7 @@ from typing import Final
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Details, Fact, Facts, Paragraph, Table
-from gpuprof.reports.figures import per_step, place_text, roof_percent, source_text
+from gpuprof.reports.figures import line_text, per_step, roof_percent, source_text
 from gpuprof.reports.sections.roof import roof_sentence
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
@@ -124,7 +124,7 @@ def _row(row: ModuleWork, steps: int) -> tuple[str, ...]:
 def _operator_row(module: ModuleWork, row: ModuleOperator, steps: int) -> tuple[str, ...]:
     inner = f" ({', '.join(row.inner)})" if row.inner else ""
     return (
-        formatting.printable(place_text(row.source)),
+        formatting.printable(line_text(row.source)),
         formatting.printable(row.source.function if row.source else ""),
         formatting.printable(f"{row.name}{inner}"),
         formatting.printable(module.path or OUTSIDE),

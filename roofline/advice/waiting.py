@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gpuprof.collectors.manifest import Compilations
+from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.durations import duration
@@ -87,13 +88,12 @@ def _graph_breaks(cause: IdleCause, compilations: Compilations | None) -> Iterat
         return
     half = 0.5 / len(compilations.breaks)
     for one in compilations.breaks:
-        name = one.file.replace("\\", "/").rsplit("/", 1)[-1] if one.file else ""
         yield Candidate(
             finding="graph breaks",
             what=one.reason,
             gain=Gain(round(cause.nanoseconds * half), 0, cause.nanoseconds),
             evidence=f"torch.compile left its graph {one.times} times: {one.reason}",
-            place=f"{name}:{one.line}" if name and one.line is not None else name,
+            place=place_text(one.file, one.line),
             of_device=False,
         )
 

@@ -1,7 +1,6 @@
 """What gpuprof recorded of the host, in words: compilations and batches of DataLoaders."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from typing import Final
 
 import polars as pl
@@ -13,6 +12,7 @@ from gpuprof.collectors.host_events import (
     NextBatch,
     decode,
 )
+from gpuprof.collectors.place_text import place_text
 
 # Of the time of a batch: more of it on a core is work, more bytes from storage are reading.
 _MUCH: Final = 0.5
@@ -47,7 +47,7 @@ def _words(
     if isinstance(event, Compilation):
         verb = "compiles again" if event.recompiled else "compiles"
         what = f"{verb} {event.function}{' (backward)' if event.backward else ''}"
-        place = None if event.file is None else f"{PurePath(event.file).name}:{event.line}"
+        place = place_text(event.file, event.line) or None
         return what, place, event.guard or event.failure
     if isinstance(event, NextBatch):
         return "next batch of a DataLoader", None, loaders[event.workers]
