@@ -26,7 +26,14 @@ def _parts(name: KernelName) -> Iterator[str]:
     yield f"layout {name.layout}" if name.layout else ""
     yield f"head size up to {name.head_size}" if name.head_size else ""
     yield f"vectors of {name.vector_width}" if name.vector_width else ""
+    yield _aligned(name.alignment)
     yield f"for {name.architecture}" if name.architecture else ""
+
+
+def _aligned(elements: int | None) -> str:
+    if elements is None:
+        return ""
+    return "unaligned rows" if elements == 1 else f"rows aligned to {elements} elements"
 
 
 def _types(name: KernelName) -> str:

@@ -15,6 +15,7 @@ from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.explain import attention, convolution
 from gpuprof.roofline.explain.counters import counters_of
 from gpuprof.roofline.explain.launches import kernels_of, spread_of
+from gpuprof.roofline.explain.product import product_dispatch
 from gpuprof.roofline.explanation_figures import (
     Dispatch,
     ExplainedKernel,
@@ -161,12 +162,15 @@ def _dispatch(
 ) -> Dispatch | None:
     names = [name for name, _ in chain]
     calls = dict(chain)
+    capability = None if device is None else device.compute_capability
     if any(name.startswith("aten::") and "attention" in name for name in names):
-        capability = None if device is None else device.compute_capability
         return attention.attention_dispatch(calls.get(attention.OPERATOR), names, capability)
-    operations = [each.decoded.operation for each in kernels if each.decoded is not None]
+    decoded = [each.decoded for each in kernels if each.decoded is not None]
     call = next((calls[name] for name in _CONVOLUTIONS if name in calls), None)
-    return convolution.convolution_dispatch(call, names, operations)
+    found = convolution.convolution_dispatch(call, names, [each.operation for each in decoded])
+    if found is None and chain:
+        found = product_dispatch(*chain[-1], decoded, capability)
+    return found
 
 
 def _time(kernels: pl.DataFrame, point: RooflinePoint) -> TimeSpread | None:

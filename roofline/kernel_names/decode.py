@@ -64,7 +64,7 @@ _WORDS: Final = {
     "for": "several kernels in one",
 }
 _TILE_PARTS: Final = ("tile", "cluster")
-_NUMBER_PARTS: Final = ("stages", "head_size", "vector_width")
+_NUMBER_PARTS: Final = ("stages", "head_size", "vector_width", "alignment")
 _MOST_DIGITS: Final = 6
 _PRECISION_PARTS: Final = ("precision", "accumulator", "output")
 # Tensile: the index order of an operand whose rows are not contiguous.
@@ -103,6 +103,8 @@ class KernelName(msgspec.Struct, frozen=True, kw_only=True):
     head_size: int | None = None
     # Elements that one thread loads at once.
     vector_width: int | None = None
+    # Rows of the operands begin at a multiple of so many elements.
+    alignment: int | None = None
     # Its blocks take tiles of the result until none is left.
     persistent: bool = False
 

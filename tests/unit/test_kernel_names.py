@@ -93,7 +93,7 @@ def kernels_of(path: Path) -> pl.DataFrame:
             {
                 "library": "CUTLASS", "function": "gemm", "architecture": "sm80",
                 "precision": "bf16", "accumulator": "fp32", "tile": (64, 64, 64), "stages": 6,
-                "layout": "TN",
+                "layout": "TN", "alignment": 8,
             },
         ),
         (
@@ -102,7 +102,7 @@ def kernels_of(path: Path) -> pl.DataFrame:
             {
                 "library": "CUTLASS", "function": "gemm", "architecture": "sm80",
                 "precision": "tf32", "accumulator": "fp32", "tile": (128, 64, 16), "stages": 6,
-                "layout": "NN",
+                "layout": "NN", "alignment": 4,
             },
         ),
         (
@@ -111,7 +111,7 @@ def kernels_of(path: Path) -> pl.DataFrame:
             {
                 "library": "CUTLASS", "function": "gemm", "architecture": "sm90",
                 "precision": "bf16", "accumulator": "fp32", "tile": (128, 128, 64),
-                "cluster": (2, 1), "layout": "TN",
+                "cluster": (2, 1), "layout": "TN", "alignment": 8,
             },
         ),
         (
@@ -146,7 +146,7 @@ def kernels_of(path: Path) -> pl.DataFrame:
             {
                 "library": "CUTLASS", "function": "convolution", "direction": "forward",
                 "algorithm": "implicit GEMM", "precision": "tf32", "tile": (128, 128, 32),
-                "stages": 4, "layout": "NHWC",
+                "stages": 4, "layout": "NHWC", "alignment": 4,
             },
         ),
         (

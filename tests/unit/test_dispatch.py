@@ -1,4 +1,4 @@
-"""Why scaled_dot_product_attention did not take another implementation."""
+"""Why attention, a convolution or a product did not take another implementation."""
 
 import json
 from typing import Any
@@ -9,7 +9,9 @@ from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.explain import attention
 from gpuprof.roofline.explain.attention import OPERATOR, attention_dispatch
 from gpuprof.roofline.explain.convolution import CHANGE_OF_LAYOUT, convolution_dispatch
+from gpuprof.roofline.explain.product import product_dispatch
 from gpuprof.roofline.explanation_figures import Backend
+from gpuprof.roofline.kernel_names.decode import decode
 
 FLASH, EFFICIENT, CUDNN, MATH = (
     f"aten::_scaled_dot_product_{name}"
@@ -198,3 +200,40 @@ def test_a_change_of_layout_beside_a_convolution_is_said() -> None:
     plain = convolution_dispatch(None, names, [""])
     assert plain is not None
     assert plain.notes == ()
+
+
+def matrices(dtype: str, columns: int) -> OpCall:
+    call = parse_call(
+        "aten::mm",
+        json.dumps([[8192, columns], [columns, 4096]]),
+        json.dumps([dtype, dtype]),
+        json.dumps([[columns, 1], [4096, 1]]),
+        "[]",
+    )
+    assert call is not None
+    return call
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "kernel", "capability", "missed"),
+    [
+        ("c10::BFloat16", 2048, "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_NNT", "9.0", []),
+        (
+            "c10::BFloat16", 2047, "cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1",
+            "9.0", ["kernels for aligned operands"],
+        ),
+        ("float", 2048, "ampere_sgemm_128x64_nn", "9.0", ["TF32 tensor cores"]),
+        ("float", 2048, "ampere_sgemm_128x64_nn", "7.5", []),
+        ("float", 2048, "ampere_sgemm_128x64_nn", None, []),
+        ("float", 2048, "cutlass_80_tensorop_s1688gemm_128x64_16x6_nn_align4", "8.0", []),
+        ("float", 2048, "triton_poi_fused_add_0", "9.0", []),
+    ],
+)  # fmt: skip
+def test_what_products_miss(
+    dtype: str, columns: int, kernel: str, capability: str | None, missed: list[str]
+) -> None:
+    name = decode(kernel)
+    assert name is not None
+    found = product_dispatch("aten::mm", matrices(dtype, columns), [name], capability)
+    assert [each.name for each in (found.others if found else ())] == missed
+    assert product_dispatch("aten::mm", None, [name], capability) is None
