@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, GpuprofError, describe
 from gpuprof.profiler.commands.gate_actions import Action, add_actions
 from gpuprof.profiler.configuration.file import Configuration
 from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
@@ -112,7 +112,24 @@ class GateCommand:
             raise CommandError("--baseline and -b do not go together", exit_code=2)
         if not two_commands and not targets:
             raise CommandError(NOTHING_TO_MEASURE, exit_code=2)
-        return _gate(arguments, configuration, place, targets)
+        with _no_verdict():
+            return _gate(arguments, configuration, place, targets)
+
+
+@contextmanager
+def _no_verdict() -> Iterator[None]:
+    """What stops the gate itself ends it with 2: to whoever asks the exit code, 1 is REGRESSED."""
+    try:
+        yield
+    except GpuprofError as error:
+        if error.exit_code != 1:
+            raise
+        raise CommandError(str(error), exit_code=2) from error
+    except BrokenPipeError:
+        # Whoever read our output has enough of it.
+        raise
+    except OSError as error:
+        raise CommandError(describe(error), exit_code=2) from error
 
 
 def _gate(

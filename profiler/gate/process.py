@@ -1,5 +1,6 @@
 """One fresh process of one side, from its command to what it measured."""
 
+import hashlib
 import shlex
 import shutil
 import signal
@@ -35,6 +36,9 @@ _LONGEST_LINE = 300
 def process_folder(output: Path, side: Side, target: str, pair: int) -> Path:
     """Where one process of a gate writes its captures and its log."""
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in target)
+    if safe != target:
+        # Of "a/b" and "a-b" each has a folder of its own.
+        safe += f"-{hashlib.sha256(target.encode()).hexdigest()[:6]}"
     return output / safe / f"pair-{pair:03d}-{side}"
 
 

@@ -43,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="measure tests marked gpuprof against commit REF and fail what regressed",
     )
     group.addoption(
+        "--gpuprof-time-limit",
+        metavar="TIME",
+        help="start no pair of --gpuprof-gate that would end later, such as '90 s' or '10 min'",
+    )
+    group.addoption(
         "--gpuprof-record",
         metavar="FOLDER",
         type=Path,

@@ -21,7 +21,7 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import GatePlan, run_gate
 from gpuprof.profiler.gate.marked_tests import TARGET, Steps, budgets
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.rules import budget_row, suite_rules
+from gpuprof.profiler.gate.rules import budget_row, suite_rules, time_span_s
 from gpuprof.roofline.gate.result import GateResult
 
 
@@ -29,8 +29,8 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
     """Measure `items` in pairs of processes of the commit given and of the working tree.
 
     gpuprof.toml says how; a test's own budget wins over those there. Raises `pytest.UsageError`
-    where there is no such commit, a budget is none or a disk is full, and ends the session where
-    SIGTERM ended the gate.
+    where there is no such commit, a budget or time is none or a disk is full, and ends the session
+    where SIGTERM ended the gate.
     """
     steps = Steps.parse(config.getoption("--gpuprof-steps"))
     target = Target(
@@ -40,7 +40,9 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
         timed=steps.timed,
         profiled=steps.profiled,
     )
+    limit = config.getoption("--gpuprof-time-limit")
     try:
+        limit_s = None if limit is None else time_span_s(limit, "--gpuprof-time-limit")
         file = find_configuration(config.rootpath)
         configuration = Configuration() if file is None else read_configuration(file)
         preparation = Preparation(config.rootpath, configuration.gate)
@@ -60,6 +62,7 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
                     head=preparation.head((target,)),
                     rules=replace(rules, budgets=(*rules.budgets, *rows)),
                     output=logs.folder,
+                    time_limit_s=limit_s,
                 )
             )
             logs.wanted = any(process.failure for process in result.processes)

@@ -6,9 +6,10 @@ Below alpha times the bandwidth the size hardly matters, and a share of the band
 
 from typing import Final
 
-# A copy to or from the host, as CUPTI times it: 2.2 to 2.9 us for 1 to 20,736 bytes from an H100 to
-# its host (recordings of TraceLens), 2 us from an A100 (HTA).
-COPY_NS: Final = 2_000.0
+# Copies of 4 KiB of an H200, as CUPTI times them (`gpuprof calibrate`, pinned and pageable alike).
+# Others take longer, none was seen to take less: 2.2 us from an H100 to its host, 0.8 to it for 40
+# bytes (recordings of TraceLens), 2 us from an A100 (HTA).
+COPY_NS: Final = {"host to device": 900.0, "device to host": 1_540.0}
 # Ring, low-latency protocol, over NVLink: the least that NCCL's own model of its times has (NVIDIA/
 # nccl src/graph/tuning.cc, baseLat and hwLat).
 _COLLECTIVE_NS: Final = 3_600.0

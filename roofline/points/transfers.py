@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -16,6 +16,10 @@ from gpuprof.roofline.machine.link_latency import COPY_NS, collective_latency_ns
 
 # What tells apart the transfers of a step.
 TRANSFER_KEYS = ("what", "host_memory", "group", "group_size", "message_bytes")
+
+
+# Pinned memory is said to be faster where it takes less than this share of the time.
+_FASTER: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Links:
         for each in self.measured:
             if each.level in HOST_LINKS[what] and each.latency_ns is not None:
                 return each.latency_ns, "a copy takes here as measured"
-        return COPY_NS, "copies take"
+        return COPY_NS[what], "a copy takes on an H200"
 
     def of(self, kind: str, what: str) -> tuple[Ceiling | None, str]:
         """The ceiling of a transfer, and why there is none."""
@@ -266,10 +270,9 @@ def transfer_verdict(transfer: Transfer, *, steps: int) -> Bottleneck:
         pinned, pageable = (
             microseconds(ns) for ns in (transfer.pinned_ns, transfer.device_ns / transfer.calls)
         )
-        parts.append(
-            f"from pinned memory one takes {pinned} here, not {pageable}, and the host need not "
-            "wait"
-        )
+        if transfer.pinned_ns < _FASTER * transfer.device_ns / transfer.calls:
+            parts.append(f"from pinned memory one takes about {pinned} here, not {pageable}")
+        parts.append("with pinned memory the host need not wait")
     elif transfer.host_memory == "pageable":
         parts.append("with pinned memory it is faster and the host need not wait")
     return Bottleneck(kind, "; ".join(parts), round(lost_ns / steps))

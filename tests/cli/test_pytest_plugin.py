@@ -70,6 +70,7 @@ def test_the_fixture_needs_the_mark(run_pytest: Pytest, tmp_path: Path) -> None:
         (("--gpuprof-gate=HEAD", "--gpuprof-record=x"), "exclude each other"),
         (("--gpuprof-gate=HEAD",), "--base needs a git repository"),
         (("--gpuprof-gate=HEAD", "--gpuprof-steps=5,20"), "give three numbers: 5,20,2"),
+        (("--gpuprof-gate=HEAD", "--gpuprof-time-limit=soon"), "write it like 90 s or 10 min"),
     ],
 )
 def test_what_cannot_work_is_one_line(

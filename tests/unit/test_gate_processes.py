@@ -12,7 +12,7 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.gate_settings import GateSettings
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import process
-from gpuprof.profiler.gate.process import launching_lines, measure_process
+from gpuprof.profiler.gate.process import launching_lines, measure_process, process_folder
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.sides import SideProgram, checked_out, commit_of
 from gpuprof.profiler.gate.target_locations import places_of
@@ -275,3 +275,12 @@ def test_of_a_program_that_cannot_run_no_line_is_known(tmp_path: Path) -> None:
         side="B", label="head", folder=tmp_path, targets=(target,), python="/nowhere/python"
     )
     assert launching_lines(program, target, output=tmp_path / "lines") == ()
+
+
+def test_targets_whose_names_a_folder_cannot_have_do_not_share_one(tmp_path: Path) -> None:
+    names = ("a-b", "a/b", "a b", "a:b", "train.py")
+    folders = [process_folder(tmp_path, "A", name, 0) for name in names]
+    assert len({str(folder).lower() for folder in folders}) == len(names)
+    assert all(folder.parent.parent == tmp_path for folder in folders)
+    # A name that is one stays as it is.
+    assert [folders[0].parent.name, folders[-1].parent.name] == ["a-b", "train.py"]
