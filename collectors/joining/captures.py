@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from gpuprof.collectors import schema
+from gpuprof.collectors import memory_snapshot, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.graph_partners import with_partners
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
@@ -24,8 +24,10 @@ def join(captures: Sequence[Capture]) -> Capture:
     Counters go to the kernel launches they were measured on, found by name, grid, block and order;
     their key columns become those of the trace. The kernels of a report are not added: they are
     launches that the trace has. Without a trace the first report takes its place. What found no
-    partner is counted in the warnings. Raises `ValueError` without captures.
+    partner is counted in the warnings. Memory snapshots beside traces are left out. Raises
+    `ValueError` without captures.
     """
+    captures, left_out = _without_snapshots(captures)
     reports = [capture for capture in captures if capture.manifest.source == COUNTER_SOURCE]
     traces = [capture for capture in captures if capture.manifest.source != COUNTER_SOURCE]
     if not traces:
@@ -33,7 +35,25 @@ def join(captures: Sequence[Capture]) -> Capture:
     capture = join_ranks(traces)
     for report in reports:
         capture = _with_counters(capture, report)
+    if left_out:
+        first, *others = capture.processes
+        capture = capture.with_processes((_warned(first, left_out), *others))
     return capture
+
+
+def _without_snapshots(captures: Sequence[Capture]) -> tuple[Sequence[Capture], list[str]]:
+    """`captures` without memory snapshots, unless they are nothing else, and what that leaves out.
+
+    A snapshot is no rank of a trace, and its history is of other steps.
+    """
+    others = [capture for capture in captures if capture.manifest.source != memory_snapshot.SOURCE]
+    if not others or len(others) == len(captures):
+        return captures, []
+    return others, [
+        f"left out: {capture.manifest.title}: a memory snapshot, to be analysed by itself"
+        for capture in captures
+        if capture.manifest.source == memory_snapshot.SOURCE
+    ]
 
 
 def join_ranks(captures: Sequence[Capture]) -> Capture:

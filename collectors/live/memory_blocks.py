@@ -8,7 +8,7 @@ from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.live.tensor_owners import HeldStorage, gradient_storages, held_storages
 from gpuprof.collectors.live.unix_clock import unix_ns
-from gpuprof.collectors.memory_snapshot.segments import block_rows
+from gpuprof.collectors.memory_snapshot.segments import Stacks, block_rows
 
 
 class MemoryBlocks:
@@ -49,7 +49,7 @@ def blocks_now(moment: str) -> list[dict[str, Any]]:
     now_ns = unix_ns()
     held = held_storages()
     blocks = cuda.allocator_segments() if cuda.in_use() else []
-    rows = block_rows(blocks, moment=moment, time_ns=now_ns)
+    rows = block_rows(blocks, moment=moment, time_ns=now_ns, stacks=Stacks())
     owners = {(each.device, each.address): each for each in held}
     for row in rows:
         owner = owners.pop((row["device"], row["address"]), None)

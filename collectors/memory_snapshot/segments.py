@@ -7,6 +7,8 @@ torch/csrc/cuda/memory_snapshot.cpp.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from gpuprof.collectors.stacks import shortened
+
 _STATES: Final = {
     "active_allocated": "allocated",
     "active_pending_free": "pending free",
@@ -15,38 +17,77 @@ _STATES: Final = {
 }
 
 
+# All stacks of one snapshot together, in characters. Real ones stay far below.
+_LONGEST_STACKS: Final = 1 << 30
+
+
+class Stacks:
+    """The text of stacks, each made once: many blocks and entries share one list of frames."""
+
+    def __init__(self) -> None:
+        # With the list itself, whose id is taken as long as it lives.
+        self._texts: dict[int, tuple[Any, str]] = {}
+        self._characters = 0
+
+    def text(self, holder: Mapping[str, Any]) -> str | None:
+        """The frames of a block or entry, shortened; None without any.
+
+        Raises `ValueError` where all of them together are too long, as `number` and `KeyError`
+        where they have another form.
+        """
+        frames = holder.get("frames")
+        if not frames:
+            return None
+        known = self._texts.get(id(frames))
+        if known is None:
+            known = self._texts[id(frames)] = (frames, shortened(map(_line, frames)))
+        self._characters += len(known[1])
+        if self._characters > _LONGEST_STACKS:
+            raise ValueError
+        return known[1]
+
+
+def _line(frame: Mapping[str, Any]) -> str:
+    file, name = frame["filename"], frame["name"]
+    if type(file) is not str or type(name) is not str:
+        raise TypeError
+    return f"{file}:{number(frame['line'])} {name}"
+
+
+def number(value: Any) -> int:
+    """`value` where it is an integer that fits into 64 bits. Raises `TypeError` else."""
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise TypeError
+    return value
+
+
 def block_rows(
-    segments: Iterable[Mapping[str, Any]], *, moment: str, time_ns: int
+    segments: Iterable[Mapping[str, Any]], *, moment: str, time_ns: int, stacks: Stacks
 ) -> list[dict[str, Any]]:
     """One row a block of `segments`, as a snapshot lists them.
 
-    Raises `KeyError`, `TypeError` or `AttributeError` where they have another form.
+    Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` where they have another form.
     """
     rows = []
     for segment in segments:
-        address = segment["address"]
+        address = number(segment["address"])
+        whole = {
+            "time_ns": time_ns,
+            "moment": moment,
+            "device": number(segment["device"]),
+            "segment": address,
+            "segment_bytes": number(segment["total_size"]),
+        }
         for block in segment["blocks"]:
-            size = block["size"]
-            rows.append(
-                {
-                    "time_ns": time_ns,
-                    "moment": moment,
-                    "device": segment["device"],
-                    # Before torch 2.2 blocks have no address; they stand in order.
-                    "address": block.get("address", address),
-                    "bytes": size,
-                    "requested": block.get("requested_size"),
-                    "state": _STATES[block["state"]],
-                    "segment": segment["address"],
-                    "segment_bytes": segment["total_size"],
-                    "stack": stack_text(block.get("frames") or ()),
-                }
-            )
+            size = number(block["size"])
+            row = {
+                # Before torch 2.2 blocks have no address; they stand in order.
+                "address": number(block.get("address", address)),
+                "bytes": size,
+                "requested": number(block.get("requested_size", size)),
+                "state": _STATES[block["state"]],
+                "stack": stacks.text(block),
+            }
+            rows.append({**whole, **row})
             address += size
     return rows
-
-
-def stack_text(frames: Iterable[Mapping[str, Any]]) -> str | None:
-    """Frames, innermost first, as the tables have them; None without any."""
-    lines = [f"{frame['filename']}:{frame['line']} {frame['name']}" for frame in frames]
-    return "\n".join(lines) or None

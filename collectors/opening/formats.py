@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpuprof.collectors import kineto, ncu, nsys
+from gpuprof.collectors import kineto, memory_snapshot, ncu, nsys
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
@@ -36,6 +36,12 @@ FORMATS: Final = (
         nsys.read,
     ),
     TraceFormat("Nsight Compute counters", (".ncu-rep", ".csv"), ncu.recognises, ncu.read),
+    TraceFormat(
+        "a CUDA memory snapshot of PyTorch",
+        (".pickle", ".pkl"),
+        memory_snapshot.recognises,
+        memory_snapshot.read,
+    ),
 )
 SUFFIXES: Final = tuple(suffix for one in FORMATS for suffix in one.suffixes)
 EXPECTED: Final = ", ".join(

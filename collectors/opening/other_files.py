@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from gpuprof.collectors import memory_snapshot
+
 
 @dataclass(frozen=True)
 class OtherFile:
@@ -30,8 +32,6 @@ _SAVED_TENSORS: Final = b"/data.pkl"
 _NAMES_BEGIN: Final = 4096
 # Protocols 2 to 5, which Python has written since 3.0; before those a dictionary as text.
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]|\(dp\d|\(d[pS]")
-# Keys of torch.cuda.memory._snapshot().
-_SNAPSHOT: Final = re.compile(rb"segments.*(?:device_traces|total_size)", re.DOTALL)
 # Keys of a dump of the NCCL flight recorder (torch/csrc/distributed/c10d/FlightRecorder.hpp).
 _FLIGHT_RECORDER: Final = re.compile(rb"pg_config|nccl_version|comm_lib_version")
 # Keys of a node (mlcommons/chakra; torch/csrc/profiler/standalone/execution_trace_observer.cpp).
@@ -41,7 +41,8 @@ _XPLANE: Final = re.compile(rb"/(?:host|device):|Task Environment")
 
 
 def _is_pickle(start: bytes) -> bool:
-    return _PICKLE.match(start) is not None
+    """Whether it is a pickle of another kind than those that are read."""
+    return _PICKLE.match(start) is not None and not memory_snapshot.recognises(start)
 
 
 def _is_json_without_events(start: bytes) -> bool:
@@ -64,11 +65,6 @@ OTHER_FILES: Final = (
         "an archive",
         "unpack it and pass the files in it",
         lambda start: start.startswith(_ZIP_MAGIC),
-    ),
-    OtherFile(
-        "a CUDA memory snapshot of PyTorch, no trace",
-        "view it at pytorch.org/memory_viz",
-        lambda start: _is_pickle(start) and _SNAPSHOT.search(start) is not None,
     ),
     OtherFile(
         "a dump of PyTorch's NCCL flight recorder, no trace",

@@ -44,7 +44,7 @@ _LABELS: Final[dict[MemoryKind, str]] = {
     "backward": "allocated in the backward pass",
     "workspace": "workspace, given back by the same operator",
     "earlier": "allocated before the profile",
-    "other": "allocated outside operators",
+    "other": "other",
 }
 _SHORT: Final[dict[MemoryKind, str]] = {
     "parameters": "parameters",
@@ -57,11 +57,11 @@ _KINDS: Final = (Column("Kind"), Column("Bytes", "number"), Column("Share", "num
 _HOLDERS: Final = (
     Column("Operator", "code"),
     Column("Module", "code"),
+    Column("Line", "code"),
     Column("Kind"),
     Column("Blocks", "number"),
     Column("Bytes", "number"),
     Column("Share", "number"),
-    Column("Line", "code"),
 )
 
 
@@ -72,8 +72,11 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     blocks: list[Block] = []
     if use.out_of_memory is not None:
         blocks += _failure_summary(use.out_of_memory)
-    facts = [fact for memory in use.devices for fact in _notable(memory, len(use.devices) > 1)]
-    facts += _driver_facts(use, analysis.steps.profiled)
+    several = len(use.devices) > 1
+    facts = [fact for memory in use.devices for fact in _notable(memory, several)]
+    if not analysis.kernels and use.out_of_memory is None:
+        # There is nothing else to tell of.
+        facts = [fact for memory in use.devices for fact in _alone(memory, several)]
     if facts:
         blocks.append(Facts(tuple(facts)))
     return tuple(blocks)
@@ -101,6 +104,26 @@ def _notable(memory: DeviceMemory, several: bool) -> list[Fact]:
     return [Fact(label, f"peak {formatting.byte_count(peak)}", "; ".join(notes))]
 
 
+def _alone(memory: DeviceMemory, several: bool) -> list[Fact]:
+    """All that a summary has of a capture of memory alone."""
+    label = f"Memory {memory.device}" if several else "Memory"
+    facts = [] if memory.fragmentation is None else [_fragmentation_fact(memory.fragmentation)]
+    if memory.peak is None:
+        return facts
+    peak = formatting.byte_count(memory.peak.allocated_bytes)
+    reserved = memory.peak.reserved_bytes
+    held = "" if reserved is None else f"{formatting.byte_count(reserved)} reserved then"
+    return [Fact(label, f"peak {peak}", held), *_largest_facts(memory.peak), *facts]
+
+
+def _largest_facts(moment: MemoryMoment) -> list[Fact]:
+    """The largest of what lived at one moment."""
+    return [
+        Fact("" if index else "Largest", formatting.byte_count(holder.bytes), _origin(holder))
+        for index, holder in enumerate(moment.holders[:_NAMED])
+    ]
+
+
 def _driver_facts(use: MemoryUse, steps: int) -> list[Fact]:
     """Calls for memory in the profiled steps: in steady steps there are none."""
     if not use.driver_calls or not steps:
@@ -116,10 +139,7 @@ def _failure_summary(failure: OutOfMemory) -> list[Block]:
     facts = [Fact("Out of memory", said[0], said[1])]
     if failure.live is not None and failure.live.kinds:
         facts.append(Fact("Live then", *_amount_and_kinds(failure.live)))
-        facts += [
-            Fact("" if index else "Largest", formatting.byte_count(holder.bytes), _origin(holder))
-            for index, holder in enumerate(failure.live.holders[:_NAMED])
-        ]
+        facts += _largest_facts(failure.live)
     facts += [Fact("" if index else "To do", advice) for index, advice in enumerate(failure.advice)]
     return [Facts(tuple(facts))]
 
@@ -245,7 +265,7 @@ def _device_facts(memory: DeviceMemory, steps: int) -> tuple[Fact, ...]:
 def _fragmentation_fact(held: Fragmentation) -> Fact:
     reserved = formatting.byte_count(held.reserved_bytes)
     note = (
-        f"of the {reserved} reserved when the profile ended; largest free block "
+        f"of the {reserved} reserved at the end; largest free block "
         f"{formatting.byte_count(held.largest_free_block_bytes)}, "
         f"{formatting.byte_count(held.inactive_split_bytes)} in pieces between live blocks"
     )
@@ -263,19 +283,23 @@ def _moment_tables(moment: MemoryMoment, when: str) -> list[Block]:
     rows = tuple(
         (
             holder.operator or formatting.UNKNOWN,
-            holder.module,
+            holder.module or formatting.UNKNOWN,
+            holder.line or formatting.UNKNOWN,
             _SHORT.get(holder.kind, _LABELS[holder.kind]),
             formatting.count(holder.blocks),
             formatting.byte_count(holder.bytes),
             formatting.percent(holder.bytes / whole),
-            holder.line,
         )
         for holder in moment.holders
     )
-    used = [True, any(row[1] for row in rows), True, True, True, True, any(row[6] for row in rows)]
+    operators = any(holder.operator for holder in moment.holders)
+    modules = any(holder.module for holder in moment.holders)
+    lines = any(holder.line for holder in moment.holders)
+    used = [operators, modules, lines, len(kinds) > 1, True, True, True]
+    by_kind = "by kind and " if len(kinds) > 1 else ""
     blocks: list[Block] = [
-        Paragraph(f"What was live {when}, by kind and by the operator that allocated it."),
-        Table(_KINDS, kinds),
+        Paragraph(f"What was live {when}, {by_kind}by what allocated it."),
+        *((Table(_KINDS, kinds),) if len(kinds) > 1 else ()),
         Table(_chosen(_HOLDERS, used), tuple(_chosen(row, used) for row in rows)),
     ]
     if moment.other_holders:

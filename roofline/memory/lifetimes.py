@@ -98,6 +98,8 @@ def lifetimes(events: pl.DataFrame, at_end: pl.DataFrame) -> Lifetimes:
 def _beyond(blocks: pl.DataFrame, at_end: pl.DataFrame) -> pl.DataFrame:
     """What was allocated at the end and did not begin as one of `blocks`."""
     begun = blocks.filter(pl.col("died").is_null())["address"]
+    # The events of a snapshot have the sizes that were asked for, not those of blocks.
+    asked = pl.when(pl.col("moment") == "snapshot").then("requested")
     return at_end.filter(
         (pl.col("state") == "allocated") & ~pl.col("address").is_in(begun.implode())
-    )
+    ).with_columns(bytes=pl.coalesce(asked, "bytes"))

@@ -4,9 +4,9 @@ from typing import Final, cast
 
 import polars as pl
 
+from gpuprof.collectors.stacks import user_line
 from gpuprof.roofline.memory.kinds import KIND_OF_CATEGORY
 from gpuprof.roofline.memory.lifetimes import Lifetimes
-from gpuprof.roofline.memory.user_lines import user_line
 from gpuprof.roofline.memory_figures import KindBytes, MemoryHolder, MemoryKind, MemoryMoment
 
 _MOST_HOLDERS: Final = 30

@@ -1,14 +1,18 @@
 """The last allocation that failed: what was live then, and what to do."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
+from gpuprof.collectors import memory_snapshot
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ProcessInfo
+from gpuprof.collectors.stacks import user_line
 from gpuprof.roofline.memory.fragmentation import fragmentation
-from gpuprof.roofline.memory.moment import moment_of_blocks
-from gpuprof.roofline.memory.user_lines import user_line
+from gpuprof.roofline.memory.lifetimes import Lifetimes
+from gpuprof.roofline.memory.moment import moment_of_blocks, moment_of_events
 from gpuprof.roofline.memory_figures import (
     Fragmentation,
     MemoryKind,
@@ -35,11 +39,18 @@ _REMEDIES: Final[dict[MemoryKind, str]] = {
 _LIKE: Final[dict[MemoryKind, MemoryKind]] = {"backward": "activations", "workspace": "activations"}
 
 
-def out_of_memory(capture: Capture, begun: dict[int | None, pl.DataFrame]) -> OutOfMemory | None:
-    """The last failure in `capture`; None without any.
+@dataclass(frozen=True)
+class DeviceEvents:
+    """What the events of one device tell: its lifetimes, and their blocks with kinds."""
 
-    `begun` has by device the blocks that events tell of, as `with_kinds` gives them.
-    """
+    lives: Lifetimes
+    blocks: pl.DataFrame
+
+
+def out_of_memory(
+    capture: Capture, events: Mapping[int | None, DeviceEvents]
+) -> OutOfMemory | None:
+    """The last failure in `capture`, with what `events` by device tell of it; None without any."""
     failures = capture.out_of_memory.sort("time_ns")
     if failures.is_empty():
         return None
@@ -47,10 +58,17 @@ def out_of_memory(capture: Capture, begun: dict[int | None, pl.DataFrame]) -> Ou
     device, time_ns = last["device"], last["time_ns"]
     at_device = pl.col("device").eq_missing(device)
     blocks = capture.memory_blocks.filter(at_device & (pl.col("moment") == "out of memory"))
-    live = None
+    known = events.get(device)
+    live, held = None, fragmentation(blocks)
     if not blocks.is_empty():
-        live = moment_of_blocks(blocks, time_ns=time_ns, begun=begun.get(device))
-    held = fragmentation(blocks)
+        begun = None if known is None else known.blocks
+        live = moment_of_blocks(blocks, time_ns=time_ns, begun=begun)
+    elif known is not None and capture.manifest.source == memory_snapshot.SOURCE:
+        # Its history goes on without a gap to the snapshot, which is often taken at the failure.
+        position = known.lives.position_at(time_ns)
+        live = moment_of_events(known.lives, known.blocks, position, step=None)
+        if position == len(known.lives.times_ns) - 1:
+            held = fragmentation(capture.memory_blocks.filter(at_device))
     return OutOfMemory(
         device=device,
         asked_bytes=last["asked"],

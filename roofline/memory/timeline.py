@@ -9,8 +9,9 @@ from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.roofline.memory.lifetimes import Lifetimes
 from gpuprof.roofline.memory_figures import MemoryTimeline, StepMemory
 
-# Spans of equal length, each with its least and its most.
-_SPANS: Final = 250
+# Groups of equally many events, each with its least and its most: events come in bursts, which
+# spans of equal length would show as one point.
+_GROUPS: Final = 250
 
 
 def timeline(lives: Lifetimes, steps: pl.DataFrame, *, first: int = 0) -> MemoryTimeline:
@@ -47,16 +48,16 @@ def step_memory(lives: Lifetimes, steps: pl.DataFrame) -> tuple[StepMemory, ...]
 def _extremes(lives: Lifetimes, first: int) -> Integers:
     """The positions to show from `first` on, in order."""
     positions = np.arange(first, len(lives.allocated))
-    if len(positions) <= 2 * _SPANS:
+    if len(positions) <= 2 * _GROUPS:
         return positions
-    times = lives.times_ns[positions]
-    span = (times - times[0]) * _SPANS // max(int(times[-1] - times[0]), 1)
-    frame = pl.DataFrame(
-        {"position": positions, "span": span, "bytes": lives.allocated[positions]}
-    ).group_by("span")
-    chosen = frame.agg(
-        least=pl.col("position").get(pl.col("bytes").arg_min()),
-        most=pl.col("position").get(pl.col("bytes").arg_max()),
+    group = np.arange(len(positions)) * _GROUPS // len(positions)
+    chosen = (
+        pl.DataFrame({"position": positions, "group": group, "bytes": lives.allocated[positions]})
+        .group_by("group")
+        .agg(
+            least=pl.col("position").get(pl.col("bytes").arg_min()),
+            most=pl.col("position").get(pl.col("bytes").arg_max()),
+        )
     )
     shown: Integers = np.unique(
         np.concatenate([chosen["least"].to_numpy(), chosen["most"].to_numpy(), positions[[0, -1]]])

@@ -11,7 +11,7 @@ from gpuprof.roofline.memory.fragmentation import fragmentation
 from gpuprof.roofline.memory.kinds import with_kinds
 from gpuprof.roofline.memory.lifetimes import Lifetimes, lifetimes
 from gpuprof.roofline.memory.moment import moment_of_events
-from gpuprof.roofline.memory.out_of_memory import out_of_memory
+from gpuprof.roofline.memory.out_of_memory import DeviceEvents, out_of_memory
 from gpuprof.roofline.memory.timeline import step_memory, timeline
 from gpuprof.roofline.memory_figures import DeviceMemory, MemoryUse, StepMemory
 from gpuprof.roofline.work.attribution import steps_at
@@ -32,7 +32,7 @@ _DRIVER_CALLS: Final = (
 def memory_use(capture: Capture) -> MemoryUse | None:
     """What memory the one rank of `capture` used; None where nothing was recorded of it."""
     devices = []
-    begun: dict[int | None, pl.DataFrame] = {}
+    by_device: dict[int | None, DeviceEvents] = {}
     for device in _devices(capture):
         at_device = pl.col("device").eq_missing(device)
         seen = capture.memory_blocks.filter(at_device)
@@ -40,10 +40,11 @@ def memory_use(capture: Capture) -> MemoryUse | None:
         memory = _of_the_run(capture, device, _at_end(seen))
         if not events.is_empty():
             lives = lifetimes(events, _at_end(seen))
-            begun[device] = with_kinds(lives, seen, capture)
-            memory = _with_events(memory, lives, begun[device], capture)
+            blocks = with_kinds(lives, seen, capture)
+            by_device[device] = DeviceEvents(lives, blocks)
+            memory = _with_events(memory, lives, blocks, capture)
         devices.append(memory)
-    failure = out_of_memory(capture, begun)
+    failure = out_of_memory(capture, by_device)
     if failure is None and not any(map(_is_known, devices)):
         return None
     calls = capture.launches.filter(pl.col("name").str.contains(_DRIVER_CALLS))

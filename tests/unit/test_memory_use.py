@@ -10,8 +10,8 @@ import pytest
 from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto
+from gpuprof.collectors.stacks import user_line
 from gpuprof.roofline.memory.use import memory_use
-from gpuprof.roofline.memory.user_lines import user_line
 from gpuprof.roofline.memory_figures import DeviceMemory, MemoryMoment
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "data"

@@ -207,7 +207,6 @@ EXECUTION_TRACE = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes":
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickled({"segments": [{"total_size": 2}], "device_traces": []}), "a CUDA memory snapshot"),
         (
             pickled({"version": "2.10", "nccl_version": "2.27", "pg_config": {}, "entries": []}),
             "a dump of PyTorch's NCCL flight recorder",

@@ -114,9 +114,18 @@ def test_calls_for_memory_in_steady_steps_are_named(training_analysis: Analysis)
     analysis = with_memory(
         training_analysis, MEMORY, driver_calls=4 * steps, driver_calls_ns=steps * 3_000_000
     )
-    (line,) = [line for line in summary(analysis).splitlines() if line.startswith("Allocator")]
-    assert "3.00 ms a step" in line
-    assert "4 calls a step" in line
+    assert (
+        "| Allocator | **3.00 ms a step** | 4 calls a step get memory from the driver or give it "
+        "back |"
+    ) in render_markdown(analysis)
+
+
+def test_a_capture_of_memory_alone_has_it_in_its_summary(bare_analysis: Analysis) -> None:
+    ample = msgspec.structs.replace(MEMORY, total_bytes=None, run_peak_allocated_bytes=None)
+    text = " ".join(summary(with_memory(bare_analysis, ample)).split())
+    assert "Memory peak 70.0 GB 75.0 GB reserved then" in text
+    assert "Largest 45.0 GB aten::mm · up (24 blocks)" in text
+    assert "Unused 72.0% of the 75.0 GB reserved at the end" in text
 
 
 def test_a_report_has_the_peak_by_kind_and_operator(training_analysis: Analysis) -> None:

@@ -222,7 +222,9 @@ def failing_program(
     build: CaptureBuilder, failed: int, limit: int, free: int, **process: Any
 ) -> Any:
     """What a program with one segment of 4 MB is told when it asks for `failed` bytes."""
-    blocks = memory_blocks.block_rows(segments(1000), moment="out of memory", time_ns=50)
+    blocks = memory_blocks.block_rows(
+        segments(1000), moment="out of memory", time_ns=50, stacks=memory_blocks.Stacks()
+    )
     blocks[1]["category"] = "parameter"
     build.rows["memory_blocks"] = blocks
     build.rows["out_of_memory"] = [

@@ -1,0 +1,373 @@
+"""Memory snapshots of torch, read as data alone: what they hold, and what is refused.
+
+tests/data/memory_snapshot holds what tests/gpu/record_memory_snapshot.py wrote on an H200, its
+folders' names shortened.
+"""
+
+import gzip
+import math
+import os
+import pickle
+import random
+import struct
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuprof.collectors import memory_snapshot
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.memory_snapshot.data_pickle import load_data
+from gpuprof.collectors.opening import open_trace, open_traces
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.memory.use import memory_use
+from gpuprof.roofline.memory_figures import DeviceMemory, MemoryUse
+
+RECORDED = Path(__file__).parents[1] / "data" / "memory_snapshot"
+MB = 1 << 20
+
+
+def any_data(chance: random.Random, protocol: int, depth: int = 4) -> Any:
+    """Some nested data, of all kinds that `protocol` has; before 4 calls make sets and bytes."""
+    scalars = (
+        *(None, True, False, 0, 255, 256, 65535, 65536, -1, 2**31, -(2**63), 2**63, 1.5),
+        *("", "name", "ü" * 300, "\ud800", "x" * 70_000),
+        *((b"", b"\x00" * 300) if protocol > 3 else ()),
+    )
+    kind = chance.randrange(6 if protocol > 3 else 5) if depth else 0
+    if kind < 2:
+        return chance.choice(scalars)
+    parts = [any_data(chance, protocol, depth - 1) for _ in range(chance.randrange(5))]
+    if kind == 2:
+        return tuple(parts)
+    if kind == 3:
+        return {chance.choice(("a", "b", 7, None, 2.5)): part for part in parts}
+    if kind == 4:
+        # The same object twice comes from the memo.
+        return [*parts, *parts]
+    return {chance.choice(scalars) for _ in range(chance.randrange(4))}
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_data_is_what_pickle_makes_of_it(protocol: int) -> None:
+    chance = random.Random(protocol)
+    for _ in range(60):
+        value = any_data(chance, protocol)
+        assert load_data(pickle.dumps(value, protocol=protocol)) == value
+
+
+class RunsCode:
+    """A pickle of it makes a folder when it is loaded."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (self.folder,)
+
+
+def snapshot(**more: Any) -> dict[str, Any]:
+    """Two blocks of which one lives, with the history that made them; 4 MB reserved."""
+    frames = [
+        {"filename": "/x/site-packages/torch/nn/functional.py", "line": 9, "name": "relu"},
+        {"filename": "train.py", "line": 42, "name": "forward"},
+        {"filename": "train.py", "line": 90, "name": "<module>"},
+    ]
+    blocks = [
+        {"address": 4096, "size": 2 * MB, "requested_size": 2 * MB - 100, "frames": frames}
+        | {"state": "active_allocated"},
+        {"address": 4096 + 2 * MB, "size": 2 * MB, "requested_size": 7, "state": "inactive"},
+    ]
+    segment = {"device": 0, "address": 4096, "total_size": 4 * MB, "stream": 0, "blocks": blocks}
+    entries = [
+        {"action": "segment_alloc", "addr": 4096, "size": 4 * MB},
+        {"action": "alloc", "addr": 4096, "size": 2 * MB - 100, "frames": frames},
+        {"action": "alloc", "addr": 4096 + 2 * MB, "size": 7, "frames": frames[1:]},
+        {"action": "oom", "size": 50 * MB, "device_free": 3 * MB, "frames": frames},
+        {"action": "free_requested", "addr": 4096 + 2 * MB, "size": 7},
+        {"action": "free_completed", "addr": 4096 + 2 * MB, "size": 7},
+    ]
+    times = [{**entry, "time_us": 1000 + number} for number, entry in enumerate(entries)]
+    return {"segments": [segment], "device_traces": [times, []], **more}
+
+
+def written(folder: Path, value: Any, name: str = "snapshot.pickle") -> Path:
+    """`value` as a file."""
+    path = folder / name
+    path.write_bytes(value if isinstance(value, bytes) else pickle.dumps(value))
+    return path
+
+
+def memory_of(path: Path) -> tuple[MemoryUse, DeviceMemory]:
+    """The memory of the one device in a snapshot."""
+    use = memory_use(open_trace(path))
+    assert use is not None
+    (memory,) = use.devices
+    return use, memory
+
+
+def test_a_snapshot_has_its_history_by_line(tmp_path: Path) -> None:
+    use, memory = memory_of(written(tmp_path, snapshot()))
+    assert memory.peak is not None
+    # Of what was asked for, as the history has it.
+    assert memory.peak.allocated_bytes == 2 * MB - 100 + 7
+    assert memory.peak.reserved_bytes == 4 * MB
+    assert [(each.bytes, each.line) for each in memory.peak.holders] == [
+        (2 * MB - 93, "train.py:42 forward")
+    ]
+    timeline = memory.timeline
+    assert timeline is not None
+    assert timeline.allocated_bytes == (0, 2 * MB - 100, 2 * MB - 93, 2 * MB - 100)
+    held = memory.fragmentation
+    assert held is not None
+    assert (held.reserved_bytes, held.allocated_bytes) == (4 * MB, 2 * MB)
+    assert (held.largest_free_block_bytes, held.inactive_split_bytes) == (2 * MB, 2 * MB)
+    failure = use.out_of_memory
+    assert failure is not None
+    assert (failure.asked_bytes, failure.free_bytes, failure.line) == (
+        *(50 * MB, 3 * MB),
+        "train.py:42 forward",
+    )
+    # What lived before the failed allocation, not what did when the snapshot was taken.
+    assert failure.live is not None
+    assert failure.live.allocated_bytes == 2 * MB - 93
+    assert failure.fragmentation is None
+
+
+def test_a_snapshot_at_the_failure_has_the_free_pieces_then(tmp_path: Path) -> None:
+    value = snapshot()
+    del value["device_traces"][0][4:]
+    value["segments"][0]["blocks"][1]["state"] = "active_allocated"
+    use, _ = memory_of(written(tmp_path, value))
+    assert use.out_of_memory is not None
+    assert use.out_of_memory.fragmentation is not None
+
+
+def test_a_snapshot_without_history_has_what_lives(tmp_path: Path) -> None:
+    value = snapshot(device_traces=[])
+    path = tmp_path / "snapshot.pickle.gz"
+    path.write_bytes(gzip.compress(pickle.dumps(value)))
+    _, memory = memory_of(path)
+    assert memory.peak is None
+    assert memory.fragmentation is not None
+    # It can be taken for no step and no trace, and is analysed all the same.
+    assert analyze(open_trace(path)).memory is not None
+
+
+def test_snapshots_of_old_torch_have_blocks_in_order_and_no_times(tmp_path: Path) -> None:
+    value = snapshot()
+    for block in value["segments"][0]["blocks"]:
+        del block["address"]
+    for entry in value["device_traces"][0]:
+        del entry["time_us"]
+    capture = open_trace(written(tmp_path, value))
+    assert capture.memory_blocks["address"].to_list() == [4096, 4096 + 2 * MB]
+    assert capture.allocations["time_ns"].to_list() == [1, 2, 4]
+
+
+def test_a_snapshot_beside_a_trace_is_no_rank(tmp_path: Path) -> None:
+    trace = tmp_path / "rank0.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 0, "dur": 9}
+    trace.write_text(f'{{"traceEvents": [{event}]}}'.replace("'", '"'))
+    path = written(tmp_path, snapshot())
+    for capture in (open_trace(tmp_path), open_traces([trace, path])):
+        assert capture.manifest.ranks == (0,)
+        assert capture.memory_blocks.is_empty()
+        (warning,) = [w for w in capture.processes[0].warnings if "snapshot" in w]
+        assert warning.startswith("left out: snapshot.pickle")
+
+
+def test_a_recorded_training_step_is_told_by_line_to_the_byte() -> None:
+    use, memory = memory_of(RECORDED / "training_step.pickle.gz")
+    assert use.out_of_memory is None
+    assert memory.peak is not None
+    assert memory.peak.time_ns == memory.peak.time_ns // 1000 * 1000
+    # Three blocks of two norms, two products and their biases, in float32.
+    parameters = 3 * 4 * (2 * 256 + 2 * 256 * 1024 + 1024 + 256)
+    by_line = {each.line.partition(":")[2]: each for each in memory.peak.holders}
+    assert by_line["44 __init__"].bytes == parameters
+    assert by_line["44 __init__"].blocks == 18
+    assert by_line["52 step"].bytes == 2 * parameters
+    # A sum over the history that needs none of the reader.
+    with gzip.open(RECORDED / "training_step.pickle.gz") as file:
+        content = pickle.load(file)
+    live: dict[int, int] = {}
+    highest = 0
+    for entry in content["device_traces"][0]:
+        if entry["action"] == "alloc":
+            live[entry["addr"]] = entry["size"]
+        elif entry["action"] == "free_requested":
+            del live[entry["addr"]]
+        highest = max(highest, sum(live.values()))
+    assert memory.peak.allocated_bytes == highest
+    assert memory.steps == ()
+
+
+def refused(path: Path) -> str:
+    """The one line that a damaged or hostile file gets."""
+    with pytest.raises(CaptureError) as raised:
+        memory_snapshot.read(path)
+    text = str(raised.value)
+    assert "\n" not in text
+    assert len(text) < 600
+    return text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        OrderedDict(a=1),
+        complex(1, 2),
+        math.sqrt,
+        RunsCode,
+        Path("x"),
+        range(3),
+        slice(3),
+        frozenset([1]),
+        bytearray(b"x"),
+        2**200,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_everything_but_data_is_refused(value: object, tmp_path: Path) -> None:
+    for protocol in range(6):
+        content = pickle.dumps(snapshot(more=value), protocol=protocol)
+        assert "byte" in refused(written(tmp_path, content))
+
+
+def test_a_snapshot_with_code_in_it_runs_none(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    path = written(tmp_path, snapshot(more=RunsCode(str(made))))
+    assert "only data is read" in refused(path)
+    with pytest.raises(CaptureError, match="only data is read"):
+        open_trace(path)
+    assert not made.exists()
+
+
+# What each would make Python's own unpickler do stands beside it.
+HOSTILE = {
+    # Allocate 32 GB for a memo of that size.
+    "a huge index": b"\x80\x04]r\xff\xff\xff\x7f.",
+    "a huge length": b"\x80\x04\x8e" + struct.pack("<Q", 1 << 60) + b"x.",
+    "a huge text": b"\x80\x04X\xff\xff\xff\xffx.",
+    # End the process when the key is hashed.
+    "a deep key": b"\x80\x04})" + b"\x85" * 200_000 + b"Ns.",
+    "a deep member": b"\x80\x04\x8f()" + b"\x85" * 200_000 + b"\x90.",
+    "many marks": b"\x80\x04" + b"(" * 100_000 + b"t" * 100_000 + b".",
+    "a long integer": b"\x80\x04\x8b\xff\xff\xff\x7f" + b"\x01" * 100 + b".",
+    "nothing": b"",
+    "no pickle": b"not one",
+    "no end": b"\x80\x04",
+    "no object": b"\x80\x04.",
+    "a frame": b"\x80\x04\x95",
+    "an unknown protocol": b"\x80\x09N.",
+    "a list as a dictionary": b"\x80\x04](K\x01K\x02u.",
+    "an odd dictionary": b"\x80\x04}(K\x01u.",
+    "an item of nothing": b"\x80\x04(e.",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_get_one_line(name: str, tmp_path: Path) -> None:
+    refused(written(tmp_path, HOSTILE[name]))
+
+
+def test_what_stands_on_the_stack_beside_is_no_matter(tmp_path: Path) -> None:
+    deep = b"\x80\x04)" + b"\x85" * 200_000 + b"0" + pickle.dumps(snapshot())[2:]
+    assert memory_of(written(tmp_path, deep))[1].peak is not None
+
+
+def laughing(levels: int) -> list[Any]:
+    """Ten references to ten references to ...: text of it has 10 to the power of `levels` parts."""
+    value: list[Any] = ["ha"]
+    for _ in range(levels):
+        value = [value] * 10
+    return value
+
+
+def changed(path: tuple[Any, ...], value: object) -> dict[str, Any]:
+    """The snapshot with one part replaced."""
+    whole = snapshot()
+    part: Any = whole
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return whole
+
+
+ENTRY, BLOCK = ("device_traces", 0, 1), ("segments", 0, "blocks", 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("segments",), None),
+        (("segments",), laughing(12)),
+        (("segments", 0, "blocks"), 7),
+        (("segments", 0, "device"), 1 << 40),
+        (("segments", 0, "total_size"), "4"),
+        ((*BLOCK, "state"), "molten"),
+        ((*BLOCK, "state"), ["inactive"]),
+        ((*BLOCK, "size"), None),
+        ((*BLOCK, "frames"), laughing(12)),
+        ((*BLOCK, "frames"), [{"filename": laughing(12), "line": 1, "name": "f"}]),
+        ((*BLOCK, "frames"), [{"filename": "f", "line": laughing(12), "name": "f"}]),
+        ((*ENTRY, "time_us"), "now" * 1000),
+        ((*ENTRY, "time_us"), [1]),
+        ((*ENTRY, "time_us"), 1 << 62),
+        ((*ENTRY, "size"), 1.5),
+        ((*ENTRY, "addr"), True),
+        ((*ENTRY, "action"), None),
+        (("device_traces",), 3),
+        (("device_traces", 0), "oom"),
+        (("device_traces", 0, 0), []),
+    ],
+)
+def test_other_forms_get_one_line(path: tuple[Any, ...], value: object, tmp_path: Path) -> None:
+    file = written(tmp_path, changed(path, value))
+    # An action that is not known is passed over, as a newer torch may have more.
+    if path[-1] == "action":
+        assert open_trace(file).allocations.height == 2
+    else:
+        assert "another form" in refused(file)
+
+
+def test_stacks_of_many_frames_are_cut(tmp_path: Path) -> None:
+    frame = {"filename": "a" * 10_000, "line": 1, "name": "f"}
+    path = written(tmp_path, changed((*BLOCK, "frames"), [frame] * 100_000))
+    stack = open_trace(path).memory_blocks["stack"][0]
+    assert len(stack) < 10_000
+
+
+def test_damaged_files_get_one_line_or_are_read(tmp_path: Path) -> None:
+    whole = pickle.dumps(snapshot())
+    chance = random.Random(1)
+    damaged = [whole[:end] for end in range(0, len(whole), 7)]
+    for _ in range(400):
+        content = bytearray(whole)
+        for _ in range(chance.randrange(1, 4)):
+            content[chance.randrange(len(content))] = chance.randrange(256)
+        damaged.append(bytes(content))
+    problems = [problem(written(tmp_path, content)) for content in damaged]
+    assert "\n" not in "".join(problems)
+    assert 0 < problems.count("") < len(problems)
+
+
+def problem(path: Path) -> str:
+    """What is wrong with a file; "" where it is read."""
+    try:
+        memory_use(memory_snapshot.read(path))
+    except CaptureError as error:
+        return str(error)
+    return ""
+
+
+def test_a_snapshot_of_no_gpu_says_so(tmp_path: Path) -> None:
+    empty = {"segments": [], "device_traces": []}
+    assert "no memory of a GPU" in refused(written(tmp_path, empty))
+
+
+def test_an_enormous_snapshot_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuprof.collectors.memory_snapshot.reader._LARGEST_BYTES", 100)
+    assert "max_entries" in refused(written(tmp_path, snapshot()))
