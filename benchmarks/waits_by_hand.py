@@ -158,7 +158,7 @@ def by_gpuprof(path: Path) -> dict[str, float]:
     stretch = profiled_stretch(capture, work, behind=device_runs_behind(step_ends(whole)))
     if stretch is None:
         raise SystemExit(f"{path}: no steps")
-    idle = idle_pieces(capture, work, stretch, on_cpu=False, first=False)
+    idle = idle_pieces(capture, work, stretch, on_cpu=False)
     names = pl.Series([*capture.launches["name"], ""])
     called = names.gather(idle.pieces["call_row"].fill_null(capture.launches.height))
     waiting = (

@@ -57,5 +57,8 @@ class IdleTime(msgspec.Struct, frozen=True, kw_only=True):
     profiled_ns: int
     # Where the lengths come from; the causes are always those of profiled steps.
     basis: StepDefinition
+    # They were seen in the program's first step alone. Where the basis is timed, that does not tell
+    # why other steps wait.
+    first_step: bool = False
     # The largest first.
     causes: tuple[IdleCause, ...]

@@ -8,7 +8,7 @@ from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import bottleneck_class
-from gpuprof.roofline.idle.evidence import count_text, culprit_text
+from gpuprof.roofline.idle.evidence import FIRST_STEP, count_text, culprit_text
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
 # Causes that the summary names, from which share of the step on, and culprits of each.
@@ -22,6 +22,7 @@ _COLUMNS: Final = (
     Column("Time", "number"),
     Column("Of the step", "number"),
     Column("Without the profiler", "number"),
+    Column("When profiled", "number"),
     Column("What"),
     Column("In"),
     Column("Calls", "number"),
@@ -65,12 +66,17 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     idle, split = analysis.idle, analysis.split
     if idle is None or split is None or not idle.nanoseconds:
         return ()
-    rows = tuple(_rows(idle.causes, split.step_ns))
+    rows = tuple(_rows(idle, split.step_ns))
     return (Paragraph(_lead(idle)), Table(_COLUMNS, rows))
 
 
 def _lead(idle: IdleTime) -> str:
     waits = formatting.duration(idle.nanoseconds)
+    if idle.basis == "timed" and idle.first_step:
+        return (
+            f"The device has no work for {waits} of a step, and nothing tells why: {FIRST_STEP}. "
+            "What is named below cost the first step."
+        )
     if idle.basis == "whole trace":
         return f"The device has no work for {waits} of the trace."
     if idle.basis != "timed":
@@ -86,18 +92,20 @@ def _lead(idle: IdleTime) -> str:
     )
 
 
-def _rows(causes: Iterable[IdleCause], step_ns: int) -> Iterable[tuple[str, ...]]:
-    for cause in causes:
+def _rows(idle: IdleTime, step_ns: int) -> Iterable[tuple[str, ...]]:
+    profiled = idle.first_step and idle.basis == "timed"
+    for cause in idle.causes:
         share = formatting.percent(cause.nanoseconds / step_ns)
-        head = (
+        head: tuple[str, ...] = (
             bottleneck_class(cause.kind).name,
             formatting.duration(cause.nanoseconds),
             share,
             _range(cause),
+            formatting.duration(cause.profiled_ns),
         )
         for culprit in cause.culprits:
-            yield (*head, *_culprit(culprit))
-            head = ("", "", "", "")
+            yield (*head, *_culprit(culprit, profiled=profiled))
+            head = ("",) * len(head)
         if cause.others:
             number = formatting.counted(cause.others, "other")
             yield (*head, number, "", "", formatting.duration(cause.others_ns))
@@ -113,7 +121,7 @@ def _range(cause: IdleCause) -> str:
     return f"{formatting.duration(cause.least_ns)} to {formatting.duration(cause.most_ns)}"
 
 
-def _culprit(culprit: IdleCulprit) -> tuple[str, ...]:
+def _culprit(culprit: IdleCulprit, *, profiled: bool) -> tuple[str, ...]:
     inside = (
         formatting.kernel_name(culprit.kernel) if culprit.kernel else "",
         culprit.operator,
@@ -125,7 +133,7 @@ def _culprit(culprit: IdleCulprit) -> tuple[str, ...]:
         culprit.what,
         ", ".join(part for part in inside if part),
         count_text(culprit.calls_per_step),
-        formatting.duration(culprit.nanoseconds),
+        formatting.duration(culprit.profiled_ns if profiled else culprit.nanoseconds),
     )
 
 

@@ -17,7 +17,7 @@ from gpuprof.roofline.classes import (
 from gpuprof.roofline.idle.host_events_text import described
 from gpuprof.roofline.idle.host_timeline import within
 from gpuprof.roofline.idle.host_work import written_as
-from gpuprof.roofline.idle.pieces import KEPT, ONCE, SHRINKS, IdlePieces
+from gpuprof.roofline.idle.pieces import IdlePieces
 from gpuprof.roofline.steps.waiting import Waiting
 
 # From one kernel to the next a device takes 1 to 3 us; what takes longer waits for something.
@@ -31,25 +31,24 @@ def seen_waiting(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
     """Time without device work of one profiled step by class."""
     sums = pieces.group_by("kind").agg(**_amounts(steps)).sort("kind")
     found = {
-        row["kind"]: Waiting(row["keeps_ns"], row["shrinks_ns"], row["once_ns"])
+        row["kind"]: Waiting(row["keeps_ns"], row["shrinks_ns"])
         for row in sums.iter_rows(named=True)
     }
     return {kind: waiting for kind, waiting in found.items() if waiting.total_ns}
 
 
 def _amounts(steps: int) -> dict[str, pl.Expr]:
-    columns = {"keeps_ns": KEPT, "shrinks_ns": SHRINKS, "once_ns": ONCE}
+    kinds = {"keeps_ns": pl.col("keeps"), "shrinks_ns": ~pl.col("keeps")}
     return {
-        name: pl.col("nanoseconds").filter(pl.col("length") == length).sum() / steps
-        for name, length in columns.items()
+        name: pl.col("nanoseconds").filter(is_it).sum() / steps for name, is_it in kinds.items()
     }
 
 
 def culprits(idle: IdlePieces, capture: Capture, steps: int) -> pl.DataFrame:
     """One row for each thing that the host did, by class and name.
 
-    Columns kind, what, call, operator, kernel, place, detail, keeps_ns, shrinks_ns, once_ns and
-    calls; of one step.
+    Columns kind, what, call, operator, kernel, place, detail, keeps_ns, shrinks_ns and calls;
+    of one step.
     """
     return (
         _named(idle, capture)
@@ -137,7 +136,7 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     return columns.select(
         "kind",
         "nanoseconds",
-        "length",
+        "keeps",
         what=what,
         call=pl.when(in_call).then("call_name").fill_null(""),
         operator=pl.when(in_call)

@@ -5,9 +5,14 @@ from typing import Final
 import msgspec
 
 from gpuprof.roofline.analysis import Bottleneck
+from gpuprof.roofline.classes import UNEXPLAINED
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
+FIRST_STEP: Final = (
+    "only the program's first step was profiled, which does what others do not: let it run longer, "
+    "or with --warmup 3"
+)
 # Of a cause: a narrower range is not worth a word.
 _CLOSE: Final = 0.3
 
@@ -16,6 +21,8 @@ def with_culprit(verdict: Bottleneck, idle: IdleTime | None) -> Bottleneck:
     """`verdict` with what costs most of it, where it is a cause of `idle`."""
     if idle is None:
         return verdict
+    if verdict.kind == UNEXPLAINED and idle.first_step:
+        return msgspec.structs.replace(verdict, evidence=f"{verdict.evidence}; {FIRST_STEP}")
     causes = [cause for cause in idle.causes if cause.kind == verdict.kind and cause.culprits]
     if not causes:
         return verdict

@@ -26,6 +26,8 @@ class IdleSeen:
     waiting: dict[ClassName, Waiting]
     # As `gpuprof.roofline.idle.culprits` gives them.
     culprits: pl.DataFrame
+    # In the program's first step, as it ended before others were profiled (decision 0001).
+    first: bool
 
 
 def find_idle(
@@ -37,16 +39,16 @@ def find_idle(
     """
     if stretch is None or work.kernels.is_empty():
         return None
-    pieces = idle_pieces(
-        capture, work, stretch, on_cpu=on_cpu, first=_profiled_before_timed(capture)
-    )
+    pieces = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
     return IdleSeen(
-        seen_waiting(pieces.pieces, stretch.steps), culprits(pieces, capture, stretch.steps)
+        seen_waiting(pieces.pieces, stretch.steps),
+        culprits(pieces, capture, stretch.steps),
+        _profiled_before_timed(capture),
     )
 
 
 def _profiled_before_timed(capture: Capture) -> bool:
-    """Whether the profiled step is the first look at a program that ended soon (decision 0001)."""
+    """Whether the profiled step is the first look at a program that ended soon."""
     begins = {
         phase: capture.steps.filter(pl.col("phase") == phase)["start_ns"].min()
         for phase in ("profiled", "timed")
@@ -60,12 +62,13 @@ def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -
     if seen is None or split is None:
         return None
     idle_ns = split.idle_ns - split.nanoseconds(OTHER_DEVICE)
-    scaled = waiting_parts(seen.waiting, idle_ns, step_ns=split.step_ns, basis=split.basis)
+    scaled = waiting_parts(
+        seen.waiting, idle_ns, step_ns=split.step_ns, basis=split.basis, first=seen.first
+    )
     factors = scaled.factors
     weights = seen.culprits.with_columns(
-        weight=pl.col("keeps_ns") * factors.keeps
-        + pl.col("shrinks_ns") * factors.shrinks
-        + pl.col("once_ns") * factors.once
+        weight=pl.col("keeps_ns") * factors.keeps + pl.col("shrinks_ns") * factors.shrinks,
+        seen=pl.col("keeps_ns") + pl.col("shrinks_ns"),
     )
     causes = [
         _cause(kind, part, seen.waiting.get(kind, Waiting()), weights, on_cpu=on_cpu)
@@ -75,7 +78,10 @@ def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -
         nanoseconds=idle_ns,
         profiled_ns=round(sum(part.total_ns for part in seen.waiting.values())),
         basis=split.basis,
-        causes=tuple(sorted(causes, key=lambda cause: (-cause.nanoseconds, cause.kind))),
+        first_step=seen.first,
+        causes=tuple(
+            sorted(causes, key=lambda cause: (-cause.nanoseconds, -cause.profiled_ns, cause.kind))
+        ),
     )
 
 
@@ -96,7 +102,7 @@ def _cause(
             detail=row["detail"],
             calls_per_step=row["calls"],
             nanoseconds=round(row["weight"] / whole * part.nanoseconds) if whole else 0,
-            profiled_ns=round(row["keeps_ns"] + row["shrinks_ns"] + row["once_ns"]),
+            profiled_ns=round(row["seen"]),
         )
         for row in own.iter_rows(named=True)
     ]

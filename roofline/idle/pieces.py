@@ -40,22 +40,14 @@ _LEAST_RANGE_NS: Final = 100_000
 _LEAST_WORK_NS: Final = 1_000_000
 
 
-# What of a piece is there in other steps than the one that was profiled: all of it; less, as the
-# profiler lengthens it; or nothing, where a program does such things once.
-KEPT: Final = "kept"
-SHRINKS: Final = "shrinks"
-ONCE: Final = "once"
-LENGTHS: Final = (KEPT, SHRINKS, ONCE)
-
-
 @dataclass(frozen=True)
 class IdlePieces:
     """The pieces, and what their rows point into.
 
-    Columns of `pieces`: nanoseconds, kind, length (`LENGTHS`), drained (after the call and not in
-    it), gap, hole, and rows of tables or null: call_row (launches), op_row (ops, the innermost
-    one), root_row (ops, the outermost one), and of `timeline` scope_row, range_row (idle_ranges),
-    around_row (ranges, the innermost one) and position_row.
+    Columns of `pieces`: nanoseconds, kind, keeps (as long without the profiler), drained (after the
+    call and not in it), gap, hole, and rows of tables or null: call_row (launches), op_row (ops,
+    the innermost one), root_row (ops, the outermost one), and of `timeline` scope_row, range_row
+    (idle_ranges), around_row (ranges, the innermost one) and position_row.
     """
 
     pieces: pl.DataFrame
@@ -66,13 +58,10 @@ class IdlePieces:
     launching_ops: pl.Series
 
 
-def idle_pieces(
-    capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool, first: bool
-) -> IdlePieces:
+def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool) -> IdlePieces:
     """All time of `stretch` in which no device of an attributed one-rank capture has work.
 
-    On a CPU the work is leaf operators, and what begins one is its thread. `first` says that the
-    profiled step is the program's first one, which does what others need not do.
+    On a CPU the work is leaf operators, and what begins one is its thread.
     """
     kernels = work_of_stretch(work, stretch)
     launch = launch_rows(kernels, capture)
@@ -87,16 +76,14 @@ def idle_pieces(
     )
     segments = _with_states(segments, timeline)
     calls = kinds_of_calls(capture)
-    pieces = _classified(segments, timeline, gaps, calls, on_cpu=on_cpu).with_columns(
-        length=pl.col("length") if first else pl.col("length").replace(ONCE, KEPT)
-    )
+    pieces = _classified(segments, timeline, gaps, calls, on_cpu=on_cpu)
     if not on_cpu:
         busy = merged(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
         from_ns = int(gaps.host_start_ns.min(initial=stretch.spans_ns[-1][1]))
         syncs = synchronisations(capture.launches, calls, busy, from_ns)
         pieces = _with_drained(pieces, _with_operators(syncs, capture, timeline))
     queued = _inside(_queued(gaps), spans).with_columns(
-        kind=pl.lit(QUEUED), length=pl.lit(KEPT), drained=pl.lit(False)
+        kind=pl.lit(QUEUED), keeps=pl.lit(True), drained=pl.lit(False)
     )
     launching = pl.Series(rows_of(capture.ops, kernels["op_id"]))
     together = pl.concat([pieces, queued], how="diagonal")
@@ -281,8 +268,10 @@ def _classified(
     in_nothing = pl.col("op_row").is_null() & pl.col("call_row").is_null()
     working = ~in_nothing & (pl.col("quiet_ns") >= _LEAST_WORK_NS)
     elsewhere = in_nothing & (pl.col("hole_ns") >= _LEAST_WORK_NS)
+    compiling = (pl.col("scope") == COMPILATION).fill_null(False)
     kind = (
-        pl.when("collected")
+        # What is compiled makes garbage.
+        pl.when(pl.col("collected") & ~compiling)
         .then(pl.lit(GARBAGE_COLLECTION))
         .when(pl.col("scope").is_not_null())
         .then("scope")
@@ -309,11 +298,7 @@ def _classified(
         "position_row",
         "hole",
         kind=kind,
-        length=pl.when(kind == LAUNCH)
-        .then(pl.lit(SHRINKS))
-        .when((kind == COMPILATION) | ((kind == HOST_WORK) & pl.col("range_row").is_null()))
-        .then(pl.lit(ONCE))
-        .otherwise(pl.lit(KEPT)),
+        keeps=kind != LAUNCH,
         drained=pl.lit(False),
     )
 

@@ -41,6 +41,7 @@ def split_step(
     points: Sequence[RooflinePoint],
     *,
     waiting: Mapping[ClassName, Waiting],
+    first: bool,
     slower_ns: int,
     on_cpu: bool,
 ) -> StepSplit:
@@ -53,7 +54,7 @@ def split_step(
     Of the time in which anything computes, as much is at the roof as the work needs there. What
     overlaps with other computing takes from the time lost, for it is hidden. `slower_ns`, by which
     the work was longer in a timed step, is lost too. `waiting` is why no device had work in a
-    profiled step.
+    profiled step, `first` whether that was the program's first one.
     """
     timed_ns = times.median_ns if times.timed and not on_cpu and not times.unequal else None
     fits = timed_ns is not None and use.busy_ns <= timed_ns * _BUSY_TOLERANCE
@@ -74,7 +75,7 @@ def split_step(
     basis: StepDefinition = "timed" if fits else stretch.definition
     spent[OTHER_DEVICE] = min(idle_ns, use.other_devices_ns)
     waits = waiting_parts(
-        waiting, idle_ns - spent[OTHER_DEVICE], step_ns=step_ns, basis=basis
+        waiting, idle_ns - spent[OTHER_DEVICE], step_ns=step_ns, basis=basis, first=first
     ).parts
     spent.update({kind: part.nanoseconds for kind, part in waits.items()})
     # The profiler lengthens a CPU's operators as it does what is between them.

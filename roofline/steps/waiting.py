@@ -2,9 +2,7 @@
 
 What the host waits for or does beside launching (a synchronisation, its data loader, a driver's
 call) takes as long without the profiler. Launching does not: the profiler records each operator
-and call. So what the timed step is shorter by is taken from the launches first. Where the profiled
-step was the program's first one, it also holds what a program does once: it loads code, builds
-plans, sets libraries up. That is in a timed step only as far as nothing else explains it.
+and call. So what the timed step is shorter by is taken from the launches first.
 """
 
 from collections.abc import Mapping
@@ -25,24 +23,18 @@ _SAME: Final = 0.1
 class Waiting:
     """Time without device work of one class in one profiled step, in ns."""
 
-    # What is as long without the profiler, what the profiler lengthens, and what need not be there
-    # in other steps.
+    # What is as long without the profiler, and what the profiler lengthens.
     keeps_ns: float = 0.0
     shrinks_ns: float = 0.0
-    once_ns: float = 0.0
 
     @property
     def total_ns(self) -> float:
-        """All of it."""
-        return self.keeps_ns + self.shrinks_ns + self.once_ns
+        """Both."""
+        return self.keeps_ns + self.shrinks_ns
 
     def scaled(self, factors: "Factors") -> float:
         """What of it is in a step of these `factors`, in ns."""
-        return (
-            self.keeps_ns * factors.keeps
-            + self.shrinks_ns * factors.shrinks
-            + self.once_ns * factors.once
-        )
+        return self.keeps_ns * factors.keeps + self.shrinks_ns * factors.shrinks
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,6 @@ class Factors:
 
     keeps: float = 1.0
     shrinks: float = 1.0
-    once: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,9 +63,20 @@ class WaitingParts:
 
 
 def waiting_parts(
-    seen: Mapping[ClassName, Waiting], idle_ns: int, *, step_ns: int, basis: StepDefinition
+    seen: Mapping[ClassName, Waiting],
+    idle_ns: int,
+    *,
+    step_ns: int,
+    basis: StepDefinition,
+    first: bool,
 ) -> WaitingParts:
-    """`seen` in a step of `step_ns` that has `idle_ns` without device work, by what the step is."""
+    """`seen` in a step of `step_ns` that has `idle_ns` without device work, by what the step is.
+
+    `first` says that it was seen in the program's first step alone, which loads code, builds plans
+    and has a batch ready: why others wait it does not tell.
+    """
+    if basis == "timed" and first:
+        return _unlike(seen, idle_ns)
     if basis == "timed":
         return _in_timed_step(seen, idle_ns)
     return _in_profiled_step(seen, idle_ns, step_ns=step_ns)
@@ -92,7 +94,7 @@ def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingPa
         left_ns = idle_ns - profiled_ns
     elif idle_ns >= profiled_ns:
         longer = idle_ns / profiled_ns if profiled_ns else 1.0
-        factors = Factors(longer, longer, longer)
+        factors = Factors(longer, longer)
     else:
         factors = _filled(seen, idle_ns)
     lengths = _lengths(seen, factors, left_ns, idle_ns)
@@ -106,19 +108,22 @@ def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingPa
     return WaitingParts(parts, factors)
 
 
+def _unlike(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingParts:
+    """Nothing for certain: each of `seen` may be all of `idle_ns` or nothing."""
+    parts = {
+        kind: WaitingPart(0, 0, min(round(part.total_ns), idle_ns)) for kind, part in seen.items()
+    }
+    if idle_ns:
+        parts[UNEXPLAINED] = WaitingPart(idle_ns, 0, idle_ns)
+    return WaitingParts(parts, Factors(0.0, 0.0))
+
+
 def _filled(seen: Mapping[ClassName, Waiting], idle_ns: int) -> Factors:
-    """What of `seen` is in `idle_ns`: first what keeps its length, last what is done once."""
-    amounts = [
-        sum(part.keeps_ns for part in seen.values()),
-        sum(part.shrinks_ns for part in seen.values()),
-        sum(part.once_ns for part in seen.values()),
-    ]
-    left_ns, found = float(idle_ns), []
-    for amount_ns in amounts:
-        taken_ns = min(left_ns, amount_ns)
-        found.append(taken_ns / amount_ns if amount_ns else 0.0)
-        left_ns -= taken_ns
-    return Factors(*found)
+    """What of `seen` is in `idle_ns`, which is less: what keeps its length comes first."""
+    kept_ns = sum(part.keeps_ns for part in seen.values())
+    if idle_ns < kept_ns:
+        return Factors(idle_ns / kept_ns, 0.0)
+    return Factors(1.0, (idle_ns - kept_ns) / (_total(seen) - kept_ns))
 
 
 def _in_profiled_step(
@@ -131,10 +136,10 @@ def _in_profiled_step(
     """
     profiled_ns = _total(seen)
     scale = idle_ns / profiled_ns if profiled_ns else 1.0
-    factors = Factors(scale, scale, scale)
+    factors = Factors(scale, scale)
     lengths = _lengths(seen, factors, 0.0, idle_ns)
     busy_ns = step_ns - idle_ns
-    kept_ns = sum(part.total_ns - part.shrinks_ns for part in seen.values()) * scale
+    kept_ns = sum(part.keeps_ns for part in seen.values()) * scale
     shrinking_ns = idle_ns - kept_ns
     certain_ns = min(shrinking_ns, max(0.0, step_ns / LONGEST_STRETCH - busy_ns - kept_ns))
     certain = certain_ns / shrinking_ns if shrinking_ns > 0 else 0.0
@@ -144,7 +149,7 @@ def _in_profiled_step(
         # Of time without a known cause nothing tells whether the profiler made it.
         least = certain * length_ns
         if own is not None:
-            least = own.scaled(Factors(scale, certain * scale, scale))
+            least = own.scaled(Factors(scale, certain * scale))
         parts[kind] = WaitingPart(length_ns, min(round(least), length_ns), length_ns)
     return WaitingParts(parts, factors)
 

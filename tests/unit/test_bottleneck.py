@@ -27,7 +27,8 @@ def least_ns(kind: str, nanoseconds: int, basis: StepDefinition) -> int | None:
     if kind != "launch" or basis == "timed":
         return None
     seen = {"launch": Waiting(shrinks_ns=nanoseconds)}
-    return waiting_parts(seen, nanoseconds, step_ns=STEP_NS, basis=basis).parts["launch"].least_ns
+    found = waiting_parts(seen, nanoseconds, step_ns=STEP_NS, basis=basis, first=False)
+    return found.parts["launch"].least_ns
 
 
 LOSSES = tuple(name for name, row in classes().items() if row.loss)

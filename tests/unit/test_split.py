@@ -62,6 +62,7 @@ def split_of(
         use,
         points,
         waiting={"outside" if on_cpu else "launch": Waiting(shrinks_ns=longest_ns)},
+        first=False,
         slower_ns=slower_ns,
         on_cpu=on_cpu,
     )
