@@ -67,10 +67,12 @@ class LoaderWaits:
         if iterators is None:
             return
         loaders: Any = module.DataLoader
+        thread = threading.get_native_id()
         original, original_iter = iterators.__next__, loaders.__iter__
 
         def next_batch(iterator: Any) -> Any:
-            if not self._recording:
+            # A thread of its own that fetches ahead makes no step wait.
+            if not self._recording or threading.get_native_id() != thread:
                 return original(iterator)
             # A dataset may itself ask a loader: the outer batch holds the inner one.
             start_ns, before = unix_ns(), counts_of()
@@ -83,7 +85,7 @@ class LoaderWaits:
         def begin(loader: Any) -> Any:
             start_ns = unix_ns()
             iterator = original_iter(loader)
-            if self._recording:
+            if self._recording and threading.get_native_id() == thread:
                 self._safely(partial(self._note_start, iterator, start_ns, unix_ns()))
             return iterator
 

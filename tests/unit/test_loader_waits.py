@@ -1,5 +1,6 @@
 """Batches that a program asks DataLoaders for, and who works meanwhile."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -89,6 +90,17 @@ def test_only_batches_of_the_profile_are_recorded_and_torch_is_left_as_it_was() 
     assert dataloader._BaseDataLoaderIter.__next__ is original
     assert DataLoader.__iter__.__module__ == "torch.utils.data.dataloader"
     next(batches)
+    assert recorder.stop() == {"ranges": []}
+
+
+def test_a_thread_that_fetches_ahead_is_no_wait_of_a_step() -> None:
+    recorder = LoaderWaits()
+    recorder.start()
+    fetched: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: fetched.extend(DataLoader(Rows(0, 0))))
+    thread.start()
+    thread.join()
+    assert len(fetched) == ROWS
     assert recorder.stop() == {"ranges": []}
 
 
