@@ -11,6 +11,7 @@ from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.explanation_figures import Backend, Condition, Dispatch
 from gpuprof.roofline.kernel_names.decode import KernelName
 from gpuprof.roofline.points.tensor_path import is_misaligned
+from gpuprof.roofline.totals.work_kinds import GEMM, kind_of_operator
 
 _PRODUCT: Final = "gemm"
 # TF32 came with this compute capability.
@@ -40,7 +41,7 @@ def product_dispatch(
     `kernels` are the names of its kernels, the largest first.
     """
     main = next((each for each in kernels if each.function == _PRODUCT), None)
-    if main is None or call is None:
+    if main is None or call is None or kind_of_operator(name) != GEMM:
         return None
     others = []
     for row in _rows():

@@ -237,3 +237,6 @@ def test_what_products_miss(
     found = product_dispatch("aten::mm", matrices(dtype, columns), [name], capability)
     assert [each.name for each in (found.others if found else ())] == missed
     assert product_dispatch("aten::mm", None, [name], capability) is None
+    # What a convolution does in a product is the convolution's.
+    operands = matrices(dtype, columns)
+    assert product_dispatch("aten::convolution_backward", operands, [name], capability) is None

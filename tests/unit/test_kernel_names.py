@@ -150,6 +150,16 @@ def kernels_of(path: Path) -> pl.DataFrame:
             },
         ),
         (
+            "sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_"
+            "tilesize128x128x32_warpgroupsize1x1x1_g1_execute_split_k_kernel__5x_cudnn",
+            {
+                "library": "cuDNN", "function": "convolution", "direction": "weight gradient",
+                "algorithm": "implicit GEMM, split-K", "precision": "tf32",
+                "accumulator": "fp32", "architecture": "sm90", "tile": (128, 128, 32),
+                "layout": "NHWCKRSC_NHWC",
+            },
+        ),
+        (
             "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(...)",
             {
                 "library": "cuDNN", "function": "convolution", "algorithm": "Winograd",
