@@ -12,8 +12,9 @@ import msgspec
 # what live optimizers keep. activations: allocated outside the backward pass and kept by more than
 # the operator that made them. backward: the same in the backward pass; gradients of parameters
 # too where no live object told which those are. workspace: given back by the operator that took
-# it, or within an optimizer's step. earlier: there before anything was recorded, owner unknown.
-# other: allocated outside all operators.
+# it, or within an optimizer's step. tensors: there before, and held by tensors of the program that
+# belong to none of these. earlier: there before, holder unknown. other: allocated outside all
+# operators.
 MemoryKind = Literal[
     "parameters",
     "gradients",
@@ -21,6 +22,7 @@ MemoryKind = Literal[
     "activations",
     "backward",
     "workspace",
+    "tensors",
     "earlier",
     "other",
 ]

@@ -119,8 +119,10 @@ def _stack() -> str:
     if frame is None:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
     lines: list[str] = []
+    working_folder = os.path.join(os.getcwd(), "")
     while frame is not None and len(lines) < _DEEPEST_STACK:
         code = frame.f_code
-        lines.append(f"{code.co_filename}:{frame.f_lineno} {code.co_name}")
+        file = code.co_filename.removeprefix(working_folder)
+        lines.append(f"{file}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return "\n".join(lines)

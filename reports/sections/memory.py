@@ -43,7 +43,8 @@ _LABELS: Final[dict[MemoryKind, str]] = {
     "activations": "activations, kept from the forward pass",
     "backward": "allocated in the backward pass",
     "workspace": "workspace, given back by the same operator",
-    "earlier": "allocated before the profile",
+    "tensors": "other tensors of the program, from before the profile",
+    "earlier": "from before the profile, holder unknown",
     "other": "other",
 }
 _SHORT: Final[dict[MemoryKind, str]] = {
@@ -52,6 +53,8 @@ _SHORT: Final[dict[MemoryKind, str]] = {
     "activations": "activations",
     "backward": "backward",
     "workspace": "workspace",
+    "tensors": "other tensors",
+    "earlier": "holder unknown",
 }
 _KINDS: Final = (Column("Kind"), Column("Bytes", "number"), Column("Share", "number"))
 _HOLDERS: Final = (
@@ -74,7 +77,9 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         blocks += _failure_summary(use.out_of_memory)
     several = len(use.devices) > 1
     facts = [fact for memory in use.devices for fact in _notable(memory, several)]
-    if not analysis.kernels and use.out_of_memory is None:
+    if use.out_of_memory is not None and use.out_of_memory.fatal:
+        facts = []
+    elif not analysis.kernels:
         # There is nothing else to tell of.
         facts = [fact for memory in use.devices for fact in _alone(memory, several)]
     if facts:
@@ -180,9 +185,9 @@ def _kinds_text(moment: MemoryMoment) -> str:
 
 def _origin(holder: MemoryHolder) -> str:
     """Where memory came from, in a clause."""
-    where = formatting.joined([holder.operator, holder.module, holder.line])
+    kind = _SHORT.get(holder.kind, _LABELS[holder.kind])
     blocks = "" if holder.blocks is None else f" ({formatting.counted(holder.blocks, 'block')})"
-    return f"{where or _LABELS[holder.kind]}{blocks}"
+    return formatting.joined([kind, holder.operator, holder.module, holder.line]) + blocks
 
 
 def _peak_bytes(memory: DeviceMemory) -> int | None:

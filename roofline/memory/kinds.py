@@ -18,6 +18,8 @@ KIND_OF_CATEGORY: Final = {
     "gradient": "gradients",
     "optimizer state": "optimizer state",
 }
+# Of what was there before anything was recorded, the last resort.
+KIND_OF_HELD: Final = {**KIND_OF_CATEGORY, "tensor": "tensors"}
 # Operators that only allocate, for another one: ATen's factories of memory without content.
 _ALLOCATES_ONLY: Final = r"^aten::(?:new_)?empty|^aten::resize_?$"
 _KINDS_OF_PHASE: Final = {

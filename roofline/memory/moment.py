@@ -5,7 +5,7 @@ from typing import Final, cast
 import polars as pl
 
 from gpuprof.collectors.stacks import user_line
-from gpuprof.roofline.memory.kinds import KIND_OF_CATEGORY
+from gpuprof.roofline.memory.kinds import KIND_OF_HELD
 from gpuprof.roofline.memory.lifetimes import Lifetimes
 from gpuprof.roofline.memory_figures import KindBytes, MemoryHolder, MemoryKind, MemoryMoment
 
@@ -66,7 +66,8 @@ def moment_of_blocks(
             suffix="_begun",
             maintain_order="left",
         ).with_columns(
-            kind=pl.when(pl.col("kind") == "earlier")
+            # How it came about tells more of it than that a variable holds it.
+            kind=pl.when(pl.col("kind").is_in(["earlier", "tensors"]))
             .then(pl.coalesce("kind_begun", "kind"))
             .otherwise("kind"),
             **{name: pl.coalesce(f"{name}_begun", name) for name in ("operator", "module", "line")},
@@ -83,7 +84,7 @@ def moment_of_blocks(
 
 def _held(blocks: pl.DataFrame) -> pl.DataFrame:
     """Blocks without the operator that allocated them, by what holds them."""
-    kind = pl.col("category").replace_strict(KIND_OF_CATEGORY, default="earlier")
+    kind = pl.col("category").replace_strict(KIND_OF_HELD, default="earlier")
     return blocks.select(
         "address",
         "bytes",

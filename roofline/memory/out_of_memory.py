@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors import memory_snapshot
@@ -22,7 +23,7 @@ from gpuprof.roofline.memory_figures import (
 
 # What torch raises; torch.cuda.OutOfMemoryError is another name of it.
 _ERROR: Final = "OutOfMemoryError"
-# Of what is live: a kind with more is worth to be made smaller.
+# Of what torch may use: what takes more is worth to be made smaller.
 _MUCH: Final = 0.25
 # Of the device: what others hold is in the way.
 _OTHERS: Final = 0.1
@@ -34,6 +35,8 @@ _REMEDIES: Final[dict[MemoryKind, str]] = {
     "less",
     "gradients": "give gradients back before the next forward pass "
     "(zero_grad with set_to_none=True), or shard them",
+    "tensors": "let go of tensors that variables and lists of the program still hold, such as "
+    "outputs and losses of earlier steps",
 }
 # Kinds whose remedy is that of another one.
 _LIKE: Final[dict[MemoryKind, MemoryKind]] = {"backward": "activations", "workspace": "activations"}
@@ -69,6 +72,9 @@ def out_of_memory(
         live = moment_of_events(known.lives, known.blocks, position, step=None)
         if position == len(known.lives.times_ns) - 1:
             held = fragmentation(capture.memory_blocks.filter(at_device))
+        # Before it fails the allocator gives back what is free, after the last allocation.
+        reserved = None if held is None else held.reserved_bytes
+        live = msgspec.structs.replace(live, reserved_bytes=reserved)
     return OutOfMemory(
         device=device,
         asked_bytes=last["asked"],
@@ -88,7 +94,7 @@ def _ended_the_program(process: ProcessInfo) -> bool:
 
 
 def _advice(
-    asked: int | None,
+    asked: int,
     limit: int | None,
     free: int | None,
     held: Fragmentation | None,
@@ -96,28 +102,39 @@ def _advice(
 ) -> tuple[str, ...]:
     """What to do, the likeliest first; a whole sentence each."""
     found = []
-    if held is not None and asked is not None:
+    if held is not None:
         unused = held.reserved_bytes - held.allocated_bytes - held.pending_bytes
         if unused >= asked:
             found.append(
                 "Enough is reserved and unused, in pieces that are too small: set "
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before torch is imported."
             )
-    if held is not None and limit and free is not None:
+    if limit and free is not None and free >= asked:
+        found.append(
+            "The device has enough free memory, which torch may not use: raise the limit that was "
+            "set with set_per_process_memory_fraction."
+        )
+    elif limit and free is not None and held is not None:
         others = limit - free - held.reserved_bytes
         if others > _OTHERS * limit:
             found.append(
                 f"{others / limit:.0%} of the device belong to other processes or to libraries "
                 "beside torch: see nvidia-smi."
             )
-    if live is None or not live.allocated_bytes:
-        return tuple(found)
-    shares: dict[MemoryKind, float] = {}
-    for each in live.kinds:
+    allocated = 0 if live is None else live.allocated_bytes
+    usable = limit or allocated + asked
+    if asked > _MUCH * usable:
+        found.append(
+            f"The one allocation is {asked / usable:.0%} of what torch may use: make smaller what "
+            "it is for, such as the batch or the sequence, or do it in parts."
+        )
+    sizes: dict[MemoryKind, int] = {}
+    for each in () if live is None else live.kinds:
         kind = _LIKE.get(each.kind, each.kind)
-        shares[kind] = shares.get(kind, 0.0) + each.bytes / live.allocated_bytes
-    for kind, share in sorted(shares.items(), key=lambda item: -item[1]):
-        if share > _MUCH and kind in _REMEDIES:
+        sizes[kind] = sizes.get(kind, 0) + each.bytes
+    for kind, size in sorted(sizes.items(), key=lambda item: -item[1]):
+        if size > _MUCH * usable and kind in _REMEDIES:
             remedy = _REMEDIES[kind]
-            found.append(f"{remedy[0].upper()}{remedy[1:]}: {kind} take {share:.0%} of what lives.")
+            share = f"{kind}: {size / usable:.0%} of what torch may use"
+            found.append(f"{remedy[0].upper()}{remedy[1:]} ({share}).")
     return tuple(found)

@@ -186,9 +186,9 @@ def test_a_recorded_training_step_is_told_by_line_to_the_byte() -> None:
     # Three blocks of two norms, two products and their biases, in float32.
     parameters = 3 * 4 * (2 * 256 + 2 * 256 * 1024 + 1024 + 256)
     by_line = {each.line.partition(":")[2]: each for each in memory.peak.holders}
-    assert by_line["44 __init__"].bytes == parameters
-    assert by_line["44 __init__"].blocks == 18
-    assert by_line["52 step"].bytes == 2 * parameters
+    assert by_line["45 __init__"].bytes == parameters
+    assert by_line["45 __init__"].blocks == 18
+    assert by_line["53 step"].bytes == 2 * parameters
     # A sum over the history that needs none of the reader.
     with gzip.open(RECORDED / "training_step.pickle.gz") as file:
         content = pickle.load(file)
@@ -202,6 +202,31 @@ def test_a_recorded_training_step_is_told_by_line_to_the_byte() -> None:
         highest = max(highest, sum(live.values()))
     assert memory.peak.allocated_bytes == highest
     assert memory.steps == ()
+
+
+def test_a_recorded_failure_is_what_torch_says_of_it() -> None:
+    use, memory = memory_of(RECORDED / "out_of_memory.pickle.gz")
+    failure = use.out_of_memory
+    assert failure is not None
+    # torch's own statistics at that moment, of facts.json beside the snapshot.
+    assert failure.asked_bytes <= 329_252_864 < failure.asked_bytes + 2 * MB
+    assert failure.free_bytes == 148_980_760_576
+    assert failure.line == "record_memory_snapshot.py:36 forward"
+    assert failure.live is not None
+    assert failure.live.allocated_bytes == 307_943_936
+    assert failure.live.reserved_bytes == 341_835_776
+    assert failure.fragmentation is not None
+    assert failure.fragmentation.allocated_bytes == 308_042_752
+    assert failure.fragmentation.inactive_split_bytes == 33_793_024
+    by_line = {(each.line.partition(":")[2], each.kind): each for each in failure.live.holders}
+    assert by_line["45 __init__", "other"].bytes == 25_208_832
+    assert by_line["53 step", "other"].bytes == 50_417_664
+    # What the program had allocated before the history began.
+    earlier = [each.bytes for each in failure.live.holders if each.kind == "earlier"]
+    assert sum(earlier) == 2 * 33_554_432 + MB
+    (advice,) = failure.advice
+    assert advice.startswith("The one allocation is 52%")
+    assert memory.fragmentation is not None
 
 
 def refused(path: Path) -> str:

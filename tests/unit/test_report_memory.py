@@ -124,7 +124,7 @@ def test_a_capture_of_memory_alone_has_it_in_its_summary(bare_analysis: Analysis
     ample = msgspec.structs.replace(MEMORY, total_bytes=None, run_peak_allocated_bytes=None)
     text = " ".join(summary(with_memory(bare_analysis, ample)).split())
     assert "Memory peak 70.0 GB 75.0 GB reserved then" in text
-    assert "Largest 45.0 GB aten::mm · up (24 blocks)" in text
+    assert "Largest 45.0 GB activations · aten::mm · up (24 blocks)" in text
     assert "Unused 72.0% of the 75.0 GB reserved at the end" in text
 
 
@@ -162,7 +162,7 @@ def test_a_failure_stands_first_with_what_was_live(training_analysis: Analysis) 
         "20.0 GB asked for of 80.0 GB that torch may use; 1.00 GB of the device was free; "
         "54.0 GB reserved and unused, the largest piece 9.00 GB; at train.py:42 forward",
         "Live then 70.0 GB activations 71.4%, parameters 28.6%",
-        "Largest 45.0 GB aten::mm · up (24 blocks)",
+        "Largest 45.0 GB activations · aten::mm · up (24 blocks)",
         "To do Use smaller batches.",
     ):
         assert part in text

@@ -171,7 +171,7 @@ def test_a_failure_is_written_down_with_what_was_live(monkeypatch: pytest.Monkey
     )
     line = sys._getframe().f_code.co_firstlineno
     name, _, where = row["stack"].splitlines()[0].rpartition(":")
-    assert name == __file__
+    assert Path(name).resolve() == Path(__file__)
     assert where == f"{line + 2} {sys._getframe().f_code.co_name}"
     blocks = tables["memory_blocks"]
     assert set(blocks["moment"]) == {"out of memory"}
@@ -219,13 +219,18 @@ def test_a_torch_that_tells_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 def failing_program(
-    build: CaptureBuilder, failed: int, limit: int, free: int, **process: Any
+    build: CaptureBuilder,
+    failed: int,
+    limit: int,
+    free: int,
+    category: str = "parameter",
+    **process: Any,
 ) -> Any:
     """What a program with one segment of 4 MB is told when it asks for `failed` bytes."""
     blocks = memory_blocks.block_rows(
         segments(1000), moment="out of memory", time_ns=50, stacks=memory_blocks.Stacks()
     )
-    blocks[1]["category"] = "parameter"
+    blocks[1]["category"] = category
     build.rows["memory_blocks"] = blocks
     build.rows["out_of_memory"] = [
         {"time_ns": 50, "device": 0, "asked": failed, "limit": limit, "free": free}
@@ -261,17 +266,23 @@ def test_a_failure_says_what_was_live_and_what_to_do(build: CaptureBuilder) -> N
         3 * MB - 512,
         3 * MB - 512,
     )
-    fragmented, others, parameters = failure.advice
+    fragmented, limited = failure.advice
     assert "expandable_segments" in fragmented
-    assert others.startswith("19% of the device belong to other processes")
-    assert "parameters take 100% of what lives" in parameters
+    assert "set_per_process_memory_fraction" in limited
 
 
 def test_advice_is_of_what_is_in_the_way_alone(build: CaptureBuilder) -> None:
-    failure = failing_program(build, 40 * MB, 5 * MB, MB)
+    failure = failing_program(build, MB // 2, 3 * MB, 0)
     assert not failure.fatal
-    (parameters,) = failure.advice
+    fragmented, parameters = failure.advice
+    assert "expandable_segments" in fragmented
     assert "shard" in parameters
+    assert "parameters: 33% of what torch may use" in parameters
+    (too_large, others) = sorted(failing_program(build, 40 * MB, 50 * MB, 36 * MB).advice)
+    assert too_large.startswith("20% of the device belong to other processes")
+    assert "80% of what torch may use" in others
+    (lists,) = failing_program(build, MB // 2, 3 * MB, 0, "tensor").advice[1:]
+    assert "outputs and losses" in lists
 
 
 def test_the_level_of_torchs_log_lines_comes_back() -> None:
