@@ -149,7 +149,6 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             use,
             op_points(own, machine, of_local),
             waiting=seen.waiting,
-            first=seen.first,
             slower_ns=slower_by_ns(times, stretch, use, state=state, device=device),
             on_cpu=on_cpu,
         )

@@ -24,7 +24,8 @@ class IdleCulprit(msgspec.Struct, frozen=True, kw_only=True):
     # Why it is done or what it waits for, where that was recorded: the guard that failed, who
     # works while a batch is waited for.
     detail: str = ""
-    calls_per_step: float
+    # None where it is known of timed steps that nobody looked into.
+    calls_per_step: float | None
     # In the step of the split, and in a profiled one.
     nanoseconds: int
     profiled_ns: int

@@ -57,7 +57,7 @@ def _said(culprit: IdleCulprit, idle: IdleTime) -> str:
     text = f"{formatting.duration(culprit.nanoseconds)} {culprit_text(culprit)}"
     if culprit.kernel:
         text += f" ({formatting.kernel_name(culprit.kernel)})"
-    if idle.basis != "whole trace":
+    if idle.basis != "whole trace" and culprit.calls_per_step is not None:
         text += f", {count_text(culprit.calls_per_step)} a step"
     return f"{text} ({culprit.detail})" if culprit.detail else text
 

@@ -99,8 +99,10 @@ def _graph_breaks(cause: IdleCause, compilations: Compilations | None) -> Iterat
 
 
 def _candidate(finding: str, cause: IdleCause, culprit: IdleCulprit, more: str) -> Candidate:
-    calls = f"{culprit.calls_per_step:.3g}"
-    often = "once a step" if calls == "1" else f"{calls} times a step"
+    often = ""
+    if culprit.calls_per_step is not None:
+        calls = f"{culprit.calls_per_step:.3g}"
+        often = ", once a step" if calls == "1" else f", {calls} times a step"
     inside = f" in {culprit.operator}" if culprit.operator not in ("", culprit.what) else ""
     call = f" ({culprit.call}{inside})" if culprit.call else inside
     return Candidate(
@@ -108,7 +110,7 @@ def _candidate(finding: str, cause: IdleCause, culprit: IdleCulprit, more: str) 
         what=culprit.what,
         gain=_gain(cause, culprit.nanoseconds),
         evidence=(
-            f"the device has no work for {duration(culprit.nanoseconds)} a step meanwhile{call}, "
+            f"the device has no work for {duration(culprit.nanoseconds)} a step meanwhile{call}"
             f"{often}{more}"
         ),
         place=culprit.place,

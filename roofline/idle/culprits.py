@@ -5,6 +5,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.classes import (
     GARBAGE_COLLECTION,
     HOST_WORK,
@@ -14,6 +15,7 @@ from gpuprof.roofline.classes import (
     UNEXPLAINED,
     ClassName,
 )
+from gpuprof.roofline.host.events import loader_waits
 from gpuprof.roofline.idle.host_events_text import described
 from gpuprof.roofline.idle.host_timeline import within
 from gpuprof.roofline.idle.host_work import written_as
@@ -27,7 +29,7 @@ _BACKWARD: Final = "autograd::engine::evaluate_function: "
 _KEY: Final = ("kind", "what", "call", "operator", "kernel", "place")
 
 
-def seen_waiting(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
+def waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
     """Time without device work of one profiled step by class."""
     sums = pieces.group_by("kind").agg(**_amounts(steps)).sort("kind")
     found = {
@@ -71,7 +73,7 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     op_names = capture.ops["name"].fill_null("").str.strip_prefix(_BACKWARD)
     innermost, outermost = (_at(op_names, pieces[row]) for row in ("op_row", "root_row"))
     ends = _at(pl.Series(gaps.kernel), pieces["gap"])
-    scopes = described(timeline.scopes, capture.ranges)
+    scopes = described(timeline.scopes, loader_waits(capture))
     collected = within(timeline.collecting, pieces["time_ns"].fill_null(0).to_numpy())
     columns = pieces.with_columns(
         **{
@@ -156,11 +158,17 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
 
 def _places(table: pl.DataFrame) -> pl.Series:
     """ "train.py:42" for each row of operators or positions, as far as it is known."""
-    return table.select(
-        pl.when(pl.col("line").is_not_null())
-        .then(pl.format("{}:{}", "file", "line"))
-        .otherwise(pl.format("{}, {}", "file", "function"))
-        .alias("place")
+    known = table.select("file", "line", "function").unique().drop_nulls("file")
+    texts = [
+        place_text(file, line) + (f", {function}" if line is None and function else "")
+        for file, line, function in known.iter_rows()
+    ]
+    return table.join(
+        known.with_columns(place=pl.Series(texts, dtype=pl.String)),
+        on=("file", "line", "function"),
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )["place"]
 
 

@@ -28,7 +28,7 @@ def with_culprit(verdict: Bottleneck, idle: IdleTime | None) -> Bottleneck:
         return verdict
     worst = causes[0].culprits[0]
     said = f"{duration(worst.nanoseconds)} of it: {culprit_text(worst)}"
-    if idle.basis != "whole trace":
+    if idle.basis != "whole trace" and worst.calls_per_step is not None:
         said += f", {count_text(worst.calls_per_step)} a step"
     if worst.detail:
         said += f" ({worst.detail})"
@@ -56,6 +56,8 @@ def culprit_text(culprit: IdleCulprit) -> str:
     return f"{culprit.what} ({known})" if known else culprit.what
 
 
-def count_text(calls: float) -> str:
-    """A mean number of calls, whole where it is."""
+def count_text(calls: float | None) -> str:
+    """A mean number of calls, whole where it is; "" where it is not known."""
+    if calls is None:
+        return ""
     return f"{calls:.0f}" if calls == round(calls) or calls >= 100 else f"{calls:.3g}"

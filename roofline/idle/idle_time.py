@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.classes import OTHER_DEVICE, ClassName
-from gpuprof.roofline.idle.culprits import culprits, seen_waiting
+from gpuprof.roofline.classes import OTHER_DEVICE, UNEXPLAINED, ClassName
+from gpuprof.roofline.idle.culprits import culprits, waiting_by_class
 from gpuprof.roofline.idle.pieces import idle_pieces
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 from gpuprof.roofline.step_figures import StepSplit
 from gpuprof.roofline.steps.stretch import Stretch
-from gpuprof.roofline.steps.waiting import Waiting, WaitingPart, waiting_parts
+from gpuprof.roofline.steps.waiting import SeenWaiting, Waiting, WaitingPart, waiting_parts
 from gpuprof.roofline.work.work import Work
 
 # Culprits that are named one by one.
@@ -23,11 +24,9 @@ _NAMED: Final = 8
 class IdleSeen:
     """What was seen of a profiled step's time without device work."""
 
-    waiting: dict[ClassName, Waiting]
+    waiting: SeenWaiting
     # As `gpuprof.roofline.idle.culprits` gives them.
     culprits: pl.DataFrame
-    # In the program's first step, as it ended before others were profiled (decision 0001).
-    first: bool
 
 
 def find_idle(
@@ -41,9 +40,12 @@ def find_idle(
         return None
     pieces = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
     return IdleSeen(
-        seen_waiting(pieces.pieces, stretch.steps),
+        SeenWaiting(
+            waiting_by_class(pieces.pieces, stretch.steps),
+            first_step=_profiled_before_timed(capture),
+            collecting_ns=_collecting_ns(capture),
+        ),
         culprits(pieces, capture, stretch.steps),
-        _profiled_before_timed(capture),
     )
 
 
@@ -57,28 +59,33 @@ def _profiled_before_timed(capture: Capture) -> bool:
     return isinstance(profiled, int) and isinstance(timed, int) and profiled < timed
 
 
+def _collecting_ns(capture: Capture) -> int:
+    """Of the median timed step; 0 where nobody counted."""
+    counted = capture.steps.filter(pl.col("phase") == "timed")["gc_ns"].drop_nulls()
+    return round(float(np.median(counted.to_numpy()))) if len(counted) else 0
+
+
 def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -> IdleTime | None:
     """`seen` in the step of `split`; None where there is no split."""
     if seen is None or split is None:
         return None
     idle_ns = split.idle_ns - split.nanoseconds(OTHER_DEVICE)
-    scaled = waiting_parts(
-        seen.waiting, idle_ns, step_ns=split.step_ns, basis=split.basis, first=seen.first
-    )
+    scaled = waiting_parts(seen.waiting, idle_ns, step_ns=split.step_ns, basis=split.basis)
+    by_class = seen.waiting.by_class
     factors = scaled.factors
     weights = seen.culprits.with_columns(
         weight=pl.col("keeps_ns") * factors.keeps + pl.col("shrinks_ns") * factors.shrinks,
         seen=pl.col("keeps_ns") + pl.col("shrinks_ns"),
     )
     causes = [
-        _cause(kind, part, seen.waiting.get(kind, Waiting()), weights, on_cpu=on_cpu)
+        _cause(kind, part, by_class.get(kind, Waiting()), weights, on_cpu=on_cpu)
         for kind, part in scaled.parts.items()
     ]
     return IdleTime(
         nanoseconds=idle_ns,
-        profiled_ns=round(sum(part.total_ns for part in seen.waiting.values())),
+        profiled_ns=round(sum(part.total_ns for part in by_class.values())),
         basis=split.basis,
-        first_step=seen.first,
+        first_step=seen.waiting.first_step,
         causes=tuple(
             sorted(causes, key=lambda cause: (-cause.nanoseconds, -cause.profiled_ns, cause.kind))
         ),
@@ -106,6 +113,12 @@ def _cause(
         )
         for row in own.iter_rows(named=True)
     ]
+    if part.nanoseconds and not whole and kind != UNEXPLAINED:
+        # Known by what was counted in timed steps, and not by what profiled ones did.
+        known = IdleCulprit(
+            what=kind, calls_per_step=None, nanoseconds=part.nanoseconds, profiled_ns=0
+        )
+        found = [known, *found]
     named, others = found[:_NAMED], found[_NAMED:]
     return IdleCause(
         kind=kind,

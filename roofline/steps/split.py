@@ -27,7 +27,7 @@ from gpuprof.roofline.step_figures import (
     StepTimes,
 )
 from gpuprof.roofline.steps.stretch import Stretch
-from gpuprof.roofline.steps.waiting import Waiting, waiting_parts
+from gpuprof.roofline.steps.waiting import SeenWaiting, waiting_parts
 
 # Device work in profiled steps may exceed the timed step by so much before it counts as other
 # work: its length was seen to differ by 1 % between steps with and without a profiler.
@@ -40,8 +40,7 @@ def split_step(
     use: Exposed,
     points: Sequence[RooflinePoint],
     *,
-    waiting: Mapping[ClassName, Waiting],
-    first: bool,
+    waiting: SeenWaiting,
     slower_ns: int,
     on_cpu: bool,
 ) -> StepSplit:
@@ -54,7 +53,7 @@ def split_step(
     Of the time in which anything computes, as much is at the roof as the work needs there. What
     overlaps with other computing takes from the time lost, for it is hidden. `slower_ns`, by which
     the work was longer in a timed step, is lost too. `waiting` is why no device had work in a
-    profiled step, `first` whether that was the program's first one.
+    profiled step.
     """
     timed_ns = times.median_ns if times.timed and not on_cpu and not times.unequal else None
     fits = timed_ns is not None and use.busy_ns <= timed_ns * _BUSY_TOLERANCE
@@ -75,7 +74,7 @@ def split_step(
     basis: StepDefinition = "timed" if fits else stretch.definition
     spent[OTHER_DEVICE] = min(idle_ns, use.other_devices_ns)
     waits = waiting_parts(
-        waiting, idle_ns - spent[OTHER_DEVICE], step_ns=step_ns, basis=basis, first=first
+        waiting, idle_ns - spent[OTHER_DEVICE], step_ns=step_ns, basis=basis
     ).parts
     spent.update({kind: part.nanoseconds for kind, part in waits.items()})
     # The profiler lengthens a CPU's operators as it does what is between them.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpuprof.roofline.classes import UNEXPLAINED, ClassName
+from gpuprof.roofline.classes import GARBAGE_COLLECTION, UNEXPLAINED, ClassName
 from gpuprof.roofline.step_figures import StepDefinition
 
 # The most that torch.profiler made a step longer: a launch-bound block on an H200 took 229 us
@@ -62,24 +62,34 @@ class WaitingParts:
     factors: Factors
 
 
+@dataclass(frozen=True)
+class SeenWaiting:
+    """Why no device had work in a profiled step, with what limits it to that step."""
+
+    by_class: Mapping[ClassName, Waiting]
+    # It was the program's first step, which loads code, builds plans and has a batch ready: why
+    # others wait it does not tell.
+    first_step: bool = False
+    # For how long Python collected garbage in a timed step.
+    collecting_ns: int = 0
+
+
 def waiting_parts(
-    seen: Mapping[ClassName, Waiting],
-    idle_ns: int,
-    *,
-    step_ns: int,
-    basis: StepDefinition,
-    first: bool,
+    seen: SeenWaiting, idle_ns: int, *, step_ns: int, basis: StepDefinition
 ) -> WaitingParts:
     """`seen` in a step of `step_ns` that has `idle_ns` without device work, by what the step is.
 
-    `first` says that it was seen in the program's first step alone, which loads code, builds plans
-    and has a batch ready: why others wait it does not tell.
+    As far as Python collected garbage in it for longer than the device was busy, that had no work.
     """
-    if basis == "timed" and first:
-        return _unlike(seen, idle_ns)
-    if basis == "timed":
-        return _in_timed_step(seen, idle_ns)
-    return _in_profiled_step(seen, idle_ns, step_ns=step_ns)
+    by_class = seen.by_class
+    if basis != "timed":
+        return _in_profiled_step(by_class, idle_ns, step_ns=step_ns)
+    certain_ns = min(idle_ns, max(0, seen.collecting_ns - (step_ns - idle_ns)))
+    if seen.first_step:
+        return _unlike(by_class, idle_ns, certain_ns)
+    if certain_ns > by_class.get(GARBAGE_COLLECTION, Waiting()).total_ns:
+        by_class = {**by_class, GARBAGE_COLLECTION: Waiting(keeps_ns=certain_ns)}
+    return _in_timed_step(by_class, idle_ns)
 
 
 def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingParts:
@@ -108,13 +118,16 @@ def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingPa
     return WaitingParts(parts, factors)
 
 
-def _unlike(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingParts:
-    """Nothing for certain: each of `seen` may be all of `idle_ns` or nothing."""
+def _unlike(seen: Mapping[ClassName, Waiting], idle_ns: int, collecting_ns: int) -> WaitingParts:
+    """Nothing but `collecting_ns` for certain: each of `seen` may be all of the rest or nothing."""
+    left_ns = idle_ns - collecting_ns
     parts = {
-        kind: WaitingPart(0, 0, min(round(part.total_ns), idle_ns)) for kind, part in seen.items()
+        kind: WaitingPart(0, 0, min(round(part.total_ns), left_ns)) for kind, part in seen.items()
     }
-    if idle_ns:
-        parts[UNEXPLAINED] = WaitingPart(idle_ns, 0, idle_ns)
+    if collecting_ns:
+        parts[GARBAGE_COLLECTION] = WaitingPart(collecting_ns, collecting_ns, idle_ns)
+    if left_ns:
+        parts[UNEXPLAINED] = WaitingPart(left_ns, 0, left_ns)
     return WaitingParts(parts, Factors(0.0, 0.0))
 
 

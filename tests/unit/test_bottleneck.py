@@ -5,7 +5,7 @@ import pytest
 from gpuprof.roofline.classes import classes
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.step_figures import SplitPart, StepDefinition, StepSplit
-from gpuprof.roofline.steps.waiting import Waiting, waiting_parts
+from gpuprof.roofline.steps.waiting import SeenWaiting, Waiting, waiting_parts
 
 STEP_NS = 1_000_000
 
@@ -26,8 +26,8 @@ def least_ns(kind: str, nanoseconds: int, basis: StepDefinition) -> int | None:
     """As a step is split whose host only launches."""
     if kind != "launch" or basis == "timed":
         return None
-    seen = {"launch": Waiting(shrinks_ns=nanoseconds)}
-    found = waiting_parts(seen, nanoseconds, step_ns=STEP_NS, basis=basis, first=False)
+    seen = SeenWaiting({"launch": Waiting(shrinks_ns=nanoseconds)})
+    found = waiting_parts(seen, nanoseconds, step_ns=STEP_NS, basis=basis)
     return found.parts["launch"].least_ns
 
 

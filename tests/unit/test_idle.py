@@ -271,25 +271,24 @@ def test_a_compilation_is_named_with_its_guard_and_line() -> None:
     ("batch", "workers", "detail"),
     [
         (
-            NextBatch(workers=0, pinned=True, cpu_ns=45_000 * US, storage_bytes=0),
+            NextBatch(workers=0, pinned=True, cpu_ns=45_000 * US, run_delay_ns=0),
             None,
-            "no workers: the program loads itself, on a core for 90% of the time",
+            "no workers: the program loads itself, computing",
         ),
         (
-            NextBatch(workers=0, pinned=True, cpu_ns=5_000 * US, storage_bytes=70_000_000),
+            NextBatch(workers=0, pinned=True, cpu_ns=0, run_delay_ns=0, storage_bytes=70_000_000),
             None,
-            "no workers: the program loads itself, on a core for 10% of the time, with 70 MB read "
-            "from storage",
+            "no workers: the program loads itself, reading from storage",
         ),
         (
-            NextBatch(workers=2, pinned=True, cpu_ns=100),
-            LoaderWorkers(workers=2, cpu_ns=99_000 * US, storage_bytes=70_000_000),
-            "2 workers, on a core for 99% of the time",
+            NextBatch(workers=2, pinned=True, cpu_ns=100, run_delay_ns=0),
+            LoaderWorkers(workers=2, cpu_ns=99_000 * US, run_delay_ns=0),
+            "2 workers, computing",
         ),
         (
-            NextBatch(workers=1, pinned=False, cpu_ns=100),
-            LoaderWorkers(workers=1, cpu_ns=2_000 * US, storage_bytes=70_000_000),
-            "1 worker, on a core for 4% of the time, with 70 MB read from storage",
+            NextBatch(workers=1, pinned=False, cpu_ns=100, run_delay_ns=0),
+            LoaderWorkers(workers=1, cpu_ns=0, run_delay_ns=49_000 * US),
+            "1 worker, waiting for a core",
         ),
         # The system kept no count.
         (NextBatch(workers=3, pinned=False), None, "3 workers"),

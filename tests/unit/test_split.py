@@ -13,7 +13,7 @@ from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.stretch import Stretch
-from gpuprof.roofline.steps.waiting import Waiting
+from gpuprof.roofline.steps.waiting import SeenWaiting, Waiting
 
 
 def point(device_ns: int, roof_ns: int | None, kind: ClassName) -> RooflinePoint:
@@ -61,8 +61,7 @@ def split_of(
         Stretch(definition, profiled),
         use,
         points,
-        waiting={"outside" if on_cpu else "launch": Waiting(shrinks_ns=longest_ns)},
-        first=False,
+        waiting=SeenWaiting({"outside" if on_cpu else "launch": Waiting(shrinks_ns=longest_ns)}),
         slower_ns=slower_ns,
         on_cpu=on_cpu,
     )

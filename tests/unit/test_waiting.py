@@ -4,17 +4,17 @@ import random
 
 import pytest
 
-from gpuprof.roofline.steps.waiting import Waiting, WaitingParts, waiting_parts
+from gpuprof.roofline.steps.waiting import SeenWaiting, Waiting, WaitingParts, waiting_parts
 
 STEP = 10_000
 
 
 def timed(idle_ns: int, **seen: Waiting) -> WaitingParts:
-    return waiting_parts(seen, idle_ns, step_ns=STEP, basis="timed", first=False)
+    return waiting_parts(SeenWaiting(seen), idle_ns, step_ns=STEP, basis="timed")
 
 
 def profiled(idle_ns: int, step_ns: int = STEP, **seen: Waiting) -> WaitingParts:
-    return waiting_parts(seen, idle_ns, step_ns=step_ns, basis="host range", first=False)
+    return waiting_parts(SeenWaiting(seen), idle_ns, step_ns=step_ns, basis="host range")
 
 
 def lengths(found: WaitingParts) -> dict[str, int]:
@@ -41,8 +41,8 @@ def test_a_timed_step_that_waits_for_less_than_keeps_its_length_waits_for_less_o
 
 
 def test_a_first_step_does_not_tell_why_others_wait() -> None:
-    seen = {"loader": LOADER, "compilation": Waiting(keeps_ns=50_000)}
-    found = waiting_parts(seen, 4000, step_ns=STEP, basis="timed", first=True)
+    seen = SeenWaiting({"loader": LOADER, "compilation": Waiting(keeps_ns=50_000)}, first_step=True)
+    found = waiting_parts(seen, 4000, step_ns=STEP, basis="timed")
     assert lengths(found) == {"loader": 0, "compilation": 0, "unexplained": 4000}
     assert {kind: (part.least_ns, part.most_ns) for kind, part in found.parts.items()} == {
         "loader": (0, 3000),
@@ -50,8 +50,23 @@ def test_a_first_step_does_not_tell_why_others_wait() -> None:
         "unexplained": (0, 4000),
     }
     # In a step that was itself the first one nothing is open.
-    own = waiting_parts(seen, 53_000, step_ns=60_000, basis="host range", first=True)
+    own = waiting_parts(seen, 53_000, step_ns=60_000, basis="host range")
     assert lengths(own) == {"loader": 3000, "compilation": 50_000}
+
+
+@pytest.mark.parametrize("first_step", [True, False])
+def test_garbage_that_was_collected_in_timed_steps_is_as_long_as_the_device_cannot_hide(
+    first_step: bool,
+) -> None:
+    # The device is busy for 4000 of 10,000 ns, and Python collects for 7000.
+    seen = SeenWaiting({"launch": LAUNCH}, first_step=first_step, collecting_ns=7000)
+    found = waiting_parts(seen, 6000, step_ns=STEP, basis="timed")
+    assert lengths(found) == {
+        "garbage collection": 3000,
+        "launch": 0 if first_step else 2000,
+        "unexplained": 3000 if first_step else 1000,
+    }
+    assert found.parts["garbage collection"].least_ns == 3000
 
 
 def test_a_timed_step_that_waits_longer_has_time_without_a_cause() -> None:
