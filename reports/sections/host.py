@@ -9,6 +9,7 @@ from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
 from gpuprof.reports.figures import per_step
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.classes import COMPILATION, DATA_LOADER, ClassName
 from gpuprof.roofline.host_figures import (
     CollectedGarbage,
     HostCall,
@@ -46,6 +47,14 @@ _CAUSES: Final[dict[LoaderCause, str]] = {
 # Why a function was given up on, where torch keeps no reason.
 _UNTOLD: Final = "torch does not tell why (TORCH_LOGS=graph_breaks does)"
 _OPERATORS: Final = {"operator": "operator", "runtime": "runtime call"}
+
+
+def _is_told(analysis: Analysis, kind: ClassName) -> bool:
+    """Whether the summary says already that the device waits for this, and who makes it."""
+    if analysis.idle is None or analysis.split is None:
+        return False
+    least_ns = _NOTABLE * analysis.split.step_ns
+    return any(one.kind == kind and one.nanoseconds >= least_ns for one in analysis.idle.causes)
 
 
 # -- facts -----------------------------------------------------------------------------------------
@@ -131,7 +140,7 @@ def _compile_facts(analysis: Analysis, host: HostFigures) -> list[Fact]:
         return []
     facts = []
     least = "at least " if found.at_least else ""
-    if host.compiling_ns:
+    if host.compiling_ns and not _is_told(analysis, COMPILATION):
         took = formatting.duration(per_step(analysis.steps.profiled, host.compiling_ns))
         facts.append(Fact("Compiling", f"{took} a step", "torch.compile, in the profiled steps"))
     if found.recompiled and (host.compiling_ns or found.recompiled >= _MANY):
@@ -247,7 +256,8 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     profiled_ns = analysis.steps.profiled_mean_ns
     for loader in host.loaders:
         wait_ns = per_step(analysis.steps.profiled, loader.wait_ns + loader.start_ns)
-        if profiled_ns and wait_ns >= _NOTABLE * profiled_ns:
+        costs = profiled_ns is not None and wait_ns >= _NOTABLE * profiled_ns
+        if costs and not _is_told(analysis, DATA_LOADER):
             facts.append(_loader_fact(analysis, loader))
     known = [fact for fact in (*facts, *_compile_facts(analysis, host)) if fact is not None]
     return (Facts(tuple(known)),) if known else ()

@@ -1,7 +1,6 @@
 """What reports say of the host."""
 
 import msgspec
-import pytest
 
 from gpuprof.collectors.manifest import Compilations, GraphBreak, NotCompiled, Recompiled
 from gpuprof.reports.blocks import Block, Facts, Paragraph, Table
@@ -14,6 +13,7 @@ from gpuprof.roofline.host_figures import (
     LaunchQueue,
     LoaderWait,
 )
+from gpuprof.roofline.idle_figures import IdleCause, IdleTime
 
 
 def facts(blocks: "tuple[Block, ...] | list[Block]") -> dict[str, str]:
@@ -116,6 +116,23 @@ def test_recompilations_of_a_program_that_has_settled_are_in_the_report_alone(
     assert table.rows == (("compiled again", "f", "a.py:1", "n == 3", "2"),)
 
 
+def test_what_the_device_waits_for_is_told_once(training_analysis: Analysis) -> None:
+    step_ns = training_analysis.steps.length_ns
+    assert step_ns is not None
+    assert training_analysis.split is not None
+    waits = IdleTime(
+        nanoseconds=step_ns,
+        profiled_ns=step_ns,
+        basis="timed",
+        causes=(IdleCause(kind="data loader", nanoseconds=step_ns, profiled_ns=step_ns),),
+    )
+    loader = LoaderWait(workers=2, pinned=True, batches=3, wait_ns=3 * step_ns, cause="transform")
+    host = HostFigures(loaders=(loader,))
+    assert set(summary(training_analysis, host)) == {"Loader"}
+    told = msgspec.structs.replace(training_analysis, idle=waits)
+    assert summary(told, host) == {}
+
+
 def test_calls_are_means_of_a_step_and_the_rest_is_said(training_analysis: Analysis) -> None:
     calls = tuple(
         HostCall(name=f"aten::op{n}", kind="operator", calls=3, total_ns=600, self_ns=300)
@@ -129,11 +146,3 @@ def test_calls_are_means_of_a_step_and_the_rest_is_said(training_analysis: Analy
     said = [block.text for block in blocks if isinstance(block, Paragraph)]
     # 20 calls of 100 ns, and 200 ns.
     assert said[-1] == "All other calls: 2.20 µs themselves."
-
-
-@pytest.mark.parametrize(
-    ("file", "line", "text"),
-    [("/a/b.py", 3, "b.py:3"), ("b.py", None, "b.py"), (None, 3, ""), ("C:\\d\\e.py", 1, "e.py:1")],
-)
-def test_a_place_is_without_its_folder(file: str | None, line: int | None, text: str) -> None:
-    assert section.place(file, line) == text
