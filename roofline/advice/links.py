@@ -40,10 +40,13 @@ def _copies(each: Transfer, use: Exposed, steps: int) -> Candidate:
     pageable = each.host_memory == "pageable"
     what = f"copies {each.what}".strip()
     needed_ns = exposed_ns
-    if pageable and each.roof_ns is not None:
+    if each.pinned_ns is not None:
+        # As gpuprof calibrate measured it on this machine.
+        needed_ns = min(exposed_ns, round(each.pinned_ns * each.calls / steps))
+    elif pageable and each.roof_ns is not None:
         # The driver copies pageable memory twice, and a pinned copy is as fast as the link.
         needed_ns = min(exposed_ns, round(each.roof_ns / _PINNED_REACHES / steps))
-    left_ns = max(0, needed_ns - use.computing_ns)
+    left_ns = max(0, needed_ns - _free_ns(each, use, steps))
     gain_ns = exposed_ns - left_ns
     least_ns = gain_ns - (needed_ns - left_ns) // 2
     return Candidate(
@@ -59,7 +62,7 @@ def _communication(each: Transfer, exposed_ns: int, use: Exposed, steps: int) ->
     what = each.what or "communication"
     if each.group_size:
         what = f"{what} of {each.group_size} ranks"
-    gain = _hidden(exposed_ns, use.computing_ns)
+    gain = _hidden(exposed_ns, _free_ns(each, use, steps))
     evidence = f"{duration(exposed_ns)} a step in {calls:.3g} calls is hidden by nothing"
     if calls >= _MANY and each.roof_ns is not None:
         # As one message: what its bytes need, after what one call takes to begin.
@@ -70,7 +73,12 @@ def _communication(each: Transfer, exposed_ns: int, use: Exposed, steps: int) ->
     return Candidate("exposed communication", what, gain, evidence)
 
 
+def _free_ns(each: Transfer, use: Exposed, steps: int) -> int:
+    """The computing of a step that does not hide some of the transfer already."""
+    return max(0, use.computing_ns - (each.device_ns - each.exposed_ns) // steps)
+
+
 def _hidden(exposed_ns: int, computing_ns: int) -> Gain:
-    """What is gained where computing hides as much of it as there is."""
+    """What is gained where so much computing hides it too."""
     gain_ns = min(exposed_ns, computing_ns)
     return Gain(gain_ns, gain_ns // 2, exposed_ns)

@@ -383,7 +383,9 @@ def test_the_step_s_verdict_names_exposed_communication(build: CaptureBuilder) -
     build.kernel(10, 0, 2_000_000, "gemm")
     collective(build, 1_000_000, 9_000_000)
     analysis = analyze(on_host(build.build(), 4, 4))
-    assert (analysis.bottleneck.kind, analysis.bottleneck.gain_ns) == ("communication", 7_000_000)
+    # Of 2 ms of computing one hides some of it already: another ms is all that can be hidden.
+    assert (analysis.bottleneck.kind, analysis.bottleneck.gain_ns) == ("communication", 1_000_000)
+    assert analysis.bottleneck.gain_range_ns == (500_000, 7_000_000)
 
 
 @pytest.mark.parametrize(
