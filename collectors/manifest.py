@@ -160,7 +160,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 class ParameterGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of one type that one group of a live optimizer steps.
 
-    The profiler leaves lists of more than 30 tensors empty, so the trace does not have this.
+    Only captures of earlier versions have this: the profiler leaves lists of more than 30 tensors
+    empty in a trace, which now has them from elsewhere (collectors/kineto/tensor_lists.py).
     """
 
     optimizer: str

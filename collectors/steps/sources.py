@@ -18,7 +18,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from gpuprof.collectors.live import nvtx_ranges
-from gpuprof.collectors.live.parameter_groups import live_optimizers
+from gpuprof.collectors.live.optimizers import live_optimizers
 
 T = TypeVar("T")
 # torch._C._current_graph_task_id() outside of all backward passes.

@@ -20,14 +20,12 @@ from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.live.meta_tensors import only_meta_tensors
 from gpuprof.collectors.live.model_parameters import live_model
 from gpuprof.collectors.live.nvml.health import device_health
-from gpuprof.collectors.live.parameter_groups import live_parameter_groups
 from gpuprof.collectors.live.peak_memory import peak_resident_bytes
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.manifest import (
     Ending,
     Fingerprint,
     ModelParameters,
-    ParameterGroup,
     ProcessInfo,
 )
 from gpuprof.profiler.run.ranks import Ranks
@@ -59,7 +57,6 @@ class Recording:
         self.ranks = ranks or Ranks.from_environment()
         self._store_early = store_early
         self._environment = EnvironmentInForce()
-        self._parameter_groups: tuple[ParameterGroup, ...] = ()
         self._model: ModelParameters | None = None
         self._unread: list[str] = []
         self._only_meta_tensors = False
@@ -110,8 +107,6 @@ class Recording:
     def _process(self, ending: Ending, exit_code: int | None) -> ProcessInfo:
         # At the end of the script its optimizers and its model may be gone.
         alive = self._fact("objects", _objects_of_torch) or []
-        groups = self._fact("the optimizers", lambda: live_parameter_groups(alive))
-        self._parameter_groups = groups or self._parameter_groups
         self._model = self._fact("the model", lambda: live_model(alive)) or self._model
         on_meta = self._fact("the devices of tensors", lambda: only_meta_tensors(alive))
         self._only_meta_tensors = on_meta or self._only_meta_tensors
@@ -128,7 +123,6 @@ class Recording:
             ending=ending,
             fingerprint=fingerprint,
             schedule=self.options.schedule,
-            parameter_groups=self._parameter_groups,
             model=self._model,
             only_meta_tensors=self._only_meta_tensors,
             peak_memory_bytes=peak_memory_bytes,

@@ -28,7 +28,6 @@ def failing(error: BaseException) -> Callable[..., object]:
 @pytest.mark.parametrize(
     ("name", "called"),
     [
-        ("live_parameter_groups", "the optimizers"),
         ("live_model", "the model"),
         ("collect_fingerprint", "the environment"),
         ("graph_breaks", "graph breaks"),
