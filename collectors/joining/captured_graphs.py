@@ -5,13 +5,16 @@ launch becomes a node of a graph and no device work. So the calls between the be
 of a capture that no device work answers are the graph's nodes, in the order in which it got them.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors import schema
-from gpuprof.collectors.call_tree.nesting import NONE, enclosing
+from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
+from gpuprof.collectors.call_tree.op_subtrees import Booleans
+from gpuprof.collectors.captured_graph import CapturedGraph
 
 BEGIN_CAPTURE: Final = r"^(?:cuda|cu|hip)StreamBeginCapture"
 END_CAPTURE: Final = r"^(?:cuda|cu|hip)StreamEndCapture"
@@ -37,18 +40,7 @@ def captured_nodes(
     calls = _calls(launches, kernels) if captures.height else captures
     if calls.is_empty():
         return schema.empty("graph_nodes").drop("rank")
-    started_ns, process, thread = (
-        calls[name].to_numpy()[:, None] for name in ("start_ns", "process", "thread")
-    )
-    inside = (
-        (started_ns >= captures["start_ns"].to_numpy())
-        & (started_ns < captures["end_ns"].to_numpy())
-        & (process == captures["process"].to_numpy())
-    )
-    own = inside & (thread == captures["thread"].to_numpy())
-    # The thread's own capture, else the only one.
-    chosen = np.where(own.any(axis=1), own.argmax(axis=1), inside.argmax(axis=1))
-    known = own.any(axis=1) | (inside.sum(axis=1) == 1)
+    chosen, known = _capture_of(calls, captures)
     rows = enclosing(ops, calls, "start_ns")
     ranges = ranges.sort("start_ns", "end_ns", descending=[False, True])
     around = enclosing(ranges, captures, "start_ns")
@@ -60,7 +52,7 @@ def captured_nodes(
         calls.select("start_ns", "kind", *sizes)
         .rename({"kernel": "name"}, strict=False)
         .with_columns(
-            graph=pl.Series(chosen.astype(np.int64)),
+            graph=pl.Series(chosen),
             op_id=pl.Series(np.where(rows == NONE, NONE, ops["op_id"].to_numpy()[rows]))
             if ops.height
             else pl.lit(NONE, pl.Int64),
@@ -73,6 +65,24 @@ def captured_nodes(
             node=pl.int_range(pl.len(), dtype=pl.Int32).over("graph"),
         )
     )
+
+
+def _capture_of(calls: pl.DataFrame, captures: pl.DataFrame) -> tuple[Integers, Booleans]:
+    """For each call the row of its capture, and whether there is one."""
+    own = enclosing(captures, calls, "start_ns")
+    # Of the whole process, the one that began last and is under way.
+    anywhere = enclosing(captures.with_columns(thread=0), calls.with_columns(thread=0), "start_ns")
+    under_way = np.zeros(calls.height, np.int64)
+    for process, part in captures.group_by("process"):
+        here = (calls["process"] == process[0]).to_numpy()
+        times_ns = calls["start_ns"].to_numpy()[here]
+        begun, ended = (
+            np.searchsorted(np.sort(part[name].to_numpy()), times_ns, side="right")
+            for name in ("start_ns", "end_ns")
+        )
+        under_way[here] = begun - ended
+    chosen = np.where(own != NONE, own, anywhere)
+    return np.maximum(chosen, 0), (own != NONE) | (under_way == 1)
 
 
 def _captures(launches: pl.DataFrame) -> pl.DataFrame:
@@ -98,7 +108,7 @@ def _captures(launches: pl.DataFrame) -> pl.DataFrame:
         elif (process, thread) in begun:
             found.append((process, thread, begun.pop((process, thread)), start_ns))
     columns = ("process", "thread", "start_ns", "end_ns")
-    return pl.DataFrame(found, dict.fromkeys(columns, pl.Int64), orient="row")
+    return pl.DataFrame(found, dict.fromkeys(columns, pl.Int64), orient="row").sort("start_ns")
 
 
 def _calls(launches: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
@@ -119,3 +129,38 @@ def _calls(launches: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
         # A runtime call and the driver's call inside it share an id.
         .unique(["process", "correlation"], keep="first", maintain_order=True)
     )
+
+
+def with_kernels(nodes: pl.DataFrame, graphs: Sequence[CapturedGraph]) -> pl.DataFrame:
+    """Rows of `graph_nodes` of one rank with the kernels that the driver told of their graphs.
+
+    A graph keeps its rows as they are where no one of `graphs` was captured then, or one whose
+    nodes are of other kinds than the recorded calls.
+    """
+    parts = []
+    for part in nodes.partition_by("graph", maintain_order=True):
+        begun_ns = part["start_ns"][0]
+        told = [
+            graph.nodes
+            for graph in graphs
+            if begun_ns is not None and graph.start_ns <= begun_ns <= graph.end_ns
+        ]
+        kinds = part["kind"].to_list()
+        if len(told) == 1 and [node.kind for node in told[0]] == kinds:
+            part = part.with_columns(
+                pl.Series("name", [node.name for node in told[0]], dtype=pl.String),
+                *(
+                    pl.Series(
+                        f"{what}_{axis}",
+                        [
+                            None if (size := getattr(node, what)) is None else size[place]
+                            for node in told[0]
+                        ],
+                        dtype=pl.Int32,
+                    )
+                    for what in ("grid", "block")
+                    for place, axis in enumerate("xyz")
+                ),
+            )
+        parts.append(part)
+    return pl.concat(parts) if parts else nodes

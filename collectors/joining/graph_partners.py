@@ -46,7 +46,7 @@ def with_partners(captures: Sequence[Capture]) -> list[Capture]:
             continue
         helped = [target for target in targets if _is_partner(capture, captures[target])]
         for target in helped:
-            targets[target] = with_nodes_of(targets[target], capture)
+            targets[target] = _with_partner(targets[target], capture)
         if helped:
             continue
         same = [
@@ -57,15 +57,26 @@ def with_partners(captures: Sequence[Capture]) -> list[Capture]:
             and _same_rank(capture, kept[other])
         ]
         if same:
-            kept[same[0]] = with_nodes_of(kept[same[0]], capture)
+            kept[same[0]] = _with_partner(kept[same[0]], capture)
         else:
             kept[place] = capture
     return [each for _, each in sorted({**kept, **targets}.items())]
 
 
+def _with_partner(capture: Capture, partner: Capture) -> Capture:
+    """`with_nodes_of` another file, which is named."""
+    title = partner.manifest.title
+    nodes = _nodes(partner).with_columns(pl.col("file").fill_null(title))
+    said = f"{title} tells which operators the replayed graphs run; its own work is not counted"
+    (process,) = capture.processes
+    warnings = tuple(dict.fromkeys((*process.warnings, *partner.processes[0].warnings, said)))
+    warned = capture.with_processes((msgspec.structs.replace(process, warnings=warnings),))
+    return with_nodes_of(warned, replace(partner, graph_nodes=nodes))
+
+
 def with_nodes_of(capture: Capture, partner: Capture) -> Capture:
-    """`capture`, of one rank, with the nodes that `partner` tells of and their operators."""
-    nodes = _nodes(partner)
+    """`capture`, of one rank, with the graph nodes of `partner` and their operators."""
+    nodes = partner.graph_nodes
     if nodes.is_empty():
         return capture
     (process,) = capture.processes
@@ -85,17 +96,10 @@ def with_nodes_of(capture: Capture, partner: Capture) -> Capture:
         pl.col("graph") + first_graph,
         pl.col("op_id") + first_id,
         pl.col("start_ns") + shift_ns,
-        pl.col("file").fill_null(partner.manifest.title),
     )
     ranges = ranges.with_columns(rank, pl.col("start_ns", "end_ns") + shift_ns)
-    said = (
-        f"{partner.manifest.title} tells which operators the replayed graphs run; its own work is "
-        "not counted"
-    )
-    warnings = tuple(dict.fromkeys((*process.warnings, *partner.processes[0].warnings, said)))
     return replace(
         capture,
-        processes=(msgspec.structs.replace(process, warnings=warnings),),
         ops=pl.concat([own, ops]).sort(
             "start_ns", "end_ns", "op_id", descending=[False, True, False], maintain_order=True
         ),
@@ -235,7 +239,8 @@ def _shift_ns(capture: Capture, ops: pl.DataFrame) -> int:
     """What to add to the times of a partner's `ops` so that they lie outside those of `capture`."""
     own = [
         time
-        for frame in (capture.ops, capture.launches, capture.kernels)
+        # Operators may be those of another partner.
+        for frame in (capture.launches, capture.kernels)
         for time in (_least(frame["start_ns"]), _most(frame["end_ns"]))
         if time is not None
     ]

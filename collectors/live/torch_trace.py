@@ -41,6 +41,7 @@ class TorchTrace:
     def __init__(self, path: Path, *, steps: int | None, allocations: bool = False) -> None:
         self.path = path
         self.complete = False
+        self._exported = False
         self._thread: int | None = None
         self._steps_left = None if steps is None else steps + 1
         self._restore_log_level: Callable[[], None] | None = None
@@ -105,11 +106,18 @@ class TorchTrace:
             self._restore_log_level = cpp_log_level.errors_only()
 
     def export(self) -> Path:
-        """Write the trace as Kineto JSON, what it leaves out beside it, and return its path."""
+        """Write the trace as Kineto JSON, what it leaves out beside it, and return its path.
+
+        Once; later calls return the same.
+        """
+        if self._exported:
+            # torch refuses to save a trace again.
+            return self.path
         self._profiler.export_chrome_trace(str(self.path))
         recorded = self._profiler.profiler
         if recorded is not None:
             write_tensor_lists(recorded.kineto_results, self.path)
+        self._exported = True
         return self.path
 
 

@@ -1,6 +1,7 @@
 """Makes a Capture of what a session saw."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +13,11 @@ from gpuprof.collectors import kineto, schema, storage
 from gpuprof.collectors.call_tree.program_places import with_positions
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.joining.captured_graphs import with_kernels
+from gpuprof.collectors.joining.graph_partners import with_nodes_of
 from gpuprof.collectors.kineto.tensor_lists import beside
 from gpuprof.collectors.live.fingerprint import cpu_device
+from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.recorded import Recorded
@@ -61,11 +65,29 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
     )
     base = Capture(manifest, (process,)) if traced is None else _rebased(traced, manifest, process)
     tables = {**base.tables(), "steps": steps}
-    for found in (recorded.collected, _beside_trace(seen, process)):
+    for found in (recorded.collected, _tables(seen.beside_trace, process)):
         for name, frame in found.items():
             tables[name] = pl.concat([tables[name], frame])
     tables["ops"] = with_positions(tables["ops"], tables["positions"])
-    return attribute(Capture(base.manifest, base.processes, **tables))
+    tables["graph_nodes"] = with_kernels(tables["graph_nodes"], seen.graphs)
+    capture = Capture(base.manifest, base.processes, **tables)
+    return attribute(_with_captured_graphs(capture, seen, read_again=read_again))
+
+
+def _with_captured_graphs(capture: Capture, seen: Observations, *, read_again: bool) -> Capture:
+    """`capture` with the nodes of the graphs that were captured before its steps."""
+    for trace in seen.graph_traces:
+        if trace.path == seen.trace:
+            continue
+        captured, _ = _read_trace(trace.path, read_again=read_again)
+        if captured is not None:
+            nodes = with_kernels(captured.graph_nodes, seen.graphs)
+            positions = _tables(trace.beside, capture.processes[0]).get("positions")
+            ops = captured.ops
+            if positions is not None:
+                ops = with_positions(ops, positions)
+            capture = with_nodes_of(capture, replace(captured, ops=ops, graph_nodes=nodes))
+    return capture
 
 
 def _read_trace(path: Path | None, *, read_again: bool) -> tuple[Capture | None, tuple[str, ...]]:
@@ -151,15 +173,15 @@ def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
     )
 
 
-def _beside_trace(seen: Observations, process: ProcessInfo) -> dict[str, pl.DataFrame]:
-    """What was recorded beside the trace, as rows of this process's tables."""
+def _tables(rows: Rows, process: ProcessInfo) -> dict[str, pl.DataFrame]:
+    """What was recorded beside a trace, as rows of this process's tables."""
     frames = {}
-    for table, rows in seen.beside_trace.items():
+    for table, found in rows.items():
         columns = schema.TABLES[table]
         own: dict[str, object] = {"rank": process.rank}
         if "process" in columns:
             own["process"] = process.process
-        frames[table] = pl.DataFrame([{**row, **own} for row in rows], schema=columns)
+        frames[table] = pl.DataFrame([{**row, **own} for row in found], schema=columns)
     return frames
 
 

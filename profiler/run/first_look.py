@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.profiler.run.main_thread import call_on_main_thread
 
 # A script that never steps is watched no longer than this, so that memory stays bounded.
 FIRST_LOOK_SECONDS = 20.0
+_ONCE_MORE_SECONDS = 1.0
 
 
 class FirstLook:
@@ -48,11 +50,19 @@ class FirstLook:
         self._since_ns = self._first_ns = self._clock.now_ns()
         self.running = True
         if threading.current_thread() is threading.main_thread():
-            self._timer = threading.Timer(
-                FIRST_LOOK_SECONDS, call_on_main_thread, [self._time_is_over]
-            )
-            self._timer.daemon = True
-            self._timer.start()
+            self._end_in(FIRST_LOOK_SECONDS)
+
+    def _end_in(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, call_on_main_thread, [self._over])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _over(self) -> None:
+        # A profile that stops waits for the device, which ends a capture in an error.
+        if self.running and cuda.is_capturing_a_graph():
+            self._end_in(_ONCE_MORE_SECONDS)
+        elif self.running:
+            self._time_is_over()
 
     def boundary(self, *, ends_a_step: bool) -> None:
         """One step boundary; the first one of marks that begin steps ends none."""

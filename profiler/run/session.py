@@ -29,6 +29,7 @@ from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
 from gpuprof.collectors.steps.watched import WatchedStepsClock
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
+from gpuprof.profiler.run.graph_traces import GraphTraces
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 from gpuprof.profiler.run.step_sources import step_sources
@@ -65,12 +66,12 @@ class Session:
         self._first_look: FirstLook | None = None
         self._no_first_look_because: str | None = None
         self._beside = ProfileRecording([make() for make in PROFILED_ROSTER])
+        self._graphs = GraphTraces(self._beside, lambda: self._phase in ("warmup", "dropped"))
         self._exits = ExitStack()
         self._process = os.getpid()
         self._unix = UnixClock()
-        self.seen = Observations(
-            started_ns=self._unix.now_ns(), looks_for_steps=options.steps != "script"
-        )
+        self.seen = Observations(self._unix.now_ns(), self._graphs.traces, self._graphs.graphs)
+        self.seen.looks_for_steps = options.steps != "script"
 
     def start(self) -> None:
         """Begin to watch; the calling thread is taken for the one that steps."""
@@ -82,6 +83,8 @@ class Session:
         self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-"))
         self._exits.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._exits.enter_context(torch_trace.yielding_to(self._yield_profiler))
+        if self.options.schedule.profiled:
+            self._exits.enter_context(self._graphs.watching(self._folder))
         self._finder.install()
         self._start_first_look()
         self.seen.started_ns = self._unix.now_ns()
@@ -140,7 +143,7 @@ class Session:
         """Watch no longer, because of `error`. What was seen so far is kept."""
         self._phase = "done"
         self._finder.remove()
-        self._warn_once(f"profiling ended early: {type(error).__name__}: {reason(error)}")
+        self.seen.warn(f"profiling ended early: {type(error).__name__}: {reason(error)}")
 
     def _advance(self, mark: Mark) -> None:
         self._boundaries += 1
@@ -177,7 +180,7 @@ class Session:
         assert self._clock is not None
         if torch_trace.script_is_profiling():
             # Steps under the script's own profiler are not what we came to time.
-            self._warn_once("the script runs torch.profiler itself; steps under it were not timed")
+            self.seen.warn("the script runs torch.profiler itself; steps under it were not timed")
             self._clock = StepClock("timed", device_events=cuda.in_use())
         self._clock.boundary(mark.tokens)
         if self._clock.steps < self._timed.missing():
@@ -238,12 +241,12 @@ class Session:
         self._close_clock()
         self._trace = None
         if self._dropped_because is not None:
-            self._warn_once(f"{self._dropped_because}, so later ones were profiled")
+            self.seen.warn(f"{self._dropped_because}, so later ones were profiled")
 
     def _stop_beside(self) -> None:
         self.seen.beside_trace = self._beside.stop()
         for note in self._beside.notes:
-            self._warn_once(note)
+            self.seen.warn(note)
 
     def _drop_profiled(self, reason: str) -> None:
         """Profile later steps, because of `reason`."""
@@ -283,10 +286,6 @@ class Session:
         if self._finder.leader is not None:
             self.seen.found_by = self._finder.leader.label
 
-    def _warn_once(self, sentence: str) -> None:
-        if sentence not in self.seen.warnings:
-            self.seen.warnings.append(sentence)
-
     # -- the first look ------------------------------------------------------------------------
 
     def _start_first_look(self) -> None:
@@ -307,23 +306,23 @@ class Session:
         self._first_look.start()
 
     def _first_look_is_over(self) -> None:
-        if self._first_look is None or not self._first_look.running:
-            return
         with self._guarded():
-            if self._finder.leader is None:
+            if self._finder.leader is None and self._first_look is not None:
                 self._first_look.end_the_step()
             self._stop_first_look()
             if self._finder.leader is None:
-                self._warn_once(
+                self.seen.warn(
                     f"no step was marked in the first {FIRST_LOOK_SECONDS:.0f} s; only those were "
                     "profiled (mark steps with gpuprof.step() or --step-range)"
                 )
 
     def _stop_first_look(self) -> None:
+        self._graphs.stop()
         if self._first_look is not None and self._first_look.stop():
             self._stop_beside()
+            self._graphs.first_look_ended(self._first_look.export, self.seen.beside_trace)
             if self._unix.set_by_ns():
-                self._warn_once("the system's clock was set during the first step: no profile")
+                self.seen.warn("the system's clock was set during the first step: no profile")
                 self._first_look = None
 
     def _use_first_look(self, *, complete: bool = False) -> None:
@@ -332,13 +331,13 @@ class Session:
         if self.seen.trace is not None:
             return
         if self._dropped_because is not None:
-            self._warn_once(f"{self._dropped_because}, so they were dropped")
+            self.seen.warn(f"{self._dropped_because}, so they were dropped")
         if self._no_first_look_because is not None:
-            self._warn_once(f"{self._no_first_look_because}: the first step was not profiled")
+            self.seen.warn(f"{self._no_first_look_because}: the first step was not profiled")
         if look is None or (complete and self.options.schedule.profiled == 0):
             return
         if not look.steps:
-            self._warn_once(
+            self.seen.warn(
                 "the profile of the first step ended before the step did, and the script before "
                 "its profiled steps: nothing was profiled (give fewer --warmup and --timed)"
             )

@@ -10,6 +10,7 @@ arguments, and none otherwise; its module and line are known where they agree on
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
@@ -202,7 +203,7 @@ def _agreed(
 
 
 def _fitted(replay: _Replay, reference: _Reference, signatures: _Signatures) -> _Told:
-    """The operators that `reference` tells of `replay`; [] where too little of it fits."""
+    """The operators that `reference` tells of `replay`; none where too little of it fits."""
     by_size = reference.named and replay.sized and reference.sized
     sizes = {replay.batch_size, reference.batch_size} - {None}
     if not by_size and len(sizes) > 1:
@@ -211,25 +212,32 @@ def _fitted(replay: _Replay, reference: _Reference, signatures: _Signatures) -> 
     if not reference.named:
         return _by_place(replay, reference)
     mine, theirs = (
-        [token if by_size else token[:2] for token in tokens]
+        tuple(token if by_size else token[:2] for token in tokens)
         for tokens in (replay.tokens, reference.tokens)
     )
-    enough = (ENOUGH_BY_SIZE if by_size else ENOUGH_BY_NAME) * len(mine)
-    if (Counter(mine) & Counter(theirs)).total() < enough:
-        return []
-    forced, unsure = forced_pairs(mine, theirs)
-    if len(forced) + len(unsure) < enough:
-        return []
-    # Each piece with the nodes that it may be.
-    candidates = {one: [other] for one, other in forced}
-    candidates.update({one: [earliest, latest] for one, earliest, latest in unsure})
-    candidates.update(_out_of_order(mine, theirs, candidates))
     found: _Told = [None] * len(mine)
-    for one, nodes in candidates.items():
+    for one, nodes in _candidates(mine, theirs, ENOUGH_BY_SIZE if by_size else ENOUGH_BY_NAME):
         op_ids = [op_id for node in nodes if (op_id := reference.op_ids[node]) is not None]
         if len(op_ids) == len(nodes):
             found[one] = signatures.one_of(op_ids, certain=len(nodes) == 1)
     return found
+
+
+# Layers that are graphs of their own are alike.
+@lru_cache(maxsize=256)
+def _candidates(
+    mine: tuple[Token, ...], theirs: tuple[Token, ...], enough: float
+) -> tuple[tuple[int, list[int]], ...]:
+    """Pieces of `mine` with the nodes of `theirs` that each may be; () where too few fit."""
+    if (Counter(mine) & Counter(theirs)).total() < enough * len(mine):
+        return ()
+    forced, unsure = forced_pairs(mine, theirs)
+    if len(forced) + len(unsure) < enough * len(mine):
+        return ()
+    found = {one: [other] for one, other in forced}
+    found.update({one: [earliest, latest] for one, earliest, latest in unsure})
+    found.update(_out_of_order(mine, theirs, found))
+    return tuple(found.items())
 
 
 def _out_of_order(

@@ -1,0 +1,161 @@
+"""Traces of captures of CUDA graphs, for the operators of what replays them later.
+
+While a graph is captured its operators run, with their shapes; while it is replayed none do. So
+each capture before the profiled steps is profiled: by the first look where that runs, else alone.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from gpuprof.collectors.captured_graph import CapturedGraph
+from gpuprof.collectors.live import cuda, graph_nodes, torch_trace
+from gpuprof.collectors.live.profile_recorder import ProfileRecording, Rows
+from gpuprof.collectors.live.script_errors import is_ours
+from gpuprof.collectors.live.torch_trace import TorchTrace
+from gpuprof.collectors.live.unix_clock import unix_ns
+from gpuprof.profiler.run.observations import GraphTrace
+
+# A serving engine captures a graph for each of many batch sizes. What is profiled alone costs its
+# program about 0.1 s each, and that no more than this.
+_MOST_SECONDS: Final = 10.0
+# Before it, CUPTI does not live with being attached again beside graphs
+# (torch/profiler/profiler.py, on lazy re-initialisation).
+_ATTACHED_AGAIN_SINCE: Final = (12, 6)
+
+
+class GraphTraces:
+    """Watches `torch.cuda.CUDAGraph`'s captures."""
+
+    def __init__(self, beside: ProfileRecording, wanted: Callable[[], bool]) -> None:
+        """`wanted` says whether a capture that begins now may be profiled alone."""
+        # Of captures that were profiled alone.
+        self.traces: list[GraphTrace] = []
+        # Of all captures.
+        self.graphs: list[CapturedGraph] = []
+        self._folder = Path()
+        self._beside = beside
+        self._wanted = wanted
+        self._trace: TorchTrace | None = None
+        self._begun_ns: dict[int, int] = {}
+        self._spent_s = 0.0
+        # Whether one ended while another profile of ours ran.
+        self._within_first_look = False
+        self._watches = False
+        self._process = os.getpid()
+
+    @contextmanager
+    def watching(self, folder: Path) -> Iterator[None]:
+        """Watch within this context; traces go to `folder`."""
+        self._folder = folder
+        graphs: Any = torch.cuda.CUDAGraph
+        begin, end = graphs.capture_begin, graphs.capture_end
+
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            self._before(graph)
+            try:
+                return begin(graph, *args, **kwargs)
+            except BaseException:
+                self.stop()
+                raise
+
+        def capture_end(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            self._ending(graph)
+            try:
+                return end(graph, *args, **kwargs)
+            finally:
+                self.stop()
+
+        graphs.capture_begin, graphs.capture_end = capture_begin, capture_end
+        self._watches = True
+        try:
+            yield
+        finally:
+            self._watches = False
+            # Whoever put its own in place of ours meanwhile goes on calling ours.
+            if graphs.capture_begin is capture_begin:
+                graphs.capture_begin = begin
+            if graphs.capture_end is capture_end:
+                graphs.capture_end = end
+
+    def first_look_ended(
+        self,
+        export: Callable[[], Path | None],
+        beside: Rows,
+    ) -> None:
+        """Keep the first look's trace where a graph was captured in it."""
+        if self._within_first_look and (path := export()) is not None:
+            self.traces.append(GraphTrace(path, beside))
+        self._within_first_look = False
+
+    def stop(self) -> None:
+        """End a profile of a capture, if one runs and on the thread that began it."""
+        trace = self._trace
+        if trace is None or not trace.can_stop_here:
+            return
+        self._trace = None
+        begun_s = time.perf_counter()
+        with _quietly():
+            trace.stop()
+        rows: Rows = self._beside.stop()
+        with _quietly():
+            self.traces.append(GraphTrace(trace.export(), rows))
+        self._spent_s += time.perf_counter() - begun_s
+
+    def _before(self, graph: Any) -> None:
+        self._begun_ns[id(graph)] = unix_ns()
+        if not self._may_profile():
+            return
+        begun_s = time.perf_counter()
+        trace = TorchTrace(self._folder / f"graph-{len(self.traces)}.json", steps=None)
+        with _quietly():
+            self._beside.start()
+            trace.start()
+            self._trace = trace
+        if self._trace is None:
+            self._beside.stop()
+        self._spent_s += time.perf_counter() - begun_s
+
+    def _may_profile(self) -> bool:
+        version = torch.version.cuda
+        return (
+            self._watches
+            and os.getpid() == self._process
+            and self._trace is None
+            and not torch_trace.own_profilers
+            and not torch_trace.script_is_profiling()
+            and self._spent_s < _MOST_SECONDS
+            and (version is None or _numbers(version) >= _ATTACHED_AGAIN_SINCE)
+            and not cuda.is_capturing_a_graph()
+            and self._wanted()
+        )
+
+    def _ending(self, graph: Any) -> None:
+        begun_ns = self._begun_ns.pop(id(graph), None)
+        if begun_ns is None or not self._watches:
+            return
+        with _quietly():
+            nodes = graph_nodes.nodes_being_captured()
+            if nodes is not None:
+                self.graphs.append(CapturedGraph(begun_ns, unix_ns(), nodes))
+        if self._trace is None and torch_trace.own_profilers:
+            self._within_first_look = True
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """A failure of our own code does not reach the program."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_ours(error):
+            raise
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
