@@ -25,13 +25,14 @@ from gpuprof.collectors.live.program_files import ProgramFiles
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.live.unseen_by_compilers import hide_from_compilers
 
-# Together some tenths of a second: what takes longer is no step but a program's preparations, and
-# is followed no further.
-_MOST_CALLS: Final = 1_000_000
+# A program that calls functions all the time, in a set-up or where it prepares data in Python,
+# would take several times as long. After so many events it is asked whether they come too thick:
+# they may take a fifth of the time, at a microsecond each. If so, nothing is followed any more
+# until the profile ends.
+_FREE_EVENTS: Final = 20_000
+_EVENT_NS: Final = 1_000
+_MOST_OF_THE_TIME: Final = 0.2
 _MOST_POSITIONS: Final = 200_000
-# Of one function in one profile; beyond, only the function is known. A loop over the elements of
-# its data would take several times as long otherwise.
-_MOST_LINES: Final = 10_000
 # What the code calls that torch.compile puts in a function's place, whose lines are of no use, and
 # what the rest of a function is called where it could not compile all (torch/_dynamo/utils.py,
 # torch/_dynamo/resume_execution.py).
@@ -61,8 +62,8 @@ class ProgramPositions:
             raise CollectorError("another tool follows it with sys.settrace")
         hide_from_compilers(
             *(self._call, self._program_event, self._module_event),
-            *(self._enter, self._kind, self._counted_line, self._leave, self._add),
-            *(self._end_early, ProgramFiles.name),
+            *(self._enter, self._kind, self._leave, self._goes_on),
+            *(self._end_early, self._forget_frames, ProgramFiles.name),
         )
         self._files = ProgramFiles()
         self._clock = UnixClock()
@@ -71,8 +72,9 @@ class ProgramPositions:
         call: Any = nn.Module._wrapped_call_impl
         self._kinds: dict[int, int] = {id(call.__code__): _MODULE}
         self._known = [call.__code__]
-        self._lines: dict[int, int] = {}
-        self._calls = 0
+        self._events = 0
+        self._asked_at = _FREE_EVENTS
+        self._since_ns = perf_counter_ns()
         # The frames that matter, and where the program is in each.
         self._frames: list[FrameType] = []
         self._places: list[_Place] = [_NOWHERE]
@@ -130,22 +132,23 @@ class ProgramPositions:
             event = self._enter(frame)
             if event is not None:
                 frame.f_trace = event
-        self._add(perf_counter_ns())
+        self._positions.append((perf_counter_ns(), self._places[-1]))
 
     # -- called by the interpreter, which must never see an error from here ----------------------
+    # Most of what this costs is calls of functions, so these call few.
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         """A function begins."""
+        self._events += 1
+        if self._events >= self._asked_at and not self._goes_on():
+            return None
         if self._kinds.get(id(frame.f_code)) == _OTHER:
-            self._calls += 1
-            if self._calls > _MOST_CALLS:
-                self._end_early()
             return None
         time_ns = perf_counter_ns()
         function = self._enter(frame)
         # Where it has lines, the first one follows before anything else.
         if function is not None and not (frame.f_trace_lines and self._places[-1][1] is None):
-            self._add(time_ns)
+            self._positions.append((time_ns, self._places[-1]))
         return function
 
     def _program_event(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -156,20 +159,20 @@ class ProgramPositions:
                 self._leave(frame, included=False)
             if self._frames and self._frames[-1] is frame:
                 code, _, module = self._places[-1]
-                self._places[-1] = (code, self._counted_line(frame), module)
-                self._add(time_ns)
-        elif event == "return":
-            time_ns = perf_counter_ns()
-            self._leave(frame, included=True)
-            self._add(time_ns)
-        return self._program_event
+                self._places[-1] = place = (code, frame.f_lineno, module)
+                self._positions.append((time_ns, place))
+            self._events += 1
+            if self._events >= self._asked_at:
+                self._goes_on()
+            return self._program_event
+        return self._module_event(frame, event, argument) and self._program_event
 
     def _module_event(self, frame: FrameType, event: str, argument: Any) -> Any:
         """The call of a module ends."""
         if event == "return":
             time_ns = perf_counter_ns()
             self._leave(frame, included=True)
-            self._add(time_ns)
+            self._positions.append((time_ns, self._places[-1]))
         return self._module_event
 
     def _enter(self, frame: FrameType) -> Any:
@@ -204,27 +207,28 @@ class ProgramPositions:
                 return _PROGRAM_WITHOUT_LINES
         return _PROGRAM
 
-    def _counted_line(self, frame: FrameType) -> int | None:
-        key = id(frame.f_code)
-        count = self._lines[key] = self._lines.get(key, 0) + 1
-        if count > _MOST_LINES:
-            self._kinds[key] = _PROGRAM_WITHOUT_LINES
-            frame.f_trace_lines = False
-            return None
-        return frame.f_lineno
-
     def _leave(self, frame: FrameType, *, included: bool) -> None:
         """Take off the stack what stands above `frame`, which has ended unseen, and `frame`."""
-        for depth in range(len(self._frames) - 1, -1, -1):
-            if self._frames[depth] is frame:
+        frames = self._frames
+        if included and frames and frames[-1] is frame:
+            frames.pop()
+            self._places.pop()
+            return
+        for depth in range(len(frames) - 1, -1, -1):
+            if frames[depth] is frame:
                 end = depth if included else depth + 1
-                del self._frames[end:], self._places[end + 1 :]
+                del frames[end:], self._places[end + 1 :]
                 return
 
-    def _add(self, time_ns: int) -> None:
-        self._positions.append((time_ns, self._places[-1]))
-        if len(self._positions) > _MOST_POSITIONS:
+    def _goes_on(self) -> bool:
+        """Whether the program is followed further: it is not slowed down too much."""
+        self._asked_at = self._events + _FREE_EVENTS // 4
+        spent_ns = self._events * _EVENT_NS
+        too_thick = spent_ns > _MOST_OF_THE_TIME * (perf_counter_ns() - self._since_ns)
+        if too_thick or len(self._positions) > _MOST_POSITIONS:
             self._end_early()
+            return False
+        return True
 
     def _end_early(self) -> None:
         sys.settrace(None)
