@@ -17,7 +17,7 @@ from gpuprof.roofline.classes import (
 )
 from gpuprof.roofline.host.events import loader_waits
 from gpuprof.roofline.idle.host_events_text import described
-from gpuprof.roofline.idle.host_timeline import within
+from gpuprof.roofline.idle.host_timeline import HostTimeline, innermost_rows, within
 from gpuprof.roofline.idle.host_work import written_as
 from gpuprof.roofline.idle.pieces import IdlePieces
 from gpuprof.roofline.steps.waiting import Waiting
@@ -80,6 +80,8 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
             f"scope_{name}": _at(scopes[name], pieces["scope_row"])
             for name in ("what", "place", "detail")
         },
+        range_place=_at(_places_at_start(timeline, timeline.idle_ranges), pieces["range_row"]),
+        asked_place=_at(_places_at_start(timeline, timeline.scopes), pieces["scope_row"]),
         place=pl.coalesce(
             _at(_places(capture.ops), pieces["op_row"]),
             _at(_places(timeline.positions), pieces["position_row"]),
@@ -150,7 +152,9 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         .then("before")
         .fill_null(""),
         # Of work that waits in a queue the host's place says nothing.
-        place=pl.when(kind != QUEUED).then(pl.coalesce("scope_place", "place")).fill_null(""),
+        place=pl.when(kind != QUEUED)
+        .then(pl.coalesce("scope_place", "asked_place", "range_place", "place"))
+        .fill_null(""),
         detail=pl.col("scope_detail").fill_null(""),
         event=event,
     )
@@ -170,6 +174,13 @@ def _places(table: pl.DataFrame) -> pl.Series:
         nulls_equal=True,
         maintain_order="left",
     )["place"]
+
+
+def _places_at_start(timeline: HostTimeline, events: pl.DataFrame) -> pl.Series:
+    """Where the program began each of `events`, which may go on elsewhere in it."""
+    points = events.select("process", "thread", time_ns="start_ns")
+    rows = pl.Series(innermost_rows(timeline.positions, points), dtype=pl.Int64)
+    return _at(_places(timeline.positions), rows)
 
 
 def _written(op_names: pl.Series, op_rows: pl.Series) -> pl.Series:

@@ -94,6 +94,10 @@ def causes(analysis: Analysis) -> Mapping[str, IdleCause]:
     assert sum(cause.nanoseconds for cause in idle.causes) == idle.nanoseconds == split.idle_ns
     for kind, cause in found.items():
         assert cause.nanoseconds == split.nanoseconds(kind)
+        if not cause.culprits:
+            # Of what only timed steps show nothing is known.
+            assert kind == "unexplained"
+            continue
         named = sum(one.nanoseconds for one in cause.culprits) + cause.others_ns
         assert named == pytest.approx(cause.nanoseconds, abs=len(cause.culprits) + 1)
     return found
@@ -340,6 +344,59 @@ def test_what_is_done_has_a_line_where_the_program_was_followed() -> None:
     assert places["aten::sum", "train.py:13"] == 100
     assert places["aten::relu", "train.py, step"] == pytest.approx(2, abs=3)
     assert places["Python between operators", "train.py:13"] == pytest.approx(200, abs=5)
+
+
+def test_a_batch_has_the_line_that_asks_for_it_and_not_those_that_make_it() -> None:
+    program = Program()
+    recorded(program, NextBatch(workers=0, pinned=True), 1001, 50_000)
+    for at, length, line in ((900, 300, 7), (1200, 49_000, 99), (50_200, 900, 8)):
+        program.build.rows["positions"].append(
+            {"thread": 1, "start_ns": at * US, "end_ns": (at + length) * US}
+            | {"file": "train.py", "line": line, "function": "step"}
+        )
+    cause = between(program, 51_010)
+    named = {(one.what, one.place): one.nanoseconds / US for one in cause.culprits}
+    assert named == {("next batch of a DataLoader", "train.py:7"): 50_000}
+
+
+def timed_and_profiled(*, first: bool) -> Analysis:
+    """Two timed steps of 5 ms, and one that loads for 3 of its 8 ms, before or after them."""
+    program = Program()
+    program.build.rows["steps"].clear()
+    begin = 0 if first else 20_000
+    for number in range(2):
+        at = (10_000 + 5000 * number) * US
+        program.build.step("timed", at, at + 5000 * US, device_ns=5000 * US)
+    program.build.step("profiled", begin * US, (begin + 8000) * US)
+    program.launch(begin + 10, 10)
+    program.range("enumerate(DataLoader)#_BaseDataLoaderIter.__next__", begin + 100, 3000)
+    for number in range(100):
+        program.launch(begin + 3200 + 45 * number, 10)
+    program.launch(begin + 7900, 90)
+    return program.analyze()
+
+
+def test_a_timed_step_is_shorter_by_launches() -> None:
+    analysis = timed_and_profiled(first=False)
+    assert analysis.split is not None
+    assert analysis.split.basis == "timed"
+    found = causes(analysis)
+    assert found["data loader"].nanoseconds == 3000 * US
+    # 5 ms less what the device is busy for.
+    assert found["launch"].nanoseconds == (5000 - 3000 - 10 - 1000 - 90) * US
+    assert analysis.bottleneck.kind == "data loader"
+    assert analysis.bottleneck.evidence.startswith("60% of the step (3 ms): ")
+
+
+def test_the_first_step_of_a_program_does_not_explain_the_others() -> None:
+    analysis = timed_and_profiled(first=True)
+    found = causes(analysis)
+    assert found["unexplained"].nanoseconds == (5000 - 10 - 1000 - 90) * US
+    assert found["data loader"].nanoseconds == 0
+    assert (found["data loader"].least_ns, found["data loader"].most_ns) == (0, 3000 * US)
+    assert found["data loader"].profiled_ns == 3000 * US
+    assert analysis.bottleneck.kind == "unexplained"
+    assert "only the program's first step was profiled" in analysis.bottleneck.evidence
 
 
 def test_a_range_that_launches_is_no_other_work() -> None:
