@@ -44,7 +44,6 @@ _WORDS: Final = {
     "streamk": "stream-K",
     "stream_k": "stream-K",
     "GSUAMBSK": "stream-K",
-    "ReduceSplitK": "sum of split-K parts",
     "segment_k_on": "split-K",
     "fft": "FFT",
     "implicit": "implicit GEMM",
@@ -107,6 +106,8 @@ class KernelName(msgspec.Struct, frozen=True, kw_only=True):
     alignment: int | None = None
     # Its blocks take tiles of the result until none is left.
     persistent: bool = False
+    # It prepares or finishes a product, convolution or attention that other kernels do.
+    surrounds: bool = False
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,6 +115,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     function: str
     pattern: str
     source: str
+    surrounds: bool = False
     persistent: bool = False
     codes: str = ""
     constants: dict[str, str] = {}
@@ -167,6 +169,7 @@ class _Decoder:
             "architecture": _architecture(texts, constants),
             "layout": _layout(texts),
             "persistent": self.row.persistent,
+            "surrounds": self.row.surrounds,
             **{
                 part: self._precision(texts[part]) if part in texts else constants.get(part, "")
                 for part in _PRECISION_PARTS

@@ -1,10 +1,18 @@
-"""Names of operators and kernels that do products: the table product_names.toml."""
+"""Names of operators and kernels that do products.
+
+Those of known kernels are in kernel_names.toml, operators and all others in product_names.toml.
+"""
 
 import re
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 import msgspec
+
+from gpuprof.roofline.kernel_names.decode import decode
+
+_PRODUCTS: Final = ("gemm", "convolution", "attention")
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +40,11 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 def names_product(name: str) -> bool:
     """Whether an operator or kernel called `name` is one that does products summed along an axis.
 
-    For work that has no cost model, and so nothing but its name to tell.
+    For work that has no cost model, and so nothing but its name to tell. What only prepares or
+    finishes products, such as the sum of split-K parts, is none.
     """
+    decoded = decode(name)
+    if decoded is not None:
+        return decoded.function in _PRODUCTS and not decoded.surrounds
     products, others = _patterns()
     return others.search(name) is None and products.search(name) is not None
