@@ -18,6 +18,8 @@ class Scope:
     rank: int = 0
     # Between two samples, for collectors that sample.
     interval_ns: int = DEFAULT_INTERVAL_NS
+    # Whether each allocation on a GPU keeps its Python stack.
+    memory_stacks: bool = False
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,11 @@ class RunCommand:
             action="store_true",
             help="after the profiled steps watch every step: percentiles, and what slow ones had",
         )
+        parser.add_argument(
+            "--memory",
+            action="store_true",
+            help="keep the line of each allocation on a GPU, in timed steps too",
+        )
         # The gate's processes: nothing but the program may take their time.
         parser.add_argument("--no-ceilings", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument(
@@ -117,6 +122,7 @@ def _run(arguments: argparse.Namespace) -> int:
         watch=arguments.watch,
         first_look=arguments.profiled > 0,
         from_the_start=True,
+        memory_stacks=arguments.memory,
     )
     return run_target(
         target, options, output, quiet=arguments.quiet, ceilings=not arguments.no_ceilings
@@ -141,7 +147,11 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         *(*python, "-m", "gpuprof", "run", "--quiet", "--output", str(output.requested)),
         *steps,
         *_given(*((f"--{phase}", getattr(arguments, phase)) for phase in _PHASES)),
-        *(flag for flag in ("--force", "--stop-after", "--watch") if _is_set(arguments, flag)),
+        *(
+            flag
+            for flag in ("--force", "--stop-after", "--watch", "--memory")
+            if _is_set(arguments, flag)
+        ),
         *{"script": (), "module": ("-m",), "command": ("-c",)}[target.kind],
         *(target.value, *target.arguments),
     )

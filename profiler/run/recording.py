@@ -66,6 +66,7 @@ class Recording:
                 None if self.ranks.alone else [self.ranks.local_rank],
                 rank=self.ranks.rank,
                 interval_ns=_SAMPLE_INTERVAL_NS,
+                memory_stacks=options.memory_stacks,
             )
         )
 

@@ -20,6 +20,8 @@ class SessionOptions:
     first_look: bool = True
     # True where the session begins with the program's import of torch: no tensor is older.
     from_the_start: bool = False
+    # Whether each allocation on a GPU keeps its Python stack, in all steps.
+    memory_stacks: bool = False
 
 
 class StopAfterSteps(SystemExit):

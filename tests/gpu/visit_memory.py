@@ -36,7 +36,7 @@ def limit(megabytes):
     total = torch.cuda.get_device_properties(cuda).total_memory
     torch.cuda.set_per_process_memory_fraction(megabytes * 2**20 / total)
 """
-PROGRAMS: Final = {
+PROGRAMS: Final[dict[str, str]] = {
     "training": """
 for _ in range(800):
     step(4096)
@@ -62,6 +62,8 @@ except torch.OutOfMemoryError:
 step(4096)
 """,
 }
+PROGRAMS["with lines"] = PROGRAMS["later step"]
+OPTIONS: Final = {"with lines": ("--memory",)}
 # All sizes are multiples of 512 bytes, to which blocks are rounded up.
 PARAMETERS: Final = 4 * (1024 * 4096 + 4096 + 4096 * 1024 + 1024)
 
@@ -101,11 +103,23 @@ def out_of_memory(use: MemoryUse, *, fatal: bool, with_operators: bool) -> bool:
     )
 
 
+def with_lines(use: MemoryUse) -> bool:
+    """As of a later step, and all that Python allocated has its line."""
+    failure = use.out_of_memory
+    if failure is None or failure.live is None:
+        return False
+    parameters = [each for each in failure.live.holders if each.kind == "parameters"]
+    return out_of_memory(use, fatal=True, with_operators=False) and all(
+        "with_lines.py:" in each.line for each in parameters
+    )
+
+
 CHECKS: Final[dict[str, Callable[[MemoryUse], bool]]] = {
     "training": training,
     "first step": lambda use: out_of_memory(use, fatal=True, with_operators=True),
     "later step": lambda use: out_of_memory(use, fatal=True, with_operators=False),
     "goes on": lambda use: out_of_memory(use, fatal=False, with_operators=False),
+    "with lines": with_lines,
 }
 
 
@@ -120,7 +134,8 @@ def main() -> int:
         stem = name.replace(" ", "_")
         script, capture = folder / f"{stem}.py", folder / f"{stem}.gpuprof"
         script.write_text(MODEL + program)
-        command = [sys.executable, "-m", "gpuprof", "run", "-f", "-o", str(capture), str(script)]
+        command = [sys.executable, "-m", "gpuprof", "run", *OPTIONS.get(name, ())]
+        command += ["-f", "-o", str(capture), str(script)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         (folder / f"{stem}.txt").write_text(done.stdout + done.stderr)
         use = analyze(storage.load(capture)).memory

@@ -144,7 +144,9 @@ def test_blocks_of_an_allocator_know_what_holds_them(monkeypatch: pytest.MonkeyP
     assert [row["address"] for row in rows if row["device"] is None] == [address]
 
 
-def observer(monkeypatch: pytest.MonkeyPatch) -> tuple[out_of_memory.OutOfMemoryObserver, Any]:
+def observer(
+    monkeypatch: pytest.MonkeyPatch, *, stacks: bool = False
+) -> tuple[out_of_memory.OutOfMemoryObserver, Any]:
     """One that was attached, and what torch would call."""
     attached: list[Any] = []
     cuda_module: Any = torch.cuda
@@ -154,7 +156,7 @@ def observer(monkeypatch: pytest.MonkeyPatch) -> tuple[out_of_memory.OutOfMemory
     monkeypatch.setattr(cuda_module, "_lazy_call", lambda call: call())
     monkeypatch.setattr(cuda, "in_use", lambda: True)
     monkeypatch.setattr(cuda, "allocator_segments", lambda: segments(1000))
-    made = out_of_memory.make_observer(Scope(rank=3))
+    made = out_of_memory.make_observer(Scope(rank=3, memory_stacks=stacks))
     made.start()
     (call,) = attached
     return made, call
@@ -202,6 +204,17 @@ def test_looks_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = made.stop()
     # What lived at the last failure is unknown, and not that of an earlier one.
     assert set(tables) == {"out_of_memory"}
+
+
+def test_stacks_are_kept_where_asked_for_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory: Any = torch.cuda.memory
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(memory, "_record_memory_history", lambda **given: calls.append(given))
+    made, _ = observer(monkeypatch)
+    assert (calls, made.notes) == ([], [])
+    made, _ = observer(monkeypatch, stacks=True)
+    assert calls == [{"enabled": "state", "stacks": "python"}]
+    assert "--memory" in made.notes[0].sentence
 
 
 def test_torch_calls_it_so() -> None:
