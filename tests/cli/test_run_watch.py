@@ -42,11 +42,19 @@ def test_every_step_is_watched_and_the_slow_ones_are_explained(
     assert 100 <= slow["steps"] <= 193
     assert slow["median_ns"] >= 6e6
     assert slow["longest_ns"] * slow["steps_per_mark"] >= 2e8
-    assert slow["causes"][0]["cause"] == "blocked on the host"
+    # Each of at least five sleeps is longer by most of 0.2 s, whatever else a busy machine adds.
+    blocked = [cause for cause in slow["causes"] if cause["cause"] == "blocked on the host"]
+    assert sum(cause["longer_ns"] for cause in blocked) * slow["steps_per_mark"] > 5 * 0.15e9
     assert 0 < slow["watching_fraction"] < 0.05
     if slow["steps_per_mark"] == 1:
-        long = [step for step in slow["slowest"] if step["length_ns"] > 2e8]
-        assert {(step["index"] - long[0]["index"]) % 20 for step in long} == {0}
+        asleep = [
+            step["index"]
+            for step in slow["slowest"]
+            if any(part["longer_ns"] > 1.5e8 for part in step["differences"])
+            and step["differences"][0]["cause"] == "blocked on the host"
+        ]
+        assert len(asleep) >= 5
+        assert {(index - asleep[0]) % 20 for index in asleep} == {0}
 
 
 def test_a_watch_needs_the_steps_that_stop_after_leaves_out(
