@@ -321,8 +321,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     ranges: tuple[RooflinePoint, ...] = ()
     # Device work by module; None where modules and lines were not recorded.
     modules: ModuleTree | None = None
-    # How long each of the program's ranges was open, also of those without device work; the longest
-    # first. Empty in an analysis made without them.
+    # How long each of the program's ranges was open, also of those without device work; the
+    # longest first, 300 names at most. Empty in an analysis made without them.
     range_times: tuple[RangeTime, ...] = ()
     # None in an analysis made without it.
     host: HostFigures | None = None

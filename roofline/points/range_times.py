@@ -17,12 +17,14 @@ from gpuprof.roofline.work.work import Work
 
 # Operators named for each range.
 _NAMED: Final = 3
+# Names in all: a program may give each of its iterations one of its own.
+_MOST: Final = 300
 
 
 def range_times(
     capture: Capture, work: Work, members: Sequence[RangeMembers]
 ) -> tuple[RangeTime, ...]:
-    """One row for each range name of an attributed one-rank capture, the longest first.
+    """One row for each range name of an attributed one-rank capture: 300 at most, longest first.
 
     `members` is the device work of `work` in them (`range_members`). Ranges that were never closed
     have no length and are left out.
@@ -38,9 +40,7 @@ def range_times(
     passes = _passes(ranges, capture)
     outermost = _outermost(capture)
     found = []
-    for (name, domain), rows in passes.filter(pl.col("wall_ns") > 0).group_by(
-        "name", "domain", maintain_order=True
-    ):
+    for (name, domain), rows in _longest(passes).group_by("name", "domain", maintain_order=True):
         kernels = inside.get((str(name), str(domain)))
         has_work = kernels is not None and kernels.height > 0
         recorded = not (capture.kernels.is_empty() or work.lost_launches)
@@ -62,6 +62,18 @@ def range_times(
             )
         )
     return tuple(sorted(found, key=lambda each: -each.wall_ns))
+
+
+def _longest(passes: pl.DataFrame) -> pl.DataFrame:
+    """Those with any length, of the names with most of it."""
+    passes = passes.filter(pl.col("wall_ns") > 0)
+    names = (
+        passes.group_by("name", "domain", maintain_order=True)
+        .agg(pl.col("wall_ns").sum())
+        .sort("wall_ns", descending=True, maintain_order=True)
+        .head(_MOST)
+    )
+    return passes.join(names, on=("name", "domain"), how="semi", maintain_order="left")
 
 
 def _passes(ranges: pl.DataFrame, capture: Capture) -> pl.DataFrame:

@@ -111,6 +111,15 @@ def test_a_start_end_pair_holds_the_work_of_all_threads(build: CaptureBuilder) -
     assert (found["pushed"].own_ns, found["pushed"].device_ns) == (100, 10)
 
 
+def test_of_very_many_names_the_longest_are_kept(build: CaptureBuilder) -> None:
+    build.mm(0, 50)
+    build.kernel(10, 1000, 1040)
+    for number in range(400):
+        build.range(f"iteration {number}", 1000 * number, 1000 * number + number + 1)
+    found = list(times(build).values())
+    assert [each.wall_ns for each in found] == list(range(400, 100, -1))
+
+
 def test_what_the_host_did_by_itself_is_no_range_of_the_program(build: CaptureBuilder) -> None:
     build.mm(0, 50)
     build.kernel(10, 1000, 1040)
