@@ -7,6 +7,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
 from gpuprof.reports.formatting import joined, sentence
 from gpuprof.reports.shapes import readable_shapes
+from gpuprof.roofline.classes import bottleneck_class
 from gpuprof.roofline.comparison.result import (
     ComparedSide,
     Comparison,
@@ -18,6 +19,9 @@ from gpuprof.roofline.comparison.result import (
 
 # From this share on, what the parts leave over is said in words.
 _MUCH_UNEXPLAINED = 0.2
+# Causes of waiting: from so many on they are named, and so many of them.
+_SEVERAL = 2
+_MOST_CAUSES = 3
 HOW: dict[Match, str] = {
     "name": "same name",
     "normalised name": "same name except for tile, architecture or counter",
@@ -145,13 +149,23 @@ def parts(step: StepChange) -> tuple[Part, ...]:
     if step.copies_ns is not None:
         found.append(Part("copies", "exposed copies", step.copies_ns))
     if step.idle_ns is not None:
-        found.append(Part("waiting", step.idle_name, step.idle_ns))
+        found.append(Part("waiting", step.idle_name, step.idle_ns, _causes(step)))
     share = step.unexplained_share
     note = "" if share is None else f"{formatting.percent(share)} of the change"
     if share is not None and share > _MUCH_UNEXPLAINED:
         note += ": not explained by the kernels, such as streams that overlap differently"
     found.append(Part("unmodelled", "unexplained", step.unexplained_ns, note))
     return tuple(found)
+
+
+def _causes(step: StepChange) -> str:
+    """The causes of waiting that changed most, where there are several."""
+    if len(step.waiting) < _SEVERAL:
+        return ""
+    return ", ".join(
+        f"{bottleneck_class(one.kind).part} {delta(one.change_ns)}"
+        for one in step.waiting[:_MOST_CAUSES]
+    )
 
 
 def warnings(comparison: Comparison) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from gpuprof.roofline.comparison.result import (
     Lengths,
     Quantity,
     StepChange,
+    WaitingChange,
 )
 from gpuprof.roofline.machine.environment import differences
 from gpuprof.roofline.step_figures import WAITING_FOR_THE_HOST, StepSplit
@@ -88,6 +89,7 @@ def _step_change(
             copies_ns=copies,
             idle_ns=float(idle[1] - idle[0]),
             idle_name=_idle_name(after),
+            waiting=_waiting(before, after),
             unexplained_ns=0.0,
             unexplained_share=None,
         )
@@ -107,6 +109,19 @@ def _length(analysis: Analysis, *, timed: bool) -> int | None:
 def _idle_name(split: StepSplit | None) -> str:
     """The time without device work, in words."""
     return WAITING_FOR_THE_HOST if split is None else split.idle_name
+
+
+def _waiting(before: StepSplit | None, after: StepSplit | None) -> tuple[WaitingChange, ...]:
+    """The change of each cause of waiting, where the two steps are of one definition."""
+    if before is None or after is None or before.basis != after.basis:
+        return ()
+    kinds = {part.kind for split in (before, after) for part in split.idle_parts}
+    changes = [
+        WaitingChange(kind, float(after.nanoseconds(kind) - before.nanoseconds(kind)))
+        for kind in sorted(kinds)
+    ]
+    found = [one for one in changes if one.change_ns]
+    return tuple(sorted(found, key=lambda one: -abs(one.change_ns)))
 
 
 def _busy(analysis: Analysis) -> int:

@@ -101,6 +101,13 @@ class Lengths(msgspec.Struct, frozen=True):
         return self.change_ns / self.base_ns if self.base_ns else None
 
 
+class WaitingChange(msgspec.Struct, frozen=True):
+    """How much longer one step waits for one cause."""
+
+    kind: ClassName
+    change_ns: float
+
+
 class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """How the change of one step splits; the parts and `unexplained_ns` add up to `change_ns`."""
 
@@ -119,6 +126,8 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     # Without device work; None for device time. And that in words.
     idle_ns: float | None
     idle_name: str
+    # By cause, the largest first, where both sides tell it of steps of one kind.
+    waiting: tuple[WaitingChange, ...] = ()
     # Kernels of several streams that overlap more or less, and work outside of the kernels.
     unexplained_ns: float
     # Of the change. None where a step changed by too little to divide by.

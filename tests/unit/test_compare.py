@@ -329,6 +329,31 @@ def test_renamed_new_and_gone_kernels_have_lists_of_their_own() -> None:
         assert f"## {title}: {number}" in markdown
 
 
+def test_what_is_waited_for_is_compared_by_cause(training_analysis: Analysis) -> None:
+    split = training_analysis.split
+    assert split is not None
+    others = tuple(part for part in split.parts if part.kind != "launch")
+    waits = split.nanoseconds("launch")
+    slower = msgspec.structs.replace(
+        training_analysis,
+        split=msgspec.structs.replace(
+            split,
+            step_ns=split.step_ns + 3_000_000,
+            parts=(
+                *others,
+                SplitPart("data loader", 3_500_000),
+                SplitPart("launch", waits - 500_000),
+            ),
+        ),
+    )
+    step = compare(training_analysis, slower).step
+    assert step is not None
+    changes = {one.kind: one.change_ns for one in step.waiting}
+    assert changes == {"data loader": 3_500_000, "launch": -500_000}
+    (part,) = [part for part in sentences.parts(step) if part.key == "waiting"]
+    assert part.note == "waiting for the data loader +3.50 ms, waiting for launches -500 µs"
+
+
 def test_json_is_the_comparison_and_its_schema_is_published(eager_to_compiled: Comparison) -> None:
     text = render(eager_to_compiled, ".json", top=5)
 
