@@ -55,6 +55,9 @@ class NextBatch(msgspec.Struct, frozen=True, kw_only=True, tag="next batch"):
     workers: int
     # The batch is put into page-locked memory, from which copies to the device need not wait.
     pinned: bool
+    # The line of the program that asked; None where that is not in a file of its own.
+    file: str | None = None
+    line: int | None = None
     cpu_ns: int | None = None
     # It was ready to run and had no core.
     run_delay_ns: int | None = None

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from types import FrameType
 from typing import Any, Final
 
 from gpuprof.collectors.host_events import (
@@ -23,6 +24,7 @@ from gpuprof.collectors.host_events import (
 )
 from gpuprof.collectors.live.process_counts import ProcessCounts, counts_of
 from gpuprof.collectors.live.profile_recorder import Rows
+from gpuprof.collectors.live.program_files import ProgramFiles
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.unix_clock import unix_ns
 
@@ -58,6 +60,7 @@ class LoaderWaits:
         self._undo: Callable[[], None] = _nothing
         self._rows: list[dict[str, object]] = []
         self._teams: dict[int, _Team] = {}
+        self._files: ProgramFiles | None = None
 
     def start(self) -> None:
         """See `ProfileRecorder`."""
@@ -75,12 +78,13 @@ class LoaderWaits:
             if not self._recording or threading.get_native_id() != thread:
                 return original(iterator)
             # A dataset may itself ask a loader: the outer batch holds the inner one.
+            asked = sys._getframe(1)
             start_ns, before = unix_ns(), counts_of()
             try:
                 return original(iterator)
             finally:
-                done = counts_of().since(before)
-                self._safely(partial(self._note, iterator, start_ns, unix_ns(), done))
+                done, end_ns = counts_of().since(before), unix_ns()
+                self._safely(partial(self._note, iterator, asked, start_ns, end_ns, done))
 
         def begin(loader: Any) -> Any:
             start_ns = unix_ns()
@@ -118,15 +122,29 @@ class LoaderWaits:
             if not is_ours(error):
                 raise
 
+    def _place(self, frame: FrameType | None) -> tuple[str | None, int | None]:
+        """The innermost line of the program's own files, from `frame` outwards."""
+        if self._files is None:
+            self._files = ProgramFiles()
+        while frame is not None:
+            name = self._files.name(frame.f_code, frame.f_globals)
+            if name:
+                return name, frame.f_lineno
+            frame = frame.f_back
+        return None, None
+
     def _note_start(self, iterator: Any, start_ns: int, end_ns: int) -> None:
         workers, pinned = _kind(iterator)
         event = LoaderStart(workers=workers, pinned=pinned)
         self._add(event, threading.get_native_id(), start_ns, end_ns)
 
-    def _note(self, iterator: Any, start_ns: int, end_ns: int, done: ProcessCounts) -> None:
+    def _note(
+        self, iterator: Any, asked: FrameType, start_ns: int, end_ns: int, done: ProcessCounts
+    ) -> None:
         thread = threading.get_native_id()
         workers, pinned = _kind(iterator)
-        batch = NextBatch(workers=workers, pinned=pinned, **asdict(done))
+        file, line = self._place(asked)
+        batch = NextBatch(workers=workers, pinned=pinned, file=file, line=line, **asdict(done))
         self._add(batch, thread, start_ns, end_ns)
         if workers and id(iterator) not in self._teams:
             processes = tuple(

@@ -16,8 +16,8 @@ class Scaled(nn.Module):
         self.linear = nn.Linear(512, 512)
         self.scale: float | Tensor = 1.0
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.linear(x)) * self.scale  # expected here
+    def forward(self, x: Tensor) -> Tensor:  # expected here
+        return torch.relu(self.linear(x)) * self.scale
 
 
 torch._dynamo.config.cache_size_limit = 100_000

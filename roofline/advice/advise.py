@@ -18,6 +18,8 @@ from gpuprof.roofline.step_figures import StepTimes
 # Of the step: what is gained at least, or half of what is likely, must be more, and more than the
 # median of so many steps is off.
 _NOISE: Final = 0.03
+# However much steps differ, what more than this of a step goes to is worth a look.
+_LARGE: Final = 0.1
 # A host that takes no longer than this share of a step is not held up in it.
 _HOST_IS_AHEAD: Final = 0.9
 _SHOWN_PLACES: Final = 5
@@ -26,7 +28,7 @@ _SHOWN_PLACES: Final = 5
 def advise(candidates: Iterable[Candidate], times: StepTimes, step_ns: int) -> tuple[Advice, ...]:
     """Changes whose gain is above the noise, of a step that takes `step_ns`."""
     limits = _limits_ns(times, step_ns)
-    noise_ns = max(_NOISE, _median_is_off(times)) * step_ns
+    noise_ns = max(_NOISE, min(_LARGE, _median_is_off(times))) * step_ns
     found = [
         _advice(findings()[name], group, limits[group[0].of_device])
         for name, group in _grouped(_without_overlap(list(candidates)))

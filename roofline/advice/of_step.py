@@ -18,6 +18,7 @@ from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
+from gpuprof.roofline.steps.waiting_for_a_core import is_much
 from gpuprof.roofline.work.work import Work
 
 
@@ -68,9 +69,10 @@ def step_advice(
     """
     if split is None or use is None:
         return StepAdvice((), times, None)
-    of_device: Iterable[Candidate] = chain(
-        below_the_roof(work, ops, roof), fusions(work), recomputation(work)
-    )
+    of_device: Iterable[Candidate] = chain(fusions(work), recomputation(work))
+    if not (on_cpu and is_much(times.waiting_fraction or 0.0)):
+        # Where other programs have the cores, nothing tells how fast the work itself is.
+        of_device = chain(below_the_roof(work, ops, roof), of_device)
     if on_cpu and split.basis == "timed":
         of_device = _as_unprofiled(of_device, times)
     candidates = (

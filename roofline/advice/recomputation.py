@@ -5,6 +5,7 @@ from typing import Final
 
 import polars as pl
 
+from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.work.work import Work
@@ -14,18 +15,24 @@ _KEEPING: Final = 0.9
 
 
 def recomputation(work: Work) -> Iterator[Candidate]:
-    """One candidate where device work of the profiled steps was done a second time."""
+    """A candidate for each module and line whose device work was done a second time."""
     again = work.kernels.filter(pl.col("recompute").fill_null(value=False))
     if again.is_empty():
         return
     again_ns = int(again["duration_ns"].sum())
     share = again_ns / int(work.kernels["duration_ns"].sum())
-    gain_ns = again_ns // work.steps
-    yield Candidate(
-        finding="recomputation",
-        what="checkpointed modules",
-        gain=Gain(gain_ns, round(gain_ns * _KEEPING), gain_ns),
-        evidence=(
-            f"{duration(gain_ns)} of device work a step ({share:.0%}) repeats the forward pass"
-        ),
+    evidence = (
+        f"{duration(again_ns // work.steps)} of device work a step ({share:.0%}) repeats the "
+        "forward pass"
     )
+    for number, place_ns in again.group_by("place").agg(pl.col("duration_ns").sum()).iter_rows():
+        place = work.places.table[number]
+        gain_ns = place_ns // work.steps
+        yield Candidate(
+            finding="recomputation",
+            what="what is computed twice",
+            gain=Gain(gain_ns, round(gain_ns * _KEEPING), gain_ns),
+            evidence=evidence,
+            place="" if place.source is None else place_text(place.source.file, place.source.line),
+            module=place.module,
+        )

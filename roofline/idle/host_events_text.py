@@ -43,7 +43,8 @@ def _words(
         what = f"{verb} {event.function}{' (backward)' if event.backward else ''}"
         return what, place_text(event.file, event.line) or None, event.guard or event.failure
     if isinstance(event, NextBatch):
-        return "next batch of a DataLoader", None, who.get((event.workers, event.pinned))
+        place = place_text(event.file, event.line) or None
+        return "next batch of a DataLoader", place, who.get((event.workers, event.pinned))
     if isinstance(event, LoaderStart):
         return "start of a DataLoader", None, who.get((event.workers, event.pinned))
     return name, None, None
