@@ -10,27 +10,10 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from gpuprof.collectors.recorded_lists import RecordedList, RecordedLists
+
 LIST: Final = "TensorList"
 _COLUMNS: Final = ("input_dims", "input_types", "input_strides")
-
-
-class RecordedList(msgspec.Struct, frozen=True, array_like=True):
-    """The tensors of one list, with torch's names of their element types."""
-
-    shapes: list[tuple[int, ...]]
-    strides: list[tuple[int, ...]]
-    dtypes: list[str]
-
-
-class RecordedLists(msgspec.Struct, frozen=True):
-    """For each operator, by its "External id", the list at each argument that is one."""
-
-    by_external_id: dict[int, tuple[RecordedList | None, ...]]
-
-
-def beside(trace: Path) -> Path:
-    """Where the lists of `trace` are."""
-    return trace.with_suffix(".lists.json")
 
 
 def with_tensor_lists(ops: pl.DataFrame, path: Path) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.live.tensor_owners import HeldStorage, gradient_storages, held_storages
 from gpuprof.collectors.live.unix_clock import unix_ns
-from gpuprof.collectors.memory_snapshot.segments import Stacks, block_rows
+from gpuprof.collectors.memory_segments import Stacks, block_rows
 
 
 class MemoryBlocks:

@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch._C._profiler import _EventType, _TensorMetadata
 
-from gpuprof.collectors.kineto.tensor_lists import RecordedList, RecordedLists, beside
+from gpuprof.collectors.recorded_lists import RecordedList, RecordedLists, beside
 
 
 def write_tensor_lists(kineto_results: Any, trace: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuprof.collectors.memory_snapshot.segments import Stacks, number
+from gpuprof.collectors.memory_segments import Stacks, number
 
 _RESERVES: Final = ("segment_alloc", "segment_map")
 _RETURNS: Final = ("segment_free", "segment_unmap")
@@ -31,7 +31,7 @@ def history_of(
     """The rows of `entries`, which end with the snapshot that listed `segments` of the device.
 
     How much was allocated and reserved after each follows from the end backwards. Raises as
-    `gpuprof.collectors.memory_snapshot.segments.block_rows`.
+    `gpuprof.collectors.memory_segments.block_rows`.
     """
     own = [segment for segment in segments if segment["device"] == device]
     reserved = sum(number(segment["total_size"]) for segment in own)

@@ -12,9 +12,9 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
+from gpuprof.collectors.memory_segments import Stacks, block_rows
 from gpuprof.collectors.memory_snapshot.data_pickle import NotData, load_data
 from gpuprof.collectors.memory_snapshot.history import history_of
-from gpuprof.collectors.memory_snapshot.segments import Stacks, block_rows
 
 SOURCE: Final = "memory snapshot"
 # Its objects take about ten times as much memory.

@@ -20,10 +20,10 @@ import polars as pl
 from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.kineto.tensor_lists import beside
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.manifest import Manifest, ProcessInfo, Schedule
+from gpuprof.collectors.recorded_lists import beside
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.suite import Prepared
 from gpuprof.roofline.bench.results import BenchReport, CaseResult

@@ -15,10 +15,10 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.joining.captured_graphs import with_kernels
 from gpuprof.collectors.joining.graph_partners import with_nodes_of
-from gpuprof.collectors.kineto.tensor_lists import beside
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
+from gpuprof.collectors.recorded_lists import beside
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.roofline.work.attribution import attribute

@@ -155,6 +155,12 @@ def test_the_command_line_starts_without_torch_and_polars() -> None:
     assert loaded_after(code) & {"torch", "polars", "numpy", "plotly", "jinja2"} == set()
 
 
+def test_what_records_in_a_program_loads_nothing_that_stores() -> None:
+    loaded = loaded_after("import torch, gpuprof.profiler.run.recording")
+    assert "torch" in loaded
+    assert loaded & {"polars", "scipy", "rich", "plotly", "jinja2"} == set()
+
+
 def test_a_stored_capture_is_analysed_and_rendered_without_torch() -> None:
     capture = ROOT / "tests" / "data" / "captures" / "h200_llama_block"
     code = f"""

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gpuprof.collectors import kineto
-from gpuprof.collectors.kineto.tensor_lists import beside
 from gpuprof.collectors.live.torch_trace import TorchTrace
+from gpuprof.collectors.recorded_lists import beside
 from gpuprof.roofline.cost_models import cost_of
 from gpuprof.roofline.cost_models.call import OpCall, parse_call
 
