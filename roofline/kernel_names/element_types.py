@@ -10,15 +10,14 @@ optimizers and cat launch are templates over it:
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.dtypes import DType
+from gpuprof.roofline.kernel_names.decode import decode
 
-# cuDNN's and MIOpen's names; MIOpen's assembly kernels of Winograd's algorithm are called Sp3.
-_ALGORITHMS = {
-    "Winograd": re.compile("winograd|Sp3AsmConv", re.I),
-    "Fourier": re.compile("fft", re.I),
-}
+# Algorithms of kernel_names.toml, as they are called in reports.
+_FAST_ALGORITHMS: Final = {"Winograd": "Winograd", "FFT": "Fourier"}
 _FUNCTOR = re.compile(r"(?:Functor|Copy)<((?:c10::)?\w+(?: \w+)*)[,>]")
 _OPAQUE = re.compile(r"OpaqueType<(\d+)u?>")
 
@@ -48,12 +47,9 @@ def element_size(kernels: Iterable[str]) -> int | None:
 
 def fast_algorithm(kernels: Iterable[str]) -> str | None:
     """The algorithm with fewer products than the direct one that a kernel's name tells, or None."""
-    found = {
-        algorithm
-        for name in kernels
-        for algorithm, pattern in _ALGORITHMS.items()
-        if pattern.search(name)
-    }
+    decoded = (decode(name) for name in kernels)
+    algorithms = (_FAST_ALGORITHMS.get(each.algorithm) for each in decoded if each is not None)
+    found = {algorithm for algorithm in algorithms if algorithm is not None}
     return found.pop() if len(found) == 1 else None
 
 
