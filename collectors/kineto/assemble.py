@@ -17,6 +17,7 @@ from gpuprof.collectors.joining.captured_graphs import captured_nodes
 from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.kineto import collectives, device_evidence, events, generated_kernels
 from gpuprof.collectors.kineto.findings import Findings
+from gpuprof.collectors.kineto.python_frames import RECOMPUTE, with_lines_and_modules
 
 STEPS_FOUND_BY: Final = "ProfilerStep annotations"
 _STEP: Final = "ProfilerStep#"
@@ -48,7 +49,11 @@ def assemble(
         kernels = collectives.with_message_bytes(kernels, findings)
     found = {
         "kernels": kernels.sort("start_ns", maintain_order=True),
-        "ops": _with_recompute(ops, raw["frames"], with_stack=bool(fields.get("with_stack"))),
+        "ops": _with_recompute(
+            with_lines_and_modules(ops, raw["frames"]),
+            raw["frames"],
+            with_stack=bool(fields.get("with_stack")),
+        ),
         "launches": launches.sort("start_ns", maintain_order=True),
         "ranges": ranges.sort("start_ns", maintain_order=True).with_columns(
             domain=pl.lit("record_function")
@@ -120,8 +125,7 @@ def _with_recompute(ops: pl.DataFrame, frames: pl.DataFrame, *, with_stack: bool
 
     Only Python stacks tell; without them it stays null.
     """
-    name = events.RECOMPUTE_FRAME.decode()
-    frames = frames.filter(pl.col("name").str.contains(name, literal=True))
+    frames = frames.filter(pl.col("name").str.contains(RECOMPUTE, literal=True))
     if not with_stack and frames.is_empty():
         return ops
     frames = frames.sort("start_ns", "end_ns", descending=[False, True])

@@ -2,8 +2,8 @@
 
 The decoder takes the schema that Kineto has written since 2022, exactly: categories and keys as
 they are spelled there, numbers as numbers. Whatever differs raises, and `lenient` reads the block
-instead. An event's category selects its struct, so the events that gpuprof does not use (flows,
-Python frames) are skipped over without making an object of each field.
+instead. An event's category selects its struct, so the events that gpuprof does not use (flows)
+are skipped over without making an object of each field.
 
 Source: pytorch/kineto, libkineto/src/output_json.cpp; older spellings are listed in `lenient`.
 """
@@ -215,8 +215,7 @@ _FRAMELESS: Final = _decoder(
     (*READ_TYPES, *map(_ignored, IGNORED_CATEGORIES), _ignored(PYTHON_CATEGORY))
 )
 _WITH_FRAMES: Final = _decoder((*READ_TYPES, *map(_ignored, IGNORED_CATEGORIES), PythonFunction))
-# Only these frames matter: activation checkpointing runs its forward again under them.
-RECOMPUTE_FRAME: Final = b"recompute_fn"
+_FRAMES: Final = b'"python_function"'
 
 
 def decode(block: bytes) -> list[Struct]:
@@ -224,4 +223,4 @@ def decode(block: bytes) -> list[Struct]:
 
     Raises `msgspec.MsgspecError` where the text is no JSON or any event has another schema.
     """
-    return (_WITH_FRAMES if RECOMPUTE_FRAME in block else _FRAMELESS).decode(block)
+    return (_WITH_FRAMES if _FRAMES in block else _FRAMELESS).decode(block)

@@ -32,6 +32,7 @@ from gpuprof.collectors.kineto.events import (
 )
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.lenient import identifier
+from gpuprof.collectors.kineto.python_frames import is_wanted
 
 # A float64 of microseconds below this is within half a nanosecond of the decimal that was written,
 # if its whole part and its fraction are converted apart.
@@ -149,6 +150,9 @@ class Tables:
         groups: defaultdict[type[Struct], list[Any]] = defaultdict(list)
         for event in batch.events:
             groups[type(event)].append(event)
+        frames = [event for event in groups.pop(PythonFunction, []) if is_wanted(event.name)]
+        if frames:
+            groups[PythonFunction] = frames
         parts = [
             (_TABLE_OF[kind], kind, events) for kind, events in groups.items() if kind in _TABLE_OF
         ]

@@ -125,7 +125,7 @@ def _operator_row(module: ModuleWork, row: ModuleOperator, steps: int) -> tuple[
     inner = f" ({', '.join(row.inner)})" if row.inner else ""
     return (
         formatting.printable(line_text(row.source)),
-        formatting.printable(row.source.function if row.source else ""),
+        formatting.printable(_function(row.source)),
         formatting.printable(f"{row.name}{inner}"),
         formatting.printable(module.path or OUTSIDE),
         formatting.duration(per_step(steps, row.device_ns)),
@@ -133,6 +133,13 @@ def _operator_row(module: ModuleWork, row: ModuleOperator, steps: int) -> tuple[
         _backward(row, steps),
         row.kind,
     )
+
+
+def _function(source: SourceLine | None) -> str:
+    """Its name, and where it begins if that is all that is known of the line."""
+    if source is None or source.line is not None:
+        return source.function if source else ""
+    return f"{source.function}, from line {source.function_line}"
 
 
 def _backward(row: ModuleWork | ModuleOperator, steps: int) -> str:
