@@ -17,6 +17,7 @@ GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 _PROGRAM = """
 import gc
 import torch
+import torch._dynamo
 from torch.utils.data import DataLoader
 
 model = torch.nn.Linear(8, 8)
@@ -27,7 +28,9 @@ def loss_of(y):
     return y.square().sum()
 
 torch._dynamo.config.cache_size_limit = 64
-for rows, batch in enumerate(DataLoader(torch.randn(12, 8), batch_size=1), 1):
+# A collection looks at what comes from here on, and takes no time.
+gc.freeze()
+for rows, batch in enumerate(DataLoader(torch.randn(9, 8), batch_size=1), 1):
     loss_of(model(batch.expand(rows, 8))).backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -38,7 +41,7 @@ for rows, batch in enumerate(DataLoader(torch.randn(12, 8), batch_size=1), 1):
 @pytest.fixture
 def capture(tmp_path: Path, gpuprof: GpuprofCommand) -> Capture:
     (tmp_path / "program.py").write_text(_PROGRAM)
-    steps = ("--warmup", "2", "--timed", "3", "--profiled", "2")
+    steps = ("--warmup", "1", "--timed", "2", "--profiled", "2")
     result = gpuprof("run", *steps, "-o", "c.gpuprof", "program.py")
     assert result.returncode == 0, result.stderr
     return load(tmp_path / "c.gpuprof")
@@ -66,6 +69,6 @@ def test_the_hosts_own_work_is_in_the_capture(capture: Capture) -> None:
     assert (timed["gc_ns"] < timed["host_ns"]).all()
     (process,) = capture.processes
     assert process.compilations is not None
-    assert (process.compilations.compiled, process.compilations.recompiled) == (12, 11)
-    assert process.garbage_collections[2].collections >= 12
+    assert (process.compilations.compiled, process.compilations.recompiled) == (9, 8)
+    assert process.garbage_collections[2].collections >= 9
     assert process.warnings == ()
