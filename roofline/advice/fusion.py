@@ -24,6 +24,8 @@ _FUSES: Final = ("elementwise", "norm", "softmax and loss")
 _LEAST_OPERATORS: Final = 2
 # A chain of so many takes up its own tensors again, as x * x * x does.
 _LONG: Final = 4
+# Operators of a chain that are named.
+_NAMED: Final = 8
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,9 @@ def _in_short(names: Sequence[str]) -> str:
             parts[-1] = (short, parts[-1][1] + 1)
         else:
             parts.append((short, 1))
-    return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in parts)
+    written = [name if count == 1 else f"{name} x{count}" for name, count in parts]
+    left = len(written) - _NAMED
+    return ", ".join(written[:_NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
 def _size(number: int) -> str:

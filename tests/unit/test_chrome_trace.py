@@ -83,7 +83,7 @@ def test_kernels_and_ranges_of_another_tool_read_back(tmp_path: Path) -> None:
     again = read_back(capture, tmp_path)
     assert again.kernels.equals(capture.kernels)
     assert again.launches.equals(capture.launches)
-    # A trace of this form names no domain, and does not tell whether another thread may end a range.
+    # A trace of this form names no domain, nor whether another thread may end a range.
     untold = ("domain", "across_threads")
     assert again.ranges.drop(untold).equals(capture.ranges.drop(untold))
 
