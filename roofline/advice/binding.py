@@ -14,6 +14,7 @@ from gpuprof.roofline.classes import (
     bottleneck_class,
 )
 from gpuprof.roofline.machine.ceilings import Ceiling
+from gpuprof.roofline.measured.speed_of_light import is_of_compute
 from gpuprof.roofline.step_figures import StepSplit
 
 
@@ -55,6 +56,14 @@ def _by_resource(
     times: Counter[ClassName] = Counter()
     for point in points:
         if point.transfer is None:
-            times[resource.get(point.roof, UNKNOWN)] += point.device_ns
+            times[resource.get(point.roof) or _by_own_peak(point.roof)] += point.device_ns
     total_ns = times.total()
     return {kind: computing_ns * time // total_ns for kind, time in times.items()}
+
+
+def _by_own_peak(roof: str) -> ClassName:
+    """The resource of work whose roof is the peak of its own counters."""
+    of_compute = is_of_compute(roof)
+    if of_compute is None:
+        return UNKNOWN
+    return COMPUTE if of_compute else MEMORY

@@ -19,8 +19,15 @@ _LEVELS: Final = {
     "DRAM": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     "L2": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
 }
+_THROUGHPUT: Final = " throughput"
 # The details page prints two decimals.
 _ROUNDED: Final = 0.01
+
+
+def is_of_compute(label: str) -> bool | None:
+    """Whether the roof called `label` is the SMs', or the memory's; None where it is neither."""
+    name = label.partition(" (")[0]
+    return None if not name.endswith(_THROUGHPUT) else name == f"SM{_THROUGHPUT}"
 
 
 def peak_times(counters: Mapping[str, float]) -> tuple[PeakTime, ...]:
@@ -36,6 +43,6 @@ def peak_times(counters: Mapping[str, float]) -> tuple[PeakTime, ...]:
         return ()
     busiest = next((name for name in levels if levels[name] >= memory - _ROUNDED), "memory")
     return (
-        PeakTime(resource="compute", name="SM throughput", ns=duration_ns * sm / 100),
-        PeakTime(resource="memory", name=f"{busiest} throughput", ns=duration_ns * memory / 100),
+        PeakTime(resource="compute", name=f"SM{_THROUGHPUT}", ns=duration_ns * sm / 100),
+        PeakTime(resource="memory", name=f"{busiest}{_THROUGHPUT}", ns=duration_ns * memory / 100),
     )

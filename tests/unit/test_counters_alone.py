@@ -255,6 +255,11 @@ def test_the_details_page_gives_each_kernel_the_share_of_its_busiest_unit() -> N
         assert points[name].roof_fraction == pytest.approx(max(sm, memory) / 100, rel=1e-3)
         assert (points[name].roof == "SM throughput (counters)") == (sm > memory)
     assert points["add_k"].roof == "DRAM throughput (counters)"
+    # Most of the time goes to kernels whose SMs are busier than their memory.
+    assert analysis.binds is not None
+    assert analysis.binds.kind == "compute"
+    of_sm = sum(p.device_ns for p in analysis.ops if p.roof == "SM throughput (counters)")
+    assert analysis.binds.nanoseconds == pytest.approx(of_sm, abs=1)
     assert not any("launch in the capture" in said for said in analysis.warnings)
 
 
