@@ -47,9 +47,18 @@ def gradient_storages(optimizer: Any) -> list[HeldStorage]:
         HeldStorage(device, address, size, "gradient")
         for group in getattr(optimizer, "param_groups", ())
         for parameter in group["params"]
-        if parameter.grad is not None
-        for device, address, size in _storages(parameter.grad)
+        for gradient in _gradient(parameter)
+        for device, address, size in _storages(gradient)
     ]
+
+
+def _gradient(parameter: torch.Tensor) -> list[torch.Tensor]:
+    """The gradient of `parameter`, if it has one."""
+    # As of `_storages`; and torch warns where what is no leaf is asked.
+    with suppress(Exception), torch._C.DisableTorchFunctionSubclass():
+        if parameter.is_leaf and parameter.grad is not None:
+            return [parameter.grad]
+    return []
 
 
 def _held(alive: Sequence[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -69,8 +78,7 @@ def _held(alive: Sequence[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
             parameters += [("", parameter) for parameter in group["params"]]
     for name, parameter in parameters:
         yield "parameter", name, parameter
-        if parameter.grad is not None:
-            yield "gradient", name, parameter.grad
+        yield from (("gradient", name, gradient) for gradient in _gradient(parameter))
     for optimizer in optimizers:
         for state in list(getattr(optimizer, "state", {}).values()):
             for tensor in _tensors(state, _DEEPEST):
@@ -89,7 +97,7 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
             yield from _tensors(inner, depth - 1)
 
 
-def _storages(tensor: torch.Tensor) -> Iterator[tuple[int | None, int, int]]:
+def _storages(tensor: torch.Tensor) -> list[tuple[int | None, int, int]]:
     """Device, address and size of the memory of `tensor`; none where it has none of its own.
 
     Tensors that stand for others (DTensor, quantized ones) have that of those.
@@ -97,12 +105,11 @@ def _storages(tensor: torch.Tensor) -> Iterator[tuple[int | None, int, int]]:
     # A subclass answers in its own way to every call on it, or refuses.
     with suppress(Exception), torch._C.DisableTorchFunctionSubclass():
         if is_traceable_wrapper_subclass(tensor):
-            for name in tensor.__tensor_flatten__()[0]:
-                yield from _storages(getattr(tensor, name))
-            return
-        if tensor.device.type not in ("cpu", "cuda") or tensor.layout != torch.strided:
-            return
-        storage = tensor.untyped_storage()
-        address, size = storage.data_ptr(), storage.nbytes()
-        if address and size:
-            yield (tensor.device.index if tensor.is_cuda else None), address, size
+            inner = tensor.__tensor_flatten__()[0]
+            return [found for name in inner for found in _storages(getattr(tensor, name))]
+        if tensor.device.type in ("cpu", "cuda") and tensor.layout == torch.strided:
+            storage = tensor.untyped_storage()
+            address, size = storage.data_ptr(), storage.nbytes()
+            if address and size:
+                return [(tensor.device.index if tensor.is_cuda else None, address, size)]
+    return []

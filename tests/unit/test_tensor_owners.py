@@ -14,7 +14,8 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.live import cpp_log_level, cuda, memory_blocks, out_of_memory
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.memory_blocks import MemoryBlocks
-from gpuprof.collectors.live.tensor_owners import held_storages
+from gpuprof.collectors.live.tensor_owners import HeldStorage, gradient_storages, held_storages
+from gpuprof.collectors.memory_snapshot.segments import Stacks, block_rows
 from gpuprof.roofline.memory.use import memory_use
 
 # Of a model of 10 x 20 with a bias and a buffer, in float32.
@@ -89,6 +90,16 @@ def test_tensors_that_refuse_or_hold_nothing_cost_only_themselves() -> None:
     assert bytes_by_category(objects)["tensor"] == 8 + 36
 
 
+def test_a_parameter_that_refuses_costs_no_other_its_gradient() -> None:
+    plain = torch.ones(3, requires_grad=True)
+    plain.sum().backward()
+    computed = plain * 2
+    optimizer = torch.optim.SGD([plain])
+    optimizer.param_groups[0]["params"] += [torch.zeros(5).as_subclass(Refusing), computed]
+    assert bytes_by_category([optimizer]) == {"parameter": 12 + 20 + 12, "gradient": 12}
+    assert [held.bytes for held in gradient_storages(optimizer)] == [12]
+
+
 def test_gradients_are_noted_before_a_step_gives_them_back(
     trained: tuple[Model, torch.optim.Adam],
 ) -> None:
@@ -128,7 +139,7 @@ def segments(address: int, categories: str = "aaf") -> list[dict[str, Any]]:
 def test_blocks_of_an_allocator_know_what_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
     loose = torch.zeros(3)
     address = loose.untyped_storage().data_ptr()
-    held = memory_blocks.HeldStorage(0, 1000 + 512, 700_000, "parameter", "up.weight")
+    held = HeldStorage(0, 1000 + 512, 700_000, "parameter", "up.weight")
     monkeypatch.setattr(cuda, "in_use", lambda: True)
     monkeypatch.setattr(cuda, "allocator_segments", lambda: segments(1000))
     monkeypatch.setattr(memory_blocks, "held_storages", lambda: [held, *held_storages([loose])])
@@ -240,9 +251,7 @@ def failing_program(
     **process: Any,
 ) -> Any:
     """What a program with one segment of 4 MB is told when it asks for `failed` bytes."""
-    blocks = memory_blocks.block_rows(
-        segments(1000), moment="out of memory", time_ns=50, stacks=memory_blocks.Stacks()
-    )
+    blocks = block_rows(segments(1000), moment="out of memory", time_ns=50, stacks=Stacks())
     blocks[1]["category"] = category
     build.rows["memory_blocks"] = blocks
     build.rows["out_of_memory"] = [
