@@ -6,6 +6,7 @@ without hooks. Of torch and other packages only the calls of modules are followe
 step causes some hundred events, each of a microsecond or less (docs/modules.md has what it costs).
 """
 
+import os
 import re
 import sys
 import threading
@@ -247,3 +248,12 @@ def _paths(modules: Sequence[nn.Module]) -> dict[int, str]:
     called = list({id(module): module for module in modules}.values())
     paths = module_paths(called, live_objects(nn.Module))
     return {id(module): path for module, path in zip(called, paths, strict=True)}
+
+
+def _end_in_child() -> None:
+    """A forked child, such as a DataLoader's worker, is not followed."""
+    if isinstance(getattr(sys.gettrace(), "__self__", None), ProgramPositions):
+        sys.settrace(None)
+
+
+os.register_at_fork(after_in_child=_end_in_child)

@@ -1,5 +1,6 @@
 """Lines and modules of operators, compared with what a dispatch mode and hooks see."""
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -184,6 +185,17 @@ def test_another_tool_that_traces_is_left_alone() -> None:
         assert sys.gettrace() is tracer
     finally:
         sys.settrace(None)
+
+
+def test_a_forked_child_is_not_followed() -> None:
+    recorder = ProgramPositions()
+    recorder.start()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if sys.gettrace() is None else 1)
+    assert sys.gettrace() is not None
+    recorder.stop()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_program_that_traces_itself_meanwhile_hides_the_rest() -> None:
