@@ -47,6 +47,13 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
     others_ns: int = 0
 
 
+class IdlePart(msgspec.Struct, frozen=True):
+    """The time without device work of one class in one profiled step."""
+
+    kind: ClassName
+    nanoseconds: int
+
+
 class IdleTime(msgspec.Struct, frozen=True, kw_only=True):
     """A step's time in which no device of the process has work, by cause.
 
@@ -63,3 +70,5 @@ class IdleTime(msgspec.Struct, frozen=True, kw_only=True):
     first_step: bool = False
     # The largest first.
     causes: tuple[IdleCause, ...]
+    # Of each profiled step in order, as it was seen there.
+    profiled_steps: tuple[tuple[IdlePart, ...], ...] = ()

@@ -20,6 +20,7 @@ from gpuprof.roofline.idle.host_events_text import described
 from gpuprof.roofline.idle.host_timeline import HostTimeline, innermost_rows, within
 from gpuprof.roofline.idle.host_work import written_as
 from gpuprof.roofline.idle.pieces import IdlePieces
+from gpuprof.roofline.idle_figures import IdlePart
 from gpuprof.roofline.steps.waiting import Waiting
 
 # From one kernel to the next a device takes 1 to 3 us; what takes longer waits for something.
@@ -37,6 +38,17 @@ def waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waitin
         for row in sums.iter_rows(named=True)
     }
     return {kind: waiting for kind, waiting in found.items() if waiting.total_ns}
+
+
+def parts_of_steps(pieces: pl.DataFrame, steps: int) -> tuple[tuple[IdlePart, ...], ...]:
+    """The time without device work of each profiled step by class, the largest first."""
+    sums = pieces.group_by("step", "kind").agg(pl.col("nanoseconds").sum())
+    found: list[list[IdlePart]] = [[] for _ in range(steps)]
+    for step, kind, nanoseconds in sums.sort(
+        "nanoseconds", "kind", descending=[True, False]
+    ).iter_rows():
+        found[step].append(IdlePart(kind, nanoseconds))
+    return tuple(map(tuple, found))
 
 
 def _amounts(steps: int) -> dict[str, pl.Expr]:

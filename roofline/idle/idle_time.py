@@ -8,9 +8,9 @@ import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import OTHER_DEVICE, UNEXPLAINED, ClassName
-from gpuprof.roofline.idle.culprits import culprits, waiting_by_class
+from gpuprof.roofline.idle.culprits import culprits, parts_of_steps, waiting_by_class
 from gpuprof.roofline.idle.pieces import idle_pieces
-from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
+from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdlePart, IdleTime
 from gpuprof.roofline.step_figures import StepSplit
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.steps.waiting import SeenWaiting, Waiting, WaitingPart, waiting_parts
@@ -27,6 +27,8 @@ class IdleSeen:
     waiting: SeenWaiting
     # As `gpuprof.roofline.idle.culprits` gives them.
     culprits: pl.DataFrame
+    # Of each profiled step.
+    steps: tuple[tuple[IdlePart, ...], ...]
 
 
 def find_idle(
@@ -46,6 +48,7 @@ def find_idle(
             collecting_ns=_collecting_ns(capture),
         ),
         culprits(pieces, capture, stretch.steps),
+        parts_of_steps(pieces.pieces, stretch.steps),
     )
 
 
@@ -89,6 +92,7 @@ def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -
         causes=tuple(
             sorted(causes, key=lambda cause: (-cause.nanoseconds, -cause.profiled_ns, cause.kind))
         ),
+        profiled_steps=seen.steps,
     )
 
 

@@ -27,7 +27,7 @@ from gpuprof.roofline.idle.host_timeline import (
     within,
 )
 from gpuprof.roofline.idle.host_work import builds_plans
-from gpuprof.roofline.intervals import covered_ns, merged
+from gpuprof.roofline.intervals import merged
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.attribution import rows_of
 from gpuprof.roofline.work.work import Work
@@ -44,10 +44,11 @@ _LEAST_WORK_NS: Final = 1_000_000
 class IdlePieces:
     """The pieces, and what their rows point into.
 
-    Columns of `pieces`: nanoseconds, kind, keeps (as long without the profiler), drained (after the
-    call and not in it), gap, hole, and rows of tables or null: call_row (launches), op_row (ops,
-    the innermost one), root_row (ops, the outermost one), and of `timeline` scope_row, range_row
-    (idle_ranges), around_row (ranges, the innermost one) and position_row.
+    Columns of `pieces`: step (its number), nanoseconds, kind, keeps (as long without the profiler),
+    drained (after the call and not in it), gap, hole, and rows of tables or null: call_row
+    (launches), op_row (ops, the innermost one), root_row (ops, the outermost one), and of
+    `timeline` scope_row, range_row (idle_ranges), around_row (ranges, the innermost one) and
+    position_row.
     """
 
     pieces: pl.DataFrame
@@ -69,9 +70,8 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     timeline = host_timeline(
         capture, _launches_ns(kernels, launch, capture), least_idle_ns=_LEAST_RANGE_NS
     )
-    spans = merged(*np.array(stretch.spans_ns, np.int64).T)
     segments = _segments(gaps, timeline.changes_ns)
-    segments = _inside(segments, spans).join(
+    segments = _inside(segments, stretch).join(
         _threads(gaps, kernels, capture, on_cpu=on_cpu), on="gap", how="left", maintain_order="left"
     )
     segments = _with_states(segments, timeline)
@@ -82,7 +82,7 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
         from_ns = int(gaps.host_start_ns.min(initial=stretch.spans_ns[-1][1]))
         syncs = synchronisations(capture.launches, calls, busy, from_ns)
         pieces = _with_drained(pieces, _with_operators(syncs, capture, timeline))
-    queued = _inside(_queued(gaps), spans).with_columns(
+    queued = _inside(_queued(gaps), stretch).with_columns(
         kind=pl.lit(QUEUED), keeps=pl.lit(True), drained=pl.lit(False)
     )
     launching = pl.Series(rows_of(capture.ops, kernels["op_id"]))
@@ -129,13 +129,20 @@ def _queued(gaps: Gaps) -> pl.DataFrame:
     )
 
 
-def _inside(segments: pl.DataFrame, spans: tuple[Integers, Integers]) -> pl.DataFrame:
-    """Those `segments` of which anything lies in the `spans`, with how much."""
-    before, after = (
-        covered_ns(spans, segments[edge].to_numpy()) for edge in ("start_ns", "end_ns")
-    )
+def _inside(segments: pl.DataFrame, stretch: Stretch) -> pl.DataFrame:
+    """What of `segments` lies in each step of `stretch`, with its length and the step's number."""
+    first, last = np.array(stretch.spans_ns, np.int64).T
+    # Marks may overlap by what a clock rounds.
+    first = np.maximum(first, np.concatenate([first[:1], np.maximum.accumulate(last)[:-1]]))
+    start, end = (segments[edge].to_numpy() for edge in ("start_ns", "end_ns"))
+    low = np.searchsorted(last, start, side="right")
+    counts = np.maximum(np.searchsorted(first, end, side="left") - low, 0)
+    row = np.repeat(np.arange(len(counts)), counts)
+    step = low[row] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    length = np.minimum(end[row], last[step]) - np.maximum(start[row], first[step])
     return (
-        segments.with_columns(nanoseconds=pl.Series(after - before, dtype=pl.Int64))
+        segments[row]
+        .with_columns(step=pl.Series(step), nanoseconds=pl.Series(length, dtype=pl.Int64))
         .filter(pl.col("nanoseconds") > 0)
         .drop("start_ns", "end_ns")
     )
@@ -287,6 +294,7 @@ def _classified(
     )
     return columns.select(
         "gap",
+        "step",
         "time_ns",
         "nanoseconds",
         "call_row",

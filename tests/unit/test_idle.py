@@ -359,6 +359,24 @@ def test_a_batch_has_the_line_that_asks_for_it_and_not_those_that_make_it() -> N
     assert named == {("next batch of a DataLoader", "train.py:7"): 50_000}
 
 
+def test_each_profiled_step_has_its_own_causes() -> None:
+    program = Program()
+    program.build.rows["steps"].clear()
+    for start in (0, 10_000):
+        program.build.step("profiled", start * US, (start + 10_000) * US)
+    program.launch(0, 4000)
+    # It loads from 4010 on, 5990 us of it in the first step and 2000 in the second.
+    program.range("enumerate(DataLoader)#_BaseDataLoaderIter.__next__", 4010, 7990)
+    program.launch(12_000, 7995)
+    idle = program.analyze().idle
+    assert idle is not None
+    first, second = ({part.kind: part.nanoseconds for part in step} for step in idle.profiled_steps)
+    # In the host's time: what ends the gap at 12,005 returned from its launch at 12,002.
+    # Before it loads it does nothing recorded for 4 ms, of which the device waits for 8 us.
+    assert first == {"data loader": 5987 * US, "host work": 8 * US, "launch": 5 * US}
+    assert second == {"data loader": 2003 * US, "launch": 2 * US}
+
+
 def timed_and_profiled(*, first: bool) -> Analysis:
     """Two timed steps of 5 ms, and one that loads for 3 of its 8 ms, before or after them."""
     program = Program()

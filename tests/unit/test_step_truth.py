@@ -85,6 +85,8 @@ def check_physics(analysis: Analysis) -> None:
     waits = {cause.kind: cause.nanoseconds for cause in idle.causes}
     assert sum(waits.values()) == idle.nanoseconds == split.idle_ns - parts.get("other device", 0)
     assert waits == {kind: parts[kind] for kind in waits}
+    each = [sum(part.nanoseconds for part in step) for step in idle.profiled_steps]
+    assert sum(each) == pytest.approx(idle.profiled_ns * len(each), abs=len(each))
     if split.basis != "timed":
         # Seen once in all of the host's time, and once in what the device leaves of a step.
         assert idle.profiled_ns == pytest.approx(idle.nanoseconds, rel=0.002, abs=10)
