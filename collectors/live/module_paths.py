@@ -46,7 +46,9 @@ def module_paths(called: Sequence[nn.Module], alive: Iterable[nn.Module]) -> lis
     for root in roots:
         alone = len(models) == 1 and root is models[0]
         for module, path in below[id(root)].items():
-            full = path if alone and path else ".".join(filter(None, (labels[id(root)], path)))
+            # Those of an nn.Sequential begin with a number, which alone says nothing.
+            bare = alone and path and not path[0].isdigit()
+            full = path if bare else ".".join(filter(None, (labels[id(root)], path)))
             found.setdefault(module, full)
     return [found.get(id(module), type(module).__name__) for module in called]
 

@@ -236,4 +236,5 @@ def test_paths_of_several_models_begin_with_their_class() -> None:
 
 def test_a_module_used_at_two_places_has_the_first_path() -> None:
     model = nn.Sequential(shared := nn.Linear(2, 2), nn.ReLU(), shared)
-    assert module_paths([shared], [model]) == ["0"]
+    # A number alone would say nothing.
+    assert module_paths([shared], [model]) == ["Sequential.0"]
