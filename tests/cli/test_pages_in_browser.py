@@ -8,11 +8,13 @@ import pytest
 from browser import needs_browser
 from made_up_pages import gate_result, history_series
 
+from gpuprof.collectors.opening import open_trace
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.gate import page as gate_page
 from gpuprof.reports.history.page import render_history
 from gpuprof.reports.html.page import render_html
+from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.history import ChangePoint
 from gpuprof.roofline.gate.result import Explanation
@@ -20,6 +22,7 @@ from gpuprof.roofline.gate.result import Explanation
 pytestmark = needs_browser
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+SNAPSHOTS = CAPTURES.parent / "memory_snapshot"
 WIDTHS = (390, 500, 800, 1400)
 Pages: TypeAlias = dict[str, Path]
 
@@ -38,6 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     texts = {
         "block": render_html(load_analysis(CAPTURES / "h100_llama_block")),
         "decode": render_html(load_analysis(CAPTURES / "h100_llama2_7b_decode")),
+        "memory": render_html(analyze(open_trace(SNAPSHOTS / "out_of_memory.pickle.gz"))),
         "compare": comparison_page.render_html(comparison),
         "gate": gate_page.render_html(gate),
         "history": render_history([series], [[ChangePoint(index=4, change=0.33, p_value=0)]]),
@@ -202,9 +206,10 @@ def test_without_script_pairs_and_histories_are_drawn(
 
 
 def test_with_script_the_drawings_make_room(browser: chromium.Chromium, pages: Pages) -> None:
-    for name in ("block", "gate", "history"):
+    for name in ("block", "memory", "gate", "history"):
         browser.open(pages[name])
-        left = "return document.querySelectorAll('.picture, .strip, .drawing').length"
+        drawings = ".picture, .memory-drawing, .strip, .drawing"
+        left = f"return document.querySelectorAll('{drawings}').length"
         assert browser.evaluate(left) == 0
         assert browser.evaluate("return document.querySelectorAll('.main-svg').length") > 0
 
