@@ -412,6 +412,17 @@ def test_the_summary_names_the_steps_and_the_next_command(tmp_path: Path, gpupro
     assert ours.stderr.rstrip().endswith("gpuprof report out.gpuprof")
     analysis = json.loads((tmp_path / "out.gpuprof" / "analysis.json").read_bytes())
     assert analysis["steps"]["timed"] == 10
+    # Forward and backward alike.
+    ops = storage.load(tmp_path / "out.gpuprof").ops
+    products = ops.filter(ops["name"].is_in(["aten::addmm", "aten::mm"]))
+    (place,) = products.select("module", "file", "line", "function").unique().rows()
+    line = next(
+        number
+        for number, text in enumerate((tmp_path / script).read_text().splitlines(), 1)
+        if "model(torch.randn" in text
+    )
+    assert place == ("Linear", "script.py", line, "train")
+    assert analysis["modules"]["rows"]
 
 
 def test_torchrun_makes_one_capture_of_all_ranks(
