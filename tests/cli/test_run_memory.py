@@ -53,7 +53,7 @@ def test_memory_is_told_by_kind_to_the_byte(tmp_path: Path, gpuprof: Gpuprof) ->
     assert kinds["parameters"] == PARAMETERS
     assert kinds["gradients"] == PARAMETERS
     assert kinds["optimizer state"] == 2 * PARAMETERS + 16
-    assert kinds["earlier"] == 4000 * 40
+    assert kinds["tensors"] == 4000 * 40
     assert sum(kinds.values()) == memory.peak.allocated_bytes
     # A sum over the table that needs no analysis.
     start_ns = capture.steps.filter(phase="profiled")["start_ns"].max()
