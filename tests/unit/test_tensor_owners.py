@@ -15,7 +15,7 @@ from gpuprof.collectors.live import cpp_log_level, cuda, memory_blocks, out_of_m
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.memory_blocks import MemoryBlocks
 from gpuprof.collectors.live.tensor_owners import HeldStorage, gradient_storages, held_storages
-from gpuprof.collectors.memory_snapshot.segments import Stacks, block_rows
+from gpuprof.collectors.memory_segments import Stacks, block_rows
 from gpuprof.roofline.memory.use import memory_use
 
 # Of a model of 10 x 20 with a bias and a buffer, in float32.
