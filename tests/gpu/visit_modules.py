@@ -1,0 +1,97 @@
+"""Lines and modules on a GPU: is each operator where the program calls it?
+
+    python tests/gpu/visit_modules.py
+
+A training step runs under `gpuprof run`, plain, with checkpoints and compiled. On a GPU autograd
+has a thread of its own, so what it runs has no Python around it. Checked are the lines of products,
+forward and backward; that what a checkpoint repeats there is unknown and not wrong; and that
+torch.compile compiled no more because of it. Exits 1 where one differs.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import polars as pl
+from programs import run_program
+
+import gpuprof
+
+PROGRAM = """
+import json, torch
+from torch.utils.checkpoint import checkpoint
+kind = "KIND"
+
+class Block(torch.nn.Module):
+    def __init__(self, width=1024):
+        super().__init__()
+        self.up = torch.nn.Linear(width, 2 * width, bias=False)
+        self.down = torch.nn.Linear(2 * width, width, bias=False)
+
+    def forward(self, x):
+        y = self.up(x)  # up
+        y = torch.nn.functional.gelu(y)
+        return x + self.down(y)  # down
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if kind == "checkpointed" else block(x)
+        return x
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = Model().to(device, torch.bfloat16)
+step = torch.compile(model) if kind == "compiled" else model
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+x = torch.randn(2048, 1024, device=device, dtype=torch.bfloat16, requires_grad=True)
+for _ in range(60):
+    step(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+frames = torch._dynamo.utils.counters["frames"] if kind == "compiled" else dict()
+print(json.dumps(frames), flush=True)
+"""
+
+
+def check(kind: str, folder: Path) -> bool:
+    """Run one kind and compare; prints what it found."""
+    seen = run_program(kind, PROGRAM.replace("KIND", kind), folder)
+    capture = gpuprof.load(seen.capture)
+    source = PROGRAM.replace("KIND", kind).splitlines()
+    marked = {
+        name: next(n for n, text in enumerate(source, 1) if text.endswith(f"# {name}"))
+        for name in ("up", "down")
+    }
+    products = capture.ops.filter(pl.col("name") == "aten::mm")
+    counts = products.group_by("module", "line").len().sort("module", "line")
+    print(f"{kind}: {counts.rows()}")
+    if kind == "compiled":
+        print(f"  frames compiled: {seen.own}")
+        return seen.own["total"] == 1 and set(products["function"]) == {"Model.forward"}
+    unknown = products.filter(pl.col("line").is_null()).height
+    wrong = sum(
+        number
+        for module, line, number in counts.rows()
+        if line is not None and marked[str(module).rpartition(".")[2]] != line
+    )
+    steps = capture.steps.filter(pl.col("phase") == "profiled").height
+    # Of each block one forward and two backward products of each of two layers.
+    expected = steps * 4 * 2 * 3
+    print(f"  {products.height - unknown} of {expected} with a line, {wrong} wrong")
+    # On a CPU what a checkpoint repeats has its line too.
+    return wrong == 0 and products.height - unknown >= expected
+
+
+def main() -> int:
+    """The exit code: 1 where one kind differs."""
+    with tempfile.TemporaryDirectory() as folder:
+        right = [check(kind, Path(folder)) for kind in ("plain", "checkpointed", "compiled")]
+    return 0 if all(right) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
