@@ -29,7 +29,7 @@ from gpuprof.roofline.slow_step_figures import SlowSteps
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.total_figures import Totals
 
-ANALYSIS_SCHEMA_VERSION = 3
+ANALYSIS_SCHEMA_VERSION = 4
 ANALYSIS_FILE = "analysis.json"
 
 Level = Literal["kernel", "op", "range", "step"]

@@ -16,11 +16,8 @@ _COLUMNS: Final = (
     Column("#", "number"),
     Column("Change"),
     Column("Where"),
-    Column("Gain a step", "number"),
-    Column("Between"),
-    Column("Of the step", "number"),
-    Column("What shows it"),
-    Column("Taken for granted"),
+    Column("Gain a step"),
+    Column("What shows it, and what is taken for granted"),
 )
 _NOTHING: Final = "nothing found whose gain is above the noise"
 
@@ -88,15 +85,14 @@ def _row(number: int, advice: Advice, step_ns: int) -> tuple[str, ...]:
     low, high = map(formatting.duration, advice.gain_range_ns)
     others = f"and {advice.other_places} more" if advice.other_places else ""
     places = [*map(where_text, advice.places), others]
+    share = formatting.percent(advice.gain_ns / step_ns if step_ns else None)
+    between = "" if low == high else f"; {low} to {high}"
     return (
         str(number),
         formatting.sentence(advice.change),
         "; ".join(place for place in places if place),
-        formatting.duration(advice.gain_ns),
-        "" if low == high else f"{low} to {high}",
-        formatting.percent(advice.gain_ns / step_ns if step_ns else None),
-        formatting.sentence(advice.evidence),
-        formatting.sentence(advice.assumption),
+        f"{formatting.duration(advice.gain_ns)}, {share}{between}",
+        f"{formatting.sentence(advice.evidence)} {formatting.sentence(advice.assumption)}",
     )
 
 

@@ -75,10 +75,11 @@ def step_advice(
         of_device = chain(below_the_roof(work, ops, roof), of_device)
     if on_cpu and split.basis == "timed":
         of_device = _as_unprofiled(of_device, times)
+    replays = bool(work.kernels["replay"].is_not_null().any())
     candidates = (
         *of_device,
         *exposed_links(use, transfers, steps=work.steps),
-        *(() if idle is None else waiting(idle, host)),
+        *(() if idle is None else waiting(idle, host, replays=replays)),
     )
     return StepAdvice(candidates, times, split.step_ns)
 

@@ -30,8 +30,11 @@ _WAITING_WORKERS: Final[Mapping[LoaderCause, str]] = {
 }
 
 
-def waiting(idle: IdleTime, host: HostFigures | None) -> Iterator[Candidate]:
-    """A candidate for each culprit of a cause that something can be done about."""
+def waiting(idle: IdleTime, host: HostFigures | None, *, replays: bool) -> Iterator[Candidate]:
+    """A candidate for each culprit of a cause that something can be done about.
+
+    `replays`: the program replays CUDA graphs, and need not be told of them.
+    """
     for cause in idle.causes:
         finding = _OF_CLASS.get(cause.kind)
         if finding is None:
@@ -41,8 +44,9 @@ def waiting(idle: IdleTime, host: HostFigures | None) -> Iterator[Candidate]:
             finding, more = _loader(host.loaders)
         elif host is not None and finding == "compilation":
             more = _guard(host.compilations)
-        elif host is not None and finding == "launches":
-            yield from _graph_breaks(cause, host.compilations)
+        elif finding == "launches":
+            yield from _graph_breaks(cause, None if host is None else host.compilations)
+            finding = "launches beside graphs" if replays else finding
         for culprit in cause.culprits:
             yield _candidate(finding, cause, culprit, more)
         if cause.others_ns:

@@ -350,10 +350,15 @@ def _with_operators(calls: pl.DataFrame, capture: Capture, timeline: HostTimelin
 
 
 def _with_drained(pieces: pl.DataFrame, syncs: pl.DataFrame) -> pl.DataFrame:
-    """`pieces`, of the host's slow launches those apart that come of a synchronisation."""
+    """`pieces`, of what delays launches that apart which comes of a synchronisation.
+
+    Slow launches, and Python that no range names: a range says itself what to move elsewhere.
+    """
     if syncs.is_empty():
         return pieces
-    slow = pieces.filter(pl.col("kind") == LAUNCH).sort("time_ns", maintain_order=True)
+    plain = pl.all_horizontal(pl.col("op_row", "call_row", "range_row").is_null())
+    delays = (pl.col("kind") == LAUNCH) | ((pl.col("kind") == HOST_WORK) & plain)
+    slow = pieces.filter(delays).sort("time_ns", maintain_order=True)
     explained, call = drained_ns(
         slow["nanoseconds"].to_numpy(),
         slow["time_ns"].to_numpy(),
@@ -376,7 +381,7 @@ def _with_drained(pieces: pl.DataFrame, syncs: pl.DataFrame) -> pl.DataFrame:
             )
         },
     )
-    others = pieces.filter(pl.col("kind") != LAUNCH)
+    others = pieces.filter(~delays)
     return pl.concat(
         [others, *(part.filter(pl.col("nanoseconds") > 0) for part in (left, drained))]
     )
