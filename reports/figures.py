@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from gpuprof.collectors.place_text import place_text
 from gpuprof.reports import formatting
 from gpuprof.roofline.analysis import Analysis, Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import CACHE
@@ -97,7 +96,7 @@ def launched_by(point: RooflinePoint) -> str:
 
 def line_text(source: SourceLine | None) -> str:
     """ "train.py:42", "train.py" where only the function is known, "" where nothing is."""
-    return "" if source is None else place_text(source.file, source.line)
+    return "" if source is None else source.text
 
 
 def source_text(source: SourceLine | None) -> str:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.phase import Phase
 
@@ -15,6 +16,11 @@ class SourceLine(msgspec.Struct, frozen=True):
     line: int | None
     function: str
     function_line: int
+
+    @property
+    def text(self) -> str:
+        """ "train.py:42", "train.py" where only the function is known."""
+        return place_text(self.file, self.line)
 
 
 class PhaseTime(msgspec.Struct, frozen=True):

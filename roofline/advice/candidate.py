@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gpuprof.roofline.module_figures import SourceLine
 from gpuprof.roofline.points.classify import WorkKey
 
 
@@ -41,3 +42,8 @@ class Candidate:
     of_device: bool = True
     # The device work that it would shorten.
     covers: frozenset[WorkKey] = frozenset()
+
+
+def line_text(source: SourceLine | None) -> str:
+    """The line as people write it, "" where it is unknown."""
+    return "" if source is None else source.text

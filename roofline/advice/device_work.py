@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from gpuprof.collectors.place_text import place_text
-from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import (
     CLOCK,
@@ -53,14 +52,10 @@ def below_the_roof(
                 what=point.name,
                 gain=gain,
                 evidence=point.bottleneck.evidence,
-                place=_place(point),
+                place=line_text(point.source),
                 module=point.module,
                 covers=frozenset([key]),
             )
-
-
-def _place(point: RooflinePoint) -> str:
-    return "" if point.source is None else place_text(point.source.file, point.source.line)
 
 
 def _found(

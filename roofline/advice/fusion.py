@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
 from gpuprof.roofline.cost_models.call import Tensor
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import WorkKey
@@ -31,6 +31,8 @@ _NAMED: Final = 8
 @dataclass(frozen=True)
 class _Call:
     key: WorkKey
+    # The number of its place in the program.
+    place: int
     duration_ns: int
 
     @property
@@ -45,15 +47,21 @@ def fusions(work: Work) -> Iterator[Candidate]:
 
     Work of compiled kernels and of replayed graphs is not looked at: its author chose it.
     """
-    chains: dict[tuple[WorkKey, ...], list[int]] = {}
+    chains: dict[tuple[int, tuple[WorkKey, ...]], list[int]] = {}
     for calls in _runs(work):
-        keys = tuple(call.key for call in calls)
-        chains.setdefault(keys, []).append(sum(call.duration_ns for call in calls))
-    for keys, durations_ns in chains.items():
+        chain = calls[0].place, tuple(call.key for call in calls)
+        chains.setdefault(chain, []).append(sum(call.duration_ns for call in calls))
+    for (first, keys), durations_ns in chains.items():
         signatures = [work.signatures[index] for index, _, _ in keys if index is not None]
         found = _candidate(signatures, durations_ns, work.steps)
         if found is not None:
-            yield replace(found, covers=frozenset(keys))
+            place = work.places.table[first]
+            yield replace(
+                found,
+                place=line_text(place.source),
+                module=place.module,
+                covers=frozenset(keys),
+            )
 
 
 def _runs(work: Work) -> Iterator[list[_Call]]:
@@ -68,12 +76,12 @@ def _runs(work: Work) -> Iterator[list[_Call]]:
         .sort("device", "stream", "start_ns")
         .select(
             *("device", "stream", "step", "phase"),
-            *("signature", "owner_id", "replay", "duration_ns"),
+            *("signature", "place", "owner_id", "replay", "duration_ns"),
         )
     )
     run: list[_Call] = []
     before: tuple[tuple[object, ...], int] | None = None
-    for *where, signature, owner, replay, duration_ns in ordered.iter_rows():
+    for *where, signature, line, owner, replay, duration_ns in ordered.iter_rows():
         place, key = tuple(where), (signature, where[-1], "")
         fits = signature in fusing and replay is None
         if run and (before is None or before[0] != place or not fits):
@@ -81,12 +89,12 @@ def _runs(work: Work) -> Iterator[list[_Call]]:
             run = []
         if run and before is not None and before[1] == owner:
             # Another kernel of the same call.
-            run[-1] = _Call(key, run[-1].duration_ns + duration_ns)
+            run[-1] = replace(run[-1], duration_ns=run[-1].duration_ns + duration_ns)
         elif fits:
             if run and not _takes(work.signatures[signature], fusing[run[-1].signature]):
                 yield from _long_enough(run)
                 run = []
-            run.append(_Call(key, duration_ns))
+            run.append(_Call(key, line, duration_ns))
         before = (place, owner)
     yield from _long_enough(run)
 

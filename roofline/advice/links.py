@@ -1,10 +1,11 @@
 """What exposed copies and communication could gain."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
-from gpuprof.roofline.advice.candidate import Candidate, Gain
-from gpuprof.roofline.analysis import Transfer
+from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
+from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.step_figures import Exposed
@@ -16,16 +17,21 @@ _PINNED_REACHES: Final = 0.86
 
 
 def exposed_links(
-    use: Exposed, transfers: Iterable[Transfer], *, steps: int
+    use: Exposed, transfers: Iterable[Transfer], points: Sequence[RooflinePoint], *, steps: int
 ) -> Iterator[Candidate]:
-    """Candidates of the device that the step waits for; `transfers` are sums over the steps."""
+    """Candidates of the device that the step waits for.
+
+    `transfers`, and the operators' `points`, which tell where in the program they are, are sums
+    over the steps.
+    """
     for each in transfers:
         if each.kind == COPY and each.exposed_ns:
-            yield _copies(each, use, steps)
+            yield _at_its_place(_copies(each, use, steps), each, points)
         elif each.kind == COMMUNICATION and each.exposed_ns:
             waiting_ns = each.exposed_waiting_ns or 0
             moving_ns = max(0, each.exposed_ns - waiting_ns) // steps
-            yield _communication(each, moving_ns, use, steps)
+            found = _communication(each, moving_ns, use, steps)
+            yield _at_its_place(found, each, points)
     if use.rank_waits_ns:
         yield Candidate(
             finding="waiting for ranks",
@@ -33,6 +39,27 @@ def exposed_links(
             gain=Gain(use.rank_waits_ns, use.rank_waits_ns // 2, use.rank_waits_ns),
             evidence=f"{duration(use.rank_waits_ns)} a step waits in collectives for another rank",
         )
+
+
+def _at_its_place(
+    found: Candidate, transfer: Transfer, points: Sequence[RooflinePoint]
+) -> Candidate:
+    """`found` with the line that moves most of it."""
+    alike = [point for point in points if _moves(point, transfer)]
+    if not alike:
+        return found
+    most = max(alike, key=lambda point: point.device_ns)
+    return replace(found, place=line_text(most.source), module=most.module)
+
+
+def _moves(point: RooflinePoint, transfer: Transfer) -> bool:
+    one = point.transfer
+    return one is not None and (one.kind, one.what, one.host_memory, one.group) == (
+        transfer.kind,
+        transfer.what,
+        transfer.host_memory,
+        transfer.group,
+    )
 
 
 def _copies(each: Transfer, use: Exposed, steps: int) -> Candidate:

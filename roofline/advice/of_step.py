@@ -78,7 +78,7 @@ def step_advice(
     replays = bool(work.kernels["replay"].is_not_null().any())
     candidates = (
         *of_device,
-        *exposed_links(use, transfers, steps=work.steps),
+        *exposed_links(use, transfers, [point for _, point in ops], steps=work.steps),
         *(() if idle is None else waiting(idle, host, replays=replays)),
     )
     return StepAdvice(candidates, times, split.step_ns)

@@ -5,8 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from gpuprof.collectors.place_text import place_text
-from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.work.work import Work
 
@@ -33,6 +32,6 @@ def recomputation(work: Work) -> Iterator[Candidate]:
             what="what is computed twice",
             gain=Gain(gain_ns, round(gain_ns * _KEEPING), gain_ns),
             evidence=evidence,
-            place="" if place.source is None else place_text(place.source.file, place.source.line),
+            place=line_text(place.source),
             module=place.module,
         )
