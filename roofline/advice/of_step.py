@@ -7,6 +7,7 @@ from itertools import chain
 from gpuprof.roofline.advice.advise import advise, gain_of_class
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.device_work import below_the_roof
+from gpuprof.roofline.advice.epilogues import epilogues
 from gpuprof.roofline.advice.fusion import fusions
 from gpuprof.roofline.advice.links import exposed_links
 from gpuprof.roofline.advice.recomputation import recomputation
@@ -69,7 +70,7 @@ def step_advice(
     """
     if split is None or use is None:
         return StepAdvice((), times, None)
-    of_device: Iterable[Candidate] = chain(fusions(work), recomputation(work))
+    of_device: Iterable[Candidate] = chain(fusions(work), epilogues(work), recomputation(work))
     if not (on_cpu and is_much(times.waiting_fraction or 0.0)):
         # Where other programs have the cores, nothing tells how fast the work itself is.
         of_device = chain(below_the_roof(work, ops, roof), of_device)

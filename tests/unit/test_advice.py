@@ -161,6 +161,23 @@ def test_operators_of_other_shapes_are_no_chain(dims: str) -> None:
     assert "fusion" not in found(analyze(build.build()))
 
 
+@pytest.mark.parametrize(("columns", "found_it"), [(4096, True), (2048, False)])
+def test_an_activation_after_a_product_could_be_its_epilogue(columns: int, found_it: bool) -> None:
+    build = CaptureBuilder()
+    for start in timed_steps(build, 2 * MS):
+        product(build, start + 10 * US, MS, 8192, 4096, 4096)
+        at = start + 20 * US + MS
+        build.op("aten::relu", at - 4 * US, at - 2 * US, dims=f"[[8192, {columns}]]", types=BF16)
+        build.kernel(at - 3 * US, at, at + 300 * US, grid_x=132, grid_y=4, grid_z=1)
+    advice = found(analyze(build.build()))
+    assert ("epilogue" in advice) == found_it
+    if found_it:
+        # It reads and writes nothing any more.
+        assert advice["epilogue"].gain_ns == 300 * US
+        assert advice["epilogue"].gain_range_ns == (150 * US, 300 * US)
+        assert advice["epilogue"].places[0].what == "mm, relu"
+
+
 def product(build: CaptureBuilder, at: int, length: int, m: int, k: int, n: int) -> None:
     build.mm(at - 6 * US, at - 4 * US, m, k, n)
     # 2 x 66 blocks fill all multiprocessors.
