@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
 from gpuprof.roofline.advice.advise import advise, gain_of_class
 from gpuprof.roofline.advice.candidate import Candidate, Gain
@@ -21,6 +22,10 @@ from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
 from gpuprof.roofline.work.work import Work
+
+# The profiler makes a step 2.35 times as long at most (steps/waiting.py), and following a program's
+# lines may add as much again.
+_ANOTHER_STEP: Final = 5
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def step_advice(
 
     `ops` are the points of all `work`, with their keys.
     """
-    if split is None or use is None:
+    if split is None or use is None or _is_another_step(split, times):
         return StepAdvice((), times, None)
     of_device: Iterable[Candidate] = chain(fusions(work), epilogues(work), recomputation(work))
     if not (on_cpu and is_much(times.waiting_fraction or 0.0)):
@@ -83,6 +88,12 @@ def step_advice(
         *(() if idle is None else waiting(idle, host, replays=replays)),
     )
     return StepAdvice(candidates, times, split.step_ns)
+
+
+def _is_another_step(split: StepSplit, times: StepTimes) -> bool:
+    """Whether what was profiled tells nothing of the timed steps: a first step that compiles."""
+    timed_ns = times.median_ns if times.timed else None
+    return timed_ns is not None and split.step_ns > _ANOTHER_STEP * timed_ns
 
 
 def _as_unprofiled(candidates: Iterable[Candidate], times: StepTimes) -> Iterable[Candidate]:
