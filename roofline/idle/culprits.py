@@ -21,6 +21,7 @@ from gpuprof.roofline.idle.host_timeline import HostTimeline, innermost_rows, wi
 from gpuprof.roofline.idle.host_work import written_as
 from gpuprof.roofline.idle.pieces import IdlePieces
 from gpuprof.roofline.idle_figures import IdlePart
+from gpuprof.roofline.numbered_names import alike_together
 from gpuprof.roofline.steps.waiting import Waiting
 
 # From one kernel to the next a device takes 1 to 3 us; what takes longer waits for something.
@@ -98,8 +99,8 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
             _at(_places(capture.ops), pieces["op_row"]),
             _at(_places(timeline.positions), pieces["position_row"]),
         ),
-        range=_at(timeline.idle_ranges["name"], pieces["range_row"]),
-        around=_at(timeline.ranges["name"], pieces["around_row"]),
+        range=alike_together(_at(timeline.idle_ranges["name"], pieces["range_row"])),
+        around=alike_together(_at(timeline.ranges["name"], pieces["around_row"])),
         call_name=_at(capture.launches["name"], pieces["call_row"]),
         innermost=innermost,
         outermost=outermost,

@@ -18,9 +18,9 @@ from msgspec import structs
 from gpuprof.collectors import schema
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.numbered_names import without_numbers
 from gpuprof.roofline.work.attribution import launch_of_kernels
 
-_NUMBER: Final = re.compile(r"\d+")
 _WARM_UP: Final = 1.5
 # Ranges of one name evidently mark steps where there are so many, with this share of all launches
 # in them, and nearly all of the launches between the first and the last.
@@ -108,7 +108,7 @@ def _evident(capture: Capture) -> _Marks | None:
     if not times_ns.size:
         return None
     ranges = _with_outer(capture.ranges.filter(pl.col("end_ns").is_not_null()))
-    alike = ranges.with_columns(pl.col("name").str.replace_all(_NUMBER.pattern, "#").alias("alike"))
+    alike = ranges.with_columns(without_numbers(ranges["name"]).alias("alike"))
     found = []
     for (name,), group in alike.group_by("alike", maintain_order=True):
         if group.height < _FEWEST:
@@ -180,8 +180,8 @@ def _steps(marks: _Marks, rank: int, label: str) -> pl.DataFrame:
 def _known_names(ranges: pl.DataFrame) -> str:
     """Names of ranges that repeat, those that take longest first."""
     totals = (
-        ranges.filter(pl.col("end_ns").is_not_null())
-        .with_columns(pl.col("name").str.replace_all(_NUMBER.pattern, "#"))
+        ranges.with_columns(without_numbers(ranges["name"]))
+        .filter(pl.col("end_ns").is_not_null())
         .group_by("name")
         .agg(pl.len(), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
         .sort("ns", "name", descending=[True, False])

@@ -426,6 +426,20 @@ def test_a_range_that_launches_is_no_other_work() -> None:
     assert named["Python between operators", "in forward"] == pytest.approx(500 * US, rel=0.02)
 
 
+def test_ranges_that_differ_in_a_number_are_one_thing_and_one_alone_keeps_its_name() -> None:
+    program = Program()
+    program.launch(0, 1)
+    for number, at in ((190, 1_000), (250, 10_000), (7, 20_000)):
+        program.range(f"IO {number}", at, 5_000)
+    program.range("layer 3 on disk", 30_000, 5_000)
+    program.launch(40_000, STEP - 40_010)
+    culprits = causes(program.analyze())["host work"].culprits
+    named = {one.what: (one.nanoseconds, one.calls_per_step) for one in culprits}
+    assert named["IO #"] == (15_000 * US, 3)
+    assert named["layer 3 on disk"] == (5_000 * US, 1)
+    assert not any(what.startswith("IO ") and what != "IO #" for what in named)
+
+
 def test_python_that_does_nothing_recorded_for_long_is_other_work() -> None:
     # time.sleep(0.05)
     cause = between(Program(), 51_000)
