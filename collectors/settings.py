@@ -2,15 +2,13 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from gpuprof.collectors.manifest import Fingerprint
 
 Where = Literal["variable", "torch", "machine"]
-# Settings whose default can cost, and of which a capture knows whether they are at it.
-DEFAULTS_READ: Final = frozenset({"cudnn.benchmark"})
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

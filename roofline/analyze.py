@@ -180,6 +180,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         host=host,
         times=times,
         on_cpu=on_cpu,
+        torch_settings=process.fingerprint.torch_settings,
     )
     bottleneck = with_slowdown_of_step(advice.with_gain(bottleneck), slowed, times.length_ns)
     health = health_of(process, device)
@@ -238,7 +239,6 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
                 ops=ops,
                 transfers=crossed,
                 calls=partial(calls_of_profiled_steps, capture),
-                roof=roof,
                 device=device,
                 state=state,
                 health=health,

@@ -19,4 +19,5 @@ def alike_together(names: pl.Series) -> pl.Series:
         .agg(pl.col("name").n_unique() > 1)
         .filter("name")["short"]
     )
-    return names.zip_with(~short.is_in(several.implode()), short)
+    together: pl.Series = names.zip_with(~short.is_in(several.implode()), short)
+    return together

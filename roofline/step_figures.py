@@ -126,6 +126,11 @@ class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
         return bottleneck_class(OUTSIDE).part if on_cpu else WAITING_FOR_THE_HOST
 
     @property
+    def whole(self) -> str:
+        """What shares of `step_ns` are shares of, in words."""
+        return {"timed": "the step", "whole trace": "the trace"}.get(self.basis, "a profiled step")
+
+    @property
     def idle_parts(self) -> tuple[SplitPart, ...]:
         """The parts without device work."""
         return tuple(part for part in self.parts if bottleneck_class(part.kind).idle)

@@ -9,6 +9,7 @@ from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.advice_figures import Advice, AdvicePlace, Binding
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import bottleneck_class
+from gpuprof.roofline.step_figures import StepSplit
 
 # Changes that the summary names, and places that it names of each.
 _NAMED: Final = 3
@@ -16,16 +17,19 @@ _COLUMNS: Final = (
     Column("#", "number"),
     Column("Change"),
     Column("Where"),
-    Column("Gain a step"),
+    Column("Gain"),
     Column("What shows it, and what is taken for granted"),
 )
 _NOTHING: Final = "nothing found whose gain is above the noise"
 
 
-def binding_fact(binds: Binding) -> Fact:
-    """What most of the step goes to."""
+def binding_fact(binds: Binding, split: StepSplit) -> Fact:
+    """What most of the step goes to; of waiting, also how much has the cause that is named."""
     row = bottleneck_class(binds.kind)
-    share = f"{formatting.percent(binds.fraction)} of the step"
+    share = f"{formatting.percent(binds.fraction)} of {split.whole}"
+    own_ns = split.nanoseconds(binds.kind)
+    if row.idle and own_ns < binds.nanoseconds:
+        share += f" has no device work; {formatting.percent(own_ns / split.step_ns)}"
     return Fact("Bound by", binds.kind, f"{share}: {row.meaning}", kind=binds.kind)
 
 
@@ -36,11 +40,12 @@ def where_text(place: AdvicePlace) -> str:
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
-    if analysis.binds is None:
+    binds, split = analysis.binds, analysis.split
+    if binds is None or split is None:
         return ()
-    facts = [binding_fact(analysis.binds)]
+    facts = [binding_fact(binds, split)]
     for index, advice in enumerate(analysis.advice[:_NAMED]):
-        facts.append(_advice_fact("To change" if not index else "", advice))
+        facts.append(_advice_fact("To change" if not index else "", advice, split))
     if not analysis.advice:
         facts.append(Fact("To change", _NOTHING))
     left = len(analysis.advice) - _NAMED
@@ -49,33 +54,37 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     return (Facts(tuple(facts)),)
 
 
-def _advice_fact(label: str, advice: Advice) -> Fact:
+def _advice_fact(label: str, advice: Advice, split: StepSplit) -> Fact:
     where = f"{where_text(advice.places[0])}: " if advice.places else ""
     low, high = map(formatting.duration, advice.gain_range_ns)
+    # Of a step, unless something else is said.
+    whole = "" if split.basis == "timed" else f"of {split.whole} "
     between = "" if low == high else f"({low} to {high}) "
     return Fact(
         label,
         f"-{formatting.duration(advice.gain_ns)}",
-        f"{between}{where}{advice.change}",
+        f"{whole}{between}{where}{advice.change}",
         kind=advice.kind,
     )
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
-    if analysis.binds is None:
+    binds, split = analysis.binds, analysis.split
+    if binds is None or split is None:
         return ()
-    blocks: list[Block] = [Facts((binding_fact(analysis.binds),))]
+    blocks: list[Block] = [Facts((binding_fact(binds, split),))]
     if not analysis.advice:
         return (*blocks, Paragraph(formatting.sentence(_NOTHING), "absent"))
-    step_ns = 0 if analysis.split is None else analysis.split.step_ns
     rows = tuple(
-        _row(number, advice, step_ns) for number, advice in enumerate(analysis.advice, start=1)
+        _row(number, advice, split.step_ns)
+        for number, advice in enumerate(analysis.advice, start=1)
     )
     return (
         *blocks,
         Paragraph(
-            "Each row is one change with what it alone would save; together they save less. Work "
-            "is compared with what good kernels of its kind reach, not with the roof itself."
+            f"Each row is one change with what it alone would save of {split.whole}; together they "
+            "save less. Work is compared with what good kernels of its kind reach, not with the "
+            "roof itself."
         ),
         Table(_COLUMNS, rows),
     )

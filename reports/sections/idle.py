@@ -10,6 +10,7 @@ from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import bottleneck_class
 from gpuprof.roofline.idle.evidence import FIRST_STEP, count_text, culprit_text
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
+from gpuprof.roofline.step_figures import StepSplit
 
 # Causes that the summary names, from which share of the step on, and culprits of each.
 _NAMED: Final = 3
@@ -20,7 +21,7 @@ _NEGLIGIBLE: Final = 0.05
 _COLUMNS: Final = (
     Column("Cause"),
     Column("Time", "number"),
-    Column("Of the step", "number"),
+    Column("Share", "number"),
     Column("Without the profiler", "number"),
     Column("When profiled", "number"),
     Column("What"),
@@ -34,20 +35,20 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     """The causes that cost much of the step, each on one line with what it comes of."""
     if analysis.idle is None or analysis.split is None:
         return ()
-    step_ns = analysis.split.step_ns
-    causes = [one for one in analysis.idle.causes if one.nanoseconds >= _NOTABLE * step_ns]
-    facts = tuple(_fact(cause, analysis.idle, step_ns) for cause in causes[:_NAMED])
+    split = analysis.split
+    causes = [one for one in analysis.idle.causes if one.nanoseconds >= _NOTABLE * split.step_ns]
+    facts = tuple(_fact(cause, analysis.idle, split) for cause in causes[:_NAMED])
     return (Facts(facts),) if facts else ()
 
 
-def _fact(cause: IdleCause, idle: IdleTime, step_ns: int) -> Fact:
+def _fact(cause: IdleCause, idle: IdleTime, split: StepSplit) -> Fact:
     shown = [
         one
         for one in cause.culprits[:_CULPRITS]
         if one.nanoseconds >= _NEGLIGIBLE * cause.nanoseconds
     ]
-    share = formatting.percent(cause.nanoseconds / step_ns)
-    note = "; ".join((f"{share} of the step", *(_said(one, idle) for one in shown)))
+    share = formatting.percent(cause.nanoseconds / split.step_ns)
+    note = "; ".join((f"{share} of {split.whole}", *(_said(one, idle) for one in shown)))
     label = f"Waits: {cause.kind}"
     return Fact(label, formatting.duration(cause.nanoseconds), note, kind=cause.kind)
 

@@ -104,9 +104,9 @@ def _idle_tile(analysis: Analysis) -> Tile:
         return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
     idle = sum(share.fraction for share in step_shares(split) if share.row.idle)
     time, step = formatting.duration(split.idle_ns), formatting.step_duration(split.step_ns)
-    kind = "a step" if split.basis == "timed" else "a profiled step"
-    whole = f"a trace of {step}" if split.basis == "whole trace" else f"{kind} of {step}"
-    return Tile(split.idle_name.capitalize(), formatting.percent(idle), f"{time} of {whole}")
+    return Tile(
+        split.idle_name.capitalize(), formatting.percent(idle), f"{time} of {split.whole} of {step}"
+    )
 
 
 SECTION = Section(

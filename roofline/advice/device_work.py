@@ -19,7 +19,7 @@ from gpuprof.roofline.machine.achievable import Achievable, achievable
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.points.tensor_path import is_misaligned
-from gpuprof.roofline.totals.work_kinds import kind_of_operator
+from gpuprof.roofline.totals.work_kinds import CONVOLUTION, GEMM, kind_of_operator
 from gpuprof.roofline.work.work import Signature, Work
 
 # What work reaches varies by so much with its shape, and a gain within that is none.
@@ -37,14 +37,21 @@ _AS_FOUND: Final[Mapping[ClassName, str]] = {
 
 
 def below_the_roof(
-    work: Work, points: Iterable[tuple[WorkKey, RooflinePoint]], roof: Roof | None
+    work: Work,
+    points: Iterable[tuple[WorkKey, RooflinePoint]],
+    roof: Roof | None,
+    *,
+    by_heuristic: bool,
 ) -> Iterator[Candidate]:
-    """Candidates among the operators' `points`, which are sums over the steps of `work`."""
+    """Candidates among the operators' `points`, which are sums over the steps of `work`.
+
+    `by_heuristic`: cuDNN was seen to choose algorithms by one, and not by trying them.
+    """
     if roof is None:
         return
     for key, point in points:
         signature = None if key[0] is None else work.signatures[key[0]]
-        found = _found(point, signature, roof, work.steps)
+        found = _found(point, signature, roof, work.steps, by_heuristic=by_heuristic)
         if found is not None:
             finding, gain = found
             yield Candidate(
@@ -59,7 +66,12 @@ def below_the_roof(
 
 
 def _found(
-    point: RooflinePoint, signature: Signature | None, roof: Roof, steps: int
+    point: RooflinePoint,
+    signature: Signature | None,
+    roof: Roof,
+    steps: int,
+    *,
+    by_heuristic: bool,
 ) -> tuple[str, Gain] | None:
     kind, gain_ns = point.bottleneck.kind, point.bottleneck.gain_ns
     if point.roof_ns is None or gain_ns is None or point.transfer is not None:
@@ -73,15 +85,20 @@ def _found(
     ceiling = next((each for each in roof.ceilings if each.label == point.roof), None)
     if kind not in (COMPUTE, MEMORY) or ceiling is None:
         return None
-    reach = achievable(ceiling, kind_of_operator(point.name))
+    work_kind = kind_of_operator(point.name)
+    reach = achievable(ceiling, work_kind)
     if reach is None:
         return None
     gain = _to_reach(point.device_ns, point.roof_ns, reach, steps)
     if kind == MEMORY:
         return "below memory roof", gain
+    # What is tried once is for shapes that each step has again.
+    if by_heuristic and work_kind == CONVOLUTION and point.calls % steps == 0:
+        return "convolution algorithm", gain
     below = point.roof_ns < _MISALIGNED_BELOW * reach.typical * point.device_ns
+    of_tensor_cores = work_kind == GEMM and ceiling.unit == "tensor"
     call = None if signature is None else signature.call
-    if below and ceiling.unit == "tensor" and call is not None and is_misaligned(call):
+    if below and of_tensor_cores and call is not None and is_misaligned(call):
         return "misaligned", gain
     return "below compute roof", gain
 

@@ -1,11 +1,12 @@
 """The advice on one analysed step, from all that is known to cost it time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
 from gpuprof.roofline.advice.advise import advise, gain_of_class
+from gpuprof.roofline.advice.bfloat16 import bfloat16_products
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.device_work import below_the_roof
 from gpuprof.roofline.advice.epilogues import epilogues
@@ -68,17 +69,26 @@ def step_advice(
     host: HostFigures | None,
     times: StepTimes,
     on_cpu: bool,
+    torch_settings: Mapping[str, str] | None,
 ) -> StepAdvice:
     """What could be changed in the step that `split` divides.
 
-    `ops` are the points of all `work`, with their keys.
+    `ops` are the points of all `work`, with their keys; `torch_settings` those that are not at
+    their default, None where nobody read them.
     """
     if split is None or use is None or _is_another_step(split, times):
         return StepAdvice((), times, None)
-    of_device: Iterable[Candidate] = chain(fusions(work), epilogues(work), recomputation(work))
+    of_device: Iterable[Candidate] = chain(
+        fusions(work),
+        epilogues(work),
+        recomputation(work),
+        bfloat16_products(ops, roof, work.steps),
+    )
     if not (on_cpu and is_much(times.waiting_fraction or 0.0)):
         # Where other programs have the cores, nothing tells how fast the work itself is.
-        of_device = chain(below_the_roof(work, ops, roof), of_device)
+        by_heuristic = torch_settings is not None and "cudnn.benchmark" not in torch_settings
+        below = below_the_roof(work, ops, roof, by_heuristic=by_heuristic and not on_cpu)
+        of_device = chain(below, of_device)
     if on_cpu and split.basis == "timed":
         of_device = _as_unprofiled(of_device, times)
     replays = bool(work.kernels["replay"].is_not_null().any())

@@ -30,8 +30,7 @@ def classify_step(
     if lost_ns == 0:
         return Bottleneck(COMPUTE, "the whole step runs at its roof", 0)
     row = bottleneck_class(kind)
-    step = {"timed": "the step", "whole trace": "the trace"}.get(split.basis, "a profiled step")
-    evidence = f"{lost_ns / split.step_ns:.0%} of {step} ({duration(lost_ns)}): {row.loss}"
+    evidence = f"{lost_ns / split.step_ns:.0%} of {split.whole} ({duration(lost_ns)}): {row.loss}"
     least_ns = losses[kind].certain_ns
     if least_ns < lost_ns:
         evidence += f"; without the profiler for {duration(least_ns)} to {duration(lost_ns)}"

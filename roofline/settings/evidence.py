@@ -48,7 +48,7 @@ def _host(known: KnownOfStep) -> CostEvidence | None:
     if split is None or not split.step_ns or split.idle_ns < _MUCH_WAITING * split.step_ns:
         return None
     return CostEvidence(
-        f"{split.idle_ns / split.step_ns:.0%} of the step has no device work "
+        f"{split.idle_ns / split.step_ns:.0%} of {split.whole} has no device work "
         f"({duration(split.idle_ns)})",
         split.idle_ns,
         "if nothing else keeps the device waiting",
@@ -102,36 +102,11 @@ def _float32_products(known: KnownOfStep) -> CostEvidence | None:
     )
 
 
-def _wide_products(known: KnownOfStep) -> CostEvidence | None:
-    """Products that tensor cores do in TF32: in bfloat16 their rate doubles and bytes halve."""
-    found = [point for point in known.ops if _matmul_precisions(point) == {"tf32"}]
-    gains = [_bfloat16_gain_ns(point, known) for point in found]
-    return _of_points(
-        found,
-        known,
-        what="products run in TF32",
-        gain_ns=None if None in gains else sum(gain for gain in gains if gain is not None),
-        assumption="in bfloat16 at the share of the roof that they reach now, without the casts",
-    )
-
-
-def _bfloat16_gain_ns(point: RooflinePoint, known: KnownOfStep) -> int | None:
-    rate = None if known.roof is None else known.roof.compute_rate("matmul", "bf16")
-    memory = None if known.roof is None else known.roof.memory_rate()
-    if rate is None or memory is None or not point.roof_ns or point.total_bytes is None:
-        return None
-    flops = sum(part.count for part in point.flops or () if part.kind == "matmul")
-    roof_ns = 1e9 * max(flops / rate.rate, point.total_bytes / 2 / memory.rate)
-    return round(point.device_ns / known.profiled * max(0.0, 1 - roof_ns / point.roof_ns))
-
-
 def _convolutions(known: KnownOfStep) -> CostEvidence | None:
     found = [
         point
         for point in known.ops
         if any(name in point.name for name in _CONVOLUTIONS)
-        # A choice that is tried once is for shapes that each step has again.
-        and point.calls % known.profiled == 0
         and point.roof_fraction is not None
         and point.roof_fraction < _NEAR_ROOF
     ]
@@ -179,7 +154,7 @@ def _of_points(
     worth_ns = spent_ns if gain_ns is None else gain_ns
     if not points or not known.step_ns or not known.counts(worth_ns):
         return None
-    sentence = f"{what}: {spent_ns / known.step_ns:.0%} of the step ({duration(spent_ns)})"
+    sentence = f"{what}: {spent_ns / known.step_ns:.0%} of {known.whole} ({duration(spent_ns)})"
     return CostEvidence(sentence, gain_ns, assumption)
 
 
@@ -194,7 +169,6 @@ KINDS: Final[Mapping[str, Callable[[KnownOfStep], CostEvidence | None]]] = {
     "host and communication": _host_and_communication,
     "allocations": _allocations,
     "float32 products": _float32_products,
-    "wide products": _wide_products,
     "convolutions": _convolutions,
     "deterministic": _deterministic,
     "waiting for a core": _waiting_for_a_core,

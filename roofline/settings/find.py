@@ -5,7 +5,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.manifest import Device, Fingerprint, ProcessInfo
-from gpuprof.collectors.settings import DEFAULTS_READ, Setting, settings, values_in_force
+from gpuprof.collectors.settings import Setting, settings, values_in_force
 from gpuprof.roofline.setting_figures import CostlySetting, Settings
 from gpuprof.roofline.settings.evidence import find_evidence
 from gpuprof.roofline.settings.known import CostEvidence, KnownOfStep
@@ -14,15 +14,13 @@ from gpuprof.roofline.settings.known import CostEvidence, KnownOfStep
 def settings_of(fingerprint: Fingerprint, device: Device | None, known: KnownOfStep) -> Settings:
     """Settings that cost, and those that are set without showing a cost here.
 
-    What is at its default is named by its evidence alone. On a CPU nothing is said of a GPU's.
+    On a CPU nothing is said of a GPU's.
     """
     values = values_in_force(fingerprint)
     costly, harmless = [], []
     for row in settings():
         value = row.slow_value(values)
         if row.slow and value is None:
-            continue
-        if not row.slow and not _may_be_at_default(row, fingerprint):
             continue
         evidence = find_evidence(row.evidence, known) if _matters(row, device) else None
         if evidence is not None:
@@ -54,13 +52,6 @@ def health_of(process: ProcessInfo, device: Device | None) -> DeviceHealth | Non
     if device is None or device.kind == "cpu":
         return None
     return next((each for each in process.device_health if each.index == device.index), None)
-
-
-def _may_be_at_default(row: Setting, fingerprint: Fingerprint) -> bool:
-    """Whether what a row without slow values is about is as it is by default, or is no setting."""
-    if row.name not in DEFAULTS_READ:
-        return True
-    return fingerprint.torch_settings is not None and row.name not in fingerprint.torch_settings
 
 
 def _matters(row: Setting, device: Device | None) -> bool:

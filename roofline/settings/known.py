@@ -9,7 +9,6 @@ import polars as pl
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import DeviceState, RooflinePoint, Transfer
-from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
 
 # Of a step's time.
@@ -27,7 +26,6 @@ class KnownOfStep:
     transfers: Sequence[Transfer]
     # Finds the runtime and driver calls that began in the profiled steps; few settings ask.
     calls: Callable[[], pl.DataFrame]
-    roof: Roof | None
     device: Device | None = None
     # During the timed steps.
     state: DeviceState | None = None
@@ -37,6 +35,11 @@ class KnownOfStep:
     def step_ns(self) -> int | None:
         """The length that shares are of."""
         return self.times.length_ns if self.split is None else self.split.step_ns
+
+    @property
+    def whole(self) -> str:
+        """What shares of `step_ns` are shares of, in words."""
+        return "the step" if self.split is None else self.split.whole
 
     @property
     def profiled(self) -> int:

@@ -12,6 +12,7 @@ from gpuprof.roofline.kernel_names.decode import decode
 
 COMMUNICATION: Final = "communication"
 COPY: Final = "copy"
+CONVOLUTION: Final = "convolution"
 GEMM: Final = "GEMM"
 OPTIMIZER: Final = "optimizer"
 # Of what neither an operator nor the name of its kernel tells.

@@ -1,5 +1,6 @@
 """A way to write small captures down."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -40,6 +41,18 @@ class CaptureBuilder:
             "aten::mm", start, end, dims=f"[[{m}, {k}], [{k}, {n}]]", types=types, **more
         )
 
+    def convolution(self, start: int, end: int, *, size: int = 56) -> int:
+        """One bf16 convolution of 64 images of 512 channels and `size` squared, 512 x 3 x 3."""
+        empty = ", []" * 7
+        return self.op(
+            "aten::cudnn_convolution",
+            start,
+            end,
+            dims=f"[[64, 512, {size}, {size}], [512, 512, 3, 3]{empty}]",
+            types='["c10::BFloat16", "c10::BFloat16", "", "", "", "", "", "", ""]',
+            concrete_inputs='["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "False", "False", "True"]',
+        )
+
     def kernel(
         self, launched: int, start: int, end: int, name: str = "k", *, thread: int = 1, **more: Any
     ) -> None:
@@ -63,10 +76,16 @@ class CaptureBuilder:
         row = {"name": name, "domain": "region", "thread": thread, "start_ns": start, "end_ns": end}
         self.rows["ranges"].append({**row, **columns})
 
-    def build(self, device: Device | None = H100, **process: Any) -> Capture:
-        """The capture of these rows."""
+    def build(
+        self,
+        device: Device | None = H100,
+        *,
+        facts: Mapping[str, Any] | None = None,
+        **process: Any,
+    ) -> Capture:
+        """The capture of these rows; `facts` are others of its fingerprint than the device."""
         devices = () if device is None else (device,)
-        info = ProcessInfo(fingerprint=Fingerprint(devices=devices), **process)
+        info = ProcessInfo(fingerprint=Fingerprint(devices=devices, **(facts or {})), **process)
         manifest = Manifest(tool_version="0", source="test", title="t", created_ns=0)
         frames = {}
         for name, rows in self.rows.items():

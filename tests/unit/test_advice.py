@@ -7,7 +7,10 @@ import msgspec
 import pytest
 from capture_builder import CaptureBuilder
 
+from gpuprof.reports.blocks import Facts
+from gpuprof.reports.sections.advice import SECTION, binding_fact
 from gpuprof.roofline.advice.advise import advise
+from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.findings import findings
 from gpuprof.roofline.advice_figures import Advice
@@ -16,7 +19,7 @@ from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.classes import classes
 from gpuprof.roofline.machine.achievable import achievable
 from gpuprof.roofline.machine.ceilings import Ceiling
-from gpuprof.roofline.step_figures import StepTimes
+from gpuprof.roofline.step_figures import SplitPart, StepSplit, StepTimes
 
 US = 1000
 MS = 1000 * US
@@ -211,6 +214,75 @@ def test_a_product_as_fast_as_good_ones_are_is_left_alone() -> None:
     assert analysis.bottleneck.gain_ns == 0
 
 
+def convolutions(build: CaptureBuilder, sizes: tuple[int, ...]) -> None:
+    """A convolution a profiled step, far below its roof, of images of these sizes."""
+    for start, size in zip(timed_steps(build, 10 * MS), sizes, strict=True):
+        build.convolution(start + 10, start + 60, size=size)
+        name = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize64x32x64"
+        build.kernel(start + 20, start + 30, start + 9 * MS, name, grid_x=66, grid_y=2, grid_z=1)
+
+
+def test_algorithms_of_convolutions_are_worth_trying_once_for_each_shape() -> None:
+    build = CaptureBuilder()
+    convolutions(build, (56, 56, 56))
+    advice = found(analyze(build.build(facts={"torch_settings": {}})))["convolution algorithm"]
+    assert 0 < advice.gain_range_ns[0] <= advice.gain_ns < 9 * MS
+    # Where they are tried, and where nobody knows (a trace of another tool), another kernel is.
+    for settings in ({"cudnn.benchmark": "on"}, None):
+        others = found(analyze(build.build(facts={"torch_settings": settings})))
+        assert "below compute roof" in others
+        assert "convolution algorithm" not in others
+
+
+def test_convolutions_whose_shapes_change_are_not_worth_trying() -> None:
+    build = CaptureBuilder()
+    convolutions(build, (56, 57, 58))
+    others = found(analyze(build.build(facts={"torch_settings": {}})))
+    assert "below compute roof" in others
+    assert "convolution algorithm" not in others
+
+
+def float32_products(build: CaptureBuilder, kernel: str, length: int) -> None:
+    for start in timed_steps(build, length + 30 * US):
+        at = start + 10 * US
+        types = '["float", "float"]'
+        dims = "[[4096, 4096], [4096, 4096]]"
+        build.op("aten::mm", at - 6 * US, at - 4 * US, dims=dims, types=types)
+        build.kernel(at - 5 * US, at, at + length, kernel, grid_x=66, grid_y=2, grid_z=1)
+
+
+def test_products_in_tf32_gain_half_in_bfloat16_and_are_advised_to_it_once() -> None:
+    kernel = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32"
+    # As large products in TF32 run: 0.7 of 494.7 TFLOP/s.
+    length = round(2 * 4096**3 / 494.7e12 / 0.7 * 1e9)
+    build = CaptureBuilder()
+    float32_products(build, kernel, length)
+    analysis = analyze(build.build(facts={"allow_tf32_matmul": True}))
+    assert not {"TF32", "below compute roof"} & found(analysis).keys()
+    advice = found(analysis)["bfloat16"]
+    # Twice the rate at the same share of it, and half of that for casts.
+    assert advice.gain_ns == pytest.approx(length / 2, rel=0.01)
+    assert advice.gain_range_ns[0] == pytest.approx(length / 4, rel=0.01)
+    # It is no loss to the roof that these products have.
+    assert analysis.bottleneck.gain_ns == 0
+    assert analysis.settings is not None
+    assert analysis.settings.costly == ()
+
+
+def test_rows_of_images_are_nothing_to_pad() -> None:
+    build = CaptureBuilder()
+    # 7 values of 16 bits in a row, of which convolutions load whole channels.
+    convolutions(build, (7, 7, 7))
+    assert "misaligned" not in found(analyze(build.build()))
+
+
+def test_products_on_vector_units_are_advised_to_tensor_cores_only() -> None:
+    build = CaptureBuilder()
+    float32_products(build, "ampere_sgemm_128x64_nn", 4 * MS)
+    analysis = analyze(build.build(facts={"allow_tf32_matmul": False}))
+    assert [advice.finding for advice in analysis.advice] == ["TF32"]
+
+
 def test_pageable_copies_are_hidden_as_far_as_computing_goes() -> None:
     build = CaptureBuilder()
     moved = 64 * 2**20
@@ -247,3 +319,40 @@ def test_a_step_that_waits_is_bound_by_what_it_waits_for() -> None:
     assert analysis.binds.nanoseconds == analysis.split.idle_ns == 3500 * US
     assert analysis.binds.fraction == 0.875
     assert analysis.binds.kind in {part.kind for part in analysis.split.idle_parts}
+
+
+def advice_lines(analysis: Analysis) -> str:
+    blocks = SECTION.summary(analysis)
+    facts = [fact for block in blocks if isinstance(block, Facts) for fact in block.facts]
+    return " | ".join(f"{fact.value} {fact.note}" for fact in facts)
+
+
+def test_shares_and_gains_say_of_what_they_are_where_no_timed_step_is_meant() -> None:
+    build = CaptureBuilder()
+    for number in range(STEPS):
+        start = number * 20 * MS
+        build.step("profiled", start, start + 20 * MS)
+        product(build, start + 10 * US, 4 * MS, 4096, 4095, 4096)
+    analysis = analyze(build.build())
+    assert analysis.split is not None
+    assert analysis.split.basis != "timed"
+    assert analysis.advice
+    assert "of a profiled step" in advice_lines(analysis)
+    assert "% of the step" not in advice_lines(analysis)
+
+
+def test_what_binds_a_step_tells_the_share_of_the_cause_that_it_names() -> None:
+    split = StepSplit(
+        step_ns=100,
+        basis="timed",
+        parts=(
+            SplitPart("compute", 20),
+            SplitPart("data loader", 50),
+            SplitPart("launch", 30),
+        ),
+    )
+    binds = binding(split, (), ())
+    assert binds is not None
+    assert (binds.kind, binds.nanoseconds) == ("data loader", 80)
+    note = binding_fact(binds, split).note
+    assert note.startswith("80.0% of the step has no device work; 50.0%: ")

@@ -17,7 +17,7 @@ from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.host_settings import cpu_governor, cpu_quota_cores
 from gpuprof.collectors.live.torch_settings import torch_settings
 from gpuprof.collectors.manifest import Device, Fingerprint
-from gpuprof.collectors.settings import DEFAULTS_READ, advisory_variables, settings, values_in_force
+from gpuprof.collectors.settings import advisory_variables, settings, values_in_force
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
@@ -45,10 +45,8 @@ def test_each_row_is_one_setting_with_evidence_that_exists() -> None:
         assert (row.where == "variable") == bool(re.fullmatch(r"[A-Z][A-Z0-9_]+[A-Z]", row.name))
 
 
-def test_a_default_is_named_by_its_evidence_alone() -> None:
-    without = {row.name for row in settings() if not row.slow and row.where == "torch"}
-    assert without == {"cudnn.benchmark", "mixed precision"}
-    assert DEFAULTS_READ < without
+def test_what_a_program_should_do_itself_is_advice_and_no_setting() -> None:
+    assert {row.where for row in settings() if not row.slow} == {"machine"}
 
 
 # -- what is in force ------------------------------------------------------------------------------
@@ -180,11 +178,7 @@ def test_what_only_prints_leaves_captures_comparable() -> None:
 
 
 def analysed(build: CaptureBuilder, device: Device = H100, **facts: object) -> Analysis:
-    capture = build.build(device)
-    (process,) = capture.processes
-    fingerprint = msgspec.structs.replace(process.fingerprint, **facts)
-    process = msgspec.structs.replace(process, fingerprint=fingerprint)
-    return analyze(type(capture)(capture.manifest, (process,), **capture.tables()))
+    return analyze(build.build(device, facts=facts))
 
 
 def costly(analysis: Analysis) -> dict[str, CostlySetting]:
@@ -227,7 +221,7 @@ def test_debugging_switches_are_named_where_the_device_waits(build: CaptureBuild
     found = costly(analysed(build, environment=DEBUG))
     assert set(found) == {"PYTHONMALLOC"}
     assert found["PYTHONMALLOC"].gain_ns == pytest.approx(8 * MS, rel=0.01)
-    assert "80% of the step has no device work" in found["PYTHONMALLOC"].evidence
+    assert "80% of a profiled step has no device work" in found["PYTHONMALLOC"].evidence
 
 
 def test_where_the_device_never_waits_they_are_only_listed(build: CaptureBuilder) -> None:
@@ -291,47 +285,21 @@ def test_products_of_float32_without_tensor_cores_name_what_forbids_tf32(
     assert found["NVIDIA_TF32_OVERRIDE"].gain_ns == pytest.approx(
         MS // 2 * (1 - 66.9 / 494.7), rel=0.01
     )
-    assert "5% of the step" in found["NVIDIA_TF32_OVERRIDE"].evidence
+    assert "5% of a profiled step" in found["NVIDIA_TF32_OVERRIDE"].evidence
 
 
-def convolutions(build: CaptureBuilder, *, second: str) -> None:
-    """A convolution a step far below its roof; that of the second step has shapes of its own."""
-    types = '["c10::BFloat16", "c10::BFloat16", "", "", "", "", "", "", ""]'
-    for number, size in enumerate(("[64, 64, 56, 56]", second)):
-        start = number * 10 * MS
-        build.step("profiled", start, start + 10 * MS)
-        build.op(
-            "aten::cudnn_convolution",
-            start + 10,
-            start + 60,
-            dims=f"[{size}, [64, 64, 3, 3], [], [], [], [], [], [], []]",
-            types=types,
-            concrete_inputs='["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "False", "False", "True"]',
-        )
-        build.kernel(start + 20, start + 30, start + 9 * MS, "implicit_convolve_sgemm")
-
-
-def test_convolutions_of_one_shape_far_below_their_roof_name_the_choice(
+def test_convolutions_far_below_their_roof_name_a_library_that_is_off(
     build: CaptureBuilder,
 ) -> None:
-    convolutions(build, second="[64, 64, 56, 56]")
-    assert set(costly(analysed(build, torch_settings={}))) == {"cudnn.benchmark"}
-    assert costly(analysed(build, torch_settings={"cudnn.benchmark": "on"})) == {}
-    # Nobody knows how a trace of another tool was set.
-    assert costly(analysed(build, torch_settings=None)) == {}
-
-
-def test_convolutions_whose_shapes_change_are_not_worth_trying(build: CaptureBuilder) -> None:
-    convolutions(build, second="[64, 64, 57, 57]")
+    for number in range(2):
+        start = number * 10 * MS
+        build.step("profiled", start, start + 10 * MS)
+        build.convolution(start + 10, start + 60)
+        build.kernel(start + 20, start + 30, start + 9 * MS, "implicit_convolve_sgemm")
     assert costly(analysed(build, torch_settings={})) == {}
-
-
-def test_products_in_tf32_name_mixed_precision(build: CaptureBuilder) -> None:
-    float32_products(build, "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32", busy_ns=MS)
-    found = costly(analysed(build, allow_tf32_matmul=True))
-    assert set(found) == {"mixed precision"}
-    # Twice the rate, and the same share of it.
-    assert found["mixed precision"].gain_ns == pytest.approx(MS / 2, rel=0.01)
+    assert set(costly(analysed(build, torch_settings={"cudnn.enabled": "off"}))) == {
+        "cudnn.enabled"
+    }
 
 
 def test_products_that_take_little_of_a_step_name_nothing(build: CaptureBuilder) -> None:
