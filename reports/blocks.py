@@ -6,7 +6,7 @@ is plain: escaping for a terminal, HTML or Markdown is the renderer's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.roofline.analysis import RooflinePoint
@@ -127,6 +127,23 @@ class Details(Block):
     summary: str
     blocks: tuple[Block, ...]
     id: str = ""
+
+
+# Rows of a table that a page shows before it folds the others away.
+_UNFOLDED: Final = 12
+
+
+def folded_table(
+    columns: tuple[Column, ...], rows: tuple[tuple[str, ...], ...], rows_name: str
+) -> tuple[Block, ...]:
+    """The first of `rows` as a table, and the others, if they are many, below it in `Details`."""
+    if len(rows) <= 2 * _UNFOLDED:
+        return (Table(columns, rows),)
+    others = rows[_UNFOLDED:]
+    return (
+        Table(columns, rows[:_UNFOLDED]),
+        Details(f"{len(others)} more {rows_name}", (Table(columns, others),)),
+    )
 
 
 @dataclass(frozen=True)

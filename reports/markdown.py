@@ -79,7 +79,7 @@ def _nothing(block: blocks.Block) -> Iterable[str]:
 
 @_drawn.register
 def _verdict(block: blocks.BottleneckVerdict) -> Iterable[str]:
-    yield f"**Bottleneck: {block.kind}.** {escaped(block.sentence)}"
+    yield f"**Largest loss: {block.kind}.** {escaped(block.sentence)}"
 
 
 @_drawn.register

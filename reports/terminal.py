@@ -2,10 +2,12 @@
 
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -38,6 +40,8 @@ TOP_KERNELS = 10
 # From this width on the table also has room for FLOPs, bytes and intensity.
 _WIDE = 100
 _BAR_CELLS = 24
+# Cells that labels have at least.
+_LABELS = 11
 # Columns that the figures beside a bar need.
 _SPLIT_FIGURES = 46
 # Columns that the figures beside a kernel's name need.
@@ -49,15 +53,19 @@ def render_summary(analysis: Analysis, console: Console, capture: Path | None = 
     """Print the summary of `analysis`; with `capture`, its last line is the command to go on with.
 
     Names are printed as text: neither rich's markup nor a terminal's control codes work in them.
-    Warnings stand last, where the eye is.
+    What the figures rest on comes after them, and warnings stand last, where the eye is.
     """
     blocks = [block for section in SECTIONS for block in section.summary(analysis)]
+    # The table of kernels is long: what is said in a line comes first.
+    blocks.sort(key=lambda block: isinstance(block, PointTable))
+    blocks += [block for section in SECTIONS for block in section.basis(analysis)]
     blocks.sort(key=lambda block: isinstance(block, Notices))
+    room = _Room(console.width, _label_width(blocks))
     previous: Block | None = None
     for block in blocks:
         if previous is not None and not _belong_together(previous, block):
             console.print()
-        for piece in _drawn(block, console.width):
+        for piece in _drawn(block, room):
             console.print(piece)
         previous = block
     if capture is not None:
@@ -67,6 +75,19 @@ def render_summary(analysis: Analysis, console: Console, capture: Path | None = 
         console.print(Text(command), soft_wrap=True)
 
 
+@dataclass(frozen=True)
+class _Room:
+    """The columns of the terminal, and those of them that labels of facts take in all blocks."""
+
+    width: int
+    labels: int
+
+
+def _label_width(blocks: Iterable[Block]) -> int:
+    lists = (block.facts for block in blocks if isinstance(block, Facts))
+    return max((cell_len(fact.label) for facts in lists for fact in facts), default=0)
+
+
 def _belong_together(above: Block, below: Block) -> bool:
     """Whether no blank line parts two blocks: the lines of the head, and lists of facts."""
     heads, lists = (Heading, Line), (Facts, Notices)
@@ -74,36 +95,36 @@ def _belong_together(above: Block, below: Block) -> bool:
 
 
 @singledispatch
-def _drawn(block: Block, width: int) -> Iterable[RenderableType]:
+def _drawn(block: Block, room: _Room) -> Iterable[RenderableType]:
     raise TypeError(f"a terminal draws no {type(block).__name__}")
 
 
 @_drawn.register
-def _heading(block: Heading, width: int) -> Iterable[RenderableType]:
+def _heading(block: Heading, room: _Room) -> Iterable[RenderableType]:
     yield _text(block.text, "bold")
 
 
 @_drawn.register
-def _line(block: Line, width: int) -> Iterable[RenderableType]:
+def _line(block: Line, room: _Room) -> Iterable[RenderableType]:
     yield _text(block.text, "yellow" if block.alert else "")
 
 
 @_drawn.register
-def _facts(block: Facts, width: int) -> Iterable[RenderableType]:
-    yield facts_table(block.facts)
+def _facts(block: Facts, room: _Room) -> Iterable[RenderableType]:
+    yield facts_table(block.facts, room.labels)
 
 
 @_drawn.register
-def _notices(block: Notices, width: int) -> Iterable[RenderableType]:
-    table = _grid()
+def _notices(block: Notices, room: _Room) -> Iterable[RenderableType]:
+    table = _grid(room.labels)
     for index, sentence in enumerate(block.sentences):
         table.add_row(Text("" if index else "Warnings", "yellow"), _text(sentence))
     yield table
 
 
-def facts_table(rows: Iterable[Fact]) -> RichTable:
-    """Labels in one column, values with their notes in the other."""
-    table = _grid()
+def facts_table(rows: Iterable[Fact], labels: int = 0) -> RichTable:
+    """Labels in one column of at least `labels` cells, values with their notes in the other."""
+    table = _grid(labels)
     for fact in rows:
         colour = "" if fact.kind is None else bottleneck_class(fact.kind).terminal
         value = _text(fact.value, f"bold {colour}".rstrip())
@@ -114,15 +135,15 @@ def facts_table(rows: Iterable[Fact]) -> RichTable:
 
 
 @_drawn.register
-def _split(block: SplitTable, width: int) -> Iterable[RenderableType]:
+def _split(block: SplitTable, room: _Room) -> Iterable[RenderableType]:
     yield Text(f"Where a step goes ({block.basis})")
-    cells = min(_BAR_CELLS, max(0, width - _SPLIT_FIGURES))
+    cells = min(_BAR_CELLS, max(0, room.width - _SPLIT_FIGURES))
     table = RichTable.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    for share in block.shares:
+    for share in (share for share in block.shares if share.nanoseconds):
         table.add_row(
             _text(share.row.part),
             formatting.duration(share.nanoseconds),
@@ -133,9 +154,9 @@ def _split(block: SplitTable, width: int) -> Iterable[RenderableType]:
 
 
 @_drawn.register
-def _points(block: PointTable, width: int) -> Iterable[RenderableType]:
+def _points(block: PointTable, room: _Room) -> Iterable[RenderableType]:
     shown = [each.point for each in block.points[:TOP_KERNELS]]
-    wide = width >= _WIDE
+    wide = room.width >= _WIDE
     share = formatting.percent(sum(point.device_fraction for point in shown))
     yield Text(
         f"Largest {len(shown)} of {len(block.points)} {block.column.lower()}s by device time "
@@ -145,8 +166,8 @@ def _points(block: PointTable, width: int) -> Iterable[RenderableType]:
         box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, expand=False
     )
     # Rich would shorten the figures before a name that does not wrap.
-    room = max(16, width - (_WIDE_FIGURES if wide else _FIGURES))
-    table.add_column(block.column, overflow="ellipsis", no_wrap=True, max_width=room)
+    longest_name = max(16, room.width - (_WIDE_FIGURES if wide else _FIGURES))
+    table.add_column(block.column, overflow="ellipsis", no_wrap=True, max_width=longest_name)
     for head in ("Calls", "ms", "Share", "FLOP/s"):
         table.add_column(head, justify="right", no_wrap=True)
     if wide:
@@ -207,10 +228,10 @@ def _table_notes(block: PointTable, shown: Sequence[RooflinePoint]) -> list[str]
     return notes
 
 
-def _grid() -> RichTable:
-    """Labels in one column, values in the other."""
+def _grid(labels: int) -> RichTable:
+    """Labels in one column of at least `labels` cells, values in the other."""
     grid = RichTable.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, min_width=11)
+    grid.add_column(no_wrap=True, min_width=max(labels, _LABELS))
     grid.add_column(overflow="fold")
     return grid
 

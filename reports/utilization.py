@@ -25,7 +25,6 @@ def _in_graphs(analysis: Analysis, of_what: str = "") -> str:
 def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     """MFU, HFU and MBU, each with its peak and the convention it follows."""
     utilization = analysis.utilization
-    closed = () if analysis.closed_form is None else (closed_form_fact(analysis.closed_form),)
     if utilization is None:
         known = analysis.steps.length_ns
         graphs = _in_graphs(analysis, " of device time")
@@ -35,12 +34,12 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
         lost = analysis.coverage.lost_launches
         if lost:
             why = f"{lost} of {analysis.coverage.launches} launches have no device work recorded"
-        return (Fact("MFU", formatting.UNKNOWN, why), *closed)
+        return (Fact("MFU", formatting.UNKNOWN, why),)
     uncounted = analysis.coverage.without_flops
     missing = formatting.percent(uncounted)
     if uncounted > _HALF:
         why = f"{missing} of device time has no FLOP model{_in_graphs(analysis)}"
-        return (Fact("MFU", formatting.UNKNOWN, why), *closed)
+        return (Fact("MFU", formatting.UNKNOWN, why),)
     reached = formatting.flops_rate(utilization.flops_per_s)
     rows = []
     if utilization.peak is None or utilization.mfu is None:
@@ -54,7 +53,7 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
         rows = [_under_the_profiler(fact, utilization) for fact in rows]
     if uncounted > NEGLIGIBLE:
         rows = [_lower_bound(fact, missing) for fact in rows]
-    return (*rows, *closed)
+    return tuple(rows)
 
 
 def _under_the_profiler(fact: Fact, utilization: Utilization) -> Fact:
@@ -140,6 +139,11 @@ def _memory_utilization_fact(utilization: Utilization, peak: Ceiling) -> Fact:
     note = f"{read} a step, of {formatting.byte_rate(peak.rate)} {peak.label}"
     mbu = utilization.mbu or 0.0
     return Fact("MBU", formatting.percent(mbu), _flagged(note, mbu))
+
+
+def closed_form_facts(analysis: Analysis) -> tuple[Fact, ...]:
+    """The closed form, where the model's parameters are known."""
+    return () if analysis.closed_form is None else (closed_form_fact(analysis.closed_form),)
 
 
 def closed_form_fact(closed: ClosedForm) -> Fact:

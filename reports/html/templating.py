@@ -14,7 +14,7 @@ from gpuprof.reports.html.picture import make_picture
 from gpuprof.reports.html.run_plot import make_run_plot
 from gpuprof.reports.html.step_plot import make_step_plot
 from gpuprof.reports.point_rows import make_rows, point_figures
-from gpuprof.roofline.classes import classes
+from gpuprof.roofline.classes import ClassName, classes
 
 # Characters that could end a script element or a line of script inside JSON.
 _JSON_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
@@ -51,6 +51,7 @@ def make_environment() -> jinja2.Environment:
         point_roof_percent=point_roof_percent,
         step_basis=step_basis,
     )
+    environment.filters["css_class"] = _css_class
     environment.filters["printable"] = formatting.printable
     environment.filters["template"] = _template
     environment.filters["with_bold"] = _with_bold
@@ -61,6 +62,11 @@ def source(environment: jinja2.Environment, name: str) -> Markup:
     """A template file of this package as it is: its own style or script, not data."""
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])
+
+
+def _css_class(kind: ClassName) -> str:
+    """The style of a bottleneck class: "class-garbage-collection". A space would make it two."""
+    return f"class-{kind.replace(' ', '-')}"
 
 
 def _template(block: Block) -> str:

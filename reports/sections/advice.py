@@ -11,7 +11,7 @@ from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import bottleneck_class
 from gpuprof.roofline.step_figures import StepSplit
 
-# Changes that the summary names, and places that it names of each.
+# Changes that the summary names.
 _NAMED: Final = 3
 _COLUMNS: Final = (
     Column("#", "number"),
@@ -43,7 +43,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     binds, split = analysis.binds, analysis.split
     if binds is None or split is None:
         return ()
-    facts = [binding_fact(binds, split)]
+    facts = []
     for index, advice in enumerate(analysis.advice[:_NAMED]):
         facts.append(_advice_fact("To change" if not index else "", advice, split))
     if not analysis.advice:

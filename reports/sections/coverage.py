@@ -83,7 +83,7 @@ def _of_a_step(analysis: Analysis) -> str:
     )
 
 
-def _summary(analysis: Analysis) -> Sequence[Block]:
+def _basis(analysis: Analysis) -> Sequence[Block]:
     facts = [Fact("Coverage", coverage_sentence(analysis))]
     unmodelled, steps = analysis.coverage.unmodelled, analysis.steps.profiled
     if unmodelled and not _names_no_operators(analysis):
@@ -128,6 +128,6 @@ SECTION = Section(
     key="coverage",
     title=titled("Coverage"),
     fields=("coverage",),
-    summary=_summary,
+    basis=_basis,
     body=_body,
 )

@@ -5,11 +5,19 @@ from typing import Final
 
 from gpuprof.collectors.place_text import place_text
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.blocks import (
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Paragraph,
+    Table,
+    folded_table,
+)
 from gpuprof.reports.figures import per_step
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.classes import COMPILATION, DATA_LOADER, ClassName
+from gpuprof.roofline.classes import COMPILATION, DATA_LOADER, GARBAGE_COLLECTION, ClassName
 from gpuprof.roofline.host_figures import (
     CollectedGarbage,
     HostCall,
@@ -175,7 +183,7 @@ def _calls(analysis: Analysis, host: HostFigures) -> Sequence[Block]:
         "total: with them."
     )
     rows = tuple(_call_row(call, steps) for call in host.calls[:_CALLS])
-    blocks: list[Block] = [Paragraph(lead), Table(_CALL_COLUMNS, rows)]
+    blocks: list[Block] = [Paragraph(lead), *folded_table(_CALL_COLUMNS, rows, "calls")]
     others_ns = host.other_self_ns + sum(call.self_ns for call in host.calls[_CALLS:])
     if others_ns:
         rest = formatting.duration(per_step(steps, others_ns))
@@ -251,7 +259,8 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     if split is not None and split.idle_ns >= _IDLE * split.step_ns:
         facts.append(_launch_fact(analysis, host))
     garbage = host.garbage
-    if garbage is not None and step_ns and (garbage.timed_step_ns or 0) >= _NOTABLE * step_ns:
+    costs = garbage is not None and (garbage.timed_step_ns or 0) >= _NOTABLE * (step_ns or 0)
+    if garbage is not None and costs and not _is_told(analysis, GARBAGE_COLLECTION):
         facts.append(_garbage_fact(analysis, garbage))
     profiled_ns = analysis.steps.profiled_mean_ns
     for loader in host.loaders:

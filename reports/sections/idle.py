@@ -10,7 +10,6 @@ from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import bottleneck_class
 from gpuprof.roofline.idle.evidence import FIRST_STEP, count_text, culprit_text
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
-from gpuprof.roofline.step_figures import StepSplit
 
 # Causes that the summary names, from which share of the step on, and culprits of each.
 _NAMED: Final = 3
@@ -32,25 +31,26 @@ _COLUMNS: Final = (
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
-    """The causes that cost much of the step, each on one line with what it comes of."""
+    """What the causes that cost much of the step come of, each on one line.
+
+    Their times stand in the split, the largest culprit of the largest loss beside that.
+    """
     if analysis.idle is None or analysis.split is None:
         return ()
-    split = analysis.split
-    causes = [one for one in analysis.idle.causes if one.nanoseconds >= _NOTABLE * split.step_ns]
-    facts = tuple(_fact(cause, analysis.idle, split) for cause in causes[:_NAMED])
-    return (Facts(facts),) if facts else ()
-
-
-def _fact(cause: IdleCause, idle: IdleTime, split: StepSplit) -> Fact:
-    shown = [
-        one
-        for one in cause.culprits[:_CULPRITS]
-        if one.nanoseconds >= _NEGLIGIBLE * cause.nanoseconds
-    ]
-    share = formatting.percent(cause.nanoseconds / split.step_ns)
-    note = "; ".join((f"{share} of {split.whole}", *(_said(one, idle) for one in shown)))
-    label = f"Waits: {cause.kind}"
-    return Fact(label, formatting.duration(cause.nanoseconds), note, kind=cause.kind)
+    step_ns = analysis.split.step_ns
+    causes = [one for one in analysis.idle.causes if one.nanoseconds >= _NOTABLE * step_ns]
+    facts: list[Fact] = []
+    for cause in causes[:_NAMED]:
+        told = int(cause.kind == analysis.bottleneck.kind)
+        culprits = [
+            _said(one, analysis.idle)
+            for one in cause.culprits[told:_CULPRITS]
+            if one.nanoseconds >= _NEGLIGIBLE * cause.nanoseconds
+        ]
+        if culprits:
+            label = "" if facts else "Waits"
+            facts.append(Fact(label, cause.kind, "; ".join(culprits), kind=cause.kind))
+    return (Facts(tuple(facts)),) if facts else ()
 
 
 def _said(culprit: IdleCulprit, idle: IdleTime) -> str:

@@ -148,7 +148,7 @@ def _ratio(figure: Measured) -> str:
     return "= model" if figure.measured == figure.modelled else f"{figure.ratio:.2f} x"
 
 
-def _summary(analysis: Analysis) -> Sequence[Block]:
+def _basis(analysis: Analysis) -> Sequence[Block]:
     if analysis.measured is None:
         return ()
     fact = counters_fact(analysis.measured)
@@ -166,6 +166,6 @@ SECTION = Section(
     key="measured",
     title=titled("Measured against modelled"),
     fields=("measured",),
-    summary=_summary,
+    basis=_basis,
     body=_body,
 )

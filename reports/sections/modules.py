@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Details, Fact, Facts, Paragraph, Table
+from gpuprof.reports.blocks import (
+    Block,
+    Column,
+    Details,
+    Fact,
+    Facts,
+    Paragraph,
+    Table,
+    folded_table,
+)
 from gpuprof.reports.figures import line_text, per_step, roof_percent, source_text
 from gpuprof.reports.sections.roof import roof_sentence
 from gpuprof.reports.sections.section import Section, titled
@@ -16,7 +25,8 @@ OUTSIDE: Final = "(no module)"
 # A page holds about so many rows before it is hard to find one.
 _MOST_MODULES: Final = 200
 _MOST_OPERATORS: Final = 200
-# Of device time: below that nothing is named in the summary.
+# Of device time: the summary names no module with less, and no line with less.
+_LARGE: Final = 0.1
 _NEGLIGIBLE: Final = 0.02
 # Of a row's device time: with less of it counted its figures are of a part.
 _ALL: Final = 0.999
@@ -37,7 +47,11 @@ _OPERATOR_COLUMNS: Final = (
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
-    """The module with most time of its own, and the line of the largest loss."""
+    """The module with most time of its own, and the line of the largest loss.
+
+    Neither where it tells nothing: a program of one module, many modules with little each, a line
+    that the advice names.
+    """
     tree = analysis.modules
     if tree is None:
         return ()
@@ -46,11 +60,14 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     if with_own:
         largest = max(with_own, key=lambda row: row.own_ns)
         all_ns = largest.device_ns / largest.device_fraction if largest.device_fraction else 0
-        own = formatting.percent(largest.own_ns / all_ns if all_ns else 0.0)
+        own = largest.own_ns / all_ns if all_ns else 0.0
         number = f", {largest.instances} modules" if largest.instances > 1 else ""
-        facts.append(Fact("Module", largest.path, f"{own} of device time{number}"))
+        if own >= _LARGE and len(with_own) > 1:
+            note = f"{formatting.percent(own)} of device time{number}"
+            facts.append(Fact("Module", largest.path, note))
     loss = _largest_loss(analysis)
-    if loss is not None:
+    advised = {place.place for advice in analysis.advice for place in advice.places}
+    if loss is not None and line_text(loss[0][0]) not in advised:
         (source, module, name), gain_ns = loss
         where = f" in {module}" if module else ""
         gain = f"{name}{where}: up to {formatting.duration(gain_ns)} of a step to gain"
@@ -89,7 +106,11 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     shown = operators[:_MOST_OPERATORS]
     return (
         Paragraph(known + repeated + means + roof_sentence(analysis)),
-        Table(_MODULE_COLUMNS, tuple(_row(row, steps) for row in tree.rows[:_MOST_MODULES])),
+        *folded_table(
+            _MODULE_COLUMNS,
+            tuple(_row(row, steps) for row in tree.rows[:_MOST_MODULES]),
+            "modules",
+        ),
         *_left_out(tree),
         Details(
             f"By line of the program: {len(shown)} of {len(operators)} calls of operators",

@@ -50,17 +50,19 @@ def ceiling_fact(analysis: Analysis) -> Fact:
         for ceiling in analysis.ceilings
         if ceiling.label == label and ceiling.source == analysis.roof_source
     ]
+    if not ceilings:
+        return Fact("Ceilings", formatting.UNKNOWN, "no work has a model that one could bind")
     value = ", ".join(map(_rate, ceilings[:3]))
     if analysis.roof_source == "measured":
         conditions = dict.fromkeys(each.conditions for each in ceilings[:3] if each.conditions)
         notes = ["measured here by gpuprof calibrate", *conditions]
-        return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))
+        return Fact("Ceilings", value, "; ".join(notes))
     if analysis.roof_source == "counters":
         origin = "dense; peaks of Nsight Compute's counters, at the clocks that it saw"
-        return Fact("Ceilings", value or formatting.UNKNOWN, origin)
+        return Fact("Ceilings", value, origin)
     origins = ", ".join(dict.fromkeys(ceiling.reference for ceiling in ceilings[:3]))
-    notes = ["dense", *_at_seen_clock(analysis, ceilings[:3]), origins] if origins else []
-    return Fact("Ceilings", value or formatting.UNKNOWN, "; ".join(notes))
+    notes = ["dense", *_at_seen_clock(analysis, ceilings[:3]), origins]
+    return Fact("Ceilings", value, "; ".join(notes))
 
 
 def _rate(ceiling: Ceiling) -> str:

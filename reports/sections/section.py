@@ -29,6 +29,8 @@ class Section:
     fields: tuple[str, ...] = ()
     # In a terminal.
     summary: BlocksOf = no_blocks
+    # Below all summaries in a terminal: what the figures rest on.
+    basis: BlocksOf = no_blocks
     # In a page and in Markdown; a page shows what only it has in front.
     body: BlocksOf = no_blocks
     page_only: BlocksOf = no_blocks

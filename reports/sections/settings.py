@@ -38,11 +38,11 @@ def _gain(setting: CostlySetting) -> str:
     return f"{formatting.duration(setting.gain_ns)}, {setting.assumption}"
 
 
-def _fact(setting: CostlySetting) -> Fact:
+def _fact(label: str, setting: CostlySetting) -> Fact:
     note = f"{setting.evidence}; {setting.remedy}"
     if setting.gain_ns is not None:
         note += f". At most {formatting.duration(setting.gain_ns)} a step, {setting.assumption}"
-    return Fact("Setting", _name(setting), note)
+    return Fact(label, _name(setting), note)
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
@@ -51,7 +51,9 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     others = [setting for setting in costly if not setting.falsifies][:_NAMED]
     blocks: list[Block] = []
     if others:
-        blocks.append(Facts(tuple(_fact(setting) for setting in others)))
+        named = enumerate(others)
+        facts = (_fact("" if index else "Setting", setting) for index, setting in named)
+        blocks.append(Facts(tuple(facts)))
     if alarming:
         blocks.append(Notices(tuple(_warning(setting) for setting in alarming)))
     return tuple(blocks)

@@ -15,9 +15,10 @@ from gpuprof.reports.blocks import (
     StepShare,
 )
 from gpuprof.reports.figures import verdict_sentence
+from gpuprof.reports.sections.advice import binding_fact
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
-from gpuprof.reports.utilization import utilization_facts
+from gpuprof.reports.utilization import closed_form_facts, utilization_facts
 from gpuprof.roofline.analysis import Analysis, DeviceState
 from gpuprof.roofline.classes import bottleneck_class
 from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepSplit, StepTimes
@@ -59,15 +60,18 @@ def definition(steps: StepTimes) -> str:
     return steps.clock if steps.definition is None else what[steps.definition]
 
 
-def step_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
-    """How steps were found, how long they took and on what clock, what the profiler added."""
-    facts = [
-        Fact("Steps", steps.found_by or formatting.UNKNOWN, schedule_text(steps)),
-        step_time_fact(steps),
-    ]
-    if steps.tokens_per_s is not None:
-        speed = formatting.quantity(steps.tokens_per_s, "tokens/s")
-        facts.append(Fact("Throughput", speed, "of this rank, as the program declared its tokens"))
+def length_facts(steps: StepTimes) -> tuple[Fact, ...]:
+    """How long a step took, and the tokens a second that follow from it."""
+    if steps.tokens_per_s is None:
+        return (step_time_fact(steps),)
+    speed = formatting.quantity(steps.tokens_per_s, "tokens/s")
+    note = "of this rank, as the program declared its tokens"
+    return step_time_fact(steps), Fact("Throughput", speed, note)
+
+
+def timing_facts(steps: StepTimes, state: DeviceState | None) -> tuple[Fact, ...]:
+    """How steps were found, their length by other clocks and later, what the profiler added."""
+    facts = [Fact("Steps", steps.found_by or formatting.UNKNOWN, schedule_text(steps))]
     if steps.host_median_ns is not None and steps.clock == DEVICE_CLOCK:
         facts.append(
             Fact("Host clock", formatting.step_duration(steps.host_median_ns), "same steps")
@@ -166,15 +170,37 @@ def _other_clock(state: DeviceState | None) -> str:
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
-    verdict, evidence = analysis.bottleneck, verdict_sentence(analysis)
     facts = (
-        ceiling_fact(analysis),
-        *step_facts(analysis.steps, analysis.device_state),
+        *length_facts(analysis.steps),
         *device_facts(analysis),
         *utilization_facts(analysis),
-        Fact("Bottleneck", verdict.kind, evidence, kind=verdict.kind),
+        *_binding(analysis),
+        _loss_fact(analysis),
     )
     return (Facts(facts), *_split(analysis))
+
+
+def _binding(analysis: Analysis) -> tuple[Fact, ...]:
+    if analysis.binds is None or analysis.split is None:
+        return ()
+    return (binding_fact(analysis.binds, analysis.split),)
+
+
+def _loss_fact(analysis: Analysis) -> Fact:
+    """The largest loss; what it could gain only where no advice says the same."""
+    verdict = analysis.bottleneck
+    advised = any(advice.gain_ns == verdict.gain_ns for advice in analysis.advice)
+    evidence = formatting.sentence(verdict.evidence) if advised else verdict_sentence(analysis)
+    return Fact("Largest loss", verdict.kind, evidence, kind=verdict.kind)
+
+
+def _basis(analysis: Analysis) -> Sequence[Block]:
+    facts = (
+        *timing_facts(analysis.steps, analysis.device_state),
+        *closed_form_facts(analysis),
+        ceiling_fact(analysis),
+    )
+    return (Facts(facts),)
 
 
 def _split(analysis: Analysis) -> tuple[Block, ...]:
@@ -189,9 +215,11 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     steps = analysis.steps
     facts = Facts(
         (
-            *step_facts(steps, analysis.device_state),
+            *length_facts(steps),
             *device_facts(analysis),
             *utilization_facts(analysis),
+            *closed_form_facts(analysis),
+            *timing_facts(steps, analysis.device_state),
         )
     )
     plotted = formatting.counted(len(steps.samples_ns), "timed step" if steps.timed else "step")
@@ -216,5 +244,6 @@ SECTION = Section(
     title=titled("Where a step's time goes"),
     fields=("steps", "split", "exposed", "devices", "utilization", "closed_form"),
     summary=_summary,
+    basis=_basis,
     body=_body,
 )

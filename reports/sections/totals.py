@@ -70,7 +70,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         return ()
     shown = [one for one in analysis.totals.by_kind[:_NAMED] if one.device_fraction >= _NEGLIGIBLE]
     named = ", ".join(f"{one.name} {formatting.percent(one.device_fraction)}" for one in shown)
-    return (Facts((Fact("Kinds of work", named, "of device time"),)),)
+    return (Facts((Fact("Work", named, "of device time"),)),)
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:

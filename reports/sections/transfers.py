@@ -10,8 +10,9 @@ from gpuprof.roofline.analysis import Analysis, Transfer
 from gpuprof.roofline.classes import COMMUNICATION
 
 _MOST_ROWS = 50
-# Facts of a terminal.
+# Facts of a terminal, and from which share of the step on it names copies.
 _NAMED = 4
+_NOTABLE = 0.01
 _COLUMNS = (
     Column("What"),
     Column("Message", "number"),
@@ -36,13 +37,13 @@ def _together(transfers: Sequence[Transfer]) -> tuple[tuple[str, tuple[Transfer,
     return tuple(sorted(groups, key=lambda group: -sum(one.exposed_ns for one in group[1])))
 
 
-def _fact(name: str, transfers: Sequence[Transfer], steps: int) -> Fact:
+def _fact(label: str, name: str, transfers: Sequence[Transfer], steps: int) -> Fact:
     """All transfers of one name: what is exposed of them, and how fast they were together."""
     device_ns = sum(one.device_ns for one in transfers)
     exposed = formatting.duration(per_step(steps, sum(one.exposed_ns for one in transfers)))
     time = formatting.duration(per_step(steps, device_ns))
     each = " a step" if steps else ""
-    notes = [f"of {time}{each}"]
+    notes = [f"{exposed} exposed of {time}{each}"]
     number = per_step(steps, sum(one.calls for one in transfers))
     calls = f"{formatting.count(number)} call{'' if number == 1 else 's'}"
     total = _sum([one.total_bytes for one in transfers])
@@ -55,7 +56,7 @@ def _fact(name: str, transfers: Sequence[Transfer], steps: int) -> Fact:
         waiting = formatting.duration(per_step(steps, waiting_ns))
         notes.append(f"{waiting} of it waits for other ranks")
     notes.append(_rate(transfers, total, device_ns - (waiting_ns or 0)))
-    return Fact(name, f"{exposed} exposed", "; ".join(note for note in notes if note))
+    return Fact(label, name, "; ".join(note for note in notes if note))
 
 
 def _rate(transfers: Sequence[Transfer], total: float | None, moving_ns: float) -> str:
@@ -90,10 +91,24 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
     steps = analysis.steps.profiled
-    groups = _together(analysis.transfers)[:_NAMED]
-    if not groups:
-        return ()
-    return (Facts(tuple(_fact(name, several, steps) for name, several in groups)),)
+    groups = [
+        (name, several)
+        for name, several in _together(analysis.transfers)
+        if _is_notable(several, analysis)
+    ]
+    facts = tuple(
+        _fact("" if index else "Transfers", name, several, steps)
+        for index, (name, several) in enumerate(groups[:_NAMED])
+    )
+    return (Facts(facts),) if facts else ()
+
+
+def _is_notable(transfers: Sequence[Transfer], analysis: Analysis) -> bool:
+    """Whether they are communication, or copies that take more than very little of a step."""
+    if any(one.kind == COMMUNICATION for one in transfers) or not analysis.steps.length_ns:
+        return True
+    device_ns = sum(one.device_ns for one in transfers)
+    return per_step(analysis.steps.profiled, device_ns) >= _NOTABLE * analysis.steps.length_ns
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:

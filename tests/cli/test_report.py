@@ -99,7 +99,7 @@ def test_a_terminal_without_unicode_gets_a_summary_too(capture: Path, tmp_path: 
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, b"")
-    assert b"Bottleneck" in result.stdout
+    assert b"Largest loss" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,12 @@ import pytest
 from rich.console import Console
 
 from gpuprof.reports.closed_form import closed_form_table
-from gpuprof.reports.utilization import closed_form_fact, headline_fact, utilization_facts
+from gpuprof.reports.utilization import (
+    closed_form_fact,
+    closed_form_facts,
+    headline_fact,
+    utilization_facts,
+)
 from gpuprof.roofline.analysis import Analysis, ClosedForm, FlopDifference, Utilization
 from gpuprof.roofline.machine.ceilings import Ceiling
 
@@ -33,7 +38,8 @@ def with_utilization(analysis: Analysis, **changes: object) -> Analysis:
 
 
 def notes(analysis: Analysis) -> dict[str, tuple[str, str]]:
-    return {fact.label: (fact.value, fact.note) for fact in utilization_facts(analysis)}
+    facts = (*utilization_facts(analysis), *closed_form_facts(analysis))
+    return {fact.label: (fact.value, fact.note) for fact in facts}
 
 
 def test_mfu_states_how_causal_attention_is_counted(training_analysis: Analysis) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from gpuprof.collectors.manifest import Compilations, GraphBreak, NotCompiled, Recompiled
-from gpuprof.reports.blocks import Block, Facts, Paragraph, Table
+from gpuprof.reports.blocks import Block, Details, Facts, Paragraph, Table
 from gpuprof.reports.sections import host as section
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.host_figures import (
@@ -141,7 +141,10 @@ def test_calls_are_means_of_a_step_and_the_rest_is_said(training_analysis: Analy
     host = HostFigures(calls=calls, other_self_ns=600)
     blocks = list(section.SECTION.body(msgspec.structs.replace(training_analysis, host=host)))
     (table,) = [block for block in blocks if isinstance(block, Table)]
-    assert len(table.rows) == 40
+    (folded,) = [block for block in blocks if isinstance(block, Details)]
+    (others,) = [block for block in folded.blocks if isinstance(block, Table)]
+    assert len(table.rows) + len(others.rows) == 40
+    assert folded.summary == f"{len(others.rows)} more calls"
     assert table.rows[0][:5] == ("aten::op0", "operator", "1", "100 ns", "200 ns")
     said = [block.text for block in blocks if isinstance(block, Paragraph)]
     # 20 calls of 100 ns, and 200 ns.

@@ -1,6 +1,7 @@
 """The HTML page, read as a browser without script would."""
 
 import json
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -11,7 +12,8 @@ from gpuprof.reports.html.page import render_html
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json
 from gpuprof.reports.point_rows import MOST_ROWS
-from gpuprof.roofline.analysis import Analysis, Bottleneck
+from gpuprof.roofline.analysis import ANALYSIS_SCHEMA_VERSION, Analysis, Bottleneck
+from gpuprof.roofline.classes import classes
 from gpuprof.roofline.step_figures import SplitPart
 
 _VOID = {"meta", "link", "input", "col", "br", "img", "line", "circle", "rect", "path"}
@@ -89,6 +91,20 @@ def test_every_kernel_and_operator_has_a_row_without_script(training_analysis: A
         assert part in largest
 
 
+def test_each_part_of_a_step_has_its_colour(training_analysis: Analysis) -> None:
+    split = training_analysis.split
+    assert split is not None
+    parts = tuple(SplitPart(name, 1_000) for name in classes())
+    step_ns = 1_000 * len(parts)
+    every = msgspec.structs.replace(split, parts=parts, step_ns=step_ns)
+    page = render_html(msgspec.structs.replace(training_analysis, split=every))
+    swatches = re.findall(r'class="swatch ([^"]+)"', page)
+    assert len(swatches) == len(parts)
+    for swatch in swatches:
+        assert f".swatch.{swatch} {{" in page
+        assert f"--{swatch}: #" in page
+
+
 def test_the_page_names_where_its_figures_come_from(training_analysis: Analysis) -> None:
     text = " ".join(_page(training_analysis).text.split())
     for part in (
@@ -99,7 +115,7 @@ def test_the_page_names_where_its_figures_come_from(training_analysis: Analysis)
         "mylib::rope_backward",
         "SW power cap",
         "OMP_NUM_THREADS",
-        "analysis schema 3",
+        f"analysis schema {ANALYSIS_SCHEMA_VERSION}",
         "gpuprof 0.1.0",
         "attention is causal and square",
     ):

@@ -1,6 +1,7 @@
 """The terminal summary."""
 
 import io
+import re
 from pathlib import Path
 
 import msgspec
@@ -115,3 +116,28 @@ def test_no_color_is_honoured(training_analysis: Analysis, monkeypatch: pytest.M
     assert colours() > 0
     monkeypatch.setenv("NO_COLOR", "1")
     assert colours() == 0
+
+
+def test_the_most_important_comes_first_and_labels_are_aligned(training_analysis: Analysis) -> None:
+    lines = _text(training_analysis, 100).splitlines()
+    starts = ("Step time", "MFU", "Largest loss", "Where a step", "Kernel", "Steps", "Coverage")
+    found = [next(n for n, line in enumerate(lines) if line.startswith(each)) for each in starts]
+    assert found == sorted(found)
+    labels = ("Step time", "MFU ", "Steps", "Coverage")
+    labelled = [line for line in lines if line.startswith(labels)]
+    values = {re.sub(r"^(\w+ )*\w+ {2,}", "", line) for line in labelled}
+    columns = {len(line) - len(value) for line in labelled for value in values if value in line}
+    assert len(labelled) >= len(labels)
+    assert len(columns) == 1
+
+
+def test_parts_of_a_step_that_took_no_time_are_no_rows(training_analysis: Analysis) -> None:
+    split = training_analysis.split
+    assert split is not None
+    parts = tuple(msgspec.structs.replace(part, nanoseconds=0) for part in split.parts[1:])
+    first = split.parts[0]
+    one = msgspec.structs.replace(split, step_ns=first.nanoseconds, parts=(first, *parts))
+    text = _text(msgspec.structs.replace(training_analysis, split=one))
+    shown = text[text.index("Where a step") : text.index("Largest 10")]
+    assert "at the roof" in shown
+    assert "0 ns" not in shown

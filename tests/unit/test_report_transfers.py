@@ -55,18 +55,30 @@ def test_a_summary_has_a_line_for_each_kind(analysis: Analysis) -> None:
     assert isinstance(facts, Facts)
     assert [(fact.label, fact.value, fact.note) for fact in facts.facts] == [
         (
+            "Transfers",
             "all-reduce",
-            "1.50 ms exposed",
             # 150 MB over the link in 1 ms, of 450 GB/s.
-            "of 2.00 ms a step; 2 calls, 200 MB over 4 ranks; bus bandwidth at least "
-            "150 GB/s, 33.3% of NVLink (datasheet)",
+            "1.50 ms exposed of 2.00 ms a step; 2 calls, 200 MB over 4 ranks; bus bandwidth at "
+            "least 150 GB/s, 33.3% of NVLink (datasheet)",
         ),
         (
+            "",
             "host to device, pageable",
-            "500 µs exposed",
-            "of 500 µs a step; 1 call, 8.00 MB; 16.0 GB/s, 25.0% of PCIe (datasheet)",
+            "500 µs exposed of 500 µs a step; 1 call, 8.00 MB; 16.0 GB/s, 25.0% of PCIe "
+            "(datasheet)",
         ),
     ]
+
+
+def test_a_copy_that_takes_next_to_nothing_of_a_step_is_no_line(analysis: Analysis) -> None:
+    collective, copy = analysis.transfers
+    assert analysis.steps.length_ns is not None
+    for share, expected in ((0.009, ["all-reduce"]), (0.011, ["all-reduce", copy.what])):
+        device_ns = round(share * analysis.steps.length_ns * analysis.steps.profiled)
+        both = (collective, msgspec.structs.replace(copy, device_ns=device_ns))
+        (facts,) = SECTION.summary(msgspec.structs.replace(analysis, transfers=both))
+        assert isinstance(facts, Facts)
+        assert [fact.value.partition(",")[0] for fact in facts.facts] == expected
 
 
 def test_a_report_has_a_row_for_each_message(analysis: Analysis) -> None:
@@ -113,7 +125,7 @@ def test_what_is_unknown_is_said(analysis: Analysis) -> None:
     changed = msgspec.structs.replace(analysis, transfers=(unknown, second))
     (facts,) = SECTION.summary(changed)
     assert isinstance(facts, Facts)
-    assert facts.facts[0].note == "of 2.00 ms a step; 2 calls"
+    assert facts.facts[0].note == "1.50 ms exposed of 2.00 ms a step; 2 calls"
     _, table = SECTION.body(changed)
     assert isinstance(table, Table)
     assert table.rows[0] == (

@@ -124,7 +124,7 @@ globalThis.plotsDrawn = (async () => {
       customdata: points.map((point) => point.row),
       marker: {
         symbol: data.marks[kind], size: points.map((point) => point.size),
-        color: colour(`class-${kind}`), opacity: 0.72, line: { color: colour("page"), width: 1 },
+        color: colour(`class-${kind.replaceAll(" ", "-")}`), opacity: 0.72, line: { color: colour("page"), width: 1 },
       },
     };
   }
