@@ -1,6 +1,6 @@
 """What limits the CPU: its frequency governor, and the quota of this process's control group."""
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _GOVERNORS = "sys/devices/system/cpu"
 _GROUP = "sys/fs/cgroup"
@@ -20,12 +20,17 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | None:
     """Cores that the control group may use together; None where there is no limit.
 
     Version 2 has "max 100000" or "200000 100000" in one file, version 1 two files. In a container
-    its own group is the root; elsewhere /proc/self/cgroup names it.
+    its own group is the root; elsewhere /proc/self/cgroup names it. The groups that hold it limit
+    it, too.
     """
-    for folder in (root / _GROUP / _own_group(root), root / _GROUP):
-        quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
+    own = PurePosixPath(_own_group(root))
+    quotas = []
+    for group in (own, *own.parents):
+        quota, _, period = (_read(root / _GROUP / group / "cpu.max") or "").partition(" ")
         if quota.isdecimal() and period.isdecimal() and int(period):
-            return int(quota) / int(period)
+            quotas.append(int(quota) / int(period))
+    if quotas:
+        return min(quotas)
     folder = root / _GROUP / "cpu"
     first, second = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
     if first and second and first.isdecimal() and second.isdecimal() and int(second):

@@ -125,6 +125,22 @@ def test_variables_of_the_table_are_in_the_fingerprint() -> None:
             },
             None,
         ),
+        (
+            {
+                "proc/self/cgroup": "0::/user.slice/session.scope\n",
+                "sys/fs/cgroup/user.slice/session.scope/cpu.max": "max 100000",
+                "sys/fs/cgroup/user.slice/cpu.max": "150000 100000",
+            },
+            1.5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/user.slice/session.scope\n",
+                "sys/fs/cgroup/user.slice/session.scope/cpu.max": "400000 100000",
+                "sys/fs/cgroup/user.slice/cpu.max": "150000 100000",
+            },
+            1.5,
+        ),
         ({"sys/fs/cgroup/cpu.max": "nonsense"}, None),
         ({}, None),
     ],
