@@ -73,6 +73,7 @@ class ProgramPositions:
         call: Any = nn.Module._wrapped_call_impl
         self._kinds: dict[int, int] = {id(call.__code__): _MODULE}
         self._known = [call.__code__]
+        self._running = True
         self._events = 0
         self._asked_at = _FREE_EVENTS
         self._since_ns = perf_counter_ns()
@@ -87,6 +88,8 @@ class ProgramPositions:
 
     def stop(self) -> Rows:
         """End, and return a row for each stretch of time in which line and module stay."""
+        # On another thread the followed one is out of reach: it ends itself at its next event.
+        self._running, self._asked_at = False, 0
         if sys.gettrace() == self._trace:
             sys.settrace(None)
         else:
@@ -223,6 +226,9 @@ class ProgramPositions:
 
     def _goes_on(self) -> bool:
         """Whether the program is followed further: it is not slowed down too much."""
+        if not self._running:
+            self._end_early()
+            return False
         self._asked_at = self._events + _FREE_EVENTS // 4
         spent_ns = self._events * _EVENT_NS
         too_thick = spent_ns > _MOST_OF_THE_TIME * (perf_counter_ns() - self._since_ns)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -185,6 +186,26 @@ def test_another_tool_that_traces_is_left_alone() -> None:
         assert sys.gettrace() is tracer
     finally:
         sys.settrace(None)
+
+
+def test_a_thread_that_another_one_ended_is_followed_no_longer() -> None:
+    recorder = ProgramPositions()
+    started, ended, traced = threading.Event(), threading.Event(), []
+
+    def program() -> None:
+        recorder.start()
+        started.set()
+        ended.wait()
+        placed_model.scaled(torch.ones(1))
+        traced.append(sys.gettrace())
+
+    thread = threading.Thread(target=program)
+    thread.start()
+    started.wait()
+    recorder.stop()
+    ended.set()
+    thread.join()
+    assert traced == [None]
 
 
 def test_a_forked_child_is_not_followed() -> None:
