@@ -5,13 +5,15 @@ last 64 compilations, the reason and the stack of each graph break, and the guar
 Nothing is asked for beforehand and no logging is turned on, so the program does not notice.
 """
 
+import os
 import re
 import sys
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from pathlib import PurePath
 from typing import Any, Final
+
+import torch
 
 from gpuprof.collectors.host_events import Compilation, range_row
 from gpuprof.collectors.live.profile_recorder import Rows
@@ -26,6 +28,7 @@ _NO_REASON: Final = "Unable to find recompilation reasons"
 _LONGEST_TEXT: Final = 200
 # Reasons of graph breaks that were not made one (pytorch torch/_dynamo/exc.py, Unsupported).
 _UNHANDLED: Final = "unimplemented"
+_TORCH: Final = tuple(os.path.join(folder, "") for folder in torch.__path__)
 # Function, reason, file, line.
 _Place = tuple[str, str | None, str | None, int | None]
 
@@ -243,7 +246,7 @@ def _graph_break(reason: Any) -> tuple[str, str | None, int | None]:
 def _users_frame(stack: Sequence[Any]) -> Any:
     """The innermost frame outside of torch, else the innermost."""
     for frame in reversed(stack):
-        if "torch" not in PurePath(frame.filename).parts:
+        if not frame.filename.startswith(_TORCH):
             return frame
     return stack[-1] if stack else None
 
