@@ -8,6 +8,7 @@ import torch
 
 from gpuprof.collectors.host_events import GraphCapture, range_row
 from gpuprof.collectors.live.profile_recorder import Rows
+from gpuprof.collectors.live.replaced import replace
 from gpuprof.collectors.live.unix_clock import unix_ns
 
 
@@ -31,24 +32,15 @@ class GraphCaptures:
             begun_ns[id(graph)] = unix_ns()
             return begin(graph, *args, **kwargs)
 
-        def capture_end(graph: Any) -> Any:
+        def capture_end(graph: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                return end(graph)
+                return end(graph, *args, **kwargs)
             finally:
                 start_ns = begun_ns.pop(id(graph), None)
                 if start_ns is not None and self._undo is not None:
                     self._add(start_ns)
 
-        graphs.capture_begin, graphs.capture_end = capture_begin, capture_end
-
-        def undo() -> None:
-            # Whoever put its own in place of ours meanwhile goes on calling ours.
-            if graphs.capture_begin is capture_begin:
-                graphs.capture_begin = begin
-            if graphs.capture_end is capture_end:
-                graphs.capture_end = end
-
-        self._undo = undo
+        self._undo = replace(graphs, capture_begin=capture_begin, capture_end=capture_end)
 
     def _add(self, start_ns: int) -> None:
         thread = threading.get_native_id()

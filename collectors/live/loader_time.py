@@ -6,6 +6,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
+from gpuprof.collectors.live.replaced import replace
 from gpuprof.collectors.live.unix_clock import monotonic_ns
 
 _MODULE: Final = "torch.utils.data.dataloader"
@@ -44,12 +45,7 @@ class LoaderTime:
                 self.nanoseconds += monotonic_ns() - begun_ns
                 self._inside = False
 
-        def undo() -> None:
-            # Whoever put its own in place of ours meanwhile goes on calling ours.
-            if iterators.__next__ is next_batch:
-                iterators.__next__ = original
-
-        iterators.__next__, self._undo = next_batch, undo
+        self._undo = replace(iterators, __next__=next_batch)
 
     def stop(self) -> None:
         """Count no longer."""

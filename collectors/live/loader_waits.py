@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -25,7 +24,8 @@ from gpuprof.collectors.host_events import (
 from gpuprof.collectors.live.process_counts import ProcessCounts, counts_of
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.live.program_files import ProgramFiles
-from gpuprof.collectors.live.script_errors import is_ours
+from gpuprof.collectors.live.replaced import replace
+from gpuprof.collectors.live.script_errors import hiding_our_errors
 from gpuprof.collectors.live.unix_clock import unix_ns
 
 _MODULE: Final = "torch.utils.data.dataloader"
@@ -57,7 +57,7 @@ class LoaderWaits:
 
     def __init__(self) -> None:
         self._recording = False
-        self._undo: Callable[[], None] = _nothing
+        self._undo: tuple[Callable[[], None], ...] = ()
         self._rows: list[dict[str, object]] = []
         self._teams: dict[int, _Team] = {}
         self._files: ProgramFiles | None = None
@@ -84,43 +84,32 @@ class LoaderWaits:
                 return original(iterator)
             finally:
                 done, end_ns = counts_of().since(before), unix_ns()
-                self._safely(partial(self._note, iterator, asked, start_ns, end_ns, done))
+                with hiding_our_errors():
+                    self._note(iterator, asked, start_ns, end_ns, done)
 
         def begin(loader: Any) -> Any:
             start_ns = unix_ns()
             iterator = original_iter(loader)
             if self._recording and threading.get_native_id() == thread:
-                self._safely(partial(self._note_start, iterator, start_ns, unix_ns()))
+                with hiding_our_errors():
+                    self._note_start(iterator, start_ns, unix_ns())
             return iterator
 
-        iterators.__next__, loaders.__iter__ = next_batch, begin
-
-        def undo() -> None:
-            # Whoever put its own in place of ours meanwhile goes on calling ours.
-            if iterators.__next__ is next_batch:
-                iterators.__next__ = original
-            if loaders.__iter__ is begin:
-                loaders.__iter__ = original_iter
-
-        self._undo, self._recording = undo, True
+        undo_next = replace(iterators, __next__=next_batch)
+        undo_iter = replace(loaders, __iter__=begin)
+        self._undo, self._recording = (undo_next, undo_iter), True
 
     def stop(self) -> Rows:
         """See `ProfileRecorder`."""
-        self._undo()
-        self._undo, self._recording = _nothing, False
+        for undo in self._undo:
+            undo()
+        self._undo, self._recording = (), False
         end_ns = unix_ns()
         for team in self._teams.values():
             if team.iterator() is not None:
                 self._add(team.event(), team.thread, team.start_ns, end_ns)
         rows, self._rows, self._teams = self._rows, [], {}
         return {"ranges": rows}
-
-    def _safely(self, note: Callable[[], None]) -> None:
-        try:
-            note()
-        except BaseException as error:
-            if not is_ours(error):
-                raise
 
     def _place(self, frame: FrameType | None) -> tuple[str | None, int | None]:
         """The innermost line of the program's own files, from `frame` outwards."""
@@ -166,7 +155,3 @@ def _kind(iterator: Any) -> tuple[int, bool]:
     """How many workers, and whether they put batches into page-locked memory."""
     workers, pinned = getattr(iterator, "_num_workers", 0), getattr(iterator, "_pin_memory", False)
     return int(workers), bool(pinned)
-
-
-def _nothing() -> None:
-    pass

@@ -5,6 +5,7 @@ it raises is meant for the program: a time-out of its watchdog, a data loader's 
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 
@@ -13,6 +14,16 @@ def is_ours(error: BaseException) -> bool:
     # A panic of polars, which is written in Rust, is no Exception.
     failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
     return failure and not _raised_by_a_signal_handler(error)
+
+
+@contextmanager
+def hiding_our_errors() -> Iterator[None]:
+    """A failure of our own code within this context does not reach the program."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_ours(error):
+            raise
 
 
 def _raised_by_a_signal_handler(error: BaseException) -> bool:

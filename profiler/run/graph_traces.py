@@ -16,7 +16,8 @@ import torch
 from gpuprof.collectors.captured_graph import CapturedGraph
 from gpuprof.collectors.live import cuda, graph_nodes, torch_trace
 from gpuprof.collectors.live.profile_recorder import ProfileRecording, Rows
-from gpuprof.collectors.live.script_errors import is_ours
+from gpuprof.collectors.live.replaced import replace
+from gpuprof.collectors.live.script_errors import hiding_our_errors
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.profiler.run.observations import GraphTrace
@@ -71,17 +72,13 @@ class GraphTraces:
             finally:
                 self.stop()
 
-        graphs.capture_begin, graphs.capture_end = capture_begin, capture_end
+        undo = replace(graphs, capture_begin=capture_begin, capture_end=capture_end)
         self._watches = True
         try:
             yield
         finally:
             self._watches = False
-            # Whoever put its own in place of ours meanwhile goes on calling ours.
-            if graphs.capture_begin is capture_begin:
-                graphs.capture_begin = begin
-            if graphs.capture_end is capture_end:
-                graphs.capture_end = end
+            undo()
 
     def first_look_ended(
         self,
@@ -100,10 +97,10 @@ class GraphTraces:
             return
         self._trace = None
         begun_s = time.perf_counter()
-        with _quietly():
+        with hiding_our_errors():
             trace.stop()
         rows: Rows = self._beside.stop()
-        with _quietly():
+        with hiding_our_errors():
             self.traces.append(GraphTrace(trace.export(), rows))
         self._spent_s += time.perf_counter() - begun_s
 
@@ -113,7 +110,7 @@ class GraphTraces:
             return
         begun_s = time.perf_counter()
         trace = TorchTrace(self._folder / f"graph-{len(self.traces)}.json", steps=None)
-        with _quietly():
+        with hiding_our_errors():
             self._beside.start()
             trace.start()
             self._trace = trace
@@ -139,22 +136,12 @@ class GraphTraces:
         begun_ns = self._begun_ns.pop(id(graph), None)
         if begun_ns is None or not self._watches:
             return
-        with _quietly():
+        with hiding_our_errors():
             nodes = graph_nodes.nodes_being_captured()
             if nodes is not None:
                 self.graphs.append(CapturedGraph(begun_ns, unix_ns(), nodes))
         if self._trace is None and torch_trace.own_profilers:
             self._within_first_look = True
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """A failure of our own code does not reach the program."""
-    try:
-        yield
-    except BaseException as error:
-        if not is_ours(error):
-            raise
 
 
 def _numbers(version: str) -> tuple[int, ...]:
