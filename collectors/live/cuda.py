@@ -72,7 +72,7 @@ def reset_peak_memory() -> None:
 def allocator_segments() -> list[dict[str, Any]]:
     """The segments of torch's caching allocator on all devices, with their blocks.
 
-    None where torch was told to use another allocator.
+    Empty where torch was told to use another allocator.
     """
     if _cuda.get_allocator_backend() != "native":
         return []

@@ -6,6 +6,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.profile_recorder import Rows
+from gpuprof.collectors.live.script_errors import hiding_our_errors
 from gpuprof.collectors.live.tensor_owners import HeldStorage, gradient_storages, held_storages
 from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.collectors.memory_segments import Stacks, block_rows
@@ -37,7 +38,8 @@ class MemoryBlocks:
 
     def _before_a_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         now_ns = unix_ns()
-        self._gradients += [(now_ns, held) for held in gradient_storages(optimizer)]
+        with hiding_our_errors():
+            self._gradients += [(now_ns, held) for held in gradient_storages(optimizer)]
 
 
 def blocks_now(moment: str) -> list[dict[str, Any]]:

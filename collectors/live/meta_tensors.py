@@ -19,4 +19,6 @@ def only_meta_tensors(among: Sequence[Any] | None = None) -> bool:
     tensors = live_objects(torch.Tensor, among=among)
     parameters = [found for found in tensors if issubclass(type(found), torch.nn.Parameter)]
     relevant = parameters or tensors
-    return bool(relevant) and all(tensor.device.type == "meta" for tensor in relevant)
+    # A subclass answers in its own way to every call on it, or refuses.
+    with torch._C.DisableTorchFunctionSubclass():
+        return bool(relevant) and all(tensor.device.type == "meta" for tensor in relevant)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from gpuprof.collectors.live.live_objects import live_objects
+from gpuprof.collectors.live.module_paths import outermost_modules, parameters, walk
 from gpuprof.collectors.manifest import ModelParameters, ParameterRole, ParameterShape
 
 _Key = tuple[ParameterRole, tuple[int, ...], bool]
@@ -19,15 +20,8 @@ def live_model(among: Sequence[Any] | None = None) -> ModelParameters | None:
     are sharded over ranks (FSDP, DTensor) or not yet made: their sizes are not what a step
     multiplies.
     """
-    # One whose constructor has not run yet has no _modules.
-    modules = [
-        module for module in live_objects(nn.Module, among=among) if "_modules" in vars(module)
-    ]
-    inner = {id(child) for module in modules for child in module._modules.values()}
     roots = [
-        module
-        for module in modules
-        if id(module) not in inner and next(module.parameters(), None) is not None
+        root for root in outermost_modules(live_objects(nn.Module, among=among)) if parameters(root)
     ]
     if len(roots) != 1 or _is_sharded(roots[0]):
         return None
@@ -40,13 +34,13 @@ def live_model(among: Sequence[Any] | None = None) -> ModelParameters | None:
 
 def _is_sharded(model: nn.Module) -> bool:
     # nn.Parameter subclasses: FlatParameter, UninitializedParameter, DTensor.
-    return any(type(parameter) is not nn.Parameter for parameter in model.parameters())
+    return any(type(parameter) is not nn.Parameter for parameter in parameters(model))
 
 
 def _count(model: nn.Module) -> Counter[_Key]:
     """How many parameters of each role and shape; one that several modules share counts once."""
     roles: dict[int, tuple[nn.Parameter, ParameterRole]] = {}
-    for module in model.modules():
+    for module, _ in walk(model):
         for parameter in module._parameters.values():
             if parameter is None:
                 continue

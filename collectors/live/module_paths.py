@@ -28,33 +28,33 @@ def module_paths(called: Sequence[nn.Module], alive: Iterable[nn.Module]) -> lis
     their class, numbered where that is not alone. So do those of a module without parameters that
     stands by itself, such as a loss. Wrappers leave no trace.
     """
-    # One whose constructor has not run yet has no _modules.
-    known = {id(module): module for module in (*alive, *called) if "_modules" in vars(module)}
-    inner = {
-        id(child)
-        for module in known.values()
-        for child in module._modules.values()
-        if child is not None
-    }
-    roots = [module for module in known.values() if id(module) not in inner]
+    roots = outermost_modules((*alive, *called))
     wanted = {id(module) for module in called}
-    below = {id(root): dict(_walk(root)) for root in roots}
-    roots = [root for root in roots if wanted & below[id(root)].keys()]
-    models = [root for root in roots if next(root.parameters(), None) is not None]
+    below = {id(root): list(walk(root)) for root in roots}
+    roots = [root for root in roots if any(id(part) in wanted for part, _ in below[id(root)])]
+    models = [root for root in roots if parameters(root)]
     labels = _labels(roots)
     found: dict[int, str] = {}
     for root in roots:
         alone = len(models) == 1 and root is models[0]
-        for module, path in below[id(root)].items():
+        for module, path in below[id(root)]:
             # Those of an nn.Sequential begin with a number, which alone says nothing.
             bare = alone and path and not path[0].isdigit()
             full = path if bare else ".".join(filter(None, (labels[id(root)], path)))
-            found.setdefault(module, full)
+            found.setdefault(id(module), full)
     return [found.get(id(module), type(module).__name__) for module in called]
 
 
-def _walk(root: nn.Module) -> Iterator[tuple[int, str]]:
-    """The id and path of each module in `root`, itself first; of several paths the first."""
+def outermost_modules(alive: Iterable[nn.Module]) -> list[nn.Module]:
+    """Each module of `alive`, once, that is in no other one of them."""
+    # One whose constructor has not run yet has no _modules.
+    known = {id(module): module for module in alive if "_modules" in vars(module)}
+    inner = {id(child) for module in known.values() for child in module._modules.values()}
+    return [module for module in known.values() if id(module) not in inner]
+
+
+def walk(root: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Each module in `root`, itself first, and its path; of several paths the first."""
     seen: set[int] = set()
     waiting: list[tuple[nn.Module, str]] = [(root, "")]
     while waiting:
@@ -62,12 +62,25 @@ def _walk(root: nn.Module) -> Iterator[tuple[int, str]]:
         if id(module) in seen:
             continue
         seen.add(id(module))
-        yield id(module), path
+        yield module, path
         is_wrapper = type(module).__name__ in _WRAPPERS
         children = [(child, name) for name, child in module._modules.items() if child is not None]
         for child, name in reversed(children):
             hidden = name in _WRAPPED or (is_wrapper and name == _WRAPPED_MODEL)
             waiting.append((child, path if hidden else ".".join(filter(None, (path, name)))))
+
+
+def parameters(root: nn.Module) -> list[nn.Parameter]:
+    """Those of all modules in `root`, as often as they have a name.
+
+    Not by torch's method of this name, which a program may define in its own way.
+    """
+    return [
+        parameter
+        for module, _ in walk(root)
+        for parameter in module._parameters.values()
+        if parameter is not None
+    ]
 
 
 def _labels(roots: Sequence[nn.Module]) -> dict[int, str]:

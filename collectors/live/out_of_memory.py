@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.collector import Availability, Note, Scope
+from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.unix_clock import unix_ns
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class OutOfMemoryObserver:
                 torch.cuda.memory._record_memory_history(enabled="state", stacks="python")
                 self.notes.append(Note(_STACKS_KEPT))
         # The program is about to use its GPU for the first time, and must.
-        except Exception as error:
-            self.notes.append(Note(f"what memory held when it ran out is missing: {reason(error)}"))
+        except BaseException as error:
+            self._note(error)
 
     def _failed(self, device: int, asked: int, limit: int, free: int) -> None:
         """torch calls this on the allocating thread, before it raises."""
@@ -107,8 +108,13 @@ class OutOfMemoryObserver:
             self._failures.append({**row, "stack": _stack()})
             self._blocks = self._look() if self._looked_ns < _LOOKING_NS else []
         # What came out of here would be raised in place of torch's own error.
-        except Exception as error:
-            self.notes.append(Note(f"what memory held when it ran out is missing: {reason(error)}"))
+        except BaseException as error:
+            self._note(error)
+
+    def _note(self, error: BaseException) -> None:
+        if not is_ours(error):
+            raise error
+        self.notes.append(Note(f"what memory held when it ran out is missing: {reason(error)}"))
 
     def _look(self) -> list[dict[str, Any]]:
         from gpuprof.collectors.live.memory_blocks import blocks_now

@@ -1,7 +1,6 @@
 """What holds each tensor that is alive: a model, an optimizer, a gradient, or the program alone."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +10,8 @@ from torch.optim.optimizer import Optimizer
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from gpuprof.collectors.live.live_objects import live_objects
+from gpuprof.collectors.live.module_paths import outermost_modules, walk
+from gpuprof.collectors.live.script_errors import hiding_our_errors
 
 # How deep an optimizer's state may nest lists and dictionaries.
 _DEEPEST: Final = 4
@@ -55,7 +56,7 @@ def gradient_storages(optimizer: Any) -> list[HeldStorage]:
 def _gradient(parameter: torch.Tensor) -> list[torch.Tensor]:
     """The gradient of `parameter`, if it has one."""
     # As of `_storages`; and torch warns where what is no leaf is asked.
-    with suppress(Exception), torch._C.DisableTorchFunctionSubclass():
+    with hiding_our_errors(), torch._C.DisableTorchFunctionSubclass():
         if parameter.is_leaf and parameter.grad is not None:
             return [parameter.grad]
     return []
@@ -63,14 +64,12 @@ def _gradient(parameter: torch.Tensor) -> list[torch.Tensor]:
 
 def _held(alive: Sequence[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Each live tensor with its category and name, the most telling first."""
-    # One whose constructor has not run yet has no _modules.
-    modules = [m for m in live_objects(nn.Module, among=alive) if "_modules" in vars(m)]
-    inner = {id(child) for module in modules for child in module._modules.values()}
     parameters: list[tuple[str, torch.Tensor]] = []
-    for module in modules:
-        if id(module) not in inner:
-            parameters += module.named_parameters()
-            yield from (("buffer", name, buffer) for name, buffer in module.named_buffers())
+    for model in outermost_modules(live_objects(nn.Module, among=alive)):
+        # Not by named_parameters, which a program may define in its own way.
+        for module, path in walk(model):
+            parameters += _named(path, module._parameters)
+            yield from (("buffer", *named) for named in _named(path, module._buffers))
     optimizers = live_objects(Optimizer, among=alive)
     for optimizer in optimizers:
         # One whose constructor raised has none.
@@ -84,6 +83,15 @@ def _held(alive: Sequence[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
             for tensor in _tensors(state, _DEEPEST):
                 yield "optimizer state", type(optimizer).__name__, tensor
     yield from (("tensor", "", tensor) for tensor in live_objects(torch.Tensor, among=alive))
+
+
+def _named(path: str, members: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that the module at `path` holds itself, with their names in its model."""
+    return [
+        (f"{path}.{name}" if path else name, tensor)
+        for name, tensor in members.items()
+        if tensor is not None
+    ]
 
 
 def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
@@ -103,10 +111,14 @@ def _storages(tensor: torch.Tensor) -> list[tuple[int | None, int, int]]:
     Tensors that stand for others (DTensor, quantized ones) have that of those.
     """
     # A subclass answers in its own way to every call on it, or refuses.
-    with suppress(Exception), torch._C.DisableTorchFunctionSubclass():
+    with hiding_our_errors(), torch._C.DisableTorchFunctionSubclass():
         if is_traceable_wrapper_subclass(tensor):
             inner = tensor.__tensor_flatten__()[0]
             return [found for name in inner for found in _storages(getattr(tensor, name))]
+        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            # Such as those of a compiler, which have a device and no memory: torch warns, or from
+            # some release on raises, where the address of one is asked for.
+            return []
         if tensor.device.type in ("cpu", "cuda") and tensor.layout == torch.strided:
             storage = tensor.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()

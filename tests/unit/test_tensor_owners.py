@@ -1,6 +1,7 @@
 """What holds memory, to the byte, and what a recorder of it and of failures writes down."""
 
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import pytest
 import torch
 from capture_builder import CaptureBuilder
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.live import cpp_log_level, cuda, memory_blocks, out_of_memory
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.memory_blocks import MemoryBlocks
+from gpuprof.collectors.live.module_paths import module_paths
 from gpuprof.collectors.live.tensor_owners import HeldStorage, gradient_storages, held_storages
 from gpuprof.collectors.memory_segments import Stacks, block_rows
 from gpuprof.roofline.memory.use import memory_use
@@ -88,6 +91,75 @@ def test_tensors_that_refuse_or_hold_nothing_cost_only_themselves() -> None:
     objects = [refusing, torch.empty(0), torch.empty(8, device="meta"), torch.zeros(2)]
     objects.append(torch.zeros(4).to_sparse())
     assert bytes_by_category(objects)["tensor"] == 8 + 36
+
+
+def test_a_compilers_tensors_are_looked_at_without_a_warning() -> None:
+    with FakeTensorMode():
+        fake = torch.ones(3, requires_grad=True)
+        fake.sum().backward()
+    optimizer = torch.optim.SGD([fake])
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = held_storages([fake, optimizer, torch.zeros(2)])
+        assert gradient_storages(optimizer) == []
+    assert [held.bytes for held in found] == [8]
+    assert warned == []
+
+
+class Renaming(nn.Module):
+    """Defines in its own way what torch asks of a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 3)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    parameters = named_buffers = named_parameters
+
+
+def test_a_model_that_lists_its_parameters_in_its_own_way_has_them_all() -> None:
+    model = Renaming()
+    names = {held.name: held.bytes for held in held_storages([model, model.inner])}
+    assert names == {"inner.weight": 24, "inner.bias": 12}
+    assert module_paths([model.inner], [model]) == ["inner"]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_parameters_of_a_scripted_and_of_a_compiled_model_have_their_names() -> None:
+    plain = nn.Sequential(nn.Linear(2, 3))
+    wrapped: Any = torch.compile(plain)
+    assert {held.name for held in held_storages([wrapped, plain, plain[0]])} >= {
+        "0.weight",
+        "0.bias",
+    }
+    scripted = torch.jit.script(plain)
+    assert {held.name for held in held_storages([scripted])} == {"0.weight", "0.bias"}
+
+
+def test_an_optimizer_that_cannot_be_read_steps_all_the_same() -> None:
+    class Odd(torch.optim.SGD):
+        @property
+        def param_groups(self) -> Any:
+            if looked_at:
+                raise RuntimeError("not now")
+            return self.groups
+
+        @param_groups.setter
+        def param_groups(self, groups: Any) -> None:
+            self.groups = groups
+
+    looked_at: list[bool] = []
+    optimizer = Odd([torch.zeros(1)])
+    recorder = MemoryBlocks()
+    recorder.start()
+    looked_at.append(True)
+    try:
+        recorder._before_a_step(optimizer, (), {})
+    finally:
+        looked_at.clear()
+        recorder.stop()
 
 
 def test_a_parameter_that_refuses_costs_no_other_its_gradient() -> None:
