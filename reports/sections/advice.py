@@ -27,10 +27,11 @@ def binding_fact(binds: Binding, split: StepSplit) -> Fact:
     """What most of the step goes to; of waiting, also how much has the cause that is named."""
     row = bottleneck_class(binds.kind)
     share = f"{formatting.percent(binds.fraction)} of {split.whole}"
-    own_ns = split.nanoseconds(binds.kind)
+    own_ns, note = split.nanoseconds(binds.kind), f"{share}: {row.meaning}"
     if row.idle and own_ns < binds.nanoseconds:
-        share += f" has no device work; {formatting.percent(own_ns / split.step_ns)}"
-    return Fact("Bound by", binds.kind, f"{share}: {row.meaning}", kind=binds.kind)
+        own = formatting.percent(own_ns / split.step_ns)
+        note = f"{share} has no device work; {own} is {row.part}"
+    return Fact("Bound by", binds.kind, note, kind=binds.kind)
 
 
 def where_text(place: AdvicePlace) -> str:

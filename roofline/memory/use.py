@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.memory.driver_calls import driver_calls
 from gpuprof.roofline.memory.fragmentation import fragmentation
 from gpuprof.roofline.memory.kinds import with_kinds
 from gpuprof.roofline.memory.lifetimes import Lifetimes, lifetimes
@@ -21,12 +22,6 @@ _COMPLETE: Final = ("profile end", "snapshot")
 # The last step's peak stands for all where it is this close to the highest: what lives in it is
 # known best, for it ends when live objects are looked at.
 _SAME_PEAK: Final = 0.99
-# Calls by which torch's allocator gets memory from the driver and gives it back
-# (c10/cuda/CUDACachingAllocator.cpp); on ROCm they begin with hip.
-_DRIVER_CALLS: Final = (
-    r"^(?:cuda|hip)(?:Malloc|Free)$"
-    r"|^(?:cu|hip)Mem(?:Create|Map|SetAccess|Unmap|Release|AddressReserve|AddressFree)$"
-)
 
 
 def memory_use(capture: Capture) -> MemoryUse | None:
@@ -47,7 +42,7 @@ def memory_use(capture: Capture) -> MemoryUse | None:
     failure = out_of_memory(capture, by_device)
     if failure is None and not any(map(_is_known, devices)):
         return None
-    calls = capture.launches.filter(pl.col("name").str.contains(_DRIVER_CALLS))
+    calls = driver_calls(capture.launches)
     calls = calls.filter(steps_at(capture, calls["start_ns"]).is_not_null())
     return MemoryUse(
         devices=tuple(filter(_is_known, devices)),

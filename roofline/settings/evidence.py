@@ -7,11 +7,10 @@ step, or None where nothing speaks for it. Less than a fiftieth of a step is no 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import polars as pl
-
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import COMMUNICATION, NO_TENSOR
 from gpuprof.roofline.durations import duration
+from gpuprof.roofline.memory.driver_calls import driver_calls
 from gpuprof.roofline.settings import health_evidence
 from gpuprof.roofline.settings.known import CostEvidence, KnownOfStep
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
@@ -20,11 +19,6 @@ from gpuprof.roofline.steps.waiting_for_a_core import is_much
 _MUCH_WAITING: Final = 0.1
 # Products and convolutions at this share of their roof have little to gain from a choice.
 _NEAR_ROOF: Final = 0.5
-# The driver's calls for memory (CUDA and HIP runtime and driver APIs).
-_MEMORY_CALLS: Final = (
-    r"^(?:cuda|hip)(?:Malloc|Free)$|^cuMem(?:Alloc|Free|Create|Map|Unmap|Release)(?:_v\d)?$|"
-    r"^hipMem(?:Create|Map|Unmap|Release)$"
-)
 _CONVOLUTIONS: Final = ("convolution", "conv1d", "conv2d", "conv3d", "lstm", "gru", "_cudnn_rnn")
 # PyTorch documentation, torch.use_deterministic_algorithms: operators with other kernels then, and
 # the fills of new tensors (torch.utils.deterministic.fill_uninitialized_memory).
@@ -72,7 +66,7 @@ def _host_and_communication(known: KnownOfStep) -> CostEvidence | None:
 
 
 def _allocations(known: KnownOfStep) -> CostEvidence | None:
-    asked = known.calls().filter(pl.col("name").str.contains(_MEMORY_CALLS))
+    asked = driver_calls(known.calls())
     spent_ns = int((asked["end_ns"] - asked["start_ns"]).sum()) // known.profiled
     if not known.counts(spent_ns):
         return None

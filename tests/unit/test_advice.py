@@ -355,4 +355,4 @@ def test_what_binds_a_step_tells_the_share_of_the_cause_that_it_names() -> None:
     assert binds is not None
     assert (binds.kind, binds.nanoseconds) == ("data loader", 80)
     note = binding_fact(binds, split).note
-    assert note.startswith("80.0% of the step has no device work; 50.0%: ")
+    assert note == "80.0% of the step has no device work; 50.0% is waiting for the data loader"
