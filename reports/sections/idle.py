@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, folded_table
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import bottleneck_class
@@ -24,7 +24,7 @@ _COLUMNS: Final = (
     Column("Without the profiler", "number"),
     Column("When profiled", "number"),
     Column("What"),
-    Column("In"),
+    Column("In", "code"),
     Column("Calls", "number"),
     Column("Costs", "number"),
 )
@@ -68,7 +68,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     if idle is None or split is None or not idle.nanoseconds:
         return ()
     rows = tuple(_rows(idle, split.step_ns))
-    return (Paragraph(_lead(idle)), Table(_COLUMNS, rows))
+    return (Paragraph(_lead(idle)), *folded_table(_COLUMNS, rows, "rows"))
 
 
 def _lead(idle: IdleTime) -> str:

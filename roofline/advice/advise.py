@@ -91,13 +91,13 @@ def _without_overlap(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _grouped(candidates: Iterable[Candidate]) -> Iterable[tuple[str, list[Candidate]]]:
-    """Those that are one change, most gain first."""
+    """Those that are one change, most gain first, and what has no name last."""
     groups: defaultdict[tuple[str, str], list[Candidate]] = defaultdict(list)
     for each in candidates:
         apart = "" if findings()[each.finding].together else each.place or each.what
         groups[each.finding, apart].append(each)
     for (name, _), group in groups.items():
-        yield name, sorted(group, key=lambda one: -one.gain.ns)
+        yield name, sorted(group, key=lambda one: (not one.what, -one.gain.ns))
 
 
 def _advice(finding: Finding, group: Sequence[Candidate], limit_ns: int) -> Advice:
@@ -123,7 +123,7 @@ def _advice(finding: Finding, group: Sequence[Candidate], limit_ns: int) -> Advi
 def _places(group: Sequence[Candidate]) -> tuple[AdvicePlace, ...]:
     """What a change is about, each once, most gain first."""
     gains_ns: Counter[tuple[str, str, str]] = Counter()
-    for each in group:
+    for each in filter(lambda one: one.what, group):
         gains_ns[each.what, each.place, each.module] += each.gain.ns
     return tuple(
         AdvicePlace(what=what, place=place, module=module, gain_ns=gain_ns)

@@ -32,7 +32,7 @@ class Candidate:
 
     # A row of findings.toml.
     finding: str
-    # What it is about: an operator with its shapes, a call, a range.
+    # What it is about: an operator with its shapes, a call, a range; "" for small ones together.
     what: str
     gain: Gain
     evidence: str

@@ -52,9 +52,12 @@ def waiting(idle: IdleTime, host: HostFigures | None, *, replays: bool) -> Itera
         if cause.others_ns:
             yield Candidate(
                 finding=finding,
-                what=f"{cause.others} others",
+                what="",
                 gain=_gain(cause, cause.others_ns),
-                evidence=f"{duration(cause.others_ns)} a step",
+                evidence=(
+                    f"the device has no work for {duration(cause.others_ns)} a step meanwhile, in "
+                    f"{cause.others} kinds of call that cost little each"
+                ),
                 of_device=False,
             )
 
@@ -66,15 +69,16 @@ def _loader(loaders: Sequence[LoaderWait]) -> tuple[str, str]:
     most = loaders[0]
     if most.workers == 0:
         return "transform in line", "; it has no workers"
-    number = "its workers" if most.workers is None else f"its {most.workers} workers"
+    workers = "its workers are" if most.workers is None else f"its {most.workers} workers are"
+    workers = "its worker is" if most.workers == 1 else workers
     busy = {
-        "transform": "compute",
-        "core": "wait for a core",
-        "reading": "wait for a storage device",
-        "waiting": "wait for something that is no storage device of this machine",
-        "unknown": "load",
+        "transform": "computing",
+        "core": "waiting for a core",
+        "reading": "waiting for a storage device",
+        "waiting": "waiting for something that is no storage device of this machine",
+        "unknown": "loading",
     }[most.cause]
-    return _WAITING_WORKERS.get(most.cause, "data loader"), f"; {number} {busy}"
+    return _WAITING_WORKERS.get(most.cause, "data loader"), f"; {workers} {busy}"
 
 
 def _guard(compilations: Compilations | None) -> str:

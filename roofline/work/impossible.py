@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.durations import duration
 
 _STREAM: Final = ("process", "device", "context", "stream")
 # Some traces have whole microseconds, each end of a piece of work rounded by itself.
@@ -71,8 +72,9 @@ def _overlapping(work: pl.DataFrame) -> str:
         return ""
     return (
         f"{_pieces(len(overlap_ns))} before the one ahead of it on its stream ends, "
-        f"{np.sum(overlap_ns) / 1e3:.3g} us in all: a stream runs in order, so times or numbers of "
-        "streams are wrong"
+        f"{duration(int(np.sum(overlap_ns)))} in all: a stream runs in order, except for kernels "
+        "launched to begin early (programmatic dependent launch); if these are none, times or "
+        "numbers of streams are wrong"
     )
 
 

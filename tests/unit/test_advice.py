@@ -104,6 +104,15 @@ def test_one_change_at_many_places_is_one_row_and_others_are_apart() -> None:
     assert {place.what for place in rows[0].places} == {"aten::mm", "aten::addmm"}
 
 
+def test_small_calls_together_gain_but_are_no_place() -> None:
+    small = candidate("launches", 3 * MS, what="")
+    named = replace(candidate("launches", MS), evidence="of a named one")
+    (advice,) = advise([small, named], TIMES, 10 * MS)
+    assert advice.gain_ns == 4 * MS
+    assert [place.what for place in advice.places] == ["aten::mm"]
+    assert advice.evidence == "of a named one"
+
+
 def test_every_finding_is_about_a_class_and_says_what_to_do() -> None:
     for name, row in findings().items():
         assert row.kind in classes(), name

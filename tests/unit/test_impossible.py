@@ -35,7 +35,7 @@ def test_work_that_overlaps_on_one_stream_is_said_with_its_size(build: CaptureBu
     build.kernel(2 * US, 60 * US, 80 * US)
     (sentence,) = said(build)
     assert sentence.startswith("1 piece of device work begins before the one ahead of it")
-    assert "10 us in all" in sentence
+    assert "10 µs in all" in sentence
 
 
 def test_nodes_of_one_graph_replay_may_overlap(build: CaptureBuilder) -> None:
