@@ -28,7 +28,7 @@ _INTO_OPERATOR_NS: Final = 1_000
 
 @dataclass(frozen=True)
 class PlaceCodes:
-    """PlaceCodes of one kind: a line or a module.
+    """Places of one kind: a line or a module.
 
     `table` holds each place once, from code 1 on; `at_start` is the code for each operator at its
     start, UNKNOWN where nothing is known; `waiting` is that of the thread that waits meanwhile.

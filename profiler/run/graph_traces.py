@@ -48,11 +48,12 @@ class GraphTraces:
         # Whether one ended while another profile of ours ran.
         self._within_first_look = False
         self._watches = False
+        self._undo: Callable[[], None] | None = None
         self._process = os.getpid()
 
     @contextmanager
     def watching(self, folder: Path) -> Iterator[None]:
-        """Watch within this context; traces go to `folder`."""
+        """Watch within this context, or until `end`; traces go to `folder`."""
         self._folder = folder
         graphs: Any = torch.cuda.CUDAGraph
         begin, end = graphs.capture_begin, graphs.capture_end
@@ -72,13 +73,22 @@ class GraphTraces:
             finally:
                 self.stop()
 
-        undo = replace(graphs, capture_begin=capture_begin, capture_end=capture_end)
+        self._undo = replace(graphs, capture_begin=capture_begin, capture_end=capture_end)
         self._watches = True
         try:
             yield
         finally:
-            self._watches = False
-            undo()
+            self.end()
+
+    def end(self) -> None:
+        """Watch no longer: what is captured after the profiled steps is replayed in none of them.
+
+        A program may capture graphs as long as it runs, and each would be kept.
+        """
+        self._watches = False
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
 
     def first_look_ended(
         self,

@@ -258,6 +258,7 @@ class Session:
 
     def _complete(self) -> None:
         self._note_found_by()
+        self._graphs.end()
         self._use_first_look(complete=True)
         self._on_profiled(self)
         if self.options.stop_after:
