@@ -1,6 +1,6 @@
 """What memory holds while a profile runs: gradients when they are used, everything at the end."""
 
-from typing import Any
+from typing import Any, Final
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -10,6 +10,9 @@ from gpuprof.collectors.live.script_errors import hiding_our_errors
 from gpuprof.collectors.live.tensor_owners import HeldStorage, gradient_storages, held_storages
 from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.collectors.memory_segments import Stacks, block_rows
+
+# A first look may hold very many steps of a small model; a profile keeps those of the first.
+_MOST_GRADIENTS: Final = 100_000
 
 
 class MemoryBlocks:
@@ -37,6 +40,8 @@ class MemoryBlocks:
         return {"memory_blocks": [*rows, *blocks_now("profile end")]}
 
     def _before_a_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if len(self._gradients) >= _MOST_GRADIENTS:
+            return
         now_ns = unix_ns()
         with hiding_our_errors():
             self._gradients += [(now_ns, held) for held in gradient_storages(optimizer)]

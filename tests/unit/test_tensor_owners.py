@@ -193,6 +193,20 @@ def test_gradients_are_noted_before_a_step_gives_them_back(
     assert model is not None
 
 
+def test_gradients_of_very_many_steps_are_not_all_kept(
+    trained: tuple[Model, torch.optim.Adam], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, optimizer = trained
+    monkeypatch.setattr(memory_blocks, "_MOST_GRADIENTS", 3)
+    recorder = MemoryBlocks()
+    recorder.start()
+    for _ in range(5):
+        optimizer.step()
+    noted = [r for r in recorder.stop()["memory_blocks"] if r["moment"] == "optimizer step"]
+    # Two a step: the last step that is noted is noted whole.
+    assert len(noted) == 4
+
+
 def segments(address: int, categories: str = "aaf") -> list[dict[str, Any]]:
     """A segment of 4 MB: two blocks in use and one that is free, as torch lists them."""
     states = {"a": "active_allocated", "p": "active_awaiting_free", "f": "inactive"}
