@@ -1,7 +1,7 @@
 """What a kernel is by its name: communication, a copy, a fill, or a kernel that computes.
 
-Every reader asks here, so that the same kernel is communication whichever tool recorded it. The
-names are in `kernel_kinds.toml`, each with its source.
+The names are in `kernel_kinds.toml`, each with its source. No polars here: reports read the table,
+too.
 """
 
 from functools import cache
@@ -9,7 +9,6 @@ from importlib.resources import files
 from typing import Final, Literal
 
 import msgspec
-import polars as pl
 
 # As compilers print them, and as they mangle them (_ZN4vllm26cross_device_reduce_1stage...).
 _BEFORE_A_NAME: Final = r"^(?:(?:void )?(?:(?:\(anonymous namespace\)|\w+)::)*|_Z\w*?\d)"
@@ -32,43 +31,6 @@ class KindRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kinds: tuple[KindRow, ...]
-
-
-def with_kinds(kernels: pl.DataFrame) -> pl.DataFrame:
-    """`kernels` with `kind` told by name where that is "kernel", and `collective` where it is null.
-
-    Metadata that a trace has of a collective counts before its name.
-    """
-    named = _by_name(kernels.filter(pl.col("kind") == "kernel")["name"])
-    found = kernels.join(named, on="name", how="left", maintain_order="left")
-    told = pl.col("kind") == "kernel"
-    return found.with_columns(
-        kind=pl.when(told & pl.col("collective").is_not_null())
-        .then(pl.lit("collective"))
-        .when(told)
-        .then(pl.coalesce("named_kind", "kind"))
-        .otherwise("kind"),
-        collective=pl.when(told)
-        .then(pl.coalesce("collective", "named_collective"))
-        .otherwise("collective"),
-    ).drop("named_kind", "named_collective")
-
-
-def _by_name(names: pl.Series) -> pl.DataFrame:
-    """A row for each distinct name; both its columns are null where no row of the table matches."""
-    matches = [(pl.col("name").str.contains(row.pattern), row) for row in kind_rows()]
-    return (
-        names.unique()
-        .to_frame("name")
-        .select(
-            "name",
-            named_kind=pl.coalesce(pl.when(found).then(pl.lit(row.kind)) for found, row in matches),
-            # A row without a collective ends the search as well.
-            named_collective=pl.coalesce(
-                pl.when(found).then(pl.lit(row.collective or "")) for found, row in matches
-            ).replace("", None),
-        )
-    )
 
 
 @cache

@@ -14,10 +14,10 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.call_tree import cpu_leaf_ops
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
 from gpuprof.collectors.joining.captured_graphs import captured_nodes
-from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.kineto import collectives, device_evidence, events, generated_kernels
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.python_frames import RECOMPUTE, with_lines_and_modules
+from gpuprof.collectors.named_kernels import with_kinds
 
 STEPS_FOUND_BY: Final = "ProfilerStep annotations"
 _STEP: Final = "ProfilerStep#"

@@ -18,8 +18,8 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.joining.launch_keys import launch_keys
-from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.manifest import Device, Fingerprint, Manifest, ProcessInfo
+from gpuprof.collectors.named_kernels import with_kinds
 from gpuprof.collectors.ncu.units import base_unit
 
 CLOCK: Final = "none: durations laid end to end"

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from gpuprof.collectors.kernel_kinds import with_kinds
+from gpuprof.collectors.named_kernels import with_kinds
 from gpuprof.collectors.nsys.database import Database
 from gpuprof.collectors.nsys.identifiers import (
     global_pid_of_thread,

@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from gpuprof.collectors.kernel_kinds import kind_rows, with_kinds
+from gpuprof.collectors.kernel_kinds import kind_rows
+from gpuprof.collectors.named_kernels import with_kinds
 
 # As torch's profiler, Nsight Systems and users' reports print them, by the collective that the name
 # tells, as torch calls it.

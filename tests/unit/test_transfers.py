@@ -12,8 +12,8 @@ from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.captures import joined
 from gpuprof.collectors.joining.ranks import with_distinct_ranks
-from gpuprof.collectors.kernel_kinds import with_kinds
 from gpuprof.collectors.manifest import Calibration, Fingerprint, MeasuredCeiling
+from gpuprof.collectors.named_kernels import with_kinds
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.bus_bandwidth import find_collective
