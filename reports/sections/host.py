@@ -107,17 +107,18 @@ def _garbage_fact(analysis: Analysis, garbage: CollectedGarbage) -> Fact:
 
 
 def _loader_fact(analysis: Analysis, loader: LoaderWait) -> Fact:
-    value = formatting.duration(per_step(analysis.steps.profiled, loader.wait_ns))
-    number = per_step(analysis.steps.profiled, loader.batches)
-    batches = f"{formatting.count(number)} {'batch' if number == 1 else 'batches'}"
     steps = analysis.steps.profiled
+    value = formatting.duration(per_step(steps, loader.wait_ns))
+    number = per_step(steps, loader.batches)
+    batches = f"{formatting.count(number)} {'batch' if number == 1 else 'batches'}"
     if loader.starts:
         took = formatting.duration(per_step(steps, loader.start_ns))
         number_of = formatting.count(per_step(steps, loader.starts))
         batches += f"; begun {number_of} times, which takes {took}"
         batches += " (persistent_workers=True keeps workers)" if loader.workers else ""
     on_gpu = analysis.device is not None and analysis.device.kind != "cpu"
-    return Fact("Loader", f"{value} a step", f"{batches}; {_who(loader, on_gpu=on_gpu)}")
+    value += " a step" if steps else ""
+    return Fact("Loader", value, f"{batches}; {_who(loader, on_gpu=on_gpu)}")
 
 
 def _who(loader: LoaderWait, *, on_gpu: bool) -> str:

@@ -7,12 +7,13 @@ from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.classify import WorkKey
+from gpuprof.roofline.work.work import Work
 
 
 def bfloat16_products(
-    points: Iterable[tuple[WorkKey, RooflinePoint]], roof: Roof | None, steps: int
+    work: Work, points: Iterable[tuple[WorkKey, RooflinePoint]], roof: Roof | None
 ) -> Iterator[Candidate]:
-    """Candidates among the operators' `points`, which are sums over `steps`.
+    """Candidates among the operators' `points`, which are sums over the steps of `work`.
 
     That they come as near to their roof as now is likely. Half of it may be lost to casts, which
     autocast adds.
@@ -23,12 +24,12 @@ def bfloat16_products(
         roof_ns = _roof_ns(point, roof)
         if roof_ns is None or not point.roof_ns:
             continue
-        gain_ns = round(point.device_ns * max(0.0, 1 - roof_ns / point.roof_ns) / steps)
+        gain_ns = round(point.device_ns * max(0.0, 1 - roof_ns / point.roof_ns) / work.steps)
         yield Candidate(
             finding="bfloat16",
             what=point.name,
             gain=Gain(gain_ns, gain_ns // 2, gain_ns),
-            evidence=f"{duration(point.device_ns // steps)} a step are products in TF32",
+            evidence=f"{duration(point.device_ns // work.steps)} {work.per} are products in TF32",
             place=line_text(point.source),
             module=point.module,
             covers=frozenset([key]),

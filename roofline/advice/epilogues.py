@@ -77,8 +77,8 @@ def _candidate(work: Work, product: Signature, key: WorkKey, line: int, total_ns
         what=", ".join(names),
         gain=Gain(gain_ns, round(gain_ns * _LEAST), gain_ns),
         evidence=(
-            f"{names[1]} takes {duration(total_ns // work.steps)} a step to read what {names[0]} "
-            "has just written, and write as much"
+            f"{names[1]} takes {duration(total_ns // work.steps)} {work.per} to read what "
+            f"{names[0]} has just written, and write as much"
         ),
         place=line_text(place.source),
         module=place.module,

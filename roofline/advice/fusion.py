@@ -53,7 +53,7 @@ def fusions(work: Work) -> Iterator[Candidate]:
         chains.setdefault(chain, []).append(sum(call.duration_ns for call in calls))
     for (first, keys), durations_ns in chains.items():
         signatures = [work.signatures[index] for index, _, _ in keys if index is not None]
-        found = _candidate(signatures, durations_ns, work.steps)
+        found = _candidate(signatures, durations_ns, work)
         if found is not None:
             place = work.places.table[first]
             yield replace(
@@ -125,7 +125,7 @@ def _takes(signature: Signature, shape: tuple[int, ...]) -> bool:
 
 
 def _candidate(
-    signatures: Sequence[Signature], durations_ns: Sequence[int], steps: int
+    signatures: Sequence[Signature], durations_ns: Sequence[int], work: Work
 ) -> Candidate | None:
     """The gain where all passes between the operators go; the most where nothing else is read.
 
@@ -149,11 +149,12 @@ def _candidate(
     most, least = (min(1.0, saved / all_bytes) for saved in (most_saved, least_saved))
     least = min(least, most)
     likely = most if len(signatures) >= _LONG else (most + least) / 2
-    gain = Gain(*(round(total_ns * share / steps) for share in (likely, least, most)))
+    gain = Gain(*(round(total_ns * share / work.steps) for share in (likely, least, most)))
     names = _in_short([signature.name for signature in signatures])
-    calls = len(durations_ns) / steps
+    calls = len(durations_ns) / work.steps
     evidence = (
-        f"{len(signatures)} operators in a row take {duration(round(total_ns / steps))} a step"
+        f"{len(signatures)} operators in a row take {duration(round(total_ns / work.steps))} "
+        f"{work.per}"
         f"{'' if calls == 1 else f' in {calls:.3g} places'} and pass {_size(sum(passed))} to each "
         f"other, written once and read again"
     )

@@ -9,6 +9,7 @@ from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.step_figures import Exposed
+from gpuprof.roofline.work.work import Work
 
 # Where so many calls of a kind are made in a step, they could be fewer.
 _MANY: Final = 8
@@ -17,27 +18,29 @@ _PINNED_REACHES: Final = 0.86
 
 
 def exposed_links(
-    use: Exposed, transfers: Iterable[Transfer], points: Sequence[RooflinePoint], *, steps: int
+    work: Work, use: Exposed, transfers: Iterable[Transfer], points: Sequence[RooflinePoint]
 ) -> Iterator[Candidate]:
     """Candidates of the device that the step waits for.
 
     `transfers`, and the operators' `points`, which tell where in the program they are, are sums
-    over the steps.
+    over the steps of `work`.
     """
     for each in transfers:
         if each.kind == COPY and each.exposed_ns:
-            yield _at_its_place(_copies(each, use, steps), each, points)
+            yield _at_its_place(_copies(each, use, work), each, points)
         elif each.kind == COMMUNICATION and each.exposed_ns:
             waiting_ns = each.exposed_waiting_ns or 0
-            moving_ns = max(0, each.exposed_ns - waiting_ns) // steps
-            found = _communication(each, moving_ns, use, steps)
+            moving_ns = max(0, each.exposed_ns - waiting_ns) // work.steps
+            found = _communication(each, moving_ns, use, work)
             yield _at_its_place(found, each, points)
     if use.rank_waits_ns:
         yield Candidate(
             finding="waiting for ranks",
             what=OTHER_RANK,
             gain=Gain(use.rank_waits_ns, use.rank_waits_ns // 2, use.rank_waits_ns),
-            evidence=f"{duration(use.rank_waits_ns)} a step waits in collectives for another rank",
+            evidence=(
+                f"{duration(use.rank_waits_ns)} {work.per} waits in collectives for another rank"
+            ),
         )
 
 
@@ -62,7 +65,8 @@ def _moves(point: RooflinePoint, transfer: Transfer) -> bool:
     )
 
 
-def _copies(each: Transfer, use: Exposed, steps: int) -> Candidate:
+def _copies(each: Transfer, use: Exposed, work: Work) -> Candidate:
+    steps = work.steps
     exposed_ns = each.exposed_ns // steps
     pageable = each.host_memory == "pageable"
     what = f"copies {each.what}".strip()
@@ -80,17 +84,17 @@ def _copies(each: Transfer, use: Exposed, steps: int) -> Candidate:
         finding="pageable copies" if pageable else "exposed copies",
         what=f"{what}, {each.host_memory}" if each.host_memory else what,
         gain=Gain(gain_ns, least_ns, exposed_ns),
-        evidence=f"{duration(exposed_ns)} a step copies while nothing computes",
+        evidence=f"{duration(exposed_ns)} {work.per} copies while nothing computes",
     )
 
 
-def _communication(each: Transfer, exposed_ns: int, use: Exposed, steps: int) -> Candidate:
-    calls = each.calls / steps
+def _communication(each: Transfer, exposed_ns: int, use: Exposed, work: Work) -> Candidate:
+    steps, calls = work.steps, each.calls / work.steps
     what = each.what or "communication"
     if each.group_size:
         what = f"{what} of {each.group_size} ranks"
     gain = _hidden(exposed_ns, _free_ns(each, use, steps))
-    evidence = f"{duration(exposed_ns)} a step in {calls:.3g} calls is hidden by nothing"
+    evidence = f"{duration(exposed_ns)} {work.per} in {calls:.3g} calls is hidden by nothing"
     if calls >= _MANY and each.roof_ns is not None:
         # As one message: what its bytes need, after what one call takes to begin.
         one_ns = round((each.roof_ns + each.device_ns / each.calls) / steps)

@@ -82,7 +82,7 @@ def step_advice(
         fusions(work),
         epilogues(work),
         recomputation(work),
-        bfloat16_products(ops, roof, work.steps),
+        bfloat16_products(work, ops, roof),
     )
     if not (on_cpu and is_much(times.waiting_fraction or 0.0)):
         # Where other programs have the cores, nothing tells how fast the work itself is.
@@ -94,7 +94,7 @@ def step_advice(
     replays = bool(work.kernels["replay"].is_not_null().any())
     candidates = (
         *of_device,
-        *exposed_links(use, transfers, [point for _, point in ops], steps=work.steps),
+        *exposed_links(work, use, transfers, [point for _, point in ops]),
         *(() if idle is None else waiting(idle, host, replays=replays)),
     )
     return StepAdvice(candidates, times, split.step_ns)

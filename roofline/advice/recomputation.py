@@ -21,8 +21,8 @@ def recomputation(work: Work) -> Iterator[Candidate]:
     again_ns = int(again["duration_ns"].sum())
     share = again_ns / int(work.kernels["duration_ns"].sum())
     evidence = (
-        f"{duration(again_ns // work.steps)} of device work a step ({share:.0%}) repeats the "
-        "forward pass"
+        f"{duration(again_ns // work.steps)} of device work {work.per} ({share:.0%}) repeats "
+        "the forward pass"
     )
     for number, place_ns in again.group_by("place").agg(pl.col("duration_ns").sum()).iter_rows():
         place = work.places.table[number]

@@ -9,6 +9,7 @@ from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.host_figures import HostFigures, LoaderCause, LoaderWait
+from gpuprof.roofline.idle.evidence import count_text
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
 # What stands for a class of waiting, unless more is known of it.
@@ -47,15 +48,16 @@ def waiting(idle: IdleTime, host: HostFigures | None, *, replays: bool) -> Itera
         elif finding == "launches":
             yield from _graph_breaks(cause, None if host is None else host.compilations)
             finding = "launches beside graphs" if replays else finding
+        per = "in the trace" if idle.basis == "whole trace" else "a step"
         for culprit in cause.culprits:
-            yield _candidate(finding, cause, culprit, more)
+            yield _candidate(finding, cause, culprit, more, per)
         if cause.others_ns:
             yield Candidate(
                 finding=finding,
                 what="",
                 gain=_gain(cause, cause.others_ns),
                 evidence=(
-                    f"the device has no work for {duration(cause.others_ns)} a step meanwhile, in "
+                    f"the device has no work for {duration(cause.others_ns)} {per} meanwhile, in "
                     f"{cause.others} kinds of call that cost little each"
                 ),
                 of_device=False,
@@ -106,11 +108,13 @@ def _graph_breaks(cause: IdleCause, compilations: Compilations | None) -> Iterat
         )
 
 
-def _candidate(finding: str, cause: IdleCause, culprit: IdleCulprit, more: str) -> Candidate:
+def _candidate(
+    finding: str, cause: IdleCause, culprit: IdleCulprit, more: str, per: str
+) -> Candidate:
     often = ""
     if culprit.calls_per_step is not None:
-        calls = f"{culprit.calls_per_step:.3g}"
-        often = ", once a step" if calls == "1" else f", {calls} times a step"
+        calls = count_text(culprit.calls_per_step)
+        often = f", once {per}" if calls == "1" else f", {calls} times {per}"
     inside = f" in {culprit.operator}" if culprit.operator not in ("", culprit.what) else ""
     call = f" ({culprit.call}{inside})" if culprit.call else inside
     return Candidate(
@@ -118,7 +122,7 @@ def _candidate(finding: str, cause: IdleCause, culprit: IdleCulprit, more: str) 
         what=culprit.what,
         gain=_gain(cause, culprit.nanoseconds),
         evidence=(
-            f"the device has no work for {duration(culprit.nanoseconds)} a step meanwhile{call}"
+            f"the device has no work for {duration(culprit.nanoseconds)} {per} meanwhile{call}"
             f"{often}{more}"
         ),
         place=culprit.place,

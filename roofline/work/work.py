@@ -93,6 +93,13 @@ class Work:
     lost_launches: int = 0
     # Where in the program the work comes from.
     places: ProgramPlaces = field(default_factory=ProgramPlaces)
+    # No step was profiled: the one step that `steps` counts is all that was recorded.
+    whole_trace: bool = False
+
+    @property
+    def per(self) -> str:
+        """What means over `steps` are of, behind a figure."""
+        return "in the trace" if self.whole_trace else "a step"
 
     def modelled(self) -> "Work":
         """The same work without the costs that counters tell.
@@ -187,6 +194,7 @@ def find_work(
         launched.count,
         launched.lost_count,
         places=places,
+        whole_trace=not steps,
     )
 
 

@@ -1,5 +1,6 @@
 """What to change, and what that gains: hand-made steps whose answers are worked out here."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -365,3 +366,16 @@ def test_what_binds_a_step_tells_the_share_of_the_cause_that_it_names() -> None:
     assert (binds.kind, binds.nanoseconds) == ("data loader", 80)
     note = binding_fact(binds, split).note
     assert note == "80.0% of the step has no device work; 50.0% is waiting for the data loader"
+
+
+def test_evidence_of_a_trace_without_steps_is_of_the_trace() -> None:
+    build = CaptureBuilder()
+    for number in range(1200):
+        product(build, number * 50 * US + 10 * US, 10 * US, 256, 256, 256)
+    at = 1200 * 50 * US + 10 * US
+    name = "Memcpy HtoD (Pageable -> Device)"
+    build.kernel(at - 5 * US, at, at + 20 * MS, name, kind="memcpy", bytes=64 * 2**20)
+    told = found(analyze(build.build()))
+    assert re.search(r"\b1\d{3} times in the trace", told["launches"].evidence)
+    assert told["pageable copies"].evidence.startswith("20 ms in the trace ")
+    assert not any("a step" in advice.evidence for advice in told.values())
