@@ -28,7 +28,8 @@ def gain_sentence(verdict: Bottleneck, *, in_steps: bool) -> str:
     if verdict.gain_range_ns is None:
         return f"Up to {gain} {per} to gain."
     low, high = map(formatting.duration, verdict.gain_range_ns)
-    return f"About {gain} {per} to gain, {low} to {high}."
+    between = "" if low == high else f", {low} to {high}"
+    return f"About {gain} {per} to gain{between}."
 
 
 def flops_text(flops: tuple[Flops, ...] | None, profiled_steps: int = 0) -> str:

@@ -70,7 +70,9 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     if loss is not None and line_text(loss[0][0]) not in advised:
         (source, module, name), gain_ns = loss
         where = f" in {module}" if module else ""
-        gain = f"{name}{where}: up to {formatting.duration(gain_ns)} of a step to gain"
+        in_steps = analysis.split is None or analysis.split.basis != "whole trace"
+        whole = "a step" if in_steps else "the trace"
+        gain = f"{name}{where}: up to {formatting.duration(gain_ns)} of {whole} to gain"
         facts.append(Fact("Line", source_text(source), gain))
     return (Facts(tuple(facts)),) if facts else ()
 

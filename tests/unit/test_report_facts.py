@@ -207,6 +207,8 @@ def test_several_devices_have_a_line_each(training_analysis: Analysis) -> None:
 def test_a_gain_is_told_with_the_range_that_is_known_of_it() -> None:
     told = Bottleneck("memory", "", 412_000_000, (0, 648_000_000))
     assert gain_sentence(told, in_steps=True) == ("About 412 ms a step to gain, 0 ns to 648 ms.")
+    sure = msgspec.structs.replace(told, gain_range_ns=(told.gain_ns or 0, told.gain_ns or 0))
+    assert gain_sentence(sure, in_steps=True) == "About 412 ms a step to gain."
     plain = Bottleneck("memory", "", 412_000_000)
     assert gain_sentence(plain, in_steps=True) == "Up to 412 ms a step to gain."
     assert gain_sentence(plain, in_steps=False) == "Up to 412 ms of the recording to gain."
