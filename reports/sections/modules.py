@@ -50,7 +50,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     """The module with most time of its own, and the line of the largest loss.
 
     Neither where it tells nothing: a program of one module, many modules with little each, a line
-    that the advice names.
+    that the advice names, or one whose gain is within the noise, as all are where there is none.
     """
     tree = analysis.modules
     if tree is None:
@@ -65,7 +65,8 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         if own >= _LARGE and len(with_own) > 1:
             note = f"{formatting.percent(own)} of device time{number}"
             facts.append(Fact("Module", largest.path, note))
-    loss = _largest_loss(analysis)
+    nothing_to_gain = analysis.binds is not None and not analysis.advice
+    loss = None if nothing_to_gain else _largest_loss(analysis)
     advised = {place.place for advice in analysis.advice for place in advice.places}
     if loss is not None and line_text(loss[0][0]) not in advised:
         (source, module, name), gain_ns = loss
