@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -64,7 +65,8 @@ class Machine:
         )
         return Links(self.roof, self.one_host, tuple(measured))
 
-    @property
+    # Asked for once for each kind of work, of which a trace has thousands.
+    @cached_property
     def l2_bytes(self) -> int | None:
         """What the L2 cache holds; None where neither the device nor its datasheet tells."""
         if self.device is None or self.device.kind == "cpu":
