@@ -28,6 +28,8 @@ _MOST_OPERATORS: Final = 200
 # Of device time: the summary names no module with less, and no line with less.
 _LARGE: Final = 0.1
 _NEGLIGIBLE: Final = 0.02
+# Of the step: the summary names no line that gains less.
+_SMALL_GAIN: Final = 0.01
 # Of a row's device time: with less of it counted its figures are of a part.
 _ALL: Final = 0.999
 _NUMBERS: Final = ("Modules", "Time", "Share", "Own", "Backward", "FLOPs", "Bytes", "Of its roof")
@@ -87,7 +89,10 @@ def _largest_loss(analysis: Analysis) -> tuple[tuple[SourceLine, str, str], int]
             call = point.source, point.module, point.caller or point.name
             gains[call] += point.bottleneck.gain_ns or 0
             shares[call] += point.device_fraction
-    likely = {call: ns for call, ns in gains.items() if ns and shares[call] >= _NEGLIGIBLE}
+    least_ns = 0.0 if analysis.split is None else _SMALL_GAIN * analysis.split.step_ns
+    likely = {
+        call: ns for call, ns in gains.items() if ns > least_ns and shares[call] >= _NEGLIGIBLE
+    }
     return max(likely.items(), key=lambda item: item[1], default=None)
 
 

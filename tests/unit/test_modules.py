@@ -1,14 +1,16 @@
 """Modules: which repeat, what each takes, and what a report says of them."""
 
+import msgspec
 import pytest
 from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.reports.blocks import Facts, Table
 from gpuprof.reports.sections.modules import SECTION
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import Analysis, Bottleneck
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.module_figures import ModuleWork, SourceLine
+from gpuprof.roofline.step_figures import SplitPart, StepSplit
 from gpuprof.roofline.work.module_folding import folded_paths
 
 
@@ -106,6 +108,26 @@ def test_the_report_names_modules_and_lines(analysis: Analysis) -> None:
     (facts,) = SECTION.summary(analysis)
     assert isinstance(facts, Facts)
     assert facts.facts[0].value == "layers.*.proj"
+
+
+@pytest.mark.parametrize(("gain_ns", "named"), [(9, False), (11, True)])
+def test_a_line_that_gains_next_to_nothing_of_a_step_is_not_named(
+    analysis: Analysis, gain_ns: int, named: bool
+) -> None:
+    largest, *others = (point for point in analysis.ops if point.source is not None)
+    gains = msgspec.structs.replace(largest.bottleneck, gain_ns=gain_ns)
+    none = Bottleneck("memory", "", 0)
+    nothing = (msgspec.structs.replace(each, bottleneck=none) for each in others)
+    changed = msgspec.structs.replace(
+        analysis,
+        ops=(msgspec.structs.replace(largest, bottleneck=gains), *nothing),
+        split=StepSplit(step_ns=1000, basis="timed", parts=(SplitPart("memory", 1000),)),
+        binds=None,
+        advice=(),
+    )
+    (facts,) = SECTION.summary(changed)
+    assert isinstance(facts, Facts)
+    assert ("Line" in [fact.label for fact in facts.facts]) is named
 
 
 def test_without_modules_and_lines_there_is_no_section(build: CaptureBuilder) -> None:
