@@ -84,7 +84,8 @@ def step_advice(
         recomputation(work),
         bfloat16_products(work, ops, roof),
     )
-    if not (on_cpu and is_much(times.waiting_fraction or 0.0)):
+    busy = on_cpu and is_much(times.waiting_fraction)
+    if not busy:
         # Where other programs have the cores, nothing tells how fast the work itself is.
         by_heuristic = torch_settings is not None and "cudnn.benchmark" not in torch_settings
         below = below_the_roof(work, ops, roof, by_heuristic=by_heuristic and not on_cpu)
@@ -92,10 +93,12 @@ def step_advice(
     if on_cpu and split.basis == "timed":
         of_device = _as_unprofiled(of_device, times)
     replays = bool(work.kernels["replay"].is_not_null().any())
+    waits = () if idle is None else waiting(idle, host, replays=replays)
     candidates = (
         *of_device,
         *exposed_links(work, use, transfers, [point for _, point in ops]),
-        *(() if idle is None else waiting(idle, host, replays=replays)),
+        # What others that have the core take looks like Python of the program's own.
+        *(each for each in waits if not (busy and each.finding == "host work")),
     )
     return StepAdvice(candidates, times, split.step_ns)
 

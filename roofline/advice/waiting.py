@@ -50,7 +50,7 @@ def waiting(idle: IdleTime, host: HostFigures | None, *, replays: bool) -> Itera
             finding = "launches beside graphs" if replays else finding
         per = "in the trace" if idle.basis == "whole trace" else "a step"
         for culprit in cause.culprits:
-            yield _candidate(finding, cause, culprit, more, per)
+            yield _candidate(_for(finding, culprit), cause, culprit, more, per)
         if cause.others_ns:
             yield Candidate(
                 finding=finding,
@@ -62,6 +62,12 @@ def waiting(idle: IdleTime, host: HostFigures | None, *, replays: bool) -> Itera
                 ),
                 of_device=False,
             )
+
+
+def _for(finding: str, culprit: IdleCulprit) -> str:
+    """`finding`, but of a library or driver that loads code or plans, and compiles nothing."""
+    planned = culprit.what.startswith("aten::") or culprit.call != ""
+    return "code loading" if finding == "compilation" and planned else finding
 
 
 def _loader(loaders: Sequence[LoaderWait]) -> tuple[str, str]:

@@ -319,6 +319,18 @@ def test_work_that_is_done_twice_is_a_change_of_its_own() -> None:
     assert advice.gain_ns == MS
 
 
+def test_a_plan_for_each_new_length_is_no_compilation_of_the_programs() -> None:
+    build = CaptureBuilder()
+    for start in timed_steps(build, 60 * MS):
+        # As cuDNN's attention on an H200, which plans for 58 ms before it launches.
+        build.op("aten::_cudnn_attention_forward", start + MS, start + 58 * MS)
+        build.kernel(start + 57 * MS, start + 57 * MS + 10 * US, start + 59 * MS)
+    (advice, *_) = analyze(build.build()).advice
+    assert advice.finding == "code loading"
+    assert advice.places[0].what == "aten::_cudnn_attention_forward"
+    assert advice.gain_ns == pytest.approx(56 * MS, rel=0.05)
+
+
 def test_a_step_that_waits_is_bound_by_what_it_waits_for() -> None:
     build = CaptureBuilder()
     for start in timed_steps(build, 4 * MS):
