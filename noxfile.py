@@ -1,6 +1,6 @@
 """Checks with other releases of torch than that of `make test` (docs/torch_versions.md).
 
-.venv/bin/nox -s oldest              # the CPU tests with the oldest torch
+.venv/bin/nox -s oldest              # the CPU tests with the oldest torch and the oldest polars
 .venv/bin/nox -s oldest -- -k gate   # some of them
 .venv/bin/nox -s resolve             # do the extras resolve with each torch?
 """
@@ -8,6 +8,8 @@
 import nox
 
 OLDEST = "2.6.0"
+# As pyproject.toml promises: newer ones have arguments that this one refuses.
+OLDEST_POLARS = "1.31.0"
 SUPPORTED = (
     *(OLDEST, "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.13.0", "2.14.1"),
 )
@@ -19,8 +21,8 @@ nox.options.sessions = ["oldest"]
 
 @nox.session
 def oldest(session: nox.Session) -> None:
-    """Run the tests with the oldest supported torch, in an environment of its own."""
-    session.install(f"torch=={OLDEST}", "-e", ".[dev,ncu]")
+    """Run the tests with the oldest supported torch and polars, in an environment of its own."""
+    session.install(f"torch=={OLDEST}", f"polars=={OLDEST_POLARS}", "-e", ".[dev,ncu]")
     session.run("python", "-m", "pytest", *(session.posargs or ("-n", "2", "--dist", "loadfile")))
 
 
