@@ -43,6 +43,7 @@ READERS = {
     "analyze": ("analyze", "{}"),
     "summary": ("summary", "{}"),
     "report": ("report", "{}", "-o", "o.md"),
+    "explain": ("explain", "{}", "aten::mm"),
     "compare, base": ("compare", "{}", CAPTURE),
     "compare, head": ("compare", CAPTURE, "{}"),
     "mfu": ("mfu", "{}"),
