@@ -105,7 +105,8 @@ def step_advice(
 
 def _is_another_step(split: StepSplit, times: StepTimes) -> bool:
     """Whether what was profiled tells nothing of the timed steps: a first step that compiles."""
-    timed_ns = times.median_ns if times.timed else None
+    # Against the longest: with batches that are fetched ahead the median may have waited for none.
+    timed_ns = times.maximum_ns or times.median_ns if times.timed else None
     return timed_ns is not None and split.step_ns > _ANOTHER_STEP * timed_ns
 
 
