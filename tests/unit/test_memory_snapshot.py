@@ -295,7 +295,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_get_one_line(name: str, tmp_path: Path) -> None:
-    refused(written(tmp_path, HOSTILE[name]))
+    file = written(tmp_path, HOSTILE[name])
+    assert file.name in refused(file)
 
 
 def test_what_stands_on_the_stack_beside_is_no_matter(tmp_path: Path) -> None:

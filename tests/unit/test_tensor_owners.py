@@ -156,10 +156,14 @@ def test_an_optimizer_that_cannot_be_read_steps_all_the_same() -> None:
     recorder.start()
     looked_at.append(True)
     try:
+        with pytest.raises(RuntimeError, match="not now"):
+            _ = optimizer.param_groups
+        # The same error, in our hook, must not reach the program.
         recorder._before_a_step(optimizer, (), {})
     finally:
         looked_at.clear()
-        recorder.stop()
+        rows = recorder.stop()
+    assert "memory_blocks" in rows
 
 
 def test_a_parameter_that_refuses_costs_no_other_its_gradient() -> None:
