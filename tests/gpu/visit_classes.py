@@ -8,15 +8,11 @@ in between. Compared are the class of the step's largest loss, or of the main op
 the parts of the split with the events. Exits 1 where one differs.
 """
 
-import argparse
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from programs import run_program
+from programs import Seen, compare_all
 
 # Of the step: what the split may differ from the events.
 TOLERANCE = 0.05
@@ -232,37 +228,17 @@ def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) 
     return wrong
 
 
-def main() -> int:
-    """Run all programs and print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
-    parser.add_argument("--output", type=Path, help="keep summaries and captures here")
-    arguments = parser.parse_args()
-    failed = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.output or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in arguments.programs:
-            program = PROGRAMS[name]
-            try:
-                seen = run_program(name, HEAD + program.source, folder)
-                analysis, own = seen.analysis, seen.own
-                wrong = compared(program, analysis, own)
-                parts = {
-                    part["kind"]: round(part["nanoseconds"] / 1e6, 3)
-                    for part in analysis["split"]["parts"]
-                    if part["nanoseconds"]
-                }
-                told = f"own {own}, split {parts}, {analysis['bottleneck']['evidence']}"
-            except (RuntimeError, subprocess.TimeoutExpired, OSError, KeyError) as error:
-                wrong, told = [f"{type(error).__name__}: {error}"], ""
-            failed += bool(wrong)
-            print(
-                f"{'WRONG' if wrong else 'ok':6} {name:11} {'; '.join(wrong)}\n    {told}",
-                flush=True,
-            )
-    return min(failed, 1)
+def seen_of(name: str, seen: Seen) -> tuple[list[str], str]:
+    """What differs in one program, and both sides."""
+    parts = {
+        part["kind"]: round(part["nanoseconds"] / 1e6, 3)
+        for part in seen.analysis["split"]["parts"]
+        if part["nanoseconds"]
+    }
+    told = f"own {seen.own}, split {parts}, {seen.analysis['bottleneck']['evidence']}"
+    return compared(PROGRAMS[name], seen.analysis, seen.own), told
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sources = {name: HEAD + program.source for name, program in PROGRAMS.items()}
+    sys.exit(compare_all(__doc__.splitlines()[0], sources, seen_of))

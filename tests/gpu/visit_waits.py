@@ -7,15 +7,11 @@ step is with the trouble and without it. Compared are the cause that costs most,
 line, and the gain with the difference of the two. Exits 1 where one differs.
 """
 
-import argparse
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from programs import run_program
+from programs import Seen, compare_all
 
 # Of the difference of the two steps: what the cause's time may be away from it.
 TOLERANCE = 0.15
@@ -264,31 +260,11 @@ def told(analysis: dict[str, Any], own: dict[str, float]) -> str:
     )
 
 
-def main() -> int:
-    """Run all programs and print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
-    parser.add_argument("--output", type=Path, help="keep summaries and captures here")
-    arguments = parser.parse_args()
-    failed = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.output or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in arguments.programs:
-            program = PROGRAMS[name]
-            try:
-                seen = run_program(name, HEAD + program.source, folder)
-                wrong = compared(program, seen.analysis, seen.own)
-                said = told(seen.analysis, seen.own)
-            except (RuntimeError, subprocess.TimeoutExpired, OSError, KeyError, TypeError) as error:
-                wrong, said = [f"{type(error).__name__}: {error}"], ""
-            failed += bool(wrong)
-            print(
-                f"{'WRONG' if wrong else 'ok':6} {name:11} {'; '.join(wrong)}\n    {said}",
-                flush=True,
-            )
-    return min(failed, 1)
+def seen_of(name: str, seen: Seen) -> tuple[list[str], str]:
+    """What differs in one program, and both sides."""
+    return compared(PROGRAMS[name], seen.analysis, seen.own), told(seen.analysis, seen.own)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sources = {name: HEAD + program.source for name, program in PROGRAMS.items()}
+    sys.exit(compare_all(__doc__.splitlines()[0], sources, seen_of))
