@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-import polars as pl
-
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
+from gpuprof.roofline.advice.sequence import in_stream_order
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.totals.work_kinds import kind_of_operator
@@ -28,28 +27,19 @@ def epilogues(work: Work) -> Iterator[Candidate]:
     and write as many bytes.
     """
     kinds = [_kind(signature) for signature in work.signatures]
-    ordered = (
-        work.kernels.filter(pl.col("kind") == "kernel")
-        .sort("device", "stream", "start_ns")
-        .select(
-            *("device", "stream", "step", "phase"),
-            *("signature", "place", "replay", "duration_ns"),
-        )
-    )
     found: Counter[tuple[int, WorkKey, int]] = Counter()
-    before: tuple[object, ...] = ()
+    line: tuple[object, ...] = ()
     product: int | None = None
-    for *where, signature, line, replay, duration_ns in ordered.iter_rows():
-        stream, kind = (
-            tuple(where),
-            "" if signature is None or replay is not None else kinds[signature],
-        )
-        if product is not None and stream == before and kind == "elementwise":
-            if _written(work.signatures[product]) == _written(work.signatures[signature]):
-                found[product, (signature, where[-1], ""), line] += duration_ns
-        before, product = stream, signature if kind in _PRODUCTS else None
-    for (product, key, line), total_ns in found.items():
-        yield _candidate(work, work.signatures[product], key, line, total_ns)
+    for kernel in in_stream_order(work):
+        kind = "" if kernel.signature is None else kinds[kernel.signature]
+        if product is not None and kernel.signature is not None and kernel.line == line:
+            written = _written(work.signatures[kernel.signature])
+            same = written is not None and written == _written(work.signatures[product])
+            if kind == "elementwise" and same:
+                found[product, kernel.key, kernel.place] += kernel.duration_ns
+        line, product = kernel.line, kernel.signature if kind in _PRODUCTS else None
+    for (product, key, place), total_ns in found.items():
+        yield _candidate(work, work.signatures[product], key, place, total_ns)
 
 
 def _kind(signature: Signature) -> str:
@@ -61,7 +51,9 @@ def _written(signature: Signature) -> int | None:
     return None if signature.cost is None else signature.cost.bytes_written
 
 
-def _candidate(work: Work, product: Signature, key: WorkKey, line: int, total_ns: int) -> Candidate:
+def _candidate(
+    work: Work, product: Signature, key: WorkKey, place_number: int, total_ns: int
+) -> Candidate:
     assert key[0] is not None
     signature = work.signatures[key[0]]
     assert signature.cost is not None
@@ -70,7 +62,7 @@ def _candidate(work: Work, product: Signature, key: WorkKey, line: int, total_ns
     # the product has to.
     share = min(1.0, 2 * written / (read + written)) if read + written else 0.0
     gain_ns = round(total_ns * share / work.steps)
-    place = work.places.table[line]
+    place = work.places.table[place_number]
     names = (product.name.removeprefix("aten::"), signature.name.removeprefix("aten::"))
     return Candidate(
         finding="epilogue",

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-import polars as pl
-
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
+from gpuprof.roofline.advice.sequence import StreamKernel, in_stream_order
 from gpuprof.roofline.cost_models.call import Tensor
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import WorkKey
@@ -71,31 +70,22 @@ def _runs(work: Work) -> Iterator[list[_Call]]:
         for index, signature in enumerate(work.signatures)
         if (shape := _written(signature)) is not None
     }
-    ordered = (
-        work.kernels.filter(pl.col("kind") == "kernel")
-        .sort("device", "stream", "start_ns")
-        .select(
-            *("device", "stream", "step", "phase"),
-            *("signature", "place", "owner_id", "replay", "duration_ns"),
-        )
-    )
     run: list[_Call] = []
-    before: tuple[tuple[object, ...], int] | None = None
-    for *where, signature, line, owner, replay, duration_ns in ordered.iter_rows():
-        place, key = tuple(where), (signature, where[-1], "")
-        fits = signature in fusing and replay is None
-        if run and (before is None or before[0] != place or not fits):
+    before: StreamKernel | None = None
+    for kernel in in_stream_order(work):
+        signature = kernel.signature
+        if run and (before is None or before.line != kernel.line or signature not in fusing):
             yield from _long_enough(run)
             run = []
-        if run and before is not None and before[1] == owner:
+        if run and before is not None and before.owner == kernel.owner:
             # Another kernel of the same call.
-            run[-1] = replace(run[-1], duration_ns=run[-1].duration_ns + duration_ns)
-        elif fits:
+            run[-1] = replace(run[-1], duration_ns=run[-1].duration_ns + kernel.duration_ns)
+        elif signature is not None and signature in fusing:
             if run and not _takes(work.signatures[signature], fusing[run[-1].signature]):
                 yield from _long_enough(run)
                 run = []
-            run.append(_Call(key, line, duration_ns))
-        before = (place, owner)
+            run.append(_Call(kernel.key, kernel.place, kernel.duration_ns))
+        before = kernel
     yield from _long_enough(run)
 
 
