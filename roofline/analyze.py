@@ -48,7 +48,7 @@ from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.settings.find import calls_of_profiled_steps, health_of, settings_of
 from gpuprof.roofline.settings.known import KnownOfStep
 from gpuprof.roofline.slow_steps.find import slow_steps
-from gpuprof.roofline.step_figures import StepSplit, StepTimes
+from gpuprof.roofline.step_figures import StepSplit, StepTimes, has_no_room_to_wait
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
@@ -211,7 +211,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
             else None
         ),
         bottleneck=bottleneck,
-        binds=binding(split, ops, ceilings),
+        binds=binding(split, ops, ceilings, may_wait=not has_no_room_to_wait(times, use)),
         advice=advice.ranked(),
         coverage=coverage(ops, kernels, work),
         step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),

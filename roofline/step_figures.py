@@ -168,3 +168,14 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
     def busy_ns(self) -> int:
         """Time with any device work."""
         return self.computing_ns + self.communication_ns + self.copies_ns
+
+
+def has_no_room_to_wait(times: StepTimes, use: Exposed | None) -> bool:
+    """Whether a GPU works in a profiled step for as long as a timed one takes.
+
+    Then the profiler made what waiting there is, or the profiled steps did other work: of waiting
+    in a timed step nothing is known but that there is no room for it.
+    """
+    if use is None or use.device is None or not times.timed or times.median_ns is None:
+        return False
+    return use.busy_ns >= times.median_ns

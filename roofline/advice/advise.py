@@ -29,10 +29,12 @@ def advise(candidates: Iterable[Candidate], times: StepTimes, step_ns: int) -> t
     """Changes whose gain is above the noise, of a step that takes `step_ns`."""
     limits = _limits_ns(times, step_ns)
     noise_ns = max(_NOISE, min(_LARGE, _median_is_off(times))) * step_ns
-    found = [
-        _advice(findings()[name], group, limits[group[0].of_device])
-        for name, group in _grouped(_without_overlap(list(candidates)))
-    ]
+    groups = sorted(
+        _grouped(_without_overlap(list(candidates))),
+        # Of two that could save the whole step, the one that more of the work is about.
+        key=lambda group: -sum(each.gain.ns for each in group[1]),
+    )
+    found = [_advice(findings()[name], group, limits[group[0].of_device]) for name, group in groups]
     worth = [
         advice for advice in found if max(advice.gain_range_ns[0], advice.gain_ns // 2) > noise_ns
     ]

@@ -19,12 +19,17 @@ from gpuprof.roofline.step_figures import StepSplit
 
 
 def binding(
-    split: StepSplit | None, points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]
+    split: StepSplit | None,
+    points: Sequence[RooflinePoint],
+    ceilings: Sequence[Ceiling],
+    *,
+    may_wait: bool,
 ) -> Binding | None:
     """What most of the step goes to; None where the step has no split.
 
     Computing counts whole, at its roof or below, for the resource that has its roof. All time
-    without device work counts together, under the largest of its causes.
+    without device work counts together, under the largest of its causes; of time that the profiler
+    may have made, what is certain decides, and nothing where a step may not wait.
     """
     if split is None or not split.step_ns:
         return None
@@ -37,10 +42,14 @@ def binding(
         elif not row.idle:
             spent[part.kind] += part.nanoseconds
     spent.update(_by_resource(points, ceilings, computing_ns))
+    certain = dict(spent)
     if split.idle_ns:
         largest = max(split.idle_parts, key=lambda part: part.nanoseconds)
         spent[largest.kind] += split.idle_ns
-    kind, nanoseconds = max(spent.items(), key=lambda item: item[1], default=(UNKNOWN, 0))
+        waits_ns = sum(part.certain_ns for part in split.idle_parts)
+        certain[largest.kind] = waits_ns if may_wait else 0
+    kind = max(certain, key=lambda name: (certain[name], spent[name]), default=UNKNOWN)
+    nanoseconds = spent[kind]
     return Binding(kind=kind, nanoseconds=nanoseconds, fraction=nanoseconds / split.step_ns)
 
 

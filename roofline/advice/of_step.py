@@ -20,7 +20,12 @@ from gpuprof.roofline.host_figures import HostFigures
 from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.classify import WorkKey
-from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
+from gpuprof.roofline.step_figures import (
+    Exposed,
+    StepSplit,
+    StepTimes,
+    has_no_room_to_wait,
+)
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
 from gpuprof.roofline.work.work import Work
 
@@ -92,6 +97,11 @@ def step_advice(
         of_device = chain(below, of_device)
     if on_cpu and split.basis == "timed":
         of_device = _as_unprofiled(of_device, times)
+    shortest_ns = split.step_ns
+    if times.timed and times.median_ns is not None:
+        shortest_ns = min(shortest_ns, times.median_ns)
+    if has_no_room_to_wait(times, use):
+        idle = None
     replays = bool(work.kernels["replay"].is_not_null().any())
     waits = () if idle is None else waiting(idle, host, replays=replays)
     candidates = (
@@ -100,7 +110,7 @@ def step_advice(
         # What others that have the core take looks like Python of the program's own.
         *(each for each in waits if not (busy and each.finding == "host work")),
     )
-    return StepAdvice(candidates, times, split.step_ns)
+    return StepAdvice(candidates, times, shortest_ns)
 
 
 def _is_another_step(split: StepSplit, times: StepTimes) -> bool:

@@ -331,6 +331,22 @@ def test_a_plan_for_each_new_length_is_no_compilation_of_the_programs() -> None:
     assert advice.gain_ns == pytest.approx(56 * MS, rel=0.05)
 
 
+def test_waiting_that_a_timed_step_has_no_room_for_is_the_profilers() -> None:
+    build = CaptureBuilder()
+    # Timed in 1 ms, and under the profiler in 4: the device works for 1.1 ms of each.
+    for number in range(STEPS):
+        build.step("timed", number * MS, (number + 1) * MS, device_ns=MS)
+    for number in range(STEPS):
+        start = STEPS * MS + number * 4 * MS
+        build.step("profiled", start, start + 4 * MS)
+        product(build, start + 2 * MS, 1100 * US, 4096, 32, 4096)
+    analysis = analyze(build.build())
+    assert {findings()[advice.finding].kind for advice in analysis.advice} == {"memory"}
+    assert all(advice.gain_ns <= MS for advice in analysis.advice)
+    assert analysis.binds is not None
+    assert analysis.binds.kind == "memory"
+
+
 def test_a_step_that_waits_is_bound_by_what_it_waits_for() -> None:
     build = CaptureBuilder()
     for start in timed_steps(build, 4 * MS):
@@ -373,7 +389,7 @@ def test_what_binds_a_step_tells_the_share_of_the_cause_that_it_names() -> None:
             SplitPart("launch", 30),
         ),
     )
-    binds = binding(split, (), ())
+    binds = binding(split, (), (), may_wait=True)
     assert binds is not None
     assert (binds.kind, binds.nanoseconds) == ("data loader", 80)
     note = binding_fact(binds, split).note
