@@ -94,7 +94,7 @@ class HostFigures(msgspec.Struct, frozen=True, kw_only=True):
     queue: LaunchQueue | None = None
     garbage: CollectedGarbage | None = None
     loaders: tuple[LoaderWait, ...] = ()
-    # In which torch.compile compiled.
-    compiling_ns: int = 0
+    # In which torch.compile compiled; None where that is not known.
+    compiling_ns: int | None = None
     # Of the whole run; None where nothing was compiled, or the source does not tell.
     compilations: Compilations | None = None

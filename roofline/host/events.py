@@ -36,12 +36,17 @@ def collected_garbage(capture: Capture) -> CollectedGarbage | None:
     )
 
 
-def compiling_ns(capture: Capture) -> int:
-    """In which torch.compile compiled, in the profiled steps of a one-rank capture."""
+def compiling_ns(capture: Capture) -> int | None:
+    """In which torch.compile compiled, in the profiled steps of a one-rank capture.
+
+    None where no step was profiled, and where nobody watched: then 0 would say that it did not.
+    """
+    if capture.processes[0].compilations is None:
+        return None
     rows = _rows(capture).filter(pl.col("name").str.starts_with(host_events.COMPILE))
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     windows = step_windows(capture)
-    return 0 if windows is None else union_within_ns(windows, starts, ends)
+    return None if windows is None else union_within_ns(windows, starts, ends)
 
 
 def loader_waits(capture: Capture) -> tuple[LoaderWait, ...]:

@@ -24,7 +24,7 @@ from gpuprof.collectors.host_events import (
     NextBatch,
     range_name,
 )
-from gpuprof.collectors.manifest import CollectedGeneration
+from gpuprof.collectors.manifest import CollectedGeneration, Compilations
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.host_figures import HostCall, HostFigures
 
@@ -223,7 +223,10 @@ def test_compiling_is_the_time_in_steps_that_any_compilation_takes(build: Captur
     event(build, Compilation(function="f"), 50, 150)
     event(build, Compilation(function="g"), 120, 160)
     event(build, Compilation(function="f", backward=True), 290, 310, thread=2)
-    assert host(build.build()).compiling_ns == 60 + 10
+    watched = Compilations(compiled=3, recompiled=0, compiling_ns=160)
+    assert host(build.build(compilations=watched)).compiling_ns == 60 + 10
+    # Of a trace of another tool nobody knows.
+    assert host(build.build()).compiling_ns is None
 
 
 @pytest.mark.parametrize(
