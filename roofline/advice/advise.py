@@ -34,7 +34,10 @@ def advise(candidates: Iterable[Candidate], times: StepTimes, step_ns: int) -> t
         # Of two that could save the whole step, the one that more of the work is about.
         key=lambda group: -sum(each.gain.ns for each in group[1]),
     )
-    found = [_advice(findings()[name], group, limits[group[0].of_device]) for name, group in groups]
+    found = [
+        _advice(findings()[name], group, limits[group[0].of_device], step_ns)
+        for name, group in groups
+    ]
     worth = [
         advice for advice in found if max(advice.gain_range_ns[0], advice.gain_ns // 2) > noise_ns
     ]
@@ -102,18 +105,20 @@ def _grouped(candidates: Iterable[Candidate]) -> Iterable[tuple[str, list[Candid
         yield name, sorted(group, key=lambda one: (not one.what, -one.gain.ns))
 
 
-def _advice(finding: Finding, group: Sequence[Candidate], limit_ns: int) -> Advice:
+def _advice(finding: Finding, group: Sequence[Candidate], limit_ns: int, step_ns: int) -> Advice:
     all_of_it = reduce(add, (each.gain for each in group))
     gain = all_of_it.at_most(limit_ns)
     assumption = finding.assumption
-    if gain.ns < all_of_it.ns:
+    if gain.ns < all_of_it.ns and limit_ns < step_ns:
         assumption += f"; no more than {duration(limit_ns)}, since the host needs the rest itself"
     places = _places(group)
+    others = len({each.evidence for each in group if each.what}) - 1
+    more = f"; {others} more like it" if others > 0 else ""
     return Advice(
         finding=finding.name,
         kind=finding.kind,
         change=finding.change,
-        evidence=group[0].evidence,
+        evidence=group[0].evidence + more,
         assumption=assumption,
         gain_ns=gain.ns,
         gain_range_ns=(gain.least_ns, gain.most_ns),

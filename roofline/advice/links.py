@@ -94,7 +94,8 @@ def _communication(each: Transfer, exposed_ns: int, use: Exposed, work: Work) ->
     if each.group_size:
         what = f"{what} of {each.group_size} ranks"
     gain = _hidden(exposed_ns, _free_ns(each, use, steps))
-    evidence = f"{duration(exposed_ns)} {work.per} in {calls:.3g} calls is hidden by nothing"
+    several = "one call" if calls == 1 else f"{calls:.3g} calls"
+    evidence = f"{duration(exposed_ns)} {work.per} in {several} is hidden by nothing"
     if calls >= _MANY and each.roof_ns is not None:
         # As one message: what its bytes need, after what one call takes to begin.
         one_ns = round((each.roof_ns + each.device_ns / each.calls) / steps)
