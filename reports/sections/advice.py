@@ -18,7 +18,7 @@ _COLUMNS: Final = (
     Column("Change"),
     Column("Where"),
     Column("Gain"),
-    Column("What shows it, and what is taken for granted"),
+    Column("What shows it, and what is assumed"),
 )
 _NOTHING: Final = "nothing found whose gain is above the noise"
 
@@ -102,7 +102,7 @@ def _row(number: int, advice: Advice, step_ns: int) -> tuple[str, ...]:
         formatting.sentence(advice.change),
         "; ".join(place for place in places if place),
         f"{formatting.duration(advice.gain_ns)}, {share}{between}",
-        f"{formatting.sentence(advice.evidence)} {formatting.sentence(advice.assumption)}",
+        f"{formatting.sentence(advice.evidence)} Assumed: {advice.assumption}.",
     )
 
 
