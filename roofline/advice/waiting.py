@@ -102,12 +102,13 @@ def _graph_breaks(cause: IdleCause, compilations: Compilations | None) -> Iterat
     """Places at which compiled code ends; how much of the waiting is theirs nobody measured."""
     if compilations is None or not compilations.breaks:
         return
-    half = 0.5 / len(compilations.breaks)
+    share_ns = cause.nanoseconds // len(compilations.breaks)
     for one in compilations.breaks:
         yield Candidate(
             finding="graph breaks",
             what=one.reason,
-            gain=Gain(round(cause.nanoseconds * half), 0, cause.nanoseconds),
+            # From nothing to all of it.
+            gain=Gain(share_ns // 2, 0, share_ns),
             evidence=f"torch.compile left its graph {one.times} times: {one.reason}",
             place=place_text(one.file, one.line),
             of_device=False,

@@ -8,16 +8,20 @@ import msgspec
 import pytest
 from capture_builder import CaptureBuilder
 
+from gpuprof.collectors.manifest import Compilations, GraphBreak
 from gpuprof.reports.blocks import Facts
 from gpuprof.reports.sections.advice import SECTION, binding_fact
 from gpuprof.roofline.advice.advise import advise
 from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.findings import findings
+from gpuprof.roofline.advice.waiting import waiting
 from gpuprof.roofline.advice_figures import Advice
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.classes import classes
+from gpuprof.roofline.host_figures import HostFigures
+from gpuprof.roofline.idle_figures import IdleCause, IdleTime
 from gpuprof.roofline.machine.achievable import achievable
 from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.step_figures import SplitPart, StepSplit, StepTimes
@@ -329,6 +333,21 @@ def test_a_plan_for_each_new_length_is_no_compilation_of_the_programs() -> None:
     assert advice.finding == "code loading"
     assert advice.places[0].what == "aten::_cudnn_attention_forward"
     assert advice.gain_ns == pytest.approx(56 * MS, rel=0.05)
+
+
+def test_breaks_of_a_graph_share_the_waiting_for_launches() -> None:
+    launches = IdleCause(kind="launch", nanoseconds=6 * MS, profiled_ns=6 * MS)
+    idle = IdleTime(nanoseconds=6 * MS, profiled_ns=6 * MS, basis="timed", causes=(launches,))
+    breaks = tuple(
+        GraphBreak(reason="a print", file="/home/me/train.py", line=line, times=2)
+        for line in (3, 9, 12)
+    )
+    compiled = Compilations(compiled=4, recompiled=0, compiling_ns=1, breaks=breaks)
+    host = HostFigures(compilations=compiled)
+    (advice,) = advise(waiting(idle, host, replays=False), TIMES, 10 * MS)
+    assert advice.finding == "graph breaks"
+    assert (advice.gain_ns, advice.gain_range_ns) == (3 * MS, (0, 6 * MS))
+    assert [place.place for place in advice.places] == ["train.py:3", "train.py:9", "train.py:12"]
 
 
 def test_waiting_that_a_timed_step_has_no_room_for_is_the_profilers() -> None:
