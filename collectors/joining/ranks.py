@@ -91,9 +91,14 @@ def without_bystanders(captures: Sequence[Capture]) -> tuple[list[Capture], list
 def _is_bystander(capture: Capture) -> bool:
     return (
         all(process.rank_from == "order" for process in capture.processes)
-        and not (capture.kernels["kind"] != "op").any()
+        and (_ran_on_cpus(capture) or capture.kernels.is_empty())
         and capture.counters.is_empty()
     )
+
+
+def _ran_on_cpus(capture: Capture) -> bool:
+    devices = [device for each in capture.processes for device in each.fingerprint.devices]
+    return bool(devices) and all(device.kind == "cpu" for device in devices)
 
 
 def _renumbered(capture: Capture, ranks: Mapping[int, int]) -> Capture:

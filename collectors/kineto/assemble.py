@@ -1,10 +1,11 @@
 """The rows of a trace -> the tables of a capture: steps apart, parents known, work classified.
 
-A trace without device work is a CPU run, whose leaf operators become the rows of `kernels`.
+A trace without device work is a CPU run, whose leaf operators and collectives become the rows of
+`kernels`.
 ProfilerStep#N annotations are the steps; all other user annotations are ranges.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,10 +17,14 @@ from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, pare
 from gpuprof.collectors.joining.captured_graphs import captured_nodes
 from gpuprof.collectors.kineto import collectives, device_evidence, events, generated_kernels
 from gpuprof.collectors.kineto.findings import Findings
+from gpuprof.collectors.kineto.host_collectives import host_collectives
 from gpuprof.collectors.kineto.python_frames import RECOMPUTE, with_lines_and_modules
+from gpuprof.collectors.kineto.tables import HOST_BACKENDS
 from gpuprof.collectors.named_kernels import with_kinds
+from gpuprof.collectors.recorded_collectives import RecordedCollective
 
 STEPS_FOUND_BY: Final = "ProfilerStep annotations"
+_HOST_COLLECTIVE: Final = f"^(?:{'|'.join(HOST_BACKENDS)})"
 _STEP: Final = "ProfilerStep#"
 _STEP_INDEX: Final = r"^ProfilerStep#(\d{1,9})$"
 
@@ -29,11 +34,13 @@ def assemble(
     fields: Mapping[str, object],
     findings: Findings,
     base_ns: int | None,
+    recorded: Sequence[RecordedCollective] = (),
 ) -> tuple[dict[str, pl.DataFrame], bool]:
     """The capture tables of one process, still without rank, and whether it ran on a CPU.
 
-    `raw` are its rows as `Tables` collects them, `fields` the metadata of the trace. On a CPU run
-    the work is leaf operators, for there is no device.
+    `raw` are its rows as `Tables` collects them, `fields` the metadata of the trace, `recorded`
+    what torch's flight recorder had of its collectives. On a CPU run the work is leaf operators,
+    for there is no device, and collectives.
     """
     ops, op_steps = _without_steps(raw["ops"])
     ranges, range_steps = _without_steps(raw["ranges"])
@@ -42,12 +49,18 @@ def assemble(
     on_cpu = not device_evidence.found({**raw, "ops": ops}, fields, findings)
     if on_cpu:
         kernels = cpu_leaf_ops.kernels(ops, ranges)
+        on_host = raw["host_collectives"]
+        if on_host.height:
+            ranges = ranges.filter(~pl.col("name").str.contains(_HOST_COLLECTIVE))
+            found = host_collectives(on_host, ops, fields, recorded, base_ns or 0)
+            found = collectives.with_message_bytes(found, findings)
+            kernels = pl.concat([kernels, found], how="diagonal")
     else:
         kernels = collectives.with_operators_metadata(
             with_kinds(raw["kernels"]), launches, raw["collective_ops"]
         )
         kernels = collectives.with_message_bytes(kernels, findings)
-    found = {
+    tables = {
         "kernels": kernels.sort("start_ns", maintain_order=True),
         "ops": _with_recompute(
             with_lines_and_modules(ops, raw["frames"]),
@@ -63,7 +76,7 @@ def assemble(
         "allocations": _allocations(raw["allocations"], ops),
         "graph_nodes": captured_nodes(launches, raw["kernels"], ops, ranges),
     }
-    return {name: _on_clock(frame, base_ns or 0) for name, frame in found.items()}, on_cpu
+    return {name: _on_clock(frame, base_ns or 0) for name, frame in tables.items()}, on_cpu
 
 
 def with_rank(name: str, frame: pl.DataFrame, rank: int) -> pl.DataFrame:

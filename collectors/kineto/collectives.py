@@ -75,9 +75,19 @@ def with_message_bytes(kernels: pl.DataFrame, findings: Findings) -> pl.DataFram
 class _Dtypes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     bytes: dict[str, int]
+    names: dict[str, str]
+
+
+def scalar_type_names() -> dict[str, str]:
+    """The name that torch prints for a dtype, by the C++ type of "Input type"."""
+    return _dtypes().names
+
+
+def _element_bytes() -> dict[str, int]:
+    return _dtypes().bytes
 
 
 @cache
-def _element_bytes() -> dict[str, int]:
+def _dtypes() -> _Dtypes:
     text = files("gpuprof.collectors.kineto").joinpath("collective_dtypes.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Dtypes).bytes
+    return msgspec.toml.decode(text, type=_Dtypes)

@@ -48,6 +48,13 @@ class CollectiveArgs(Struct, gc=False):
     group_size: Integer | None = field(default=None, name="Group size")
 
 
+class AnnotationArgs(Struct, gc=False):
+    """`args` of an annotation that names tensors, as a collective's; the lists stay JSON text."""
+
+    input_dims: Raw = field(default=_ABSENT, name="Input Dims")
+    input_types: Raw = field(default=_ABSENT, name="Input type")
+
+
 class OpArgs(CollectiveArgs, gc=False):
     """`args` of a cpu_op; the lists stay JSON text."""
 
@@ -145,6 +152,8 @@ class Memset(Kernel, gc=False, tag="gpu_memset"):
 
 class Annotation(_Complete, gc=False, tag="user_annotation"):
     """A record_function range, ProfilerStep included."""
+
+    args: AnnotationArgs | None = None
 
 
 class RecordedSpan(_Complete, gc=False, tag="Trace"):

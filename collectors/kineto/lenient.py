@@ -22,6 +22,7 @@ from gpuprof.collectors.kineto.events import (
     PYTHON_CATEGORY,
     TIME_LIMIT,
     Annotation,
+    AnnotationArgs,
     CallArgs,
     DeviceArgs,
     Dim3,
@@ -113,6 +114,11 @@ def event(element: object, findings: Findings) -> Event | None:
         return kind("X", name, process, thread, start, duration, call_args)
     if issubclass(kind, Kernel):
         return kind("X", name, process, thread, start, duration, _device_args(args))
+    if issubclass(kind, Annotation):
+        tensors = AnnotationArgs(
+            _text(args.get("input dims")), _text(args.get("input type", args.get("input types")))
+        )
+        return kind("X", name, process, thread, start, duration, tensors)
     return kind("X", name, process, thread, start, duration)
 
 

@@ -26,6 +26,19 @@ def rank(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
     return number, size if size is not None and size > number else number + 1
 
 
+def group_sizes(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The number of ranks of each process group that the trace names."""
+    info = metadata.get("distributedInfo")
+    groups = info.get("pg_config") if isinstance(info, dict) else None
+    sizes = {}
+    for group in groups if isinstance(groups, list) else ():
+        name = group.get("pg_name") if isinstance(group, dict) else None
+        size = integer(group.get("pg_size")) if isinstance(name, str) else None
+        if isinstance(name, str) and size is not None and size > 0:
+            sizes[name] = size
+    return sizes
+
+
 def base_ns(metadata: Mapping[str, Any]) -> int | None:
     """What to add to every time, or None where the trace has no usable base."""
     base = integer(metadata.get("baseTimeNanoseconds"))

@@ -2,7 +2,7 @@
 
 import codecs
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,8 @@ from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.kineto.tensor_lists import with_tensor_lists
 from gpuprof.collectors.kineto.worker import Worker, WorkerFailed, is_worth_it
 from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
+from gpuprof.collectors.recorded_collectives import RecordedCollective, read_collectives
+from gpuprof.collectors.recorded_lists import beside
 
 # A time before 1973 is no time of a recording but counts from an unknown start.
 _EPOCH_AFTER_NS: Final = 100_000_000_000_000_000
@@ -44,7 +46,7 @@ def recognises(start: bytes) -> bool:
     return start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
 
 
-def read(path: Path, *, advise: bool = True, tensor_lists: Path | None = None) -> Capture:
+def read(path: Path, *, advise: bool = True, recorded: bool = False) -> Capture:
     """Read one trace file, plain or gzip, into a capture.
 
     The rank is what the trace's distributedInfo says, else 0. Several processes that were merged
@@ -53,8 +55,8 @@ def read(path: Path, *, advise: bool = True, tensor_lists: Path | None = None) -
     or is missing stands in the warnings of the capture's process.
 
     `advise` adds to the warnings how to record GPU activity and steps that the trace lacks.
-    `tensor_lists` is a file with the lists of tensors that the trace leaves out
-    (`gpuprof.collectors.kineto.tensor_lists`).
+    With `recorded` gpuprof recorded the trace, and what it leaves out is read from beside it: lists
+    of tensors, and what torch's flight recorder has of collectives.
     Raises `CaptureError` where the file cannot be read, holds no events, is a trace of torch_npu,
     or holds several processes whose kernels nothing tells apart.
     """
@@ -76,9 +78,12 @@ def read(path: Path, *, advise: bool = True, tensor_lists: Path | None = None) -
             remarks=findings.sentences(),
         )
     raw = tables.all()
-    if tensor_lists is not None and tensor_lists.is_file():
-        raw["ops"] = with_tensor_lists(raw["ops"], tensor_lists)
-    return _capture(path, metadata_fields, raw, findings, advise=advise)
+    collectives: tuple[RecordedCollective, ...] = ()
+    if recorded:
+        if beside(path).is_file():
+            raw["ops"] = with_tensor_lists(raw["ops"], beside(path))
+        collectives = read_collectives(path)
+    return _capture(path, metadata_fields, raw, findings, collectives, advise=advise)
 
 
 def _read(path: Path) -> tuple[dict[str, object], Tables, Findings]:
@@ -125,13 +130,16 @@ def _capture(
     fields: Mapping[str, object],
     raw: Mapping[str, pl.DataFrame],
     findings: Findings,
+    recorded: Sequence[RecordedCollective],
     *,
     advise: bool,
 ) -> Capture:
     parts = by_process(path, raw)
     if len(parts) == 1:
         ((process, rows),) = parts
-        return _rank(path, fields, process, rows, findings, metadata.rank(fields), advise=advise)
+        return _rank(
+            path, fields, process, rows, findings, metadata.rank(fields), recorded, advise=advise
+        )
     captures = [
         _rank(path, fields, process, rows, findings, (rank, len(parts)), advise=advise)
         for rank, (process, rows) in enumerate(parts)
@@ -148,6 +156,7 @@ def _rank(
     raw: Mapping[str, pl.DataFrame],
     findings: Findings,
     stated: tuple[int, int] | None,
+    recorded: Sequence[RecordedCollective] = (),
     *,
     advise: bool,
 ) -> Capture:
@@ -155,7 +164,7 @@ def _rank(
     rank, world_size = stated or (0, 1)
     base_ns = metadata.base_ns(fields)
     findings.unusable_base_time = base_ns is None and "baseTimeNanoseconds" in fields
-    tables, on_cpu = assemble(raw, fields, findings, base_ns)
+    tables, on_cpu = assemble(raw, fields, findings, base_ns, recorded)
     frames = {name: with_rank(name, frame, rank) for name, frame in tables.items()}
     start_ns = _earliest(frames)
     epoch = start_ns > _EPOCH_AFTER_NS

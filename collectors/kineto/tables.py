@@ -15,6 +15,7 @@ from gpuprof.collectors.kineto import decode
 from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.events import (
     Annotation,
+    AnnotationArgs,
     CallArgs,
     CollectiveArgs,
     DeviceArgs,
@@ -40,6 +41,9 @@ _EXACT_BELOW_US: Final = float(2**43)
 _NO_SIZE: Final = (None, None, None)
 # The operator around a collective's launch (torch/csrc/distributed/c10d/ParamCommsUtils.hpp).
 COLLECTIVE_OP: Final = "record_param_comms"
+# What carries out a collective of a CPU names itself so (torch/csrc/distributed/c10d/
+# ProcessGroupGloo.cpp and ProcessGroupMPI.cpp).
+HOST_BACKENDS: Final = ("gloo:", "mpi:")
 # The name of allocator events among the instants of their category.
 _MEMORY: Final = "[memory]"
 _KINDS: Final[dict[type[Struct], str]] = {Kernel: "kernel", Memcpy: "memcpy", Memset: "memset"}
@@ -58,6 +62,7 @@ _NO_ARGS: Final[dict[type[Struct], Struct]] = {
     Op: OpArgs(),
     **dict.fromkeys((RuntimeCall, DriverCall), CallArgs()),
     **dict.fromkeys(_KINDS, DeviceArgs()),
+    Annotation: AnnotationArgs(),
     Memory: MemoryArgs(),
 }
 
@@ -113,9 +118,14 @@ KERNELS: Final = pl.Schema(
 )
 # Of those operators only that say what a collective is; they are rows of `OPS` too.
 COLLECTIVE_OPS: Final = pl.Schema({**_SHARED, **_COLLECTIVE})
+# Of those ranges only that are the work of a collective; they are rows of `RANGES` too.
+HOST_COLLECTIVES: Final = pl.Schema(
+    {**_SHARED, **dict.fromkeys(("input_dims", "input_types"), pl.Binary)}
+)
 _SCHEMAS: Final = {
     "ops": OPS,
     "collective_ops": COLLECTIVE_OPS,
+    "host_collectives": HOST_COLLECTIVES,
     "launches": LAUNCHES,
     "kernels": KERNELS,
     "ranges": RANGES,
@@ -159,6 +169,9 @@ class Tables:
         collectives = [event for event in groups[Op] if event.name == COLLECTIVE_OP]
         if collectives:
             parts.append(("collective_ops", Op, collectives))
+        on_host = [each for each in groups[Annotation] if each.name.startswith(HOST_BACKENDS)]
+        if on_host:
+            parts.append(("host_collectives", Annotation, on_host))
         converted = [
             (table, _frame(table, kind, events, batch.exact)) for table, kind, events in parts
         ]
@@ -193,8 +206,9 @@ class Tables:
         if negative.any():
             self.findings.negative_durations += int(negative.sum())
             frame = frame.filter(~negative)
-        if name == "ops":
-            return frame.with_columns(self._text(frame[name]) for name in _TEXTS)
+        texts = [column for column in _TEXTS if column in frame.columns]
+        if texts:
+            return frame.with_columns(self._text(frame[column]) for column in texts)
         if "correlation" in frame.columns:
             # Kineto writes 0 where an activity had no correlation.
             known = pl.when(pl.col("correlation") != 0).then("correlation")

@@ -17,6 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from gpuprof.collectors.live import cpp_log_level
+from gpuprof.collectors.live.flight_recorder import write_collectives
 from gpuprof.collectors.live.tensor_lists import write_tensor_lists
 
 # Ids of the profilers that this module runs, to tell them from the script's own.
@@ -117,6 +118,7 @@ class TorchTrace:
         recorded = self._profiler.profiler
         if recorded is not None:
             write_tensor_lists(recorded.kineto_results, self.path)
+            write_collectives(self.path)
         self._exported = True
         return self.path
 

@@ -23,7 +23,6 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.manifest import Manifest, ProcessInfo, Schedule
-from gpuprof.collectors.recorded_lists import beside
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.suite import Prepared
 from gpuprof.roofline.bench.results import BenchReport, CaseResult
@@ -65,7 +64,7 @@ def profile_case(
             windows.append((start_ns, time.time_ns()))
         trace.stop()
         path = trace.export()
-        recorded = kineto.read(path, advise=False, tensor_lists=beside(path))
+        recorded = kineto.read(path, advise=False, recorded=True)
         return ProfiledCase(result, tuple(windows), recorded)
 
 

@@ -18,7 +18,6 @@ from gpuprof.collectors.joining.graph_partners import with_nodes_of
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.collectors.recorded_lists import beside
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.roofline.work.attribution import attribute
@@ -105,7 +104,7 @@ def _read_once(path: Path, *, read_again: bool) -> Capture:
     tables = path.with_suffix(storage.SUFFIX)
     if storage.is_capture(tables):
         return storage.load(tables)
-    traced = kineto.read(path, advise=False, tensor_lists=beside(path))
+    traced = kineto.read(path, advise=False, recorded=True)
     if read_again:
         with suppress(OSError):
             storage.save(traced, tables)
@@ -124,7 +123,8 @@ def _with_traced_device(process: ProcessInfo, traced: Capture) -> ProcessInfo:
     devices = process.fingerprint.devices
     if traced.kernels.is_empty():
         return process
-    kinds = {"cpu"} if (traced.kernels["kind"] == "op").all() else {"cuda", "hip"}
+    used = traced.processes[0].fingerprint.devices
+    kinds = {"cpu"} if used and used[0].kind == "cpu" else {"cuda", "hip"}
     busiest = (
         traced.kernels.group_by("device")
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))

@@ -29,9 +29,9 @@ _STREAM = ("process", "device", "context", "stream")
 def attribute(capture: Capture) -> Capture:
     """`capture` with `op_id` and `step` of its kernels filled, and a cut-off last step marked so.
 
-    A leaf operator of a CPU run keeps its own op_id; its step is where the operator started. A
-    kernel without a launch in the capture has no operator and counts to the step in which it
-    started itself; how many those are is added to the warnings. Only profiled steps count.
+    A leaf operator or collective of a CPU run keeps its own op_id; its step is where the operator
+    started. A kernel without a launch in the capture has no operator and counts to the step in
+    which it started itself; how many those are is added to the warnings. Only profiled steps count.
 
     A rank that is attributed already stays as it is.
     """
@@ -122,7 +122,8 @@ def _attribute_rank(
     known = pl.Series(rows != NONE)
     op_ids = pl.Series(ops["op_id"].to_numpy()[rows]) if ops.height else kernels["op_id"]
     is_leaf = kernels["kind"] == "op"
-    times = launch["launch_ns"].fill_null(kernels["start_ns"])
+    told = kernels["op_id"].is_not_null()
+    times = launch["launch_ns"].fill_null(_called_ns(kernels, ops)).fill_null(kernels["start_ns"])
     earlier = _launched_before_the_capture(kernels, launched)
     result = kernels.with_columns(
         op_id=pl.when(known & ~is_leaf).then(op_ids).otherwise("op_id"),
@@ -130,7 +131,7 @@ def _attribute_rank(
     )
     learned, stand_ins = without_places(operators_of_replays(capture), ops)
     result = _with_operators_of_replays(result, learned)
-    missing = int((~launched & ~is_leaf & ~earlier).sum())
+    missing = int((~launched & ~is_leaf & ~told & ~earlier).sum())
     warnings = info.warnings
     if earlier.any():
         warnings += (
@@ -151,6 +152,14 @@ def _attribute_rank(
             "start_ns", "end_ns", "op_id", descending=[False, True, False], maintain_order=True
         )
     return result, ops, structs.replace(info, attributed=True, warnings=warnings)
+
+
+def _called_ns(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+    """When the operator of each collective of a CPU run began; null for all other work."""
+    called = kernels.select(
+        op_id=pl.when(pl.col("kind") == "collective").then(pl.col("op_id"))
+    ).join(ops.select("op_id", "start_ns"), on="op_id", how="left", maintain_order="left")
+    return called["start_ns"]
 
 
 def _with_operators_of_replays(kernels: pl.DataFrame, learned: pl.DataFrame) -> pl.DataFrame:

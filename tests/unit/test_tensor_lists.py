@@ -21,9 +21,7 @@ def recorded_calls(tmp_path: Path, name: str, program: object) -> list[OpCall]:
     program()
     trace.stop()
     path = trace.export()
-    rows = kineto.read(path, advise=False, tensor_lists=beside(path)).ops.filter(
-        pl.col("name") == name
-    )
+    rows = kineto.read(path, advise=False, recorded=True).ops.filter(pl.col("name") == name)
     columns = ("input_dims", "input_types", "input_strides", "concrete_inputs")
     calls = [parse_call(name, *row) for row in rows.select(columns).iter_rows()]
     return [call for call in calls if call is not None]
@@ -85,4 +83,4 @@ def test_lists_that_fit_no_operator_change_nothing(tmp_path: Path) -> None:
     alone = kineto.read(path, advise=False).ops
     for arguments in ([None], [[[[2]], [[1]], ["float32"]], None], [None, [[[2]], [[1]], ["x"]]]):
         beside(path).write_text(json.dumps({"by_external_id": {"3": arguments}}))
-        assert kineto.read(path, advise=False, tensor_lists=beside(path)).ops.equals(alone)
+        assert kineto.read(path, advise=False, recorded=True).ops.equals(alone)

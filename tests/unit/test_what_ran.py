@@ -139,9 +139,8 @@ def test_tensor_parallel_counts_what_this_rank_multiplies(analyse: Analyse) -> N
     each = 2 * rows * width * hidden // 4
     # Both products forward, two weight gradients, one input gradient.
     assert flops(analysis) == 5 * each
-    # What waits inside of an operator that a tensor subclass took over is no call of that one.
-    # torch 2.6 waits within the sum itself.
-    assert {"_c10d_functional::wait_tensor", "c10d::allreduce_"} & {*unmodelled(analysis)}
+    # To begin a collective and to wait for it is no work, nor is what wraps that.
+    assert [name for name in unmodelled(analysis) if not name.startswith("aten::")] == []
 
 
 # -- nothing computed: checkpointing's early stop, kept results, fake and meta tensors -------------
