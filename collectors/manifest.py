@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from gpuprof.collectors.device_health import DeviceHealth
+from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.watched_steps import WatchedSteps
 
 CAPTURE_SCHEMA_VERSION = 1
@@ -338,6 +339,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     # All parameters were on torch's meta device, where operators only work out shapes.
     only_meta_tensors: bool = False
     calibration: Calibration | None = None
+    # What collectives take among devices of this kind, measured on this machine.
+    link_calibration: LinkCalibration | None = None
     # True once kernels.op_id and kernels.step have been filled.
     attributed: bool = False
     # Plain sentences: what is missing or was repaired, and how to get it.

@@ -10,11 +10,13 @@ from isal import igzip
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.files.writing import whole_file
+from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.live.fingerprint import accelerators
 from gpuprof.collectors.live.nvml.library import ask, device_count, text
 from gpuprof.collectors.manifest import Calibration, ProcessInfo
 from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.machine import calibration_cache
+from gpuprof.profiler.machine.link_calibration_cache import load_links
 from gpuprof.reports import formatting
 from gpuprof.reports.chrome.trace import chrome_trace
 from gpuprof.reports.console.progress import StageProgress
@@ -91,7 +93,17 @@ def _with_calibration(process: ProcessInfo, names: frozenset[str]) -> ProcessInf
     name = devices[process.device].name
     if name not in names:
         return process
-    return msgspec.structs.replace(process, calibration=calibration_of(name))
+    links = process.link_calibration or _links_of(process, name)
+    return msgspec.structs.replace(
+        process, calibration=calibration_of(name), link_calibration=links
+    )
+
+
+def _links_of(process: ProcessInfo, name: str) -> LinkCalibration | None:
+    """What collectives take between GPUs called `name` here, by the torch of the run."""
+    if process.world_size < 2 or process.fingerprint.torch is None:
+        return None
+    return load_links(name, process.fingerprint.torch)
 
 
 def local_gpus() -> frozenset[str]:

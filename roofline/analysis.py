@@ -87,6 +87,11 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     # Of one call, the least time of any size, where that is more than its bytes take at the link's
     # ceiling: a share of the bandwidth would say nothing.
     latency_ns: int | None = None
+    # Of a collective: what as many of this kind, size and number of ranks take on these links,
+    # measured on this machine; None where they were not measured.
+    measured_ns: int | None = None
+    # measured_ns over the time without waiting.
+    measured_fraction: float | None = None
     # Of a pageable copy: what one of its size takes from pinned memory, measured on this machine.
     pinned_ns: int | None = None
     # Why there is no roof; "" where there is one.

@@ -103,7 +103,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
     state = _device_state(capture, device)
     one_host = on_one_host(process.world_size, process.fingerprint)
-    machine = Machine(device, roof, clock_of(state), one_host, ceilings)
+    machine = Machine(device, roof, clock_of(state), one_host, ceilings, process.link_calibration)
 
     work = find_work(capture, math_mode(device, process), waits, counted_work(capture))
     verdicts = work_verdicts(work, machine)

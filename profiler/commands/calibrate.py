@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gpuprof.collectors.link_calibration import LinkCalibration
     from gpuprof.collectors.manifest import Calibration, Device
+    from gpuprof.profiler.run.ranks import Ranks
 
 
 class CalibrateCommand:
@@ -18,6 +20,10 @@ class CalibrateCommand:
     ceilings beside the datasheet's; for a CPU they are the only ones. The figures
     are kept for each device and torch version, unless other programs used the
     machine meanwhile; --force measures them again.
+
+    Under torchrun all ranks measure collectives instead, by size and number of
+    ranks, with NCCL between GPUs, else with gloo:
+    torchrun --nproc-per-node 4 -m gpuprof calibrate
     """
 
     name = "calibrate"
@@ -43,6 +49,7 @@ class CalibrateCommand:
         import msgspec
 
         from gpuprof.collectors.files.writing import refuse_existing, write_file
+        from gpuprof.profiler.run.ranks import Ranks
         from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.formatting import printable
@@ -50,6 +57,9 @@ class CalibrateCommand:
 
         if arguments.json is not None:
             refuse_existing(arguments.json, force=arguments.force, option="--json")
+        ranks = Ranks.from_environment()
+        if not ranks.alone:
+            return _calibrate_links(ranks, arguments)
         calibrations: list[Calibration] = []
         for device in _devices(arguments.device):
             calibration = _measure(device, force=arguments.force)
@@ -74,6 +84,62 @@ def _measure(device: "Device", *, force: bool) -> "Calibration":
 
     with showing_stages(f"Calibrating {device.name}") as progress:
         return calibrate_cached(device, force=force, progress=progress)
+
+
+def _calibrate_links(ranks: "Ranks", arguments: argparse.Namespace) -> int:
+    """Measure collectives with all ranks; rank 0 prints them. Raises `CommandError`."""
+    import msgspec
+
+    from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
+    from gpuprof.collectors.files.writing import write_file
+    from gpuprof.reports.console.progress import showing_stages
+
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("torch", "measure collectives", TORCH) from error
+    from gpuprof.profiler.machine.link_calibration import calibrate_links
+
+    if arguments.device not in (None, "cpu"):
+        wanted = f"--device {arguments.device}"
+        raise CommandError(f"{wanted}: under torchrun each rank has a GPU, or cpu", exit_code=2)
+    on_cpu = arguments.device == "cpu" or not torch.cuda.is_available()
+    with showing_stages("Measuring", hidden=ranks.rank != 0) as progress:
+        calibration = calibrate_links(
+            ranks, on_cpu=on_cpu, force=arguments.force, progress=progress
+        )
+    if ranks.rank == 0:
+        _print_links(calibration)
+        if arguments.json is not None:
+            content = msgspec.json.format(msgspec.json.encode(calibration), indent=1)
+            write_file(arguments.json, content)
+    return int(bool(calibration.left_out))
+
+
+def _print_links(calibration: "LinkCalibration") -> None:
+    from gpuprof.profiler.machine.link_calibration_cache import link_cache_file, load_links
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.terminal import stdout
+    from gpuprof.reports.formatting import printable
+    from gpuprof.reports.machine.link_calibration import (
+        lines_table,
+        link_remarks,
+        link_tables,
+    )
+
+    write_line(printable(f"{calibration.device}, torch {calibration.torch} {calibration.library}"))
+    for table in link_tables(calibration):
+        stdout().print(table)
+    if calibration.collectives:
+        stdout().print(lines_table(calibration))
+    for sentence in link_remarks(calibration):
+        stdout().print(printable(sentence))
+    file = link_cache_file(calibration.device, calibration.torch)
+    kept = load_links(calibration.device, calibration.torch)
+    if kept is None:
+        write_line(f"Not kept, because {file.parent} cannot be written.")
+    else:
+        write_line(f"Kept in {file}")
 
 
 def _whereabouts(calibration: "Calibration") -> str:

@@ -33,13 +33,13 @@ def cache_file(device: Device, torch_version: str, threads: int | None) -> Path:
     ]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     slug = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
-    return _folder() / f"calibration-{slug}-{digest}.json"
+    return cache_folder() / f"calibration-{slug}-{digest}.json"
 
 
 def is_empty() -> bool:
     """Whether no calibration is kept at all, which can be told without torch."""
     try:
-        return not any(_folder().glob("calibration-*.json"))
+        return not any(cache_folder().glob("calibration-*.json"))
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return True
 
@@ -87,5 +87,6 @@ def calibrate_cached(
     return measured
 
 
-def _folder() -> Path:
+def cache_folder() -> Path:
+    """Where calibrations are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuprof"

@@ -10,6 +10,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
+from gpuprof.profiler.machine.link_calibration_cache import load_links
 from gpuprof.profiler.run.assemble import assemble
 from gpuprof.profiler.run.parts import PATIENCE_AFTER_A_FAILURE_S, PATIENCE_S, Parts
 from gpuprof.profiler.run.recorded import Recorded
@@ -101,5 +102,8 @@ def _with_ceilings(capture: Capture, calibrate: Calibrate | None) -> Capture:
     worth_it = device.kind == "cpu" and not capture.kernels.is_empty()
     if calibration is None and calibrate is not None and worth_it:
         calibration = calibrate(device)
-    process = msgspec.structs.replace(process, calibration=calibration)
+    links = None
+    if process.world_size > 1:
+        links = load_links(device.name, fingerprint.torch or "")
+    process = msgspec.structs.replace(process, calibration=calibration, link_calibration=links)
     return capture.with_processes((process,))

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from gpuprof.reference_kernels.collectives.problem import CollectiveProblem
 from gpuprof.reference_kernels.suite import Prepared
+from gpuprof.roofline.bus_bandwidth import CollectiveName
 
 # torch 2.13 renamed these and warns of the old names.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -23,17 +24,24 @@ def prepare_library(
     it. All-reduce and broadcast work in place, so their input is copied to the output before.
     """
     source, output = problem.input, problem.output()
-    calls: dict[str, Callable[[], object]] = {
+    before = None
+    if problem.collective in ("all-reduce", "broadcast"):
+        before = _copier(output, source)
+    call = library_calls(source, output, group)[problem.collective]
+    return Prepared(call, (output,), before=before, note=note)
+
+
+def library_calls(
+    source: torch.Tensor, output: torch.Tensor, group: dist.ProcessGroup | None
+) -> dict[CollectiveName, Callable[[], object]]:
+    """Each collective from `source` to `output`, which all-reduce and broadcast work on alone."""
+    return {
         "all-reduce": lambda: dist.all_reduce(output, group=group),
         "broadcast": lambda: dist.broadcast(output, src=0, group=group),
         "all-gather": lambda: _all_gather(output, source, group=group),
         "reduce-scatter": lambda: _reduce_scatter(output, source, group=group),
         "all-to-all": lambda: dist.all_to_all_single(output, source, group=group),
     }
-    before = None
-    if problem.collective in ("all-reduce", "broadcast"):
-        before = _copier(output, source)
-    return Prepared(calls[problem.collective], (output,), before=before, note=note)
 
 
 def _copier(output: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:

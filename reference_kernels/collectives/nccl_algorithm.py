@@ -18,12 +18,12 @@ def prepare_with_algorithm(problem: Problem, algorithm: str) -> Prepared:
     assert isinstance(problem, CollectiveProblem)
     problem.need("all-reduce")
     return prepare_library(
-        problem, _group_with(algorithm, problem.device), f"NCCL_ALGO={algorithm}"
+        problem, group_with_algorithm(algorithm, problem.device), f"NCCL_ALGO={algorithm}"
     )
 
 
 @cache
-def _group_with(algorithm: str, device: torch.device) -> dist.ProcessGroup:
+def group_with_algorithm(algorithm: str, device: torch.device) -> dist.ProcessGroup:
     """A group of all ranks whose communicator was made under NCCL_ALGO=`algorithm`.
 
     NCCL reads the variable when it makes a communicator, which the group's first collective does.

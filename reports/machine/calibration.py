@@ -60,11 +60,11 @@ def copies_table(calibration: Calibration) -> Table | None:
             f"{formatting.duration(ns)}\n{formatting.byte_rate(size / ns * 1e9)}"
             for size, ns in row
         )
-        table.add_row(_binary(row[0][0]), *cells)
+        table.add_row(binary_size(row[0][0]), *cells)
     return table
 
 
-def _binary(size: int) -> str:
+def binary_size(size: int) -> str:
     """ "4 KiB", "256 MiB"."""
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 

@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("Bus bandwidth", "number"),
     Column("Of its link", "number"),
     Column("Link"),
+    Column("Of what it does", "number"),
 )
 
 
@@ -71,9 +72,14 @@ def _rate(transfers: Sequence[Transfer], total: float | None, moving_ns: float) 
     if all(one.latency_ns is not None for one in transfers):
         return "each too small for its link's bandwidth"
     roof_ns, roofs = _sum([one.roof_ns for one in transfers]), {one.roof for one in transfers}
-    if roof_ns is None or len(roofs) != 1:
+    if roof_ns is not None and len(roofs) == 1:
+        said += f", {roof_percent(roof_ns / moving_ns)} of {roofs.pop()}"
+    measured_ns = _sum([one.measured_ns for one in transfers])
+    if measured_ns is None:
         return said
-    return f"{said}, {roof_percent(roof_ns / moving_ns)} of {roofs.pop()}"
+    sizes = {one.message_bytes for one in transfers}
+    at = "these sizes" if len(sizes) > 1 else formatting.byte_count(sizes.pop())
+    return f"{said}, {roof_percent(measured_ns / moving_ns)} of what this link does at {at}"
 
 
 def _link_bytes(transfer: Transfer) -> float | None:
@@ -134,7 +140,9 @@ def _lead(analysis: Analysis) -> str:
         said += (
             "Message, bandwidth and bus bandwidth of collectives are those of nccl-tests, over "
             "the time without waiting for other ranks. Where a capture does not hold all ranks, "
-            "waiting is within the time, and bandwidths are lower bounds."
+            "waiting is within the time, and bandwidths are lower bounds. The last column compares "
+            "with collectives of the same kind, size and ranks, as gpuprof calibrate measured them "
+            "under torchrun on this machine."
         )
     return said.rstrip()
 
@@ -154,6 +162,7 @@ def _row(transfer: Transfer, steps: int) -> tuple[str, ...]:
         formatting.byte_rate(bus) if transfer.kind == COMMUNICATION else "",
         roof_percent(transfer.roof_fraction),
         transfer.roof or transfer.no_roof,
+        roof_percent(transfer.measured_fraction),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Bottleneck, DeviceState, Level, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost
@@ -56,6 +57,8 @@ class Machine:
     one_host: bool = False
     # All that are known, of every source; those of one of them are the roof.
     ceilings: tuple[Ceiling, ...] = ()
+    # Collectives between devices of this kind, as they were measured on this machine.
+    collectives: LinkCalibration | None = None
 
     @property
     def links(self) -> Links:
@@ -63,7 +66,7 @@ class Machine:
         measured = (
             each for each in self.ceilings if each.kind == "link" and each.source == "measured"
         )
-        return Links(self.roof, self.one_host, tuple(measured))
+        return Links(self.roof, self.one_host, tuple(measured), self.collectives)
 
     # Asked for once for each kind of work, of which a trace has thousands.
     @cached_property

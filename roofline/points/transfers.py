@@ -7,12 +7,14 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, OTHER_RANK
 from gpuprof.roofline.durations import microseconds
 from gpuprof.roofline.machine.ceilings import DEVICE_LINKS, HOST_LINKS, Ceiling, Roof
 from gpuprof.roofline.machine.link_latency import COPY_NS, collective_latency_ns
+from gpuprof.roofline.machine.measured_links import find_times, time_of
 
 # What tells apart the transfers of a step.
 TRANSFER_KEYS = ("what", "host_memory", "group", "group_size", "message_bytes")
@@ -31,6 +33,8 @@ class Links:
     one_host: bool
     # Links as they were measured here, whichever the roof is.
     measured: tuple[Ceiling, ...] = ()
+    # Collectives as they were measured here.
+    collectives: LinkCalibration | None = None
 
     def latency_ns(self, kind: str, what: str, ranks: int | None) -> tuple[float | None, str]:
         """The least time of a transfer of any size, and what tells it; None where nothing does."""
@@ -61,6 +65,15 @@ class Links:
         found = (self.roof.link_rate(level) for level in levels)
         ceiling = next((each for each in found if each is not None), None)
         return ceiling, "" if ceiling else "the rate of its link is not known here"
+
+    def collective_ns(self, row: Mapping[str, Any]) -> int | None:
+        """What all collectives of `row` take on the links of this host, as measured here."""
+        size, ranks = row["message_bytes"], row["group_size"]
+        if not self.one_host or size is None or ranks is None:
+            return None
+        times = find_times(self.collectives, row["what"] or "", ranks)
+        each_ns = None if times is None else time_of(times, size)
+        return None if each_ns is None else round(each_ns * row["calls"])
 
     def pinned_ns(self, what: str, row: Mapping[str, Any]) -> int | None:
         """What one of the pageable copies of `row` takes from pinned memory, measured here."""
@@ -159,6 +172,7 @@ def _transfer(row: dict[str, Any], links: Links) -> Transfer:
             f"too small for the bandwidth of its link: {microseconds(latency_ns)} is the least "
             f"that {told_by}, of any size"
         )
+    measured_ns = links.collective_ns(row) if kind == COMMUNICATION else None
     return Transfer(
         kind=kind,
         what=what,
@@ -182,6 +196,8 @@ def _transfer(row: dict[str, Any], links: Links) -> Transfer:
         roof="" if ceiling is None else ceiling.label,
         roof_fraction=None if least_ns is None or not seconds else least_ns / moving_ns,
         latency_ns=None if latency_ns is None else round(latency_ns),
+        measured_ns=measured_ns,
+        measured_fraction=None if measured_ns is None or not seconds else measured_ns / moving_ns,
         pinned_ns=links.pinned_ns(what, row),
         no_roof=reason,
     )
@@ -304,9 +320,10 @@ def _rate(transfer: Transfer) -> str:
         said += f" of {_bytes(transfer.message_bytes)}"
     if transfer.group_size is not None:
         said += f" over {transfer.group_size} ranks"
+    here = _as_measured(transfer)
     if transfer.latency_ns is not None:
         each = microseconds(transfer.device_ns / transfer.calls)
-        return f"{said}: {each} a call, {transfer.no_roof}"
+        return f"{said}: {each} a call, {transfer.no_roof}{here}"
     rate, name = transfer.bus_bytes_per_s, "bus bandwidth "
     if rate is None:
         rate, name = transfer.bytes_per_s, ""
@@ -316,8 +333,16 @@ def _rate(transfer: Transfer) -> str:
     bound = "at least " if transfer.kind == COMMUNICATION and transfer.waiting_ns is None else ""
     said += f": {name}{bound}{rate / 1e9:.3g} GB/s"
     if transfer.roof_fraction is None:
-        return f"{said}; {transfer.no_roof}"
-    return f"{said}, {transfer.roof_fraction:.1%} of {transfer.roof}"
+        return f"{said}; {transfer.no_roof}{here}"
+    return f"{said}, {transfer.roof_fraction:.1%} of {transfer.roof}{here}"
+
+
+def _as_measured(transfer: Transfer) -> str:
+    """ ", 61% of what this link does at 16.8 MB"; "" where that was not measured."""
+    if transfer.measured_fraction is None or transfer.message_bytes is None:
+        return ""
+    size = _bytes(transfer.message_bytes)
+    return f", {transfer.measured_fraction:.0%} of what this link does at {size}"
 
 
 def _bytes(count: int) -> str:

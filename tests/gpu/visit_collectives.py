@@ -18,20 +18,26 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
+from gpuprof.collectors.link_calibration import CollectiveTimes, LinkCalibration
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.reference_kernels.benching.coordination import Group
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, run_plan
 from gpuprof.reference_kernels.benching.timing import Clock, EventClock, HostClock
+from gpuprof.reference_kernels.calibration.collectives import SIZES, measure_collectives
 from gpuprof.reference_kernels.collectives.problem import CollectiveProblem
 from gpuprof.reference_kernels.collectives.ring import ring_all_reduce
 from gpuprof.reference_kernels.families import load_family
+from gpuprof.reports.console.terminal import stdout
+from gpuprof.reports.machine.link_calibration import lines_table, link_tables
 from gpuprof.roofline.bench.results import CaseResult, Skipped
 from gpuprof.roofline.bus_bandwidth import bus_factor
 
 _LARGE = "1GiB"
 _SMALL = ("4KiB", "16KiB", "64KiB", "128KiB")
 _AGREES_WITHIN = 0.02
+# An event on the caller's stream also sees the two streams wait for each other.
+_CALIBRATION_AGREES_WITHIN = 0.05
 _SIZES = {
     "cuda": (
         *(f"all-reduce:{size}" for size in (*_SMALL, "256KiB", "1MiB", "16MiB", "128MiB", _LARGE)),
@@ -50,6 +56,8 @@ class Visit(msgspec.Struct):
     ring_bytes_by_step: list[int] = []
     ring_message_bytes: int = 0
     nccl_kernels: dict[str, list[str]] = {}
+    calibrated: list[CollectiveTimes] = []
+    calibration_s: float = 0.0
     cases: list[CaseResult] = []
     skipped: list[Skipped] = []
     problems: list[str] = []
@@ -76,6 +84,10 @@ def main() -> int:
     options = BenchOptions(device, 7, arguments.seconds, clock, Group(device))
 
     count_ring_bytes(visit, device)
+    began = time.perf_counter()
+    sizes = SIZES[kind] if kind == "cuda" else SIZES[kind][:4]
+    visit.calibrated += measure_collectives(device, sizes)
+    visit.calibration_s = time.perf_counter() - began
     if kind == "cuda":
         visit.plain_loop_bus_bytes_per_s.append(plain_loop(device))
     for size in _SIZES[kind]:
@@ -87,6 +99,7 @@ def main() -> int:
         visit.plain_loop_bus_bytes_per_s.append(plain_loop(device))
         name_nccl_kernels(visit, options)
         judge(visit)
+        judge_calibration(visit)
     visit.problems += [f"{case.label}: {case.error}" for case in visit.cases if case.error]
     if dist.get_rank() == 0:
         show(visit)
@@ -160,6 +173,25 @@ def judge(visit: Visit) -> None:
             visit.problems.append(f"{size}: one-shot {one_shot} ns, NCCL {nccl} ns")
 
 
+def judge_calibration(visit: Visit) -> None:
+    """What `gpuprof calibrate` measures agrees with the bench of the same collectives."""
+    benched = {(case.version, case.size): case.median_ns for case in visit.cases if case.median_ns}
+    versions = {"": "nccl", "ring": "nccl-ring", "tree": "nccl-tree"}
+    of_all = [one for one in visit.calibrated if one.ranks == visit.ranks]
+    if {one.algorithm for one in of_all} != set(versions):
+        visit.problems.append(f"calibrated {[(one.collective, one.algorithm) for one in of_all]}")
+    for one in of_all:
+        largest, ns = one.times[-1]
+        bench_ns = benched.get((versions[one.algorithm], f"{one.collective}:256MiB"))
+        if bench_ns and abs(ns / bench_ns - 1) > _CALIBRATION_AGREES_WITHIN:
+            visit.problems.append(
+                f"{one.collective} {one.algorithm} of {largest}: calibrated {ns} ns, "
+                f"bench {bench_ns} ns"
+            )
+        if one.times != tuple(sorted(one.times)):
+            visit.problems.append(f"{one.collective}: sizes {one.times}")
+
+
 def show(visit: Visit) -> None:
     """A short table, last in the output."""
     for skipped in visit.skipped:
@@ -171,6 +203,12 @@ def show(visit: Visit) -> None:
             f"{rate:7.1f} GB/s bus {len(case.samples_ns):5} calls "
             f"error {case.relative_error} {case.error or ''}"
         )
+    calibration = LinkCalibration(
+        device="here", torch=str(torch.__version__), collectives=tuple(visit.calibrated)
+    )
+    for table in (*link_tables(calibration), lines_table(calibration)):
+        stdout().print(table)
+    print(f"calibration of collectives took {visit.calibration_s:.1f} s")
     print("NCCL kernels", visit.nccl_kernels)
     print("plain loop", [f"{rate / 1e9:.1f} GB/s" for rate in visit.plain_loop_bus_bytes_per_s])
     print("ring", visit.ring_bytes_by_step, "of", visit.ring_message_bytes)
