@@ -106,7 +106,7 @@ def _calibrate_links(ranks: "Ranks", arguments: argparse.Namespace) -> int:
     on_cpu = arguments.device == "cpu" or not torch.cuda.is_available()
     with showing_stages("Measuring", hidden=ranks.rank != 0) as progress:
         calibration = calibrate_links(
-            ranks, on_cpu=on_cpu, force=arguments.force, progress=progress
+            ranks.local_rank, on_cpu=on_cpu, force=arguments.force, progress=progress
         )
     if ranks.rank == 0:
         _print_links(calibration)

@@ -11,7 +11,6 @@ from gpuprof.collectors.link_calibration import CollectiveTimes, LinkCalibration
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.machine.link_calibration_cache import load_links, store_links
-from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.calibration.collectives import SIZES, measure_collectives
 from gpuprof.reference_kernels.calibration.conditions import OtherWork
 
@@ -29,7 +28,7 @@ _SETTINGS: Final = (
 
 
 def calibrate_links(
-    ranks: Ranks,
+    local_rank: int,
     *,
     on_cpu: bool,
     force: bool,
@@ -37,12 +36,12 @@ def calibrate_links(
 ) -> LinkCalibration:
     """What these ranks measure together, or what is kept of as many where not `force`.
 
-    The same on every rank; rank 0 keeps it. Ends torch.distributed's default group, which must not
-    be there before.
+    `local_rank` is this process's GPU. The same on every rank; rank 0 keeps it. Makes and ends
+    torch.distributed's default group, which must not be there before.
     """
     device = torch.device("cpu")
     if not on_cpu:
-        device = torch.device("cuda", ranks.local_rank)
+        device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if on_cpu else "nccl")
     try:
@@ -51,7 +50,7 @@ def calibrate_links(
         known: list[Any] = [None if force else load_links(name, str(torch.__version__))]
         dist.broadcast_object_list(known, src=0, group=dist.new_group(backend="gloo"))
         kept: LinkCalibration | None = known[0]
-        if kept is not None and any(one.ranks == ranks.world_size for one in kept.collectives):
+        if kept is not None and any(one.ranks == dist.get_world_size() for one in kept.collectives):
             return kept
         return _measured(fingerprint, name, device, progress)
     finally:

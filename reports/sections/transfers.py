@@ -25,8 +25,9 @@ _COLUMNS = (
     Column("Bus bandwidth", "number"),
     Column("Of its link", "number"),
     Column("Link"),
-    Column("Of what it does", "number"),
 )
+# Where any of them was measured on this machine.
+_AS_MEASURED = Column("Of what it does", "number")
 
 
 def _together(transfers: Sequence[Transfer]) -> tuple[tuple[str, tuple[Transfer, ...]], ...]:
@@ -122,10 +123,15 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         return ()
     steps = analysis.steps.profiled
     shown, others = analysis.transfers[:_MOST_ROWS], analysis.transfers[_MOST_ROWS:]
-    blocks: list[Block] = [
-        Paragraph(_lead(analysis)),
-        Table(_COLUMNS, tuple(_row(transfer, steps) for transfer in shown)),
-    ]
+    columns: tuple[Column, ...] = _COLUMNS
+    rows = tuple(_row(transfer, steps) for transfer in shown)
+    if _any_measured(analysis):
+        columns = (*columns, _AS_MEASURED)
+        rows = tuple(
+            (*row, roof_percent(transfer.measured_fraction))
+            for row, transfer in zip(rows, shown, strict=True)
+        )
+    blocks: list[Block] = [Paragraph(_lead(analysis)), Table(columns, rows)]
     if others:
         exposed = formatting.duration(per_step(steps, sum(one.exposed_ns for one in others)))
         number = formatting.counted(len(others), "other kind")
@@ -140,11 +146,18 @@ def _lead(analysis: Analysis) -> str:
         said += (
             "Message, bandwidth and bus bandwidth of collectives are those of nccl-tests, over "
             "the time without waiting for other ranks. Where a capture does not hold all ranks, "
-            "waiting is within the time, and bandwidths are lower bounds. The last column compares "
-            "with collectives of the same kind, size and ranks, as gpuprof calibrate measured them "
-            "under torchrun on this machine."
+            "waiting is within the time, and bandwidths are lower bounds. "
+        )
+    if _any_measured(analysis):
+        said += (
+            "The last column compares with collectives of the same kind, size and ranks, as "
+            "gpuprof calibrate measured them under torchrun on this machine."
         )
     return said.rstrip()
+
+
+def _any_measured(analysis: Analysis) -> bool:
+    return any(transfer.measured_fraction is not None for transfer in analysis.transfers)
 
 
 def _row(transfer: Transfer, steps: int) -> tuple[str, ...]:
@@ -162,7 +175,6 @@ def _row(transfer: Transfer, steps: int) -> tuple[str, ...]:
         formatting.byte_rate(bus) if transfer.kind == COMMUNICATION else "",
         roof_percent(transfer.roof_fraction),
         transfer.roof or transfer.no_roof,
-        roof_percent(transfer.measured_fraction),
     )
 
 

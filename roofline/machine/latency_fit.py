@@ -30,7 +30,7 @@ _TOLD_APART: Final = 0.1
 _RING_OF_ONE_PASS: Final = ("all-gather", "reduce-scatter", "all-to-all")
 
 # (bytes of the message, number of ranks, nanoseconds)
-Measurement = tuple[int, int, float]
+TimedMessage = tuple[int, int, float]
 
 
 class LatencyFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +57,11 @@ def line_fit(times: Sequence[tuple[int, float]]) -> LatencyFit | str:
 
 
 def algorithm_fit(
-    collective: str, algorithm: Algorithm, measured: Sequence[Measurement]
+    collective: str, algorithm: Algorithm, measured: Sequence[TimedMessage]
 ) -> LatencyFit | str:
     """alpha of a hop and beta of a link under `algorithm`, or why there are none.
 
-    Measurements of several numbers of ranks share one alpha and one beta.
+    TimedMessages of several numbers of ranks share one alpha and one beta.
     """
     if any(ranks < 2 for _, ranks, _ in measured):
         return "one rank sends nothing"
@@ -94,7 +94,7 @@ def _hops_and_bytes(
 
 
 def _fitted(
-    measured: Sequence[Measurement], columns: Sequence[tuple[float, float]]
+    measured: Sequence[TimedMessage], columns: Sequence[tuple[float, float]]
 ) -> LatencyFit | str:
     """Least squares of the relative errors: small messages count as much as large ones."""
     sizes = {size for size, _, ns in measured if size > 0 and ns > 0}
