@@ -1,4 +1,4 @@
-"""Amounts as people type them on a command line: 7B, 989.4T, 9ms."""
+"""Amounts as people type them on a command line: 7B, 989.4T, 9ms, 45%."""
 
 import argparse
 from decimal import Decimal, InvalidOperation
@@ -28,6 +28,21 @@ def seconds(text: str) -> float:
         if stripped.endswith(unit):
             return float(_number(stripped.removesuffix(unit), text).scaleb(_SECONDS[unit]))
     return float(_number(stripped, text))
+
+
+def share(text: str) -> float:
+    """A share above 0 and at most 1: "45%", "0.45"."""
+    stripped = text.strip()
+    percent = stripped.endswith("%")
+    value = float(_number(stripped.removesuffix("%"), text)) / (100 if percent else 1)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is more than 100%")
+    return value
+
+
+def wholes(text: str) -> tuple[int, ...]:
+    """Whole numbers above 0, apart by commas: "1,2,4"."""
+    return tuple(whole(part) for part in text.split(","))
 
 
 def _scaled(text: str) -> Decimal:

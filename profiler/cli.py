@@ -26,6 +26,7 @@ from gpuprof.profiler.commands.explain import ExplainCommand
 from gpuprof.profiler.commands.gate import GateCommand
 from gpuprof.profiler.commands.history import HistoryCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
+from gpuprof.profiler.commands.plan import PlanCommand
 from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
@@ -58,6 +59,7 @@ COMMANDS: tuple[Command, ...] = (
     CompareCommand(),
     BenchCommand(),
     MfuCommand(),
+    PlanCommand(),
     GateCommand(),
     BaselineCommand(),
     HistoryCommand(),

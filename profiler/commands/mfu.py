@@ -261,16 +261,15 @@ def _refuse_misfits(arguments: argparse.Namespace) -> None:
 
 def _peaks(arguments: argparse.Namespace) -> tuple[float | None, float | None, str]:
     """FLOP/s and bytes/s of one GPU, and where the first comes from."""
+    from gpuprof.profiler.machine.ceiling_sources import find_named
     from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings
-    from gpuprof.roofline.machine.devices import find_meant
 
     name, precision = arguments.device, arguments.precision
     peak, bandwidth = arguments.peak, arguments.bandwidth
     label = "" if peak is None else f"{precision} peak as given"
     if name is None:
         return peak, bandwidth, label
-    amd = "instinct" in name.lower() or "amd" in name.lower()
-    lookup = find_meant(name, "hip" if amd else "cuda")
+    lookup = find_named(name)
     if lookup.spec is None:
         raise _misfit(f"--device: {lookup.reason}; give --peak and --bandwidth")
     roof = Roof(datasheet_ceilings(lookup.spec), "datasheet")

@@ -1,0 +1,151 @@
+"""The time of one step of a layout: computing, what waits for communication, and the bubble.
+
+Products of n tokens with P parameters take 2 n P FLOPs forward and twice that backward, attention
+4 n s H Q (Chowdhery et al. 2022, appendix B). A pipeline of p stages that are each v chunks stands
+still for (p - 1) / v micro-batches a step (Narayanan et al. 2021, section 2.2): of v = 1 and m
+micro-batches that is (p - 1) / (m + p - 1) of it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from gpuprof.roofline.plan.cluster import PlannedCluster, transfer_ns
+from gpuprof.roofline.plan.decoder import DecoderShape
+from gpuprof.roofline.plan.layout import ParallelLayout, TrainingJob
+from gpuprof.roofline.plan.memory import stage_parameters
+from gpuprof.roofline.plan.transfers import stage_transfers
+from gpuprof.roofline.plan_figures import PlannedTime, PlannedTransfer
+
+# Of attention's forward FLOPs: its derivative, and the scores that a fused kernel computes again.
+_BACKWARD = 2.0
+_FUSED_AGAIN = 0.5
+# Pairs that a causal mask keeps.
+_KEPT = 0.5
+
+
+@dataclass(frozen=True)
+class StageStep:
+    """One step of one pipeline stage."""
+
+    time: PlannedTime
+    transfers: tuple[PlannedTransfer, ...]
+    # The step's length if nothing overlaps.
+    without_overlap_ns: int
+
+
+def slowest_stage(
+    decoder: DecoderShape, job: TrainingJob, layout: ParallelLayout, cluster: PlannedCluster
+) -> StageStep:
+    """The stage that takes longest: the first, the last, or one of those between, all alike."""
+    stages = sorted({0, layout.pipeline // 2, layout.pipeline - 1})
+    steps = [_stage_step(decoder, job, layout, cluster, stage) for stage in stages]
+    return max(steps, key=lambda step: step.time.step_ns)
+
+
+def model_flops_per_step(decoder: DecoderShape, job: TrainingJob) -> int:
+    """Model FLOPs of all GPUs in one step, attention in full: the numerator of MFU."""
+    attention = 4 * decoder.layers * decoder.attention_width * job.sequence
+    return 3 * job.sequence * job.batch * (2 * decoder.multiplied + attention)
+
+
+def _stage_step(
+    decoder: DecoderShape,
+    job: TrainingJob,
+    layout: ParallelLayout,
+    cluster: PlannedCluster,
+    stage: int,
+) -> StageStep:
+    forward, backward, recompute = (
+        layout.micro_batches * passed for passed in _passes_ns(decoder, job, layout, cluster, stage)
+    )
+    transfers = tuple(
+        msgspec.structs.replace(row, time_ns=round(transfer_ns(row, layout, cluster)))
+        for row in stage_transfers(decoder, job, layout, stage)
+    )
+    tensor = _waited(transfers, "tensor")
+    expert, pipeline = _waited(transfers, "expert"), _waited(transfers, "pipeline")
+    again = sum(row.time_ns for row in transfers if row.group == "tensor" and row.overlapped)
+    tensor += max(0.0, again - backward)
+    busy = forward + backward + recompute + tensor + expert + pipeline
+    data = [row for row in transfers if row.group in ("data", "expert data")]
+    embedding = _waited(transfers, "embedding")
+    held = stage_parameters(decoder, layout, stage)
+    time = PlannedTime(
+        compute_ns=round(forward + backward),
+        recompute_ns=round(recompute),
+        tensor_ns=round(tensor),
+        expert_ns=round(expert),
+        pipeline_ns=round(pipeline),
+        bubble_ns=round(busy / layout.micro_batches * (layout.pipeline - 1) / layout.chunks),
+        data_ns=round(_exposed(data, layout, forward, backward + recompute) + embedding),
+        optimizer_ns=round(_optimizer_ns(job, layout, cluster, held.shared, held.own_experts)),
+    )
+    hidden = sum(row.time_ns for row in data) + embedding - time.data_ns
+    return StageStep(time, transfers, time.step_ns + round(hidden))
+
+
+def _passes_ns(
+    decoder: DecoderShape,
+    job: TrainingJob,
+    layout: ParallelLayout,
+    cluster: PlannedCluster,
+    stage: int,
+) -> tuple[float, float, float]:
+    """Computing of one micro-batch: forward, backward, and what is computed again."""
+    tokens = job.sequence * layout.micro_batch
+    layers = decoder.layers // layout.pipeline
+    mlps = decoder.experts_per_token * decoder.mlp_matrices(layout.tensor)
+    router = decoder.router // layout.outside
+    in_layers = layers * (decoder.attention_matrices(layout.tensor) + mlps + router)
+    last = stage == layout.pipeline - 1
+    head = decoder.vocabulary_rows(layout.tensor) * decoder.hidden if last else 0
+    rate = cluster.compute
+    products = 2 * tokens * in_layers / rate.products * 1e9
+    logits = 2 * tokens * head / rate.products * 1e9
+    width = decoder.attention_width // layout.tensor
+    scores = 4 * tokens * job.sequence * width * layers / rate.attention * 1e9
+    going_back = _BACKWARD
+    if rate.counted == "executed":
+        scores *= _KEPT
+        going_back += _FUSED_AGAIN if job.fused_attention else 0.0
+    again = {"none": 0.0, "selective": scores, "full": products + scores}[layout.checkpointing]
+    return products + logits + scores, 2 * (products + logits) + going_back * scores, again
+
+
+def _waited(transfers: Iterable[PlannedTransfer], group: str) -> float:
+    return sum(row.time_ns for row in transfers if row.group == group and row.overlapped is None)
+
+
+def _exposed(
+    rows: Iterable[PlannedTransfer], layout: ParallelLayout, forward: float, backward: float
+) -> float:
+    """What of `rows` is longer than the computing that it can overlap with, at the least."""
+    times = {
+        "last backward pass": 0.0,
+        "first forward pass": 0.0,
+        "backward passes": 0.0,
+        "computing": 0.0,
+    }
+    for row in rows:
+        assert row.overlapped is not None
+        times[row.overlapped] += row.time_ns
+    summed = times["backward passes"]
+    anywhere = times["computing"] + summed - forward - backward
+    return (
+        max(0.0, times["last backward pass"] - backward / layout.micro_batches)
+        + max(0.0, times["first forward pass"] - forward / layout.micro_batches)
+        + max(0.0, summed - backward, anywhere)
+    )
+
+
+def _optimizer_ns(
+    job: TrainingJob, layout: ParallelLayout, cluster: PlannedCluster, shared: int, experts: int
+) -> float:
+    """Reading and writing the optimizer's states; reading gradients and writing parameters."""
+    if layout.zero:
+        shared = -(-shared // layout.data)
+        experts = -(-experts * layout.expert // layout.data)
+    moved = 2 * job.optimizer_bytes + job.gradient_bytes + job.parameter_bytes
+    return (shared + experts) * moved / cluster.memory_bytes_per_s * 1e9
