@@ -24,6 +24,7 @@ from gpuprof.roofline.module_figures import ModuleTree, SourceLine
 from gpuprof.roofline.overlap_figures import SlowedByCommunication
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
+from gpuprof.roofline.rank_figures import RanksAnalysis
 from gpuprof.roofline.setting_figures import Settings
 from gpuprof.roofline.slow_step_figures import SlowSteps
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
@@ -335,6 +336,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     transfers: tuple[Transfer, ...] = ()
     # None where no kernel ran both alone and under a collective.
     slowed_by_communication: SlowedByCommunication | None = None
+    # What all ranks say together; None for one alone.
+    ranks: RanksAnalysis | None = None
     # By kind of work, phase and precision; None where no device work was recorded.
     totals: Totals | None = None
     # The largest of `ops`, with what no row has room for.

@@ -1,5 +1,6 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -45,6 +46,10 @@ from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
+from gpuprof.roofline.ranks.instances import instances, waits_of
+from gpuprof.roofline.ranks.join import join
+from gpuprof.roofline.ranks.summarise import summarise
+from gpuprof.roofline.ranks.summary import RankSummary
 from gpuprof.roofline.settings.find import calls_of_profiled_steps, health_of, settings_of
 from gpuprof.roofline.settings.known import KnownOfStep
 from gpuprof.roofline.slow_steps.find import slow_steps
@@ -74,21 +79,25 @@ from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.op_tree import range_members
-from gpuprof.roofline.work.rank_waits import waits_for_ranks
 from gpuprof.roofline.work.replayed_graphs import replayed_graphs
 from gpuprof.roofline.work.work import find_work
 
 
-def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
+def analyze(
+    capture: Capture, *, rank: int | None = None, summaries: Sequence[RankSummary] | None = None
+) -> Analysis:
     """What one rank of `capture` means; the first rank unless another is given.
 
-    Raises `ValueError` for a rank that the capture does not hold.
+    `summaries` are those of all ranks of the job, where `capture` does not hold them all. Raises
+    `ValueError` for a rank that the capture does not hold.
     """
     rank = capture.manifest.ranks[0] if rank is None else rank
-    if len(capture.processes) == 1:
-        # Of several ranks only one is looked at closely.
-        capture = attribute(capture)
-    ends, waits = step_ends(capture), waits_for_ranks(capture, rank)
+    capture = attribute(capture)
+    if summaries is None:
+        several = len(capture.processes) > 1
+        summaries = [summarise(capture, each) for each in capture.manifest.ranks if several]
+    ends, matched = step_ends(capture), instances(summaries)
+    waits = waits_of(matched, rank)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
@@ -222,6 +231,7 @@ def analyze(capture: Capture, *, rank: int | None = None) -> Analysis:
         range_times=range_times(capture, work, in_ranges),
         transfers=crossed,
         slowed_by_communication=slowed,
+        ranks=join(summaries, matched),
         modules=module_tree(ops, work.places.instances),
         totals=totals(work, machine, verdicts),
         explained=explained_largest(capture, work, ops, device),

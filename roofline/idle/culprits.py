@@ -66,7 +66,7 @@ def culprits(idle: IdlePieces, capture: Capture, steps: int) -> pl.DataFrame:
     of one step.
     """
     return (
-        _named(idle, capture)
+        named_pieces(idle, capture)
         .group_by(*_KEY)
         .agg(
             detail=pl.col("detail").first(),
@@ -79,8 +79,8 @@ def culprits(idle: IdlePieces, capture: Capture, steps: int) -> pl.DataFrame:
     )
 
 
-def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
-    """The pieces with what, call and operator, and the event that they are a part of."""
+def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
+    """The pieces in their order, with what, call and operator, and the event they are a part of."""
     timeline, gaps = idle.timeline, idle.gaps
     pieces = idle.pieces
     op_names = capture.ops["name"].fill_null("").str.strip_prefix(_BACKWARD)
@@ -151,6 +151,7 @@ def _named(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         .otherwise(pl.coalesce("scope_row", "call_row", "op_row"))
     )
     return columns.select(
+        "step",
         "kind",
         "nanoseconds",
         "keeps",

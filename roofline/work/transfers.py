@@ -38,7 +38,7 @@ def with_transfers(
     in which it waits for other ranks, of which exposed_wait_ns is exposed; null where unknown.
 
     `calls` has the call and the cost of each signature in the column `signature`, `waits` is that
-    of `gpuprof.roofline.work.rank_waits`.
+    of `gpuprof.roofline.ranks.instances`.
     """
     kernels = kernels.with_columns(
         transfer=pl.when(pl.col("kind") == "collective")

@@ -33,7 +33,6 @@ from gpuprof.roofline.work.owners import (
     with_owners,
 )
 from gpuprof.roofline.work.places import ProgramPlaces, with_places
-from gpuprof.roofline.work.rank_waits import NO_WAITS
 from gpuprof.roofline.work.transfers import with_transfers
 
 # Operators that make a sparse tensor or ask one for its parts
@@ -43,6 +42,7 @@ _OF_SPARSE_LAYOUTS: Final = (
     r"_?sparse_\w+|_?to_sparse\w*)$"
 )
 
+NO_WAITS: Final = pl.DataFrame(schema={"kernel_row": pl.Int64, "rank_wait_ns": pl.Int64})
 _TF32_UNSAID: Final = (
     "counted as fp32: neither the program's settings nor the kernel's name tell whether TF32 ran"
 )

@@ -18,7 +18,6 @@ from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.bus_bandwidth import find_collective
 from gpuprof.roofline.intervals import covered_ns, merged, union_ns
-from gpuprof.roofline.work.rank_waits import waits_for_ranks
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 # NCCL runs all calls of a group in one kernel.
@@ -522,69 +521,6 @@ def test_one_rank_alone_does_not_tell_waiting() -> None:
     (found,) = analyze(kineto.read(DATA / "nccl-straggler-rank0.json")).transfers
     assert (found.waiting_ns, found.exposed_waiting_ns) == (None, None)
     assert found.bus_bytes_per_s == pytest.approx(26.8e9, rel=2e-3)
-
-
-def ranks_of(
-    *times: list[tuple[int, int]], step_ends: tuple[int, ...] = (), **more: object
-) -> Capture:
-    """One rank for each list of (start, end) of its all-reduces of 1 MB."""
-    captures = []
-    for spans in times:
-        build = CaptureBuilder()
-        for begin, end in zip((0, *step_ends), step_ends, strict=False):
-            build.step("profiled", begin, end)
-        for start, end in spans:
-            known = {"collective": "allreduce", "message_bytes": 10**6, "group": "0"}
-            known |= {"group_size": len(times), **more}
-            build.kernel(start, start, end, ALL_REDUCE, kind="collective", **known)
-        captures.append(build.build(world_size=len(times)))
-    return joined(with_distinct_ranks(captures)[0])
-
-
-def waits(capture: Capture, rank: int) -> dict[int, int]:
-    """What each collective of `rank` waited, by when it began."""
-    found = waits_for_ranks(capture, rank)
-    starts = capture.rank(rank).kernels["start_ns"][found["kernel_row"]]
-    return dict(zip(starts, found["rank_wait_ns"], strict=True))
-
-
-def test_collectives_are_the_same_by_their_order_in_the_step() -> None:
-    capture = ranks_of(
-        [(0, 100), (200, 230), (1000, 1010)],
-        [(60, 100), (210, 230), (1002, 1010)],
-        step_ends=(500, 2000),
-    )
-    assert waits(capture, 0) == {0: 60, 200: 10, 1000: 2}
-    assert waits(capture, 1) == {60: 0, 210: 0, 1002: 0}
-
-
-def test_a_step_of_unequal_counts_tells_nothing() -> None:
-    """One rank's record of the first step begins late."""
-    capture = ranks_of(
-        [(0, 100), (200, 230), (1000, 1010)], [(210, 230), (1002, 1010)], step_ends=(500, 2000)
-    )
-    assert waits(capture, 0) == {1000: 2}
-
-
-def test_sequence_numbers_tell_where_they_are_known() -> None:
-    captures = []
-    for spans in ([(0, 100, 7), (200, 230, 8)], [(210, 230, 8)]):
-        build = CaptureBuilder()
-        for start, end, number in spans:
-            known = {"collective": "allreduce", "message_bytes": 10**6, "group": "0"}
-            known |= {"group_size": 2, "sequence": number}
-            build.kernel(start, start, end, ALL_REDUCE, kind="collective", **known)
-        captures.append(build.build(world_size=2))
-    assert waits(joined(with_distinct_ranks(captures)[0]), 0) == {200: 10}
-
-
-def test_ranks_that_are_missing_tell_nothing() -> None:
-    assert waits(ranks_of([(0, 100)], [(60, 100)], group_size=3), 0) == {}
-
-
-@pytest.mark.parametrize("collective", ["broadcast", "send", "all_to_allv", "reduce"])
-def test_ranks_that_do_different_things_tell_nothing(collective: str) -> None:
-    assert waits(ranks_of([(0, 100)], [(60, 100)], collective=collective), 0) == {}
 
 
 def shared(name: str) -> Capture:

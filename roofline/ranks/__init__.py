@@ -1,0 +1,1 @@
+"""Many ranks of one job: each reduced to a `RankSummary`, everything else computed from those."""

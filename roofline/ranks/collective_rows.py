@@ -1,0 +1,80 @@
+"""The collectives of the profiled steps of one rank, as rows of its summary."""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.intervals import covered_ns, merged
+from gpuprof.roofline.ranks.host_collectives import host_collectives
+from gpuprof.roofline.ranks.summary import COLLECTIVES
+from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.work.attribution import launch_of_kernels, steps_at
+
+_COMMUNICATES: Final = pl.col("kind") == "collective"
+
+
+def collective_rows(
+    capture: Capture, kernels: pl.DataFrame, steps: Stretch, *, on_cpu: bool
+) -> pl.DataFrame:
+    """The rows of `COLLECTIVES` for `kernels`, the device work of the profiled steps."""
+    rows = _on_host(capture) if on_cpu else _on_device(capture, kernels)
+    if steps.definition == "whole trace":
+        rows = rows.with_columns(step=pl.lit(0, pl.Int32))
+    rows = rows.filter(pl.col("step").is_in(steps.indices or (0,)))
+    working = kernels.filter(~_COMMUNICATES)
+    busy = merged(working["start_ns"].to_numpy(), working["end_ns"].to_numpy())
+    covered = covered_ns(busy, rows["end_ns"].to_numpy()) - covered_ns(
+        busy, rows["start_ns"].to_numpy()
+    )
+    return (
+        rows.with_columns(exposed_ns=pl.col("end_ns") - pl.col("start_ns") - pl.Series(covered))
+        .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
+        .sort("start_ns", maintain_order=True)
+    )
+
+
+def whole_steps(rows: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """The first `limit` of `rows`, of whole steps where a step has no more than that.
+
+    Every rank leaves out the same, so that what is left has its counterparts.
+    """
+    reached = rows.group_by("step", maintain_order=True).len().with_columns(pl.col("len").cum_sum())
+    fitting = reached.filter(pl.col("len") <= limit)["step"]
+    if fitting.is_empty():
+        return rows.head(limit)
+    return rows.filter(pl.col("step").is_in(fitting.implode()))
+
+
+def segments(rows: pl.DataFrame, step: pl.Series, times_ns: pl.Series) -> pl.Series:
+    """For each time in a step how many of the step's collectives had begun before it."""
+    found = np.zeros(len(step), np.int32)
+    own = step.to_numpy()
+    times = times_ns.to_numpy()
+    for (index,), collectives in rows.group_by("step"):
+        at = np.flatnonzero(own == index)
+        found[at] = np.searchsorted(collectives["start_ns"].to_numpy(), times[at], side="left")
+    return pl.Series(found)
+
+
+def _on_device(capture: Capture, kernels: pl.DataFrame) -> pl.DataFrame:
+    launches = launch_of_kernels(capture)["launch_ns"]
+    own = kernels.filter(_COMMUNICATES)
+    return own.with_columns(
+        group_ranks=pl.lit(None, pl.String),
+        launch_ns=launches.gather(own["kernel_row"]) if own.height else None,
+    )
+
+
+def _on_host(capture: Capture) -> pl.DataFrame:
+    rows = host_collectives(capture)
+    return rows.with_columns(
+        *(
+            pl.lit(None, dtype).alias(name)
+            for name, dtype in COLLECTIVES.items()
+            if name not in (*rows.columns, "step", "launch_ns")
+        ),
+        launch_ns="start_ns",
+        step=steps_at(capture, rows["start_ns"]),
+    )

@@ -1,0 +1,123 @@
+"""Which collective of one rank is the same as which of another.
+
+The one matching that all figures across ranks rest on. Two are the same where the sequence numbers
+in their process group are; without those, where they are the nth of their kind and size in their
+step and group, and every rank has equally many of these.
+
+A collective lasts on a rank from its arrival until the last one has come and the data is there. The
+rank that came last waited for nobody, so the shortest time over the ranks is that of the transfer,
+and the rest of each rank's time is waiting. That needs no common clock. It does not hold where
+ranks do different things: broadcasts, reductions to one rank, sends and receives.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from gpuprof.roofline.bus_bandwidth import find_collective
+from gpuprof.roofline.ranks.summary import COLLECTIVES, RankSummary
+
+# In which all ranks do the same, and leave together.
+_ALIKE: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
+# Of one rank a row for each collective that all ranks of its group recorded.
+INSTANCES: Final = pl.Schema(
+    [
+        # A number for each collective of the job, in no particular order.
+        ("instance", pl.Int64()),
+        ("rank", pl.Int32()),
+        *COLLECTIVES.items(),
+        # Whether all ranks do the same in it.
+        ("alike", pl.Boolean()),
+        ("duration_ns", pl.Int64()),
+        # The shortest duration over the ranks, and what is longer on this one; null where ranks do
+        # different things.
+        ("transfer_ns", pl.Int64()),
+        ("wait_ns", pl.Int64()),
+    ]
+)
+_GROUP: Final = ("group", "group_ranks", "group_size")
+_SAME: Final = (*_GROUP, "common", "message_bytes", "step")
+
+
+def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
+    """The rows of `INSTANCES` for all `summaries`: collectives that are complete.
+
+    One that a rank of its group has not recorded is left out: who is waited for is not known then.
+    A group without a size is taken to be all ranks of the job.
+    """
+    if not summaries:
+        return pl.DataFrame(schema=INSTANCES)
+    rows = pl.concat(
+        [
+            each.collectives.with_columns(
+                rank=pl.lit(each.rank, pl.Int32),
+                world_size=pl.lit(each.process.world_size),
+                group_size=pl.col("group_size").fill_null(each.process.world_size),
+            )
+            for each in summaries
+        ]
+    )
+    # Where a source names no group, there is one: of two ranks, or of what hosts do themselves.
+    told = pl.col("group").is_not_null() | pl.col("kernel_row").is_null()
+    rows = rows.filter(told | (pl.col("world_size") == 2)).with_columns(
+        common=_common_names(rows["collective"])
+    )
+    numbered = rows.filter(pl.col("sequence").is_not_null())
+    ordered = rows.filter(pl.col("sequence").is_null()).with_columns(
+        nth=_order().rank("ordinal").over("rank", *_SAME), many=pl.len().over("rank", *_SAME)
+    )
+    ordered = ordered.filter(pl.col("many").n_unique().over(_SAME) == 1)
+    matched = [
+        _complete(numbered, (*_GROUP, "common", "sequence")),
+        _complete(ordered, (*_SAME, "nth")),
+    ]
+    first = 0
+    parts = []
+    for part in matched:
+        parts.append(part.with_columns(pl.col("instance") + first))
+        first += part["instance"].n_unique()
+    found = pl.concat(parts, how="diagonal").with_columns(
+        alike=pl.col("common").is_in(_ALIKE),
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    transfer_ns = pl.col("duration_ns").min().over("instance")
+    return found.with_columns(
+        transfer_ns=pl.when("alike").then(transfer_ns),
+        wait_ns=pl.when("alike").then(pl.col("duration_ns") - transfer_ns),
+    ).select(pl.col(name).cast(dtype) for name, dtype in INSTANCES.items())
+
+
+def waits_of(found: pl.DataFrame, rank: int) -> pl.DataFrame:
+    """What collectives of `rank` wait for others, of `instances`: kernel_row and rank_wait_ns."""
+    return found.filter(
+        pl.col("rank") == rank, pl.col("wait_ns").is_not_null(), pl.col("kernel_row").is_not_null()
+    ).select("kernel_row", rank_wait_ns="wait_ns")
+
+
+def _order() -> pl.Expr:
+    """When the rank called it; where that is not known of any launch, when it began."""
+    launched = pl.col("launch_ns").is_not_null().all().over("rank")
+    return pl.when(launched).then("launch_ns").otherwise("start_ns")
+
+
+def _common_names(collectives: pl.Series) -> pl.Series:
+    """Each collective as reports spell it, whatever it is called in a trace."""
+    names = {
+        name: (row.name if (row := find_collective(name)) else name)
+        for name in collectives.drop_nulls().unique()
+    }
+    found: pl.Series = collectives.replace_strict(names, default=None, return_dtype=pl.String)
+    return found
+
+
+def _complete(rows: pl.DataFrame, same: tuple[str, ...]) -> pl.DataFrame:
+    """Those of `rows` that each rank of the group has once, numbered by equal values of `same`."""
+    everyone = (pl.len().over(same) == pl.col("group_size")) & (
+        pl.col("rank").n_unique().over(same) == pl.col("group_size")
+    )
+    kept = rows.filter(everyone & (pl.col("group_size") > 1))
+    numbers = kept.select(same).unique(maintain_order=True).with_row_index("instance")
+    return kept.join(
+        numbers.cast({"instance": pl.Int64}), on=same, nulls_equal=True, maintain_order="left"
+    )

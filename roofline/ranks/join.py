@@ -1,0 +1,56 @@
+"""Summaries of ranks -> `RanksAnalysis`: the one way for two ranks or a thousand."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from gpuprof.roofline.rank_figures import RankFigures, RanksAnalysis, RankStep
+from gpuprof.roofline.ranks.own_times import own_times
+from gpuprof.roofline.ranks.summary import RankSummary
+
+
+def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis | None:
+    """What `summaries` say together, with their `gpuprof.roofline.ranks.instances`.
+
+    None for fewer than two.
+    """
+    if len(summaries) < 2:
+        return None
+    ordered = sorted(summaries, key=lambda each: each.rank)
+    world_size = max(each.process.world_size for each in ordered)
+    held = {each.rank for each in ordered}
+    times = own_times(ordered, found)
+    last = found.filter(pl.col("wait_ns") == 0).group_by("rank").len()
+    came_last = dict(last.iter_rows())
+    shared = dict(found.filter("alike").group_by("rank").len().iter_rows())
+    return RanksAnalysis(
+        world_size=world_size,
+        ranks=tuple(
+            RankFigures(
+                rank=each.rank,
+                host=each.process.host,
+                device_name=each.process.device_name,
+                title=each.process.title,
+                steps=_steps(times.filter(pl.col("rank") == each.rank)),
+                collectives=shared.get(each.rank, 0),
+                came_last=came_last.get(each.rank, 0),
+            )
+            for each in ordered
+        ),
+        missing=tuple(rank for rank in range(world_size) if rank not in held),
+        matched=found.height,
+        collectives=sum(each.collectives.height for each in ordered),
+    )
+
+
+def _steps(times: pl.DataFrame) -> tuple[RankStep, ...]:
+    return tuple(
+        RankStep(
+            index=row["step"],
+            length_ns=row["length_ns"],
+            own_ns=row["own_ns"],
+            launch_ns=row["launch_ns"],
+            wait_ns=row["wait_ns"],
+        )
+        for row in times.sort("step").iter_rows(named=True)
+    )

@@ -1,0 +1,60 @@
+"""What each rank needs for each of its steps by itself, without what it waits for others."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from gpuprof.roofline.ranks.summary import RankSummary
+
+OWN_TIMES: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "step": pl.Int32,
+        "length_ns": pl.Int64,
+        # Device work beside collectives, and time without work that is as long without the
+        # profiler.
+        "own_ns": pl.Int64,
+        # Time without work that the profiler lengthens.
+        "launch_ns": pl.Int64,
+        # In collectives for other ranks; null where none of the step's is known of all its ranks.
+        "wait_ns": pl.Int64,
+    }
+)
+
+
+def own_times(summaries: Sequence[RankSummary], found: pl.DataFrame) -> pl.DataFrame:
+    """One row for each profiled step of each rank, with `found`, their instances."""
+    parts = [_of_rank(each) for each in summaries]
+    waits = (
+        found.filter(pl.col("wait_ns").is_not_null())
+        .group_by("rank", "step")
+        .agg(pl.col("wait_ns").sum())
+    )
+    return (
+        pl.concat(parts)
+        .join(waits, on=("rank", "step"), how="left", maintain_order="left")
+        .select(pl.col(name).cast(dtype) for name, dtype in OWN_TIMES.items())
+    )
+
+
+def _of_rank(summary: RankSummary) -> pl.DataFrame:
+    launching = (
+        summary.idle.filter(~pl.col("keeps"))
+        .group_by("step")
+        .agg(launch_ns=pl.col("nanoseconds").sum())
+    )
+    steps = summary.steps.filter(pl.col("begun_ns").is_not_null()).with_columns(
+        rank=pl.lit(summary.rank, pl.Int32), step="index"
+    )
+    return (
+        steps.join(launching, on="step", how="left", maintain_order="left")
+        .with_columns(pl.col("launch_ns").fill_null(0))
+        .select(
+            "rank",
+            "step",
+            length_ns=pl.col("done_ns") - pl.col("begun_ns"),
+            own_ns=pl.col("working_ns") + pl.col("idle_ns") - pl.col("launch_ns"),
+            launch_ns="launch_ns",
+        )
+    )

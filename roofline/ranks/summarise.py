@@ -1,0 +1,141 @@
+"""One rank of a capture -> its `RankSummary`."""
+
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.roofline.intervals import clipped, union_ns
+from gpuprof.roofline.points.process_roofs import device_of
+from gpuprof.roofline.ranks.collective_rows import collective_rows, whole_steps
+from gpuprof.roofline.ranks.device_steps import device_steps
+from gpuprof.roofline.ranks.summary import STATES, STEPS, RankProcess, RankSummary
+from gpuprof.roofline.ranks.work_rows import idle_rows, work_rows
+from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.math_mode import math_mode
+from gpuprof.roofline.work.work import find_work
+
+# Rows at most: together a few hundred kB.
+_COLLECTIVES: Final = 8192
+_WORK: Final = 4096
+_IDLE: Final = 1024
+_STEPS: Final = 2048
+_VERSIONS: Final = ("torch", "cuda", "hip", "nccl", "cudnn", "triton", "driver", "python")
+# A step may lie between two samples of NVML.
+_NEAR_NS: Final = 600_000_000
+_PARTS: Final = ("begun_ns", "done_ns", "working_ns", "exposed_communication_ns", "idle_ns")
+
+
+def summarise(capture: Capture, rank: int) -> RankSummary:
+    """What is kept of `rank`, which `capture` may hold beside others.
+
+    Raises `ValueError` for a rank that the capture does not hold.
+    """
+    own = attribute(capture.rank(rank))
+    process = own.processes[0]
+    device = device_of(process)
+    on_cpu = device is not None and device.kind == "cpu"
+    facts = RankProcess(
+        rank=rank,
+        world_size=process.world_size,
+        local_device=None if device is None or on_cpu else device.index,
+        device_name=None if device is None else device.name,
+        on_cpu=on_cpu,
+        versions=_versions(process.fingerprint),
+        environment=process.fingerprint.environment,
+        title=capture.manifest.title,
+        warnings=process.warnings,
+    )
+    work = find_work(own, math_mode(device, process))
+    steps = device_steps(own, work.kernels, on_cpu=on_cpu)
+    if steps is None:
+        return RankSummary(facts, _with_parts(own.steps, pl.DataFrame({"index": []})))
+    found = collective_rows(own, work.kernels, steps, on_cpu=on_cpu)
+    collectives = whole_steps(found, _COLLECTIVES)
+    left_out = found.height - collectives.height
+    return RankSummary(
+        msgspec.structs.replace(facts, collectives_left_out=left_out),
+        _with_parts(own.steps, _parts(work.kernels, found, steps)),
+        collectives,
+        work_rows(own, work, collectives, _WORK),
+        idle_rows(own, work, steps, collectives, _IDLE, on_cpu=on_cpu),
+        _states(own.samples, steps, None if device is None else device.index),
+    )
+
+
+def _versions(fingerprint: Fingerprint) -> dict[str, str]:
+    found = {name: getattr(fingerprint, name) for name in _VERSIONS}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def _parts(kernels: pl.DataFrame, collectives: pl.DataFrame, steps: Stretch) -> pl.DataFrame:
+    """How each of `steps` divides on the device, by index."""
+    working = kernels.filter(pl.col("kind") != "collective")
+    busy = pl.concat(
+        [working.select("start_ns", "end_ns"), collectives.select("start_ns", "end_ns")]
+    )
+    rows = []
+    for index, (begun_ns, done_ns) in zip(steps.indices or (0,), steps.spans_ns, strict=True):
+        working_ns, busy_ns = (
+            union_ns(
+                *clipped(
+                    frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy(), (begun_ns, done_ns)
+                )
+            )
+            for frame in (working, busy)
+        )
+        idle_ns = done_ns - begun_ns - busy_ns
+        rows.append((index, begun_ns, done_ns, working_ns, busy_ns - working_ns, idle_ns))
+    return pl.DataFrame(rows, schema=["index", *_PARTS], orient="row")
+
+
+def _with_parts(steps: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `STEPS`: the profiled ones first, then as many others as there is room for."""
+    rows = steps.join(
+        parts.with_columns(pl.col("index").cast(pl.Int32), phase=pl.lit("profiled")),
+        on=("index", "phase"),
+        how="left",
+        maintain_order="left",
+    )
+    profiled = pl.col("phase") == "profiled"
+    rows = pl.concat([rows.filter(profiled), rows.filter(~profiled)]).head(_STEPS)
+    return rows.select(
+        pl.col(name).cast(dtype) if name in rows.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in STEPS.items()
+    ).sort("start_ns", maintain_order=True)
+
+
+def _states(samples: pl.DataFrame, steps: Stretch, device: int | None) -> pl.DataFrame:
+    """The samples in each step, the nearest one where there are none."""
+    own = samples.filter(pl.col("device") == device).sort("time_ns")
+    times = own["time_ns"].to_numpy()
+    rows = []
+    for index, (begun_ns, done_ns) in zip(steps.indices or (0,), steps.spans_ns, strict=True):
+        first, last = np.searchsorted(times, (begun_ns, done_ns))
+        if first == last and len(times):
+            distances = np.abs(times - (begun_ns + done_ns) // 2)
+            nearest = int(np.argmin(distances))
+            near = int(distances[nearest] <= _NEAR_NS)
+            first, last = nearest, nearest + near
+        seen = own[int(first) : int(last)]
+        reasons = seen["throttle_reasons"].drop_nulls().to_list()
+        rows.append(
+            (
+                index,
+                _median(seen["sm_clock_mhz"]),
+                _median(seen["power_milliwatts"]),
+                reduce(or_, reasons) if reasons else None,
+            )
+        )
+    return pl.DataFrame(rows, schema=STATES, orient="row")
+
+
+def _median(column: pl.Series) -> int | None:
+    value = column.median()
+    return round(value) if isinstance(value, (int, float)) else None

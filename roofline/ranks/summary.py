@@ -1,0 +1,209 @@
+"""What is kept of one rank: small whatever the size of its trace, and able to travel.
+
+All that is said across ranks is computed from these alone (`gpuprof.roofline.ranks.join`), whether
+they were made in this process or by workers on other hosts.
+"""
+
+import struct
+from dataclasses import dataclass, field, fields
+from functools import partial
+from io import BytesIO
+from typing import Final
+
+import msgspec
+import polars as pl
+
+# One row for each step of the rank. The last columns are of profiled steps alone.
+STEPS: Final = pl.Schema(
+    {
+        "index": pl.Int32,
+        "phase": pl.String,
+        # The host's marks, on the rank's own clock.
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        # As in the table of steps.
+        "device_ns": pl.Int64,
+        "host_ns": pl.Int64,
+        "run_delay_ns": pl.Int64,
+        "gc_ns": pl.Int64,
+        # The step on the device: from the end of the previous step's work to the end of its own. On
+        # a CPU its marks.
+        "begun_ns": pl.Int64,
+        "done_ns": pl.Int64,
+        # The device computes or copies; does nothing but communicate; has no work. They add up to
+        # the length.
+        "working_ns": pl.Int64,
+        "exposed_communication_ns": pl.Int64,
+        "idle_ns": pl.Int64,
+    }
+)
+
+# One row for each collective of the profiled steps, in order of its start.
+COLLECTIVES: Final = pl.Schema(
+    {
+        "step": pl.Int32,
+        "group": pl.String,
+        # The members as JSON text, where the source names them: groups of one name may differ.
+        "group_ranks": pl.String,
+        "group_size": pl.Int32,
+        "sequence": pl.Int64,
+        "collective": pl.String,
+        "message_bytes": pl.Int64,
+        "dtype": pl.String,
+        "stream": pl.Int64,
+        "name": pl.String,
+        # The row among the kernels of the rank; null on a CPU, where no kernel communicates.
+        "kernel_row": pl.Int64,
+        # When the host launched it; null where that was not recorded.
+        "launch_ns": pl.Int64,
+        # From the rank's arrival to the end of the collective there.
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        # Of that, in which nothing computes or copies.
+        "exposed_ns": pl.Int64,
+    }
+)
+
+# Device work beside collectives: one row for each operator with its shapes and place, by step and
+# `segment`: how many collectives of its step had begun before it ended.
+WORK: Final = pl.Schema(
+    {
+        "step": pl.Int32,
+        "segment": pl.Int32,
+        "name": pl.String,
+        # Null where shapes were not recorded.
+        "input_dims": pl.String,
+        "input_types": pl.String,
+        "phase": pl.String,
+        "module": pl.String,
+        "file": pl.String,
+        "line": pl.Int32,
+        "calls": pl.Int64,
+        "device_ns": pl.Int64,
+    }
+)
+
+# Time without device work, by what the host did meanwhile; step and segment as of WORK.
+IDLE: Final = pl.Schema(
+    {
+        "step": pl.Int32,
+        "segment": pl.Int32,
+        # The bottleneck class, and the culprit as `gpuprof.roofline.idle.culprits` names it.
+        "kind": pl.String,
+        "culprit": pl.String,
+        # "train.py:42"; "" where it is unknown.
+        "place": pl.String,
+        # Whether it is as long without the profiler.
+        "keeps": pl.Boolean,
+        "nanoseconds": pl.Int64,
+    }
+)
+
+# The rank's device in each profiled step, by NVML's samples in it or near it. Null: no answer.
+STATES: Final = pl.Schema(
+    {
+        "step": pl.Int32,
+        "sm_clock_mhz": pl.Int32,
+        "power_milliwatts": pl.Int64,
+        # All NVML's clocks-event-reasons bits that were seen.
+        "throttle_reasons": pl.Int64,
+    }
+)
+
+FRAMES: Final = {
+    "steps": STEPS,
+    "collectives": COLLECTIVES,
+    "work": WORK,
+    "idle": IDLE,
+    "states": STATES,
+}
+# What a row stands for in which those beyond the limit are added up.
+OTHERS: Final = "others"
+_LENGTH: Final = struct.Struct("<Q")
+
+
+class RankProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank says of itself."""
+
+    rank: int
+    world_size: int = 1
+    # None where the source does not name it.
+    host: str | None = None
+    # The number of its device on its host, and that device's name.
+    local_device: int | None = None
+    device_name: str | None = None
+    # The device is the CPU: its work is leaf operators.
+    on_cpu: bool = False
+    # By package, those that are known.
+    versions: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    # Of the capture or file it is from.
+    title: str = ""
+    warnings: tuple[str, ...] = ()
+    # Collectives of the last profiled steps that had no room.
+    collectives_left_out: int = 0
+
+
+def _no_rows(name: str) -> pl.DataFrame:
+    return pl.DataFrame(schema=FRAMES[name])
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """One rank. Times are int64 ns on its own clock."""
+
+    process: RankProcess
+    steps: pl.DataFrame = field(default_factory=partial(_no_rows, "steps"))
+    collectives: pl.DataFrame = field(default_factory=partial(_no_rows, "collectives"))
+    work: pl.DataFrame = field(default_factory=partial(_no_rows, "work"))
+    idle: pl.DataFrame = field(default_factory=partial(_no_rows, "idle"))
+    states: pl.DataFrame = field(default_factory=partial(_no_rows, "states"))
+
+    def __post_init__(self) -> None:
+        for name, schema in FRAMES.items():
+            actual = self.frame(name).schema
+            if actual != schema:
+                differing = sorted(set(actual.items()) ^ set(schema.items()), key=str)
+                raise ValueError(f"frame {name} does not have its schema: {differing}")
+
+    @property
+    def rank(self) -> int:
+        """Its number in the job."""
+        return self.process.rank
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """The frame called `name`, one of `FRAMES`."""
+        frame = getattr(self, name)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_bytes(self) -> bytes:
+        """The summary as bytes: the process as JSON, then each frame as Arrow IPC, with lengths."""
+        parts = [msgspec.json.encode(self.process)]
+        for name in (each.name for each in fields(self) if each.name in FRAMES):
+            buffer = BytesIO()
+            self.frame(name).write_ipc(buffer, compression="zstd")
+            parts.append(buffer.getvalue())
+        return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "RankSummary":
+        """What `to_bytes` gave. Raises `ValueError` for anything else."""
+        parts, at = [], 0
+        while at < len(data):
+            if at + _LENGTH.size > len(data):
+                raise ValueError(f"no summary of a rank: cut off after {len(data)} bytes")
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+            if at + length > len(data):
+                raise ValueError(f"no summary of a rank: cut off after {len(data)} bytes")
+            parts.append(data[at : at + length])
+            at += length
+        if len(parts) != 1 + len(FRAMES):
+            raise ValueError(f"no summary of a rank: {len(parts)} parts, not {1 + len(FRAMES)}")
+        try:
+            process = msgspec.json.decode(parts[0], type=RankProcess)
+            frames = [pl.read_ipc(BytesIO(part)) for part in parts[1:]]
+        except (msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
+            raise ValueError(f"no summary of a rank: {error}") from error
+        return cls(process, **dict(zip(FRAMES, frames, strict=True)))

@@ -1,0 +1,134 @@
+"""What the device of one rank did in its profiled steps, and why it did nothing, in few rows."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.idle.culprits import named_pieces
+from gpuprof.roofline.idle.pieces import idle_pieces
+from gpuprof.roofline.intervals import covered_ns, merged
+from gpuprof.roofline.ranks.collective_rows import segments
+from gpuprof.roofline.ranks.summary import IDLE, OTHERS, WORK
+from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.work.work import Work
+
+_WHAT: Final = ("name", "input_dims", "input_types", "phase", "module", "file", "line")
+_IDLE_WHAT: Final = ("kind", "culprit", "place", "keeps")
+
+
+def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """The rows of `WORK`: all of `work` but collectives, `limit` of them at most."""
+    own = work.kernels.filter(pl.col("kind") != "collective").with_columns(
+        pl.col("step").fill_null(0)
+    )
+    signatures = pl.DataFrame(
+        [
+            (number, each.name, each.call and each.call.name)
+            for number, each in enumerate(work.signatures)
+        ],
+        schema={"signature": pl.UInt32, "signature_name": pl.String, "op": pl.String},
+        orient="row",
+    )
+    places = pl.DataFrame(
+        [
+            (
+                number,
+                each.module or None,
+                None if each.source is None else each.source.file,
+                None if each.source is None else each.source.line,
+            )
+            for number, each in enumerate(work.places.table)
+        ],
+        schema={"place": pl.Int64, "module": pl.String, "file": pl.String, "line": pl.Int32},
+        orient="row",
+    )
+    ops = capture.ops.select("input_dims", "input_types", owner_op_id="op_id", op_name="name")
+    found = (
+        own.with_columns(pl.col("signature").cast(pl.UInt32), pl.col("place").cast(pl.Int64))
+        .join(ops, on="owner_op_id", how="left", maintain_order="left")
+        .join(signatures, on="signature", how="left", maintain_order="left")
+        .join(places, on="place", how="left", maintain_order="left")
+        .with_columns(
+            name=pl.coalesce("op_name", "signature_name", "name"),
+            segment=segments(collectives, own["step"], own["end_ns"]),
+        )
+    )
+    # What owns itself has no call of an operator; each piece is one.
+    rows = found.group_by("step", "segment", *_WHAT, maintain_order=True).agg(
+        calls=pl.coalesce("owner_id", -1 - pl.col("kernel_row")).n_unique().cast(pl.Int64),
+        device_ns=pl.col("duration_ns").sum(),
+    )
+    return bounded(rows, _WHAT, "device_ns", limit).select(
+        pl.col(name).cast(dtype) for name, dtype in WORK.items()
+    )
+
+
+def idle_rows(
+    capture: Capture,
+    work: Work,
+    steps: Stretch,
+    collectives: pl.DataFrame,
+    limit: int,
+    *,
+    on_cpu: bool,
+) -> pl.DataFrame:
+    """The rows of `IDLE`, `limit` of them at most.
+
+    On a CPU, time in which the host communicates is not idle.
+    """
+    idle = idle_pieces(capture, work, steps, on_cpu=on_cpu)
+    named = named_pieces(idle, capture).with_columns(
+        gap_end_ns=pl.Series(idle.gaps.end_ns).gather(idle.pieces["gap"]),
+        time_ns=idle.pieces["time_ns"],
+    )
+    if on_cpu and collectives.height:
+        inside = merged(collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy())
+        times = named["time_ns"].fill_null(0).to_numpy()
+        named = named.filter(pl.Series(covered_ns(inside, times + 1) == covered_ns(inside, times)))
+    indices = np.array(steps.indices or (0,))
+    step = pl.Series(indices[named["step"].to_numpy()], dtype=pl.Int32)
+    rows = (
+        named.with_columns(
+            step=step,
+            segment=segments(collectives, step, named["gap_end_ns"]),
+            culprit=_culprit(),
+        )
+        .group_by("step", "segment", *_IDLE_WHAT, maintain_order=True)
+        .agg(pl.col("nanoseconds").sum())
+    )
+    return bounded(rows, _IDLE_WHAT, "nanoseconds", limit).select(
+        pl.col(name).cast(dtype) for name, dtype in IDLE.items()
+    )
+
+
+def _culprit() -> pl.Expr:
+    """What the host did, with the call and the operator in which it did that."""
+    inside = pl.when(pl.col("call") != "").then(pl.format(" ({})", "call")).otherwise(pl.lit(""))
+    return pl.concat_str("what", inside)
+
+
+def bounded(rows: pl.DataFrame, what: Sequence[str], amount: str, limit: int) -> pl.DataFrame:
+    """`rows`, those of the smallest kinds of `what` added up where there are more than `limit`."""
+    if rows.height <= limit:
+        return rows
+    kinds = (
+        rows.group_by(what, maintain_order=True)
+        .agg(pl.len(), pl.col(amount).sum())
+        .sort(amount, descending=True, maintain_order=True)
+    )
+    places = rows.select("step", "segment").n_unique()
+    kept = kinds.filter(pl.col("len").cum_sum() <= max(0, limit - places))
+    named = rows.join(kept, on=what, how="semi", nulls_equal=True, maintain_order="left")
+    others = rows.join(kept, on=what, how="anti", nulls_equal=True, maintain_order="left")
+    numbers = [pl.col(name).sum() for name in ("calls", amount) if name in rows.columns]
+    name = what[0] if amount == "device_ns" else "culprit"
+    grouped = ["step", "segment", *(["kind", "keeps"] if amount == "nanoseconds" else [])]
+    summed = (
+        others.group_by(grouped, maintain_order=True)
+        .agg(numbers)
+        .with_columns(pl.lit(OTHERS).alias(name))
+    )
+    return pl.concat([named, summed], how="diagonal_relaxed")
