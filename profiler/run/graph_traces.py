@@ -34,7 +34,7 @@ class GraphTraces:
     """Watches `torch.cuda.CUDAGraph`'s captures."""
 
     def __init__(self, beside: ProfileRecording, wanted: Callable[[], bool]) -> None:
-        """`wanted` says whether a capture that begins now may be profiled alone."""
+        """`wanted` is asked last, of a capture that could be profiled alone."""
         # Of captures that were profiled alone.
         self.traces: list[GraphTrace] = []
         # Of all captures.

@@ -24,12 +24,11 @@ from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder
-from gpuprof.collectors.steps.later import LaterStepsClock
 from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
-from gpuprof.collectors.steps.watched import WatchedStepsClock
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
 from gpuprof.profiler.run.graph_traces import GraphTraces
+from gpuprof.profiler.run.later_steps import LaterClock, read_clock, started_clock
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 from gpuprof.profiler.run.step_sources import step_sources
@@ -57,7 +56,7 @@ class Session:
         self._phase = "warmup"
         self._clock: StepClock | None = None
         self._timed = TimedSteps(options.schedule)
-        self._later: LaterStepsClock | WatchedStepsClock | None = None
+        self._later: LaterClock | None = None
         self._boundaries = 0
         self._trace: TorchTrace | None = None
         # Attempts to profile steps, and why the last one was dropped.
@@ -66,7 +65,7 @@ class Session:
         self._first_look: FirstLook | None = None
         self._no_first_look_because: str | None = None
         self._beside = ProfileRecording([make() for make in PROFILED_ROSTER])
-        self._graphs = GraphTraces(self._beside, lambda: self._phase in ("warmup", "dropped"))
+        self._graphs = GraphTraces(self._beside, self._may_profile_a_capture)
         self._exits = ExitStack()
         self._process = os.getpid()
         self._unix = UnixClock()
@@ -173,15 +172,29 @@ class Session:
 
     def _enter_timed(self, mark: Mark) -> None:
         self._phase = "timed"
-        self._clock = StepClock("timed", device_events=cuda.in_use())
+        self._start_timing()
         self._timed_boundary(mark)
+
+    def _start_timing(self) -> None:
+        """Time from the next boundary on."""
+        self._clock = StepClock("timed", device_events=cuda.in_use())
+
+    def _may_profile_a_capture(self) -> bool:
+        """Whether a capture of a CUDA graph that begins now may be profiled alone.
+
+        What was timed before it is the program's warm-up: its steps are others from then on.
+        """
+        if self._phase == "timed":
+            self._timed.restart()
+            self._start_timing()
+        return self._phase in ("warmup", "timed", "dropped")
 
     def _timed_boundary(self, mark: Mark) -> None:
         assert self._clock is not None
         if torch_trace.script_is_profiling():
             # Steps under the script's own profiler are not what we came to time.
             self.seen.warn("the script runs torch.profiler itself; steps under it were not timed")
-            self._clock = StepClock("timed", device_events=cuda.in_use())
+            self._start_timing()
         self._clock.boundary(mark.tokens)
         if self._clock.steps < self._timed.missing():
             return
@@ -191,7 +204,7 @@ class Session:
             self.seen.steps += self._timed.read()
             self._enter_profiled()
         else:
-            self._clock = StepClock("timed", device_events=cuda.in_use())
+            self._start_timing()
             self._clock.boundary(mark.tokens)
 
     def _close_clock(self) -> None:
@@ -266,11 +279,7 @@ class Session:
             self._finder.remove()
             raise StopAfterSteps(0)
         self._phase = "later"
-        if self.options.watch:
-            self._later = WatchedStepsClock(device_events=cuda.in_use())
-            self._later.start()
-        else:
-            self._later = LaterStepsClock(device_events=cuda.in_use())
+        self._later = started_clock(watch=self.options.watch)
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
@@ -378,11 +387,8 @@ class Session:
         return self.seen
 
     def _read_later(self) -> None:
-        if isinstance(self._later, WatchedStepsClock):
-            self._later.stop()
-            self.seen.watched_steps = self._later.read()
-        elif self._later is not None:
-            self.seen.later_steps = self._later.read()
+        if self._later is not None:
+            read_clock(self._later, self.seen)
 
     def _finish_trace(self) -> None:
         if self._trace is None:

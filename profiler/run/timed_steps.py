@@ -43,6 +43,11 @@ class TimedSteps:
             else:
                 self._settled.append(step)
 
+    def restart(self) -> None:
+        """Take those that were taken for early ones: the program has only now warmed up."""
+        self._unsettled += self._settled
+        self._settled = []
+
     def read(self) -> list[StepTime]:
         """All that were taken, the early ones as warm-up.
 

@@ -3,7 +3,9 @@
 A capture has one definition of a step's length, the same for all of its ranks:
 
 - device period: from the end of one step's device work to the end of the next one's. Where the
-  device runs behind its host, the host's marks tell when work was queued and not when it ran.
+  device runs behind its host, the host's marks tell when work was queued and not when it ran. In a
+  run of gpuprof, which waits for the device before the first of them, a step ends no sooner than
+  its host marks it.
 - host range: between the host's marks. The device is done with a step when the host is.
 - whole trace: nothing marks steps, so all that was recorded is taken as one, from the first to the
   last device work.
@@ -162,9 +164,11 @@ def profiled_stretch(capture: Capture, work: Work, *, behind: bool) -> Stretch |
     )
     indices, end_ns = tuple(ends["step"]), np.maximum.accumulate(ends["end_ns"].to_numpy())
     if timed.height and timed["device_ns"].is_not_null().all() and len(indices):
-        # The device was idle when the first of them began: gpuprof waits for it before.
+        # The device was idle when the first of them began: gpuprof waits for it before. Where the
+        # host goes on with nothing queued, a step ends with it, so that the last one has all of it.
         first_ns = int(profiled["start_ns"][0])
-        return _periods((first_ns, *end_ns), indices)
+        own = profiled.filter(pl.col("index").is_in(indices))
+        return _periods((first_ns, *np.maximum(end_ns, own["end_ns"].to_numpy())), indices)
     if behind and len(indices) > 1:
         window_ns = int(end_ns[0]), int(end_ns[-1])
         return replace(_periods(end_ns, indices[1:]), window_ns=window_ns)

@@ -44,7 +44,7 @@ def length_ms(step, seconds):
     last = sorted(lengths[len(lengths) // 2:])
     return last[len(last) // 2]
 
-def steps(step, without, seconds=6):
+def steps(step, without, seconds=12):
     \"\"\"Run `step` as a program's loop, then it and `without` again for their lengths.\"\"\"
     end, count = time.time() + seconds, 0
     while time.time() < end or count < 60:
@@ -99,8 +99,8 @@ steps(step, without)
 SLEEP = """
 def step():
     many_small(20)
-    with torch.cuda.nvtx.range("load data"):
-        time.sleep(0.008)  # here
+    with torch.cuda.nvtx.range("load data"):  # here
+        time.sleep(0.008)
 def without():
     many_small(20)
 steps(step, without)

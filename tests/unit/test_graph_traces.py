@@ -112,19 +112,33 @@ def test_a_first_look_with_a_capture_may_be_all_there_is(graph: Any, session: Se
     assert products(seen.trace) == 1
 
 
-def test_captures_in_timed_and_later_steps_are_left_alone(graph: Any) -> None:
+def test_after_a_capture_among_the_timed_steps_they_are_timed_again(graph: Any) -> None:
+    """Steps replay it from then on, and the profile of it took its time."""
+    session = Session(SessionOptions(schedule=Schedule(warmup=3, timed=4, profiled=2)))
+    session.start()
+    for _ in range(6):
+        session.step(None)
+    capture(graph)
+    for _ in range(8):
+        session.step(None)
+    seen = session.finish()
+    assert [products(trace.path) for trace in seen.graph_traces] == [1]
+    # The step with the capture is neither.
+    assert [step.phase for step in seen.steps].count("timed") == 4
+    assert seen.trace is not None
+    session.close()
+
+
+def test_captures_in_later_steps_are_left_alone(graph: Any) -> None:
     not_watched = torch.cuda.CUDAGraph.capture_begin
     session = Session(SessionOptions(schedule=Schedule(warmup=3, timed=2, profiled=2)))
     session.start()
-    for _ in range(4):
-        session.step(None)
-    capture(graph)
-    for _ in range(7):
+    for _ in range(11):
         session.step(None)
     capture(graph)
     assert session.seen.graph_traces == []
     # Only the profiled steps can replay it.
-    assert len(session.seen.graphs) == 1
+    assert session.seen.graphs == []
     assert torch.cuda.CUDAGraph.capture_begin is not_watched
     session.finish()
     session.close()

@@ -61,6 +61,20 @@ def test_the_first_period_has_no_point_before_it_to_begin_at(build: CaptureBuild
     assert found.lengths_ns == (1000, 1000)
 
 
+def test_what_the_host_does_last_in_a_step_is_in_each_period(build: CaptureBuilder) -> None:
+    """A loader of 600 ns in each step: with nothing queued, the device ends before its host."""
+    build.step("timed", -1000, 0, device_ns=1000)
+    for step in range(3):
+        build.step("profiled", 1000 * step, 1000 * (step + 1))
+        build.kernel(1000 * step + 50, 1000 * step + 100, 1000 * step + 400)
+    found = stretch_of(build.build())
+    assert found == Stretch("device period", (1000, 1000, 1000), (1, 2, 3))
+    idle = analyze(build.build()).idle
+    assert idle is not None
+    assert idle.profiled_ns == 700
+    assert [sum(part.nanoseconds for part in step) for step in idle.profiled_steps] == [700] * 3
+
+
 def test_one_step_that_is_queued_ahead_is_as_long_as_its_device_work(build: CaptureBuilder) -> None:
     queued_ahead(build, steps=1)
     assert stretch_of(build.build()) == Stretch("device period", (1000,), (0,))
