@@ -4,8 +4,12 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-# Files of installed packages and of Python itself, which are not what a person would change.
-_LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<")
+# Files of installed packages, of Python itself and of gpuprof, wherever that is installed from:
+# they are not what a person would change.
+_LIBRARY: Final = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<"
+    r"|[/\\]gpuprof[/\\](?:collectors|profiler)[/\\]"
+)
 # Frames that a stack keeps: where memory was allocated, and what of the program led there.
 _MOST_FRAMES: Final = 20
 _LONGEST_NAME: Final = 300

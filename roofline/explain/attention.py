@@ -292,6 +292,12 @@ def _heads_agree(attention: _Attention) -> _Finding:
 
 
 @_check
+def _equal_heads(attention: _Attention) -> _Finding:
+    heads = attention.axis(1)
+    return len(set(heads)) <= 1, ", ".join(map(str, heads))
+
+
+@_check
 def _one_batch(attention: _Attention) -> _Finding:
     batches = attention.axis(0)
     return len(set(batches)) <= 1, ", ".join(map(str, batches))

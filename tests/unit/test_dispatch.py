@@ -86,7 +86,10 @@ def test_nothing_is_violated_by_a_plain_call() -> None:
             {"key": [2, 4, 1024, 64], "value": [2, 4, 1024, 64]},
             {"flash": "heads", "memory-efficient": "heads", "cuDNN": "heads"},
         ),
-        ({"key": [2, 4, 1024, 64], "value": [2, 4, 1024, 64], "gqa": "True"}, {}),
+        (
+            {"key": [2, 4, 1024, 64], "value": [2, 4, 1024, 64], "gqa": "True"},
+            {"memory-efficient": "no grouped queries"},
+        ),
         (
             {"query": [16, 1024, 64], "key": [16, 1024, 64], "value": [16, 1024, 64]},
             {"flash": "four axes", "memory-efficient": "four axes", "cuDNN": "four axes"},

@@ -273,7 +273,8 @@ def test_a_line_is_the_innermost_one_of_the_program() -> None:
     library = "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py:125 forward"
     own = "/home/me/train.py:42 forward"
     outer = "/home/me/train.py:90 <module>"
-    assert user_line("\n".join((library, own, outer))) == own
+    ours = "/src/gpuprof/collectors/steps/sources.py:290 call"
+    assert user_line("\n".join((library, ours, own, outer))) == own
     assert user_line(library) == library
     assert user_line("") == ""
 
