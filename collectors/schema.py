@@ -159,11 +159,17 @@ STEPS: Final = pl.Schema(
         # Of host_ns: the stepping thread was ready to run and another had its core.
         "run_delay_ns": pl.Int64,
         # Of host_ns: Python collected garbage, on whichever thread.
-        "gc_ns": pl.Int64,
+        "garbage_collection_ns": pl.Int64,
+        # Of host_ns: the stepping thread was in `next` of a DataLoader; of timed steps only, null
+        # in captures of older versions.
+        "loader_ns": pl.Int64,
         "found_by": pl.String,
         "tokens": pl.Int64,
     }
 )
+
+# Columns that captures of older versions have by another name; no table has both.
+FORMER_NAMES: Final = {"gc_ns": "garbage_collection_ns"}
 
 SAMPLES: Final = pl.Schema(
     {

@@ -277,6 +277,7 @@ def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
     try:
         # A name may hold what a pattern reads otherwise: brackets, stars.
         frame = pl.read_parquet(file, hive_partitioning=False, glob=False)
+        frame = frame.rename(schema.FORMER_NAMES, strict=False)
         return schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:
         # Polars explains over several lines; the first says what is wrong.

@@ -44,6 +44,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     # What a step would be shorter, and within which that lies.
     gain_ns: int
     gain_range_ns: tuple[int, int]
+    # Why that is not narrower, where it is wide and the assumption does not say it; else "".
+    uncertain: str = ""
     # Those with most of the gain, first; how many others there are.
     places: tuple[AdvicePlace, ...] = ()
     other_places: int = 0

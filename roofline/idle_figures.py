@@ -41,6 +41,13 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
     least_ns: int | None = None
     most_ns: int | None = None
     profiled_ns: int
+    # For how long the host does it in a timed step, where that was counted there, and in a profiled
+    # one, also while the device has work; None where nothing tells.
+    counted_ns: int | None = None
+    profiled_host_ns: int | None = None
+    # Of that, what the device's work hides in the step of the split, where all that follows comes
+    # as much earlier without it; 0 where the host waits for its device in the step anyway.
+    hidden_ns: int = 0
     # Those that cost most, first; what the others cost together, and how many they are.
     culprits: tuple[IdleCulprit, ...] = ()
     others: int = 0

@@ -21,12 +21,14 @@ class LoaderTime:
 
     def __init__(self) -> None:
         self.nanoseconds = 0
+        self._started = False
         self._thread = get_ident()
         self._inside = False
         self._undo: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Begin to count."""
+        self._started = True
         iterators: Any = getattr(sys.modules.get(_MODULE), "_BaseDataLoaderIter", None)
         if iterators is None:
             return
@@ -46,6 +48,11 @@ class LoaderTime:
                 self._inside = False
 
         self._undo = replace(iterators, __next__=next_batch)
+
+    def read_ns(self) -> int | None:
+        """What was counted so far; None where nobody counts: loaders were imported meanwhile."""
+        counting = self._undo is not None or _MODULE not in sys.modules
+        return self.nanoseconds if self._started and counting else None
 
     def stop(self) -> None:
         """Count no longer."""

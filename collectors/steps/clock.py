@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpuprof.collectors.live import garbage_collection
 from gpuprof.collectors.live.cuda import StreamMoment
+from gpuprof.collectors.live.loader_time import LoaderTime
 from gpuprof.collectors.live.run_delay import RunDelay
 from gpuprof.collectors.live.unix_clock import UnixClock, monotonic_ns
 from gpuprof.collectors.steps.step_time import StepTime
@@ -17,7 +18,8 @@ class _Boundary(NamedTuple):
     monotonic_ns: int
     tokens: int | None
     run_delay_ns: int | None
-    gc_ns: int | None
+    garbage_collection_ns: int | None
+    loader_ns: int | None
 
 
 class _DeviceStep(NamedTuple):
@@ -33,6 +35,8 @@ class StepClock:
         self._device_events = device_events
         self._unix = UnixClock()
         self._run_delay = RunDelay()
+        # Of profiled steps `LoaderWaits` tells more, and what it costs a step would be in this.
+        self._loader_time = LoaderTime() if phase == "timed" else None
         self._boundaries: list[_Boundary] = []
         self._events: list[StreamMoment] = []
 
@@ -53,16 +57,28 @@ class StepClock:
 
     def boundary(self, tokens: int | None = None) -> None:
         """Note that one step ends here and the next begins."""
+        if self._loader_time is not None and not self.started:
+            self._loader_time.start()
         if self._device_events:
             self._events.append(StreamMoment())
         self._boundaries.append(
             _Boundary(
-                monotonic_ns(), tokens, self._run_delay.read_ns(), garbage_collection.paused_ns()
+                monotonic_ns(),
+                tokens,
+                self._run_delay.read_ns(),
+                garbage_collection.paused_ns(),
+                None if self._loader_time is None else self._loader_time.read_ns(),
             )
         )
 
+    def stop(self) -> None:
+        """Leave the program as it was."""
+        if self._loader_time is not None:
+            self._loader_time.stop()
+
     def read(self) -> list[StepTime]:
-        """The complete steps. Waits for the device to do what is queued."""
+        """The complete steps; no more are marked. Waits for the device to do what is queued."""
+        self.stop()
         device = self._device_steps()
         return [
             StepTime(
@@ -74,7 +90,10 @@ class StepClock:
                 device_start_ns=device[index].start_ns if device else None,
                 tokens=end.tokens,
                 run_delay_ns=_between(start.run_delay_ns, end.run_delay_ns),
-                gc_ns=_between(start.gc_ns, end.gc_ns),
+                garbage_collection_ns=_between(
+                    start.garbage_collection_ns, end.garbage_collection_ns
+                ),
+                loader_ns=_between(start.loader_ns, end.loader_ns),
             )
             for index, (start, end) in enumerate(
                 zip(self._boundaries, self._boundaries[1:], strict=False)

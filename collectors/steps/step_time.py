@@ -18,4 +18,6 @@ class StepTime:
     # While the stepping thread was ready and another had its core; None where nobody counts.
     run_delay_ns: int | None = None
     # While Python collected garbage; None where nobody counts.
-    gc_ns: int | None = None
+    garbage_collection_ns: int | None = None
+    # In `next` of a DataLoader; None where nobody counts.
+    loader_ns: int | None = None

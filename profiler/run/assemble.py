@@ -27,7 +27,8 @@ _AUTOGRAD_NODE: Final = "autograd::engine::evaluate_function"
 WHOLE_SCRIPT = "the whole script, which marked no steps"
 _STEP_COLUMNS = (
     *("phase", "start_ns", "end_ns"),
-    *("device_ns", "device_start_ns", "host_ns", "run_delay_ns", "gc_ns", "tokens"),
+    *("device_ns", "device_start_ns", "host_ns", "run_delay_ns"),
+    *("garbage_collection_ns", "loader_ns", "tokens"),
 )
 
 
@@ -151,7 +152,8 @@ def _steps(seen: Observations, found_by: str, rank: int) -> pl.DataFrame:
             "device_start_ns": step.device_start_ns,
             "host_ns": step.host_ns,
             "run_delay_ns": step.run_delay_ns,
-            "gc_ns": step.gc_ns,
+            "garbage_collection_ns": step.garbage_collection_ns,
+            "loader_ns": step.loader_ns,
             "tokens": step.tokens,
         }
         for step in seen.steps

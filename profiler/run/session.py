@@ -108,6 +108,8 @@ class Session:
 
     def _restart(self) -> None:
         self._drop_trace()
+        if self._clock is not None:
+            self._clock.stop()
         if self._first_look is not None:
             self._first_look.restart()
         self._phase, self._clock, self._boundaries = "warmup", None, 0
@@ -177,6 +179,8 @@ class Session:
 
     def _start_timing(self) -> None:
         """Time from the next boundary on."""
+        if self._clock is not None:
+            self._clock.stop()
         self._clock = StepClock("timed", device_events=cuda.in_use())
 
     def _may_profile_a_capture(self) -> bool:

@@ -13,6 +13,8 @@ from gpuprof.roofline.step_figures import StepSplit
 
 # Changes that the summary names.
 _NAMED: Final = 3
+# Where more of a step goes, what is left of it says more.
+_MOST_OF_IT: Final = 0.5
 _COLUMNS: Final = (
     Column("#", "number"),
     Column("Change"),
@@ -57,10 +59,10 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
 
 def _advice_fact(label: str, advice: Advice, split: StepSplit) -> Fact:
     where = f"{where_text(advice.places[0])}: " if advice.places else ""
-    low, high = map(formatting.duration, advice.gain_range_ns)
     # Of a step, unless something else is said.
     whole = "" if split.basis == "timed" else f"of {split.whole} "
-    between = "" if low == high else f"({low} to {high}) "
+    between = _between(advice, split.step_ns)
+    between = f"({between}) " if between else ""
     return Fact(
         label,
         f"-{formatting.duration(advice.gain_ns)}",
@@ -92,18 +94,30 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 
 
 def _row(number: int, advice: Advice, step_ns: int) -> tuple[str, ...]:
-    low, high = map(formatting.duration, advice.gain_range_ns)
     others = f"and {advice.other_places} more" if advice.other_places else ""
     places = [*map(where_text, advice.places), others]
     share = formatting.percent(advice.gain_ns / step_ns if step_ns else None)
-    between = "" if low == high else f"; {low} to {high}"
+    between = _between(advice, step_ns)
+    between = f"; {between}" if between else ""
+    uncertain = f" {formatting.sentence(advice.uncertain)}" if advice.uncertain else ""
     return (
         str(number),
         formatting.sentence(advice.change),
         "; ".join(place for place in places if place),
         f"{formatting.duration(advice.gain_ns)}, {share}{between}",
-        f"{formatting.sentence(advice.evidence)} Assumed: {advice.assumption}.",
+        f"{formatting.sentence(advice.evidence)} Assumed: {advice.assumption}.{uncertain}",
     )
+
+
+def _between(advice: Advice, step_ns: int) -> str:
+    """Within which the gain lies; of one that most of the step goes by, what it leaves."""
+    least_ns, most_ns = advice.gain_range_ns
+    if advice.gain_ns > _MOST_OF_IT * step_ns:
+        shortest, longest = (formatting.duration(step_ns - ns) for ns in (most_ns, least_ns))
+        left = formatting.duration(step_ns - advice.gain_ns)
+        return f"leaves {left}" + ("" if shortest == longest else f", {shortest} to {longest}")
+    low, high = map(formatting.duration, advice.gain_range_ns)
+    return "" if low == high else f"{low} to {high}"
 
 
 SECTION = Section(

@@ -122,6 +122,7 @@ def _advice(finding: Finding, group: Sequence[Candidate], limit_ns: int, step_ns
         assumption=assumption,
         gain_ns=gain.ns,
         gain_range_ns=(gain.least_ns, gain.most_ns),
+        uncertain=group[0].uncertain,
         places=places[:_SHOWN_PLACES],
         other_places=max(0, len(places) - _SHOWN_PLACES),
     )

@@ -36,6 +36,8 @@ class Candidate:
     what: str
     gain: Gain
     evidence: str
+    # Why the gain is not known better; "" where it is, or where the assumption says it.
+    uncertain: str = ""
     place: str = ""
     module: str = ""
     # Whether the step gets shorter only as far as the host launches faster than the device works.

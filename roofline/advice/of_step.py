@@ -14,6 +14,7 @@ from gpuprof.roofline.advice.fusion import fusions
 from gpuprof.roofline.advice.links import exposed_links
 from gpuprof.roofline.advice.recomputation import recomputation
 from gpuprof.roofline.advice.waiting import waiting
+from gpuprof.roofline.advice.without_cause import Step
 from gpuprof.roofline.advice_figures import Advice
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.host_figures import HostFigures
@@ -103,7 +104,7 @@ def step_advice(
     if has_no_room_to_wait(times, use):
         idle = None
     replays = bool(work.kernels["replay"].is_not_null().any())
-    waits = () if idle is None else waiting(idle, host, replays=replays)
+    waits = () if idle is None else waiting(Step(idle, times, on_cpu), host, replays=replays)
     candidates = (
         *of_device,
         *exposed_links(work, use, transfers, [point for _, point in ops]),

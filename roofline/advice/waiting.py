@@ -1,16 +1,19 @@
 """What the host could do for a device that has no work."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpuprof.collectors.manifest import Compilations
 from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.advice.candidate import Candidate, Gain
+from gpuprof.roofline.advice.without_cause import Step
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.host_figures import HostFigures, LoaderCause, LoaderWait
 from gpuprof.roofline.idle.evidence import count_text
-from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
+from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit
+from gpuprof.roofline.step_figures import StepTimes
 
 # What stands for a class of waiting, unless more is known of it.
 _OF_CLASS: Final[Mapping[ClassName, str]] = {
@@ -31,31 +34,38 @@ _WAITING_WORKERS: Final[Mapping[LoaderCause, str]] = {
 }
 
 
-def waiting(idle: IdleTime, host: HostFigures | None, *, replays: bool) -> Iterator[Candidate]:
+def waiting(step: Step, host: HostFigures | None, *, replays: bool) -> Iterator[Candidate]:
     """A candidate for each culprit of a cause that something can be done about.
 
     `replays`: the program replays CUDA graphs, and need not be told of them.
     """
+    idle = step.idle
     for cause in idle.causes:
         finding = _OF_CLASS.get(cause.kind)
         if finding is None:
             continue
-        more = ""
+        more, left_ns = "", 0
         if host is not None and finding == "data loader":
             finding, more = _loader(host.loaders)
+            left_ns = _computing_workers_ns(finding, host.loaders, step.times)
         elif host is not None and finding == "compilation":
             more = _guard(host.compilations)
         elif finding == "launches":
             yield from _graph_breaks(cause, None if host is None else host.compilations)
             finding = "launches beside graphs" if replays else finding
+        gain = step.gain_without(cause, left_ns=left_ns)
+        uncertain = step.why_uncertain(cause, gain)
         per = "in the trace" if idle.basis == "whole trace" else "a step"
         for culprit in cause.culprits:
-            yield _candidate(_for(finding, culprit), cause, culprit, more, per)
+            share = _share(gain, cause, culprit.nanoseconds)
+            found = _candidate(_for(finding, culprit), culprit, share, more, per)
+            yield replace(found, uncertain=uncertain)
         if cause.others_ns:
             yield Candidate(
                 finding=finding,
                 what="",
-                gain=_gain(cause, cause.others_ns),
+                gain=_share(gain, cause, cause.others_ns),
+                uncertain=uncertain,
                 evidence=(
                     f"the device has no work for {duration(cause.others_ns)} {per} meanwhile, in "
                     f"{cause.others} kinds of call that cost little each"
@@ -89,6 +99,19 @@ def _loader(loaders: Sequence[LoaderWait]) -> tuple[str, str]:
     return _WAITING_WORKERS.get(most.cause, "data loader"), f"; {workers} {busy}"
 
 
+def _computing_workers_ns(finding: str, loaders: Sequence[LoaderWait], times: StepTimes) -> int:
+    """What a step takes with faster storage: the workers that are waited for still compute.
+
+    Each of them loads one of as many batches as they are, in as many steps.
+    """
+    most = loaders[0] if loaders else None
+    if finding != "slow storage" or most is None or times.length_ns is None:
+        return 0
+    if not most.observed_ns or most.cpu_ns is None:
+        return 0
+    return round(times.length_ns * min(1.0, most.cpu_ns / most.observed_ns))
+
+
 def _guard(compilations: Compilations | None) -> str:
     """What made torch.compile compile again, most often."""
     if compilations is None or not compilations.recompilations:
@@ -115,9 +138,7 @@ def _graph_breaks(cause: IdleCause, compilations: Compilations | None) -> Iterat
         )
 
 
-def _candidate(
-    finding: str, cause: IdleCause, culprit: IdleCulprit, more: str, per: str
-) -> Candidate:
+def _candidate(finding: str, culprit: IdleCulprit, gain: Gain, more: str, per: str) -> Candidate:
     often = ""
     if culprit.calls_per_step is not None:
         calls = count_text(culprit.calls_per_step)
@@ -127,7 +148,7 @@ def _candidate(
     return Candidate(
         finding=finding,
         what=culprit.what,
-        gain=_gain(cause, culprit.nanoseconds),
+        gain=gain,
         evidence=(
             f"the device has no work for {duration(culprit.nanoseconds)} {per} meanwhile{call}"
             f"{often}{more}"
@@ -137,11 +158,9 @@ def _candidate(
     )
 
 
-def _gain(cause: IdleCause, nanoseconds: int) -> Gain:
-    """As sure as the length of its cause is."""
+def _share(gain: Gain, cause: IdleCause, nanoseconds: int) -> Gain:
+    """What of the `gain` without a cause is of so much of it."""
     if cause.nanoseconds == 0:
         return Gain(0, 0, 0)
     share = nanoseconds / cause.nanoseconds
-    least_ns = cause.nanoseconds if cause.least_ns is None else cause.least_ns
-    most_ns = cause.nanoseconds if cause.most_ns is None else cause.most_ns
-    return Gain(nanoseconds, round(least_ns * share), max(nanoseconds, round(most_ns * share)))
+    return Gain(*(round(each * share) for each in (gain.ns, gain.least_ns, gain.most_ns)))

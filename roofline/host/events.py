@@ -19,7 +19,7 @@ _WITHOUT_WORKERS: Final = "_SingleProcessDataLoaderIter"
 
 def collected_garbage(capture: Capture) -> CollectedGarbage | None:
     """Garbage collections of a one-rank capture; None where nobody counted them."""
-    timed = capture.steps.filter(pl.col("phase") == "timed")["gc_ns"]
+    timed = capture.steps.filter(pl.col("phase") == "timed")["garbage_collection_ns"]
     known = len(timed) > 0 and timed.null_count() == 0
     collections, profiled_ns = [0, 0, 0], 0
     for event, span_ns in _events(capture, host_events.GARBAGE_COLLECTION):

@@ -41,6 +41,22 @@ def waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waitin
     return {kind: waiting for kind, waiting in found.items() if waiting.total_ns}
 
 
+def usual_waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
+    """The same of the median of the profiled steps; of an even number the lower one."""
+    sums = pieces.group_by("kind", "step").agg(**_amounts(1))
+    found: dict[ClassName, Waiting] = {}
+    for (kind,), own in sums.group_by("kind"):
+        # Steps without any have no row.
+        below = steps - (steps + 1) // 2
+        lengths = own.sort(pl.col("keeps_ns") + pl.col("shrinks_ns"), descending=True)
+        if below < lengths.height:
+            row = lengths.row(below, named=True)
+            found[str(kind)] = Waiting(row["keeps_ns"], row["shrinks_ns"])
+        else:
+            found[str(kind)] = Waiting()
+    return found
+
+
 def parts_of_steps(pieces: pl.DataFrame, steps: int) -> tuple[tuple[IdlePart, ...], ...]:
     """The time without device work of each profiled step by class, the largest first."""
     sums = pieces.group_by("step", "kind").agg(pl.col("nanoseconds").sum())

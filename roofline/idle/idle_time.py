@@ -3,17 +3,29 @@
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import OTHER_DEVICE, UNEXPLAINED, ClassName
-from gpuprof.roofline.idle.culprits import culprits, parts_of_steps, waiting_by_class
+from gpuprof.roofline.idle.culprits import (
+    culprits,
+    parts_of_steps,
+    usual_waiting_by_class,
+    waiting_by_class,
+)
+from gpuprof.roofline.idle.host_time import HostTime, host_time
 from gpuprof.roofline.idle.pieces import idle_pieces
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdlePart, IdleTime
 from gpuprof.roofline.step_figures import StepSplit
 from gpuprof.roofline.steps.stretch import Stretch
-from gpuprof.roofline.steps.waiting import SeenWaiting, Waiting, WaitingPart, waiting_parts
+from gpuprof.roofline.steps.waiting import (
+    Factors,
+    SeenWaiting,
+    Waiting,
+    WaitingPart,
+    waiting_parts,
+)
 from gpuprof.roofline.work.work import Work
 
 # Culprits that are named one by one.
@@ -29,6 +41,8 @@ class IdleSeen:
     culprits: pl.DataFrame
     # Of each profiled step.
     steps: tuple[tuple[IdlePart, ...], ...]
+    # What the host did beside launching, whether or not a device had work.
+    host: HostTime
 
 
 def find_idle(
@@ -41,14 +55,27 @@ def find_idle(
     if stretch is None or work.kernels.is_empty():
         return None
     pieces = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
+    seen, usual = (
+        waiting_by_class(pieces.pieces, stretch.steps),
+        usual_waiting_by_class(pieces.pieces, stretch.steps),
+    )
+    spent = host_time(capture, pieces.timeline, on_cpu=on_cpu)
     return IdleSeen(
         SeenWaiting(
-            waiting_by_class(pieces.pieces, stretch.steps),
+            seen,
+            usual,
             first_step=_profiled_before_timed(capture),
-            collecting_ns=_collecting_ns(capture),
+            counted_ns=spent.counted,
+            # A CPU's operators and all else follow each other on its threads.
+            hidden_ns={
+                kind: max(0.0, host_ns - seen.get(kind, Waiting()).total_ns)
+                for kind, host_ns in spent.by_class.items()
+                if not on_cpu
+            },
         ),
         culprits(pieces, capture, stretch.steps),
         parts_of_steps(pieces.pieces, stretch.steps),
+        spent,
     )
 
 
@@ -60,12 +87,6 @@ def _profiled_before_timed(capture: Capture) -> bool:
     }
     profiled, timed = begins["profiled"], begins["timed"]
     return isinstance(profiled, int) and isinstance(timed, int) and profiled < timed
-
-
-def _collecting_ns(capture: Capture) -> int:
-    """Of the median timed step; 0 where nobody counted."""
-    counted = capture.steps.filter(pl.col("phase") == "timed")["gc_ns"].drop_nulls()
-    return round(float(np.median(counted.to_numpy()))) if len(counted) else 0
 
 
 def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -> IdleTime | None:
@@ -81,7 +102,10 @@ def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -
         seen=pl.col("keeps_ns") + pl.col("shrinks_ns"),
     )
     causes = [
-        _cause(kind, part, by_class.get(kind, Waiting()), weights, on_cpu=on_cpu)
+        msgspec.structs.replace(
+            _cause(kind, part, by_class.get(kind, Waiting()), weights, on_cpu=on_cpu),
+            **_of_the_host(kind, part, seen, split, scaled.factors),
+        )
         for kind, part in scaled.parts.items()
     ]
     return IdleTime(
@@ -94,6 +118,24 @@ def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -
         ),
         profiled_steps=seen.steps,
     )
+
+
+def _of_the_host(
+    kind: ClassName, part: WaitingPart, seen: IdleSeen, split: StepSplit, factors: Factors
+) -> dict[str, int | None]:
+    """What an `IdleCause` tells of the host's own time for it."""
+    host_ns, counted_ns = seen.host.by_class.get(kind), seen.host.counted.get(kind)
+    hidden_ns = 0.0
+    # What waits for the device further on would then wait for as much longer.
+    if not seen.host.waits - {kind} and not seen.waiting.first_step:
+        hidden_ns = factors.keeps * seen.waiting.hidden_ns.get(kind, 0.0)
+        if split.basis == "timed" and counted_ns is not None:
+            hidden_ns = max(0, counted_ns - part.nanoseconds)
+    return {
+        "counted_ns": counted_ns,
+        "profiled_host_ns": None if host_ns is None else round(host_ns),
+        "hidden_ns": round(min(hidden_ns, split.busy_ns)),
+    }
 
 
 def _cause(

@@ -275,13 +275,12 @@ def _classified(
     in_nothing = pl.col("op_row").is_null() & pl.col("call_row").is_null()
     working = ~in_nothing & (pl.col("quiet_ns") >= _LEAST_WORK_NS)
     elsewhere = in_nothing & (pl.col("hole_ns") >= _LEAST_WORK_NS)
-    compiling = (pl.col("scope") == COMPILATION).fill_null(False)
     kind = (
-        # What is compiled makes garbage.
-        pl.when(pl.col("collected") & ~compiling)
-        .then(pl.lit(GARBAGE_COLLECTION))
-        .when(pl.col("scope").is_not_null())
+        # What is compiled or loaded makes garbage.
+        pl.when(pl.col("scope").is_not_null())
         .then("scope")
+        .when(pl.col("collected"))
+        .then(pl.lit(GARBAGE_COLLECTION))
         .when(pl.col("call").is_not_null())
         .then("call")
         .when(in_nothing & pl.col("unknown"))

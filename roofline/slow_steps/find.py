@@ -41,6 +41,11 @@ from gpuprof.roofline.work.work import Work
 
 # Of timed and of profiled steps.
 _MOST_SHOWN: Final = 8
+# What the table of steps has of a `WatchedStep`.
+_SHARED_COLUMNS: Final = (
+    *("index", "start_ns", "host_ns", "device_ns", "device_start_ns"),
+    *("run_delay_ns", "garbage_collection_ns", "loader_ns"),
+)
 
 
 def slow_steps(
@@ -223,9 +228,7 @@ def _rows(steps: pl.DataFrame, phase: str) -> Iterable[dict[str, int | None]]:
 
 
 def _of_row(row: dict[str, int | None]) -> WatchedStep:
-    names = ("index", "start_ns", "host_ns", "device_ns", "device_start_ns", "run_delay_ns")
-    values = {name: row[name] for name in names}
-    return msgspec.convert({**values, "garbage_collection_ns": row["gc_ns"]}, WatchedStep)
+    return msgspec.convert({name: row[name] for name in _SHARED_COLUMNS}, WatchedStep)
 
 
 def _length_ns(step: WatchedStep, *, on_device: bool) -> int:

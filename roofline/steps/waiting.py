@@ -2,14 +2,16 @@
 
 What the host waits for or does beside launching (a synchronisation, its data loader, a driver's
 call) takes as long without the profiler. Launching does not: the profiler records each operator
-and call. So what the timed step is shorter by is taken from the launches first.
+and call. So what the timed step is shorter by is taken from the launches, after what only some of
+the profiled steps did: the median step did not. What was counted in timed steps themselves has its
+length from there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from gpuprof.roofline.classes import GARBAGE_COLLECTION, UNEXPLAINED, ClassName
+from gpuprof.roofline.classes import UNEXPLAINED, ClassName
 from gpuprof.roofline.step_figures import StepDefinition
 
 # The most that torch.profiler made a step longer: a launch-bound block on an H200 took 229 us
@@ -66,77 +68,136 @@ class WaitingParts:
 class SeenWaiting:
     """Why no device had work in a profiled step, with what limits it to that step."""
 
+    # The mean of the profiled steps, and their median where that is less.
     by_class: Mapping[ClassName, Waiting]
+    usual: Mapping[ClassName, Waiting] = field(default_factory=dict)
     # It was the program's first step, which loads code, builds plans and has a batch ready: why
     # others wait it does not tell.
     first_step: bool = False
-    # For how long Python collected garbage in a timed step.
-    collecting_ns: int = 0
+    # For how long the host did it in a timed step, of what was counted there.
+    counted_ns: Mapping[ClassName, int] = field(default_factory=dict)
+    # For how long it did it in a profiled step while the device had work.
+    hidden_ns: Mapping[ClassName, float] = field(default_factory=dict)
 
 
 def waiting_parts(
     seen: SeenWaiting, idle_ns: int, *, step_ns: int, basis: StepDefinition
 ) -> WaitingParts:
-    """`seen` in a step of `step_ns` that has `idle_ns` without device work, by what the step is.
-
-    As far as Python collected garbage in it for longer than the device was busy, that had no work.
-    """
-    by_class = seen.by_class
+    """`seen` in a step of `step_ns` that has `idle_ns` without device work, by what the step is."""
     if basis != "timed":
-        return _in_profiled_step(by_class, idle_ns, step_ns=step_ns)
-    certain_ns = min(idle_ns, max(0, seen.collecting_ns - (step_ns - idle_ns)))
+        return _in_profiled_step(seen.by_class, idle_ns, step_ns=step_ns)
+    counted = _counted(seen, idle_ns, step_ns - idle_ns)
     if seen.first_step:
-        return _unlike(by_class, idle_ns, certain_ns)
-    if certain_ns > by_class.get(GARBAGE_COLLECTION, Waiting()).total_ns:
-        by_class = {**by_class, GARBAGE_COLLECTION: Waiting(keeps_ns=certain_ns)}
-    return _in_timed_step(by_class, idle_ns)
+        return _unlike(seen.by_class, idle_ns, counted)
+    left_ns = idle_ns - sum(part.nanoseconds for part in counted.values())
+    others = {kind: part for kind, part in seen.by_class.items() if kind not in counted}
+    found = _in_timed_step(others, seen.usual, left_ns)
+    return WaitingParts({**found.parts, **counted}, found.factors)
 
 
-def _in_timed_step(seen: Mapping[ClassName, Waiting], idle_ns: int) -> WaitingParts:
+def _counted(seen: SeenWaiting, idle_ns: int, busy_ns: int) -> dict[ClassName, WaitingPart]:
+    """What was counted in timed steps, as far as the device had no work meanwhile.
+
+    As much is hidden by its work as was in the profiled steps. At least what it cannot hide is not.
+    """
+    parts: dict[ClassName, WaitingPart] = {}
+    left_ns = idle_ns
+    for kind, host_ns in sorted(seen.counted_ns.items(), key=lambda item: (-item[1], item[0])):
+        certain_ns = max(0, host_ns - busy_ns)
+        # Where no profiled step did it, nobody saw what hides it.
+        hidden_ns = seen.hidden_ns.get(kind, 0.0) if kind in seen.by_class else busy_ns
+        length_ns = min(left_ns, max(certain_ns, round(host_ns - hidden_ns)))
+        if length_ns or kind in seen.by_class:
+            parts[kind] = WaitingPart(
+                length_ns, min(certain_ns, length_ns), min(idle_ns, max(host_ns, length_ns))
+            )
+        left_ns -= length_ns
+    if seen.first_step:
+        # What hides it in other steps was not seen.
+        return {
+            kind: WaitingPart(part.least_ns, part.least_ns, idle_ns)
+            for kind, part in parts.items()
+            if part.least_ns
+        }
+    return parts
+
+
+def _in_timed_step(
+    seen: Mapping[ClassName, Waiting], usual: Mapping[ClassName, Waiting], idle_ns: int
+) -> WaitingParts:
     """`seen` in a step that ran without the profiler and has `idle_ns` without device work.
 
     Where it waits longer than the profiled steps did, nothing tells why. Where it waits for less
-    than what keeps its length, that is shortened alike.
+    than what keeps its length, all of it was longer in the profiled steps, and is shortened alike.
     """
     profiled_ns = _total(seen)
     factors, left_ns = Factors(), 0.0
+    pattern = seen
     if idle_ns > profiled_ns * (1 + _SAME):
         left_ns = idle_ns - profiled_ns
     elif idle_ns >= profiled_ns:
         longer = idle_ns / profiled_ns if profiled_ns else 1.0
         factors = Factors(longer, longer)
     else:
-        factors = _filled(seen, idle_ns)
-    lengths = _lengths(seen, factors, left_ns, idle_ns)
+        pattern = _more_usual(seen, usual, idle_ns)
+        factors = _filled(pattern, idle_ns)
+    lengths = _lengths(pattern, factors, left_ns, idle_ns)
+    longest_ns = {kind: max(part.total_ns, pattern[kind].total_ns) for kind, part in seen.items()}
     parts = {}
     for kind, length_ns in lengths.items():
-        own_ns = seen.get(kind, Waiting()).total_ns
+        own_ns = longest_ns.get(kind, 0.0)
         # As if all others had kept theirs, and as if this one had.
-        least_ns = max(0, round(idle_ns - (profiled_ns - own_ns) - left_ns))
+        least_ns = max(0, round(idle_ns - (sum(longest_ns.values()) - own_ns) - left_ns))
         most_ns = min(round(own_ns + left_ns), idle_ns)
         parts[kind] = WaitingPart(length_ns, min(least_ns, length_ns), max(most_ns, length_ns))
     return WaitingParts(parts, factors)
 
 
-def _unlike(seen: Mapping[ClassName, Waiting], idle_ns: int, collecting_ns: int) -> WaitingParts:
-    """Nothing but `collecting_ns` for certain: each of `seen` may be all of the rest or nothing."""
-    left_ns = idle_ns - collecting_ns
+def _more_usual(
+    seen: Mapping[ClassName, Waiting], usual: Mapping[ClassName, Waiting], idle_ns: int
+) -> Mapping[ClassName, Waiting]:
+    """The mean step that was `seen`, as much more like the median one as brings it to `idle_ns`."""
+    if any(kind not in usual for kind in seen):
+        return seen
+    shorter_ns = _total(seen) - sum(usual[kind].total_ns for kind in seen)
+    if shorter_ns <= 0:
+        return seen
+    share = min(1.0, (_total(seen) - idle_ns) / shorter_ns)
+    return {
+        kind: Waiting(
+            part.keeps_ns + share * (usual[kind].keeps_ns - part.keeps_ns),
+            part.shrinks_ns + share * (usual[kind].shrinks_ns - part.shrinks_ns),
+        )
+        for kind, part in seen.items()
+    }
+
+
+def _unlike(
+    seen: Mapping[ClassName, Waiting], idle_ns: int, counted: Mapping[ClassName, WaitingPart]
+) -> WaitingParts:
+    """Nothing but `counted` for certain: each of `seen` may be all of the rest or nothing."""
+    left_ns = idle_ns - sum(part.nanoseconds for part in counted.values())
     parts = {
         kind: WaitingPart(0, 0, min(round(part.total_ns), left_ns)) for kind, part in seen.items()
     }
-    if collecting_ns:
-        parts[GARBAGE_COLLECTION] = WaitingPart(collecting_ns, collecting_ns, idle_ns)
+    parts.update(counted)
     if left_ns:
         parts[UNEXPLAINED] = WaitingPart(left_ns, 0, left_ns)
     return WaitingParts(parts, Factors(0.0, 0.0))
 
 
 def _filled(seen: Mapping[ClassName, Waiting], idle_ns: int) -> Factors:
-    """What of `seen` is in `idle_ns`, which is less: what keeps its length comes first."""
+    """What of `seen` is in `idle_ns`, which is less.
+
+    Launches are shorter first, by as much as the profiler makes them longer; then all is.
+    """
     kept_ns = sum(part.keeps_ns for part in seen.values())
-    if idle_ns < kept_ns:
-        return Factors(idle_ns / kept_ns, 0.0)
-    return Factors(1.0, (idle_ns - kept_ns) / (_total(seen) - kept_ns))
+    shrinking_ns = _total(seen) - kept_ns
+    certain_ns = kept_ns + shrinking_ns / LONGEST_STRETCH
+    if idle_ns < certain_ns:
+        shorter = idle_ns / certain_ns
+        return Factors(shorter, shorter / LONGEST_STRETCH)
+    return Factors(1.0, (idle_ns - kept_ns) / shrinking_ns if shrinking_ns else 1.0)
 
 
 def _in_profiled_step(

@@ -65,8 +65,8 @@ def test_the_hosts_own_work_is_in_the_capture(capture: Capture) -> None:
         assert again.guard is not None
         assert "size mismatch at index 0" in again.guard
     timed = capture.steps.filter(pl.col("phase") == "timed")
-    assert (timed["gc_ns"] > 0).all()
-    assert (timed["gc_ns"] < timed["host_ns"]).all()
+    assert (timed["garbage_collection_ns"] > 0).all()
+    assert (timed["garbage_collection_ns"] < timed["host_ns"]).all()
     (process,) = capture.processes
     assert process.compilations is not None
     assert (process.compilations.compiled, process.compilations.recompiled) == (9, 8)

@@ -16,6 +16,7 @@ from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.findings import findings
 from gpuprof.roofline.advice.waiting import waiting
+from gpuprof.roofline.advice.without_cause import Step
 from gpuprof.roofline.advice_figures import Advice
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
@@ -344,7 +345,9 @@ def test_breaks_of_a_graph_share_the_waiting_for_launches() -> None:
     )
     compiled = Compilations(compiled=4, recompiled=0, compiling_ns=1, breaks=breaks)
     host = HostFigures(compilations=compiled)
-    (advice,) = advise(waiting(idle, host, replays=False), TIMES, 10 * MS)
+    (advice,) = advise(
+        waiting(Step(idle, TIMES, on_cpu=False), host, replays=False), TIMES, 10 * MS
+    )
     assert advice.finding == "graph breaks"
     assert (advice.gain_ns, advice.gain_range_ns) == (3 * MS, (0, 6 * MS))
     assert [place.place for place in advice.places] == ["train.py:3", "train.py:9", "train.py:12"]

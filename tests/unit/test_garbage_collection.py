@@ -89,9 +89,9 @@ def test_a_step_knows_how_long_collections_took_in_it() -> None:
     clock.boundary()
     clock.boundary()
     with_collection, without = clock.read()
-    assert with_collection.gc_ns is not None
-    assert 0 < with_collection.gc_ns <= with_collection.host_ns
-    assert without.gc_ns == 0
+    assert with_collection.garbage_collection_ns is not None
+    assert 0 < with_collection.garbage_collection_ns <= with_collection.host_ns
+    assert without.garbage_collection_ns == 0
 
 
 def test_a_step_does_not_know_where_nothing_counts() -> None:
@@ -99,4 +99,4 @@ def test_a_step_does_not_know_where_nothing_counts() -> None:
     clock.boundary()
     clock.boundary()
     (step,) = clock.read()
-    assert step.gc_ns is None
+    assert step.garbage_collection_ns is None

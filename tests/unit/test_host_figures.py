@@ -198,8 +198,8 @@ def test_a_launch_bound_recording_has_its_launches_and_an_empty_queue() -> None:
 
 
 def test_collections_are_those_of_the_steps(build: CaptureBuilder) -> None:
-    build.step("timed", 0, 100, gc_ns=30)
-    build.step("timed", 100, 200, gc_ns=10)
+    build.step("timed", 0, 100, garbage_collection_ns=30)
+    build.step("timed", 100, 200, garbage_collection_ns=10)
     build.step("profiled", 300, 400)
     event(build, GarbageCollection(generation=0, collected=3), 250, 260)
     event(build, GarbageCollection(generation=0, collected=3), 310, 315)

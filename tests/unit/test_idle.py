@@ -378,13 +378,13 @@ def test_each_profiled_step_has_its_own_causes() -> None:
 
 
 def timed_and_profiled(*, first: bool) -> Analysis:
-    """Two timed steps of 5 ms, and one that loads for 3 of its 8 ms, before or after them."""
+    """Two timed steps of 6 ms, and one that loads for 3 of its 8 ms, before or after them."""
     program = Program()
     program.build.rows["steps"].clear()
     begin = 0 if first else 20_000
     for number in range(2):
-        at = (10_000 + 5000 * number) * US
-        program.build.step("timed", at, at + 5000 * US, device_ns=5000 * US)
+        at = (8000 + 6000 * number) * US
+        program.build.step("timed", at, at + 6000 * US, device_ns=6000 * US)
     program.build.step("profiled", begin * US, (begin + 8000) * US)
     program.launch(begin + 10, 10)
     program.range("enumerate(DataLoader)#_BaseDataLoaderIter.__next__", begin + 100, 3000)
@@ -400,16 +400,16 @@ def test_a_timed_step_is_shorter_by_launches() -> None:
     assert analysis.split.basis == "timed"
     found = causes(analysis)
     assert found["data loader"].nanoseconds == 3000 * US
-    # 5 ms less what the device is busy for.
-    assert found["launch"].nanoseconds == (5000 - 3000 - 10 - 1000 - 90) * US
+    # 6 ms less what the device is busy for.
+    assert found["launch"].nanoseconds == (6000 - 3000 - 10 - 1000 - 90) * US
     assert analysis.bottleneck.kind == "data loader"
-    assert analysis.bottleneck.evidence.startswith("60% of the step (3 ms): ")
+    assert analysis.bottleneck.evidence.startswith("50% of the step (3 ms): ")
 
 
 def test_the_first_step_of_a_program_does_not_explain_the_others() -> None:
     analysis = timed_and_profiled(first=True)
     found = causes(analysis)
-    assert found["unexplained"].nanoseconds == (5000 - 10 - 1000 - 90) * US
+    assert found["unexplained"].nanoseconds == (6000 - 10 - 1000 - 90) * US
     assert found["data loader"].nanoseconds == 0
     assert (found["data loader"].least_ns, found["data loader"].most_ns) == (0, 3000 * US)
     assert found["data loader"].profiled_ns == 3000 * US
@@ -574,3 +574,48 @@ def test_every_nanosecond_is_looked_at_where_the_host_was(seed: int) -> None:
         for culprit in cause.culprits:
             found[culprit.what] += culprit.profiled_ns
     assert found == +expected
+
+
+@pytest.mark.parametrize("synchronised", [False, True])
+def test_what_the_device_hides_of_a_loader_goes_too_unless_the_host_waits(
+    synchronised: bool,
+) -> None:
+    program = Program()
+    program.launch(0, 2000)
+    # The device works until 2005, and for all that the host loads from 1000 to 6000.
+    program.range("enumerate(DataLoader)#_BaseDataLoaderIter.__next__", 1000, 5000)
+    # What is collected while it loads is the loader's.
+    program.range("garbage collection", 3000, 500, domain="gpuprof")
+    program.launch(6000, STEP - 6010)
+    if synchronised:
+        program.call("cudaStreamSynchronize", 6100, 10)
+    found = causes(program.analyze())
+    loader = found["data loader"]
+    assert "garbage collection" not in found
+    # In the host's time, a launch's latency earlier than the device's.
+    assert loader.nanoseconds == pytest.approx(4000 * US, abs=10 * US)
+    assert loader.profiled_host_ns == 5000 * US
+    hidden_ns = 5000 * US - loader.nanoseconds
+    assert loader.hidden_ns == (0 if synchronised else hidden_ns)
+    assert loader.counted_ns is None
+
+
+def test_what_is_counted_in_timed_steps_is_that_by_which_the_median_one_is_longer() -> None:
+    program = Program()
+    program.build.rows["steps"].clear()
+    # Every second step loads: 30 ms are the median of 20 and 40, and 20 that of what is left.
+    for number, loading in enumerate((0, 20_000, 0, 20_000)):
+        at, length = 50_000 * number, 20_000 + loading
+        columns = {"device_ns": length * US, "loader_ns": loading * US}
+        # One of four steps collects garbage, and the median one does not.
+        collecting = 5000 * US if number == 0 else 0
+        program.build.step(
+            "timed", at * US, (at + length) * US, garbage_collection_ns=collecting, **columns
+        )
+    program.build.step("profiled", 200_000 * US, 250_000 * US)
+    program.launch(200_000, 15_000)
+    program.range("enumerate(DataLoader)#_BaseDataLoaderIter.__next__", 200_100, 30_000)
+    program.launch(245_000, 4000)
+    found = causes(program.analyze())
+    assert found["data loader"].counted_ns == 10_000 * US
+    assert "garbage collection" not in found

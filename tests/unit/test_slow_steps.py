@@ -281,7 +281,7 @@ def test_timed_steps_without_a_watch_have_outliers_too(build: CaptureBuilder) ->
             device_ns=10 * MS + late + number,
             device_start_ns=start,
             run_delay_ns=late // 2,
-            gc_ns=late // 5,
+            garbage_collection_ns=late // 5,
         )
     slow = analyze(build.build()).slow_steps
     assert slow is not None

@@ -1,6 +1,10 @@
 """Times of steps between their boundaries."""
 
+import sys
+
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset, dataloader
 
 from gpuprof.collectors.live import unix_clock
 from gpuprof.collectors.steps import clock as step_clock
@@ -127,3 +131,50 @@ def test_a_device_that_failed_leaves_the_hosts_times(
     monkeypatch.setattr(FakeStreamMoment, "wait", fail)
     (step,) = steps.read()
     assert (step.host_ns, step.device_ns, step.device_start_ns) == (30, None, None)
+
+
+def test_a_timed_step_knows_how_long_its_loader_took_and_gives_it_back() -> None:
+    original = dataloader._BaseDataLoaderIter.__next__
+    loader = iter(DataLoader(TensorDataset(torch.arange(6)), batch_size=2))
+    timed = StepClock("timed", device_events=False)
+    timed.boundary()
+    next(loader)
+    timed.boundary()
+    timed.boundary()
+    loading, other = timed.read()
+    assert loading.loader_ns is not None
+    assert 0 < loading.loader_ns <= loading.host_ns
+    assert other.loader_ns == 0
+    assert dataloader._BaseDataLoaderIter.__next__ is original
+
+
+@pytest.mark.parametrize("phase", ["warmup", "profiled"])
+def test_of_other_steps_a_loader_is_not_counted(phase: str) -> None:
+    original = dataloader._BaseDataLoaderIter.__next__
+    clock = StepClock(phase, device_events=False)
+    clock.boundary()
+    assert dataloader._BaseDataLoaderIter.__next__ is original
+    clock.boundary()
+    assert clock.read()[0].loader_ns is None
+
+
+def test_a_clock_that_is_given_up_leaves_the_loader_alone() -> None:
+    original = dataloader._BaseDataLoaderIter.__next__
+    timed = StepClock("timed", device_events=False)
+    timed.boundary()
+    assert dataloader._BaseDataLoaderIter.__next__ is not original
+    timed.stop()
+    assert dataloader._BaseDataLoaderIter.__next__ is original
+
+
+def test_a_loader_that_is_imported_amid_timed_steps_was_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = sys.modules["torch.utils.data.dataloader"]
+    monkeypatch.delitem(sys.modules, "torch.utils.data.dataloader")
+    timed = StepClock("timed", device_events=False)
+    timed.boundary()
+    timed.boundary()
+    monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", module)
+    timed.boundary()
+    assert [step.loader_ns for step in timed.read()] == [0, None]

@@ -134,6 +134,13 @@ def test_columns_of_an_older_capture_are_null(stored: Path) -> None:
     assert storage.load(stored).kernels["sequence"].null_count() == 3
 
 
+def test_a_column_of_an_older_capture_is_read_by_its_name_of_today(stored: Path) -> None:
+    file = stored / "rank=0" / "steps.parquet"
+    steps = pl.read_parquet(file).with_columns(garbage_collection_ns=pl.lit(7, pl.Int64))
+    steps.rename({"garbage_collection_ns": "gc_ns"}).write_parquet(file)
+    assert set(storage.load(stored).steps["garbage_collection_ns"]) == {7}
+
+
 # -- replacing ---------------------------------------------------------------------------------
 
 
