@@ -1,12 +1,14 @@
 """Steps of a run of any length in bounded memory.
 
 Kept are how lengths are spread, the slowest steps in full, a uniform sample of all, and a time line
-that gets coarser. This runs at every step of a program, so a step is written out only where it is
-kept in full.
+that gets coarser. This runs at every step of a program, so what is kept in full is written out at
+the end: at first all steps are among the slowest and in the sample, and a look at what marks cost
+saw twice their cost.
 """
 
 import heapq
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Final
 
 from gpuprof.collectors.steps.bounded_statistics import ACCURACY, LengthHistogram, UniformSample
@@ -18,6 +20,8 @@ _MOST_BLOCKS: Final = 512
 
 # Makes a step of what was read, given when the device reached it.
 WriteOut = Callable[[int | None], WatchedStep]
+# A step's number, and what writes it out and is given.
+_Kept = tuple[int, WriteOut, int | None]
 
 
 class KeptSteps:
@@ -26,9 +30,9 @@ class KeptSteps:
     def __init__(self, *, on_device: bool) -> None:
         self._on_device = on_device
         self._histogram = LengthHistogram()
-        self._sample: UniformSample[WatchedStep] = UniformSample(_SAMPLE)
+        self._sample: UniformSample[_Kept] = UniformSample(_SAMPLE)
         # The index decides between equally long ones: steps cannot be compared.
-        self._slowest: list[tuple[int, int, WatchedStep]] = []
+        self._slowest: list[tuple[int, int, _Kept]] = []
         self._blocks: list[_Block] = []
         self._marked_in_a_block = 1
         self._marked = 0
@@ -48,11 +52,11 @@ class KeptSteps:
         self._total_ns += length_ns
         self._histogram.add(length_ns)
         if self._sample.takes_next():
-            self._sample.keep(write_out(device_ns))
+            self._sample.keep((index, write_out, device_ns))
         if len(self._slowest) < _SLOWEST:
-            heapq.heappush(self._slowest, (length_ns, -index, write_out(device_ns)))
+            heapq.heappush(self._slowest, (length_ns, -index, (index, write_out, device_ns)))
         elif length_ns > self._slowest[0][0]:
-            heapq.heapreplace(self._slowest, (length_ns, -index, write_out(device_ns)))
+            heapq.heapreplace(self._slowest, (length_ns, -index, (index, write_out, device_ns)))
         self._add_to_time_line(index, begun_ns, device_ns, length_ns)
 
     def _advance(self, begun_ns: int, length_ns: int) -> int:
@@ -89,11 +93,16 @@ class KeptSteps:
             unknown=self._unknown,
             histogram=self._histogram.read(),
             accuracy=ACCURACY,
-            slowest=tuple(step for _, _, step in sorted(self._slowest, reverse=True)),
-            sample=tuple(sorted(self._sample.kept, key=lambda step: step.index)),
+            slowest=tuple(_written_out(kept) for _, _, kept in sorted(self._slowest, reverse=True)),
+            sample=tuple(map(_written_out, sorted(self._sample.kept, key=itemgetter(0)))),
             time_line=tuple(block.read() for block in self._blocks),
             mark_ns=mark_ns,
         )
+
+
+def _written_out(kept: _Kept) -> WatchedStep:
+    _, write_out, device_ns = kept
+    return write_out(device_ns)
 
 
 class _Block:
