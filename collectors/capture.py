@@ -30,6 +30,9 @@ class Capture:
     memory_blocks: pl.DataFrame = field(default_factory=partial(schema.empty, "memory_blocks"))
     out_of_memory: pl.DataFrame = field(default_factory=partial(schema.empty, "out_of_memory"))
     graph_nodes: pl.DataFrame = field(default_factory=partial(schema.empty, "graph_nodes"))
+    collective_records: pl.DataFrame = field(
+        default_factory=partial(schema.empty, "collective_records")
+    )
 
     def __post_init__(self) -> None:
         for name, expected in schema.TABLES.items():

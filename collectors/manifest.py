@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpuprof.collectors.communicators import Communicator, ProcessGroup
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.watched_steps import WatchedSteps
@@ -341,6 +342,10 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     calibration: Calibration | None = None
     # What collectives take among devices of this kind, measured on this machine.
     link_calibration: LinkCalibration | None = None
+    # Of torch.distributed, as its flight recorder knows them.
+    process_groups: tuple[ProcessGroup, ...] = ()
+    # Of NCCL, as its log tells.
+    communicators: tuple[Communicator, ...] = ()
     # True once kernels.op_id and kernels.step have been filled.
     attributed: bool = False
     # Plain sentences: what is missing or was repaired, and how to get it.

@@ -304,6 +304,44 @@ GRAPH_NODES: Final = pl.Schema(
     }
 )
 
+# A row is one collective, send or receive as the program put it into its group's queue, of those
+# that torch's flight recorder still held.
+COLLECTIVE_RECORDS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        # Counts what this process recorded.
+        "record": pl.Int64,
+        # Its process group's name in torch. Counts the group's collectives, or what one pair of it
+        # sends.
+        "group": pl.String,
+        "sequence": pl.Int64,
+        "point_to_point": pl.Boolean,
+        "backend": pl.String,
+        # As torch calls it: all_reduce, send. The ranks within the group that a send goes to and a
+        # receive comes from.
+        "collective": pl.String,
+        "peer": pl.Int32,
+        # JSON lists of each tensor's sizes; names of their types, the same as of a collective.
+        "input_sizes": pl.String,
+        "output_sizes": pl.String,
+        "dtype": pl.String,
+        # By nccl-tests the full buffer, as of a kernel; null where it does not tell.
+        "message_bytes": pl.Int64,
+        # When it was put into the queue, and when the watchdog saw that it had begun and ended.
+        "created_ns": pl.Int64,
+        "started_ns": pl.Int64,
+        "completed_ns": pl.Int64,
+        # By CUDA events, where the program asked for them.
+        "duration_ns": pl.Int64,
+        # scheduled, started, completed. A backend without events never says more than scheduled.
+        "state": pl.String,
+        # Nobody waits for it any more: it is done, or was given up.
+        "retired": pl.Boolean,
+        "timeout_ns": pl.Int64,
+        "stack": pl.String,
+    }
+)
+
 TABLES: Final[dict[str, pl.Schema]] = {
     "kernels": KERNELS,
     "ops": OPS,
@@ -317,6 +355,7 @@ TABLES: Final[dict[str, pl.Schema]] = {
     "memory_blocks": MEMORY_BLOCKS,
     "out_of_memory": OUT_OF_MEMORY,
     "graph_nodes": GRAPH_NODES,
+    "collective_records": COLLECTIVE_RECORDS,
 }
 
 

@@ -25,6 +25,7 @@ from gpuprof.roofline.overlap_figures import SlowedByCommunication
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
 from gpuprof.roofline.rank_figures import RanksAnalysis
+from gpuprof.roofline.recorder_figures import RecorderFindings
 from gpuprof.roofline.setting_figures import Settings
 from gpuprof.roofline.slow_step_figures import SlowSteps
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
@@ -338,6 +339,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     slowed_by_communication: SlowedByCommunication | None = None
     # What all ranks say together; None for one alone.
     ranks: RanksAnalysis | None = None
+    # What the flight recorder says of all ranks; None without its dumps.
+    recorder: RecorderFindings | None = None
     # By kind of work, phase and precision; None where no device work was recorded.
     totals: Totals | None = None
     # The largest of `ops`, with what no row has room for.

@@ -48,6 +48,7 @@ from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transf
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.ranks.instances import instances, waits_of
 from gpuprof.roofline.ranks.join import join
+from gpuprof.roofline.ranks.recorder import recorder_findings
 from gpuprof.roofline.ranks.summarise import summarise
 from gpuprof.roofline.ranks.summary import RankSummary
 from gpuprof.roofline.settings.find import calls_of_profiled_steps, health_of, settings_of
@@ -97,7 +98,7 @@ def analyze(
         several = len(capture.processes) > 1
         summaries = [summarise(capture, each) for each in capture.manifest.ranks if several]
     ends, matched = step_ends(capture), instances(summaries)
-    waits = waits_of(matched, rank)
+    waits, stuck = waits_of(matched, rank), recorder_findings(capture)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
@@ -232,6 +233,7 @@ def analyze(
         transfers=crossed,
         slowed_by_communication=slowed,
         ranks=join(summaries, matched),
+        recorder=stuck,
         modules=module_tree(ops, work.places.instances),
         totals=totals(work, machine, verdicts),
         explained=explained_largest(capture, work, ops, device),

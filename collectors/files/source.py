@@ -93,6 +93,23 @@ class ByteSource:
             )
 
 
+def whole_content(path: Path, largest: int, *, what: str, remedy: str) -> bytes:
+    """All decompressed bytes of `path`, which is `what` ("a snapshot").
+
+    Raises `CaptureError` where they are more than `largest`, with `remedy`, or damaged.
+    """
+    source = ByteSource(path)
+    content = bytearray()
+    for piece in source:
+        content += piece
+        if len(content) > largest:
+            limit = f"{largest >> 30} GiB" if largest >= 1 << 30 else f"{largest >> 20} MiB"
+            raise CaptureError(path, f"{what} of more than {limit}", remedy=remedy)
+    if source.problem:
+        raise CaptureError(path, source.problem, place=f"byte {source.bytes_out}")
+    return bytes(content)
+
+
 def _pieces(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield first
     yield from rest

@@ -9,6 +9,7 @@ import polars as pl
 
 from gpuprof.collectors import memory_snapshot, schema
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.companions import beside, is_companion, join_companions
 from gpuprof.collectors.joining.graph_partners import with_partners
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.joining.launch_matching import match_launches
@@ -24,9 +25,15 @@ def join(captures: Sequence[Capture]) -> Capture:
     Counters go to the kernel launches they were measured on, found by name, grid, block and order;
     their key columns become those of the trace. The kernels of a report are not added: they are
     launches that the trace has. Without a trace the first report takes its place. What found no
-    partner is counted in the warnings. Memory snapshots beside traces are left out. Raises
-    `ValueError` without captures.
+    partner is counted in the warnings. Memory snapshots beside traces are left out. What
+    flight recorders and logs tell becomes part of the rank that it is of. Raises `ValueError`
+    without captures.
     """
+    companions = [capture for capture in captures if is_companion(capture)]
+    if companions:
+        told = join_companions(companions)
+        traces = [capture for capture in captures if not is_companion(capture)]
+        return beside(join(traces), told) if traces else told
     captures, left_out = _without_snapshots(captures)
     reports = [capture for capture in captures if capture.manifest.source == COUNTER_SOURCE]
     traces = [capture for capture in captures if capture.manifest.source != COUNTER_SOURCE]

@@ -6,14 +6,12 @@ none of it, as where the profiler was built without that or a version lost it, t
 is taken.
 """
 
-from functools import cache
-from importlib.resources import files
 from typing import Final
 
-import msgspec
 import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import NONE, enclosing
+from gpuprof.collectors.collective_dtypes import element_bytes
 from gpuprof.collectors.kineto.findings import Findings
 
 # Of a group of collectives together, which the kernels of one operator share.
@@ -61,7 +59,7 @@ def with_message_bytes(kernels: pl.DataFrame, findings: Findings) -> pl.DataFram
     A message is the full buffer: the larger of the elements put in and got out, times the size of
     an element (nccl-tests, doc/PERFORMANCE.md). Null where the trace does not say.
     """
-    sizes = _element_bytes()
+    sizes = element_bytes()
     size = pl.col("dtype").replace_strict(sizes, default=None, return_dtype=pl.Int64)
     # Only a count that times an element's size still fits is a count of elements.
     elements = pl.max_horizontal("elements_in", "elements_out").pipe(
@@ -70,24 +68,3 @@ def with_message_bytes(kernels: pl.DataFrame, findings: Findings) -> pl.DataFram
     unknown = kernels.filter(pl.col("dtype").is_not_null() & size.is_null())["dtype"]
     findings.unknown_dtypes.update(unknown.to_list())
     return kernels.with_columns(message_bytes=elements * size)
-
-
-class _Dtypes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    source: str
-    bytes: dict[str, int]
-    names: dict[str, str]
-
-
-def scalar_type_names() -> dict[str, str]:
-    """The name that torch prints for a dtype, by the C++ type of "Input type"."""
-    return _dtypes().names
-
-
-def _element_bytes() -> dict[str, int]:
-    return _dtypes().bytes
-
-
-@cache
-def _dtypes() -> _Dtypes:
-    text = files("gpuprof.collectors.kineto").joinpath("collective_dtypes.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Dtypes)

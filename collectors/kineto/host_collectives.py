@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from gpuprof.collectors.kineto.collectives import scalar_type_names
+from gpuprof.collectors.collective_dtypes import scalar_type_names
 from gpuprof.collectors.kineto.metadata import group_sizes
 from gpuprof.collectors.recorded_collectives import RecordedCollective
 

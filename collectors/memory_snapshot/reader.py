@@ -10,10 +10,10 @@ from gpuprof._version import __version__
 from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.files.source import ByteSource
+from gpuprof.collectors.files.data_pickle import data_of
+from gpuprof.collectors.files.source import whole_content
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.memory_segments import Stacks, block_rows
-from gpuprof.collectors.memory_snapshot.data_pickle import NotData, load_data
 from gpuprof.collectors.memory_snapshot.history import history_of
 
 SOURCE: Final = "memory snapshot"
@@ -36,7 +36,7 @@ def recognises(start: bytes) -> bool:
 def read(path: Path) -> Capture:
     """Read one snapshot, plain or gzip: what is allocated, and the history where it was recorded.
 
-    It is not unpickled: only data is read (`gpuprof.collectors.memory_snapshot.data_pickle`).
+    It is not unpickled: only data is read (`gpuprof.collectors.files.data_pickle`).
     Raises `CaptureError` where the file holds anything else, is damaged or larger than 1 GiB.
     """
     snapshot = _data(path)
@@ -60,24 +60,13 @@ def read(path: Path) -> Capture:
 
 
 def _data(path: Path) -> Any:
-    source = ByteSource(path)
-    content = bytearray()
-    for piece in source:
-        content += piece
-        if len(content) > _LARGEST_BYTES:
-            raise CaptureError(
-                path,
-                "a snapshot of more than 1 GiB",
-                remedy="record a shorter history (max_entries of _record_memory_history)",
-            )
-    if source.problem:
-        raise CaptureError(path, source.problem, place=f"byte {source.bytes_out}")
-    try:
-        return load_data(bytes(content))
-    except NotData as error:
-        raise CaptureError(
-            path, error.problem, place=f"byte {error.position}", expected=_FORM
-        ) from error
+    content = whole_content(
+        path,
+        _LARGEST_BYTES,
+        what="a snapshot",
+        remedy="record a shorter history (max_entries of _record_memory_history)",
+    )
+    return data_of(path, content, expected=_FORM)
 
 
 def _tables(snapshot: Any) -> dict[str, list[dict[str, Any]]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpuprof.collectors import kineto, memory_snapshot, ncu, nsys
+from gpuprof.collectors import flight_recorder, kineto, memory_snapshot, ncu, nsys
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
@@ -28,6 +28,13 @@ class TraceFormat:
 
 # The first row that recognises a file reads it.
 FORMATS: Final = (
+    # Before those that take any JSON.
+    TraceFormat(
+        "a dump of PyTorch's flight recorder",
+        (),
+        flight_recorder.recognises,
+        flight_recorder.read,
+    ),
     TraceFormat("a PyTorch profiler trace", (".json",), kineto.recognises, kineto.read),
     TraceFormat(
         "an Nsight Systems recording",
@@ -46,7 +53,10 @@ FORMATS: Final = (
 SUFFIXES: Final = tuple(suffix for one in FORMATS for suffix in one.suffixes)
 EXPECTED: Final = ", ".join(
     (
-        *(f"{one.name} ({', '.join(one.suffixes)})" for one in FORMATS),
+        *(
+            f"{one.name} ({', '.join(one.suffixes)})" if one.suffixes else one.name
+            for one in sorted(FORMATS, key=lambda one: not one.suffixes)
+        ),
         "each also as .gz, or a .gpuprof capture",
     )
 )

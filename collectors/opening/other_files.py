@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gpuprof.collectors import memory_snapshot
+from gpuprof.collectors import flight_recorder, memory_snapshot
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,6 @@ _SAVED_TENSORS: Final = b"/data.pkl"
 _NAMES_BEGIN: Final = 4096
 # Protocols 2 to 5, which Python has written since 3.0; before those a dictionary as text.
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]|\(dp\d|\(d[pS]")
-# Keys of a dump of the NCCL flight recorder (torch/csrc/distributed/c10d/FlightRecorder.hpp).
-_FLIGHT_RECORDER: Final = re.compile(rb"pg_config|nccl_version|comm_lib_version")
 # Keys of a node (mlcommons/chakra; torch/csrc/profiler/standalone/execution_trace_observer.cpp).
 _EXECUTION_NODE: Final = re.compile(rb'"(?:ctrl_deps|rf_id|op_schema|parent)"')
 # Names of planes (openxla/tsl, profiler/utils/xplane_schema.cc), in a protobuf message.
@@ -42,7 +40,8 @@ _XPLANE: Final = re.compile(rb"/(?:host|device):|Task Environment")
 
 def _is_pickle(start: bytes) -> bool:
     """Whether it is a pickle of another kind than those that are read."""
-    return _PICKLE.match(start) is not None and not memory_snapshot.recognises(start)
+    read = memory_snapshot.recognises(start) or flight_recorder.recognises(start)
+    return _PICKLE.match(start) is not None and not read
 
 
 def _is_json_without_events(start: bytes) -> bool:
@@ -65,14 +64,6 @@ OTHER_FILES: Final = (
         "an archive",
         "unpack it and pass the files in it",
         lambda start: start.startswith(_ZIP_MAGIC),
-    ),
-    OtherFile(
-        "a dump of PyTorch's NCCL flight recorder, no trace",
-        "read it with torchfrtrace",
-        lambda start: (
-            (_is_pickle(start) or (_is_json_without_events(start) and b'"entries"' in start))
-            and _FLIGHT_RECORDER.search(start) is not None
-        ),
     ),
     OtherFile(
         "a pickle, no trace; it is not opened, since that would run code in it",

@@ -18,7 +18,7 @@ import pytest
 
 from gpuprof.collectors import memory_snapshot
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.memory_snapshot.data_pickle import load_data
+from gpuprof.collectors.files.data_pickle import load_data
 from gpuprof.collectors.opening import open_trace, open_traces
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.memory.use import memory_use

@@ -207,14 +207,6 @@ EXECUTION_TRACE = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes":
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            pickled({"version": "2.10", "nccl_version": "2.27", "pg_config": {}, "entries": []}),
-            "a dump of PyTorch's NCCL flight recorder",
-        ),
-        (
-            json.dumps({"version": "2.10", "pg_config": {}, "entries": [{}]}).encode(),
-            "a dump of PyTorch's NCCL flight recorder",
-        ),
         (pickled([1, 2]), "a pickle"),
         (pickle.dumps({"a": 1}, protocol=0), "a pickle"),
         (EXECUTION_TRACE, "an execution trace"),

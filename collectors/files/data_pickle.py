@@ -12,7 +12,10 @@ proportion to the file. Nothing here recurses, and keys and members of sets are 
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
+
+from gpuprof.collectors.errors import CaptureError
 
 _PROTOCOLS: Final = range(2, 6)
 # Marks open at one time, that is how deep what is being built nests.
@@ -58,6 +61,19 @@ def load_data(content: bytes) -> Any:
     # What damaged instructions do: read past the end, take from an empty stack, fill a number.
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
         raise NotData("it is damaged or cut off", machine.position) from error
+
+
+def data_of(path: Path, content: bytes, *, expected: str) -> Any:
+    """The object in `content`, which was read from `path`.
+
+    Raises `CaptureError` where it is not all data, or damaged.
+    """
+    try:
+        return load_data(content)
+    except NotData as error:
+        raise CaptureError(
+            path, error.problem, place=f"byte {error.position}", expected=expected
+        ) from error
 
 
 class _Machine:
