@@ -89,6 +89,10 @@ OPS: Final = pl.Schema(
         "line": pl.Int32,
         "function": pl.String,
         "function_line": pl.Int32,
+        # Of what torch.compile generated, or calls in a library: the operators of the program that
+        # it is made of, each with its place; JSON text of a list of
+        # gpuprof.collectors.kernel_origins.KernelOrigin. The columns above are those of the first.
+        "origins": pl.String,
         "recompute": pl.Boolean,
     }
 )
@@ -356,6 +360,51 @@ TABLES: Final[dict[str, pl.Schema]] = {
     "out_of_memory": OUT_OF_MEMORY,
     "graph_nodes": GRAPH_NODES,
     "collective_records": COLLECTIVE_RECORDS,
+}
+
+# Tables that live collectors fill and no capture has: they lead to `ops.origins`.
+COMPILED_RUNS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "process": pl.Int64,
+        "thread": pl.Int64,
+        # One run of the code that inductor generated for a graph.
+        **_TIMES,
+        "graph": pl.Int64,
+    }
+)
+
+# A row is one operator in one kernel that the code of a graph calls.
+COMPILED_CALLS: Final = pl.Schema(
+    {
+        "rank": pl.Int32,
+        "process": pl.Int64,
+        "graph": pl.Int64,
+        # The call, numbered in the order of the code, over all graphs.
+        "call": pl.Int64,
+        # As in `OPS.name`.
+        "kernel": pl.String,
+        # The operator's place among those of the kernel.
+        "origin": pl.Int32,
+        "operator": pl.String,
+        "backward": pl.Boolean,
+        # Its module below the variable where dynamo found it, whether that is the `self` of the
+        # compiled function, and the JSON list of the paths of modules that it may be.
+        "module": pl.String,
+        "of_self": pl.Boolean,
+        "modules": pl.String,
+        # As in `OPS`.
+        "file": pl.String,
+        "line": pl.Int32,
+        "function": pl.String,
+        "function_line": pl.Int32,
+    }
+)
+
+BESIDE_A_PROFILE: Final[dict[str, pl.Schema]] = {
+    **TABLES,
+    "compiled_runs": COMPILED_RUNS,
+    "compiled_calls": COMPILED_CALLS,
 }
 
 

@@ -12,6 +12,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Facts
 from gpuprof.reports.explanation_facts import layer_facts, unknown_facts, work_title
 from gpuprof.reports.figures import per_step
+from gpuprof.reports.fused_operators import fused_facts
 from gpuprof.reports.point_rows import point_figures
 from gpuprof.reports.terminal import facts_table
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -29,8 +30,11 @@ def render_explanation(explanation: WorkExplanation, console: Console) -> None:
     """Print what is known, one layer after the other."""
     point, steps = explanation.point, explanation.profiled_steps
     console.print(Text(formatting.printable(work_title(point)), "bold"))
+    elsewhere = tuple(fused_facts(point.fused))
     figures = tuple(
-        fact for fact in point_figures(point, steps) if fact.label not in _SHOWN_ELSEWHERE
+        fact
+        for fact in point_figures(point, steps)
+        if fact.label not in _SHOWN_ELSEWHERE and fact not in elsewhere
     )
     for facts in (
         *layer_facts(point, explanation.layers, steps),

@@ -6,6 +6,7 @@ from typing import Final
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact, Facts
 from gpuprof.reports.figures import per_step
+from gpuprof.reports.fused_operators import fused_facts
 from gpuprof.reports.kernel_name_words import name_in_words
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import RooflinePoint
@@ -76,6 +77,7 @@ def _origin(point: RooflinePoint, layers: WorkLayers) -> Iterator[Fact]:
         yield Fact("Line", layers.line)
     if layers.module:
         yield Fact("Module", layers.module)
+    yield from fused_facts(point.fused)
     if layers.called_by:
         yield Fact("Operators", " > ".join(layers.called_by))
     elif operator and operator != point.name:

@@ -11,12 +11,12 @@ from gpuprof.reports.figures import (
     gain_sentence,
     is_unexplained,
     launched_by,
-    line_text,
     moved_text,
     per_step,
     source_text,
     transfer_name,
 )
+from gpuprof.reports.fused_operators import fused_facts, lines_text
 from gpuprof.reports.kernel_name_words import name_in_words
 from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes, recorded_shapes
@@ -119,7 +119,7 @@ def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
                     launched_by(point),
                     point.phase,
                     point.module,
-                    line_text(point.source),
+                    lines_text(point.source, point.fused),
                     shapes,
                 )
             )
@@ -157,6 +157,7 @@ def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]
     """
     return (
         *_identity(point),
+        *fused_facts(point.fused),
         *_time(point, profiled_steps),
         *_work(point, profiled_steps),
         *_transfer(point.transfer, profiled_steps),

@@ -20,7 +20,7 @@ from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
-from gpuprof.roofline.module_figures import ModuleTree, SourceLine
+from gpuprof.roofline.module_figures import FusedOperator, ModuleTree, SourceLine
 from gpuprof.roofline.overlap_figures import SlowedByCommunication
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
@@ -121,6 +121,9 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     # of the program; "" and None where unknown, or where calls of a kernel come from several.
     module: str = ""
     source: SourceLine | None = None
+    # Of what torch.compile generated, or calls in a library: the operators of the program that it
+    # is made of. `module` is the innermost that they all lie in, `source` the line of the first.
+    fused: tuple[FusedOperator, ...] = ()
     # The outermost operator around it, as the program calls it; "" where that is several, or none.
     caller: str = ""
     calls: int

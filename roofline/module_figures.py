@@ -23,6 +23,16 @@ class SourceLine(msgspec.Struct, frozen=True):
         return place_text(self.file, self.line)
 
 
+class FusedOperator(msgspec.Struct, frozen=True):
+    """An operator of the program in a kernel that torch.compile generated."""
+
+    # As the program's graph has it: aten::gelu.
+    name: str
+    # As in `gpuprof.roofline.analysis.RooflinePoint`.
+    module: str = ""
+    source: SourceLine | None = None
+
+
 class PhaseTime(msgspec.Struct, frozen=True):
     """The part of some device time that belongs to one phase of the steps."""
 
@@ -38,6 +48,8 @@ class ModuleOperator(msgspec.Struct, frozen=True, kw_only=True):
     # The operators inside it that own device work, largest first, where they are others.
     inner: tuple[str, ...] = ()
     source: SourceLine | None = None
+    # Of what torch.compile generated: what it is made of, of which `source` is the first line.
+    fused: tuple[FusedOperator, ...] = ()
     # Over all profiled steps, as in `ModuleWork`.
     device_ns: int
     device_fraction: float

@@ -8,6 +8,7 @@ from typing import Final
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.module_figures import (
+    FusedOperator,
     ModuleOperator,
     ModuleTree,
     ModuleWork,
@@ -16,6 +17,8 @@ from gpuprof.roofline.module_figures import (
 )
 from gpuprof.roofline.phase import Phase
 
+# An operator that the program calls: its name, line, and what it was made of.
+_Call = tuple[str, SourceLine | None, tuple[FusedOperator, ...]]
 # What no module called.
 OUTSIDE: Final = ""
 
@@ -98,11 +101,11 @@ def _work(
 
 
 def _operators(own: Sequence[RooflinePoint], all_ns: int) -> tuple[ModuleOperator, ...]:
-    by_call: defaultdict[tuple[str, SourceLine | None], list[RooflinePoint]] = defaultdict(list)
+    by_call: defaultdict[_Call, list[RooflinePoint]] = defaultdict(list)
     for point in own:
-        by_call[point.caller or point.name, point.source].append(point)
+        by_call[point.caller or point.name, point.source, point.fused].append(point)
     found = []
-    for (name, source), points in by_call.items():
+    for (name, source, fused), points in by_call.items():
         names = Counter[str]()
         for point in points:
             names[point.name] += point.device_ns
@@ -112,6 +115,7 @@ def _operators(own: Sequence[RooflinePoint], all_ns: int) -> tuple[ModuleOperato
                 name=name,
                 inner=() if inner == (name,) else inner,
                 source=source,
+                fused=fused,
                 device_ns=_device_ns(points),
                 device_fraction=_device_ns(points) / all_ns,
                 phases=_phases(points),

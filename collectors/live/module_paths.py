@@ -8,7 +8,7 @@ from torch import nn
 
 # What wraps a module keeps it under these names: torch.compile, FSDP, activation checkpointing.
 # torch's own state dicts leave them out, too (torch/distributed/fsdp/_common_utils.py).
-_WRAPPED: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+WRAPPED: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 # Wrappers of a whole model, by the name of their class, keep it under this one.
 _WRAPPED_MODEL: Final = "module"
 _WRAPPERS: Final = (
@@ -66,7 +66,7 @@ def walk(root: nn.Module) -> Iterator[tuple[nn.Module, str]]:
         is_wrapper = type(module).__name__ in _WRAPPERS
         children = [(child, name) for name, child in module._modules.items() if child is not None]
         for child, name in reversed(children):
-            hidden = name in _WRAPPED or (is_wrapper and name == _WRAPPED_MODEL)
+            hidden = name in WRAPPED or (is_wrapper and name == _WRAPPED_MODEL)
             waiting.append((child, path if hidden else ".".join(filter(None, (path, name)))))
 
 
@@ -95,7 +95,7 @@ def _labels(roots: Sequence[nn.Module]) -> dict[int, str]:
 
 def _unwrapped(module: nn.Module) -> nn.Module:
     while True:
-        names = (*_WRAPPED, *((_WRAPPED_MODEL,) if type(module).__name__ in _WRAPPERS else ()))
+        names = (*WRAPPED, *((_WRAPPED_MODEL,) if type(module).__name__ in _WRAPPERS else ()))
         inner = next((module._modules.get(name) for name in names if name in module._modules), None)
         if inner is None:
             return module

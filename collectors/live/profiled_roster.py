@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gpuprof.collectors.live.compilations import CompilationTimes
+from gpuprof.collectors.live.compiled_calls import CompiledCalls
 from gpuprof.collectors.live.garbage_collection import Collections
 from gpuprof.collectors.live.graph_captures import GraphCaptures
 from gpuprof.collectors.live.loader_waits import LoaderWaits
@@ -20,5 +21,6 @@ PROFILED_ROSTER: Final[tuple[Callable[[], ProfileRecorder], ...]] = (
     CompilationTimes,
     GraphCaptures,
     LoaderWaits,
+    CompiledCalls,
     ProgramPositions,
 )

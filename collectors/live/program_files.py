@@ -32,16 +32,23 @@ class ProgramFiles:
         self._working_folder = os.path.join(os.getcwd(), "")
 
     def name(self, code: CodeType, module_globals: dict[str, Any]) -> str:
-        """The file of `code` as people know it, "" for what is not the program's.
+        """The file of `code`, which has these globals, as `file_name`.
 
-        Relative to the working directory where it lies below that. Calls no function of Python:
-        a tracer asks for it.
+        Calls no function of Python but that: a tracer asks for it.
         """
         name = code.co_filename
+        if name in _WITHOUT_FILE and module_globals.get("__name__") != "__main__":
+            return ""
+        return self.file_name(name)
+
+    def file_name(self, name: str) -> str:
+        """The file `name` as people know it, "" for what is not the program's.
+
+        Relative to the working directory where it lies below that. Of code without a file, that of
+        the main module is the program's.
+        """
         if name.startswith("<"):
-            of_main = module_globals.get("__name__") == "__main__"
-            own = name.startswith(_NOTEBOOK) or (of_main and name in _WITHOUT_FILE)
-            return name if own else ""
+            return name if name.startswith(_NOTEBOOK) or name in _WITHOUT_FILE else ""
         path = name if name.startswith("/") else self._working_folder + name
         if path.startswith(self._others):
             return ""

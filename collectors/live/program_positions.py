@@ -64,7 +64,7 @@ class ProgramPositions:
         hide_from_compilers(
             *(self._call, self._program_event, self._module_event),
             *(self._enter, self._kind, self._leave, self._goes_on),
-            *(self._end_early, self._forget_frames, ProgramFiles.name),
+            *(self._end_early, self._forget_frames, ProgramFiles.name, ProgramFiles.file_name),
         )
         self._files = ProgramFiles()
         self._clock = UnixClock()

@@ -1,5 +1,6 @@
 """Makes a Capture of what a session saw."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import polars as pl
 
 from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema, storage
+from gpuprof.collectors.call_tree.compiled_origins import with_origins
 from gpuprof.collectors.call_tree.program_places import with_positions
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
@@ -65,10 +67,12 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
     )
     base = Capture(manifest, (process,)) if traced is None else _rebased(traced, manifest, process)
     tables = {**base.tables(), "steps": steps}
-    for found in (recorded.collected, _tables(seen.beside_trace, process)):
+    beside = _tables(seen.beside_trace, process)
+    for found in (recorded.collected, beside):
         for name, frame in found.items():
-            tables[name] = pl.concat([tables[name], frame])
-    tables["ops"] = with_positions(tables["ops"], tables["positions"])
+            if name in tables:
+                tables[name] = pl.concat([tables[name], frame])
+    tables["ops"] = _placed(tables["ops"], beside)
     tables["graph_nodes"] = with_kernels(tables["graph_nodes"], seen.graphs)
     capture = Capture(base.manifest, base.processes, **tables)
     return attribute(_with_captured_graphs(capture, seen, read_again=read_again))
@@ -82,12 +86,18 @@ def _with_captured_graphs(capture: Capture, seen: Observations, *, read_again: b
         captured, _ = _read_trace(trace.path, read_again=read_again)
         if captured is not None:
             nodes = with_kernels(captured.graph_nodes, seen.graphs)
-            positions = _tables(trace.beside, capture.processes[0]).get("positions")
-            ops = captured.ops
-            if positions is not None:
-                ops = with_positions(ops, positions)
+            ops = _placed(captured.ops, _tables(trace.beside, capture.processes[0]))
             capture = with_nodes_of(capture, replace(captured, ops=ops, graph_nodes=nodes))
     return capture
+
+
+def _placed(ops: pl.DataFrame, beside: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """`ops` of one trace with their places, by what was recorded beside it."""
+    if "positions" in beside:
+        ops = with_positions(ops, beside["positions"])
+    if "compiled_runs" in beside:
+        ops = with_origins(ops, beside["compiled_runs"], beside["compiled_calls"])
+    return ops
 
 
 def _read_trace(path: Path | None, *, read_again: bool) -> tuple[Capture | None, tuple[str, ...]]:
@@ -179,7 +189,7 @@ def _tables(rows: Rows, process: ProcessInfo) -> dict[str, pl.DataFrame]:
     """What was recorded beside a trace, as rows of this process's tables."""
     frames = {}
     for table, found in rows.items():
-        columns = schema.TABLES[table]
+        columns = schema.BESIDE_A_PROFILE[table]
         own: dict[str, object] = {"rank": process.rank}
         if "process" in columns:
             own["process"] = process.process

@@ -9,10 +9,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.collectors.live.module_import import once_imported
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.run.script import RunTarget, execute, prepare
 from gpuprof.profiler.run.session_options import SessionOptions
-from gpuprof.profiler.run.torch_import import once_torch_is_imported
 
 if TYPE_CHECKING:
     from gpuprof.profiler.run.session import Session
@@ -38,7 +38,7 @@ def main() -> None:
         sessions.append(session)
 
     try:
-        with once_torch_is_imported(begin):
+        with once_imported("torch", begin):
             execute(program, arguments.arguments)
     finally:
         for session in sessions:

@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer
 
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.errors import reason
-from gpuprof.collectors.live import cuda, garbage_collection
+from gpuprof.collectors.live import cuda, garbage_collection, inductor_codegen
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.compilations import compilations, graph_breaks
@@ -73,6 +73,7 @@ class Recording:
     def start(self) -> None:
         """Begin to watch this process."""
         try:
+            inductor_codegen.install()
             self._collection.start()
             self.session.start()
         except BaseException as error:
@@ -96,6 +97,7 @@ class Recording:
     def close(self) -> None:
         """Remove the traces, and restore what was replaced."""
         self.session.close()
+        inductor_codegen.remove()
 
     def _profiled(self, session: Session) -> None:
         self._collection.slow_down()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
+from gpuprof.collectors.live.module_import import once_imported
 from gpuprof.collectors.live.peak_memory import peak_resident_bytes
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.unix_clock import UnixClock
@@ -16,7 +17,6 @@ from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
 from gpuprof.profiler.run.session_options import SessionOptions
-from gpuprof.profiler.run.torch_import import once_torch_is_imported
 
 if TYPE_CHECKING:
     from gpuprof.profiler.run.recording import Recording
@@ -48,7 +48,7 @@ class Watch:
         """The program runs within this context."""
         current_session.begin = _import_torch
         try:
-            with once_torch_is_imported(self._begin):
+            with once_imported("torch", self._begin):
                 yield
         finally:
             current_session.begin = None

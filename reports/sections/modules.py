@@ -16,6 +16,7 @@ from gpuprof.reports.blocks import (
     folded_table,
 )
 from gpuprof.reports.figures import line_text, per_step, roof_percent, source_text
+from gpuprof.reports.fused_operators import fused_names, lines_text
 from gpuprof.reports.sections.roof import roof_sentence
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
@@ -151,9 +152,11 @@ def _row(row: ModuleWork, steps: int) -> tuple[str, ...]:
 
 
 def _operator_row(module: ModuleWork, row: ModuleOperator, steps: int) -> tuple[str, ...]:
-    inner = f" ({', '.join(row.inner)})" if row.inner else ""
+    # What a generated kernel is made of says more than its name.
+    parts = fused_names(row.fused) if row.fused != () and row.inner == () else row.inner
+    inner = f" ({', '.join(parts)})" if parts not in ((), (row.name,)) else ""
     return (
-        formatting.printable(line_text(row.source)),
+        formatting.printable(lines_text(row.source, row.fused)),
         formatting.printable(_function(row.source)),
         formatting.printable(f"{row.name}{inner}"),
         formatting.printable(module.path or OUTSIDE),

@@ -135,7 +135,7 @@ def _rows(work: Work, point: RooflinePoint) -> pl.DataFrame:
         kernels = kernels.filter(pl.col("signature").is_null())
     if not of_operator:
         kernels = kernels.filter(pl.col("name") == point.name, pl.col("kind") == point.kind)
-    here = work.places.number_of(ProgramPlace(point.module, point.source))
+    here = work.places.number_of(ProgramPlace(point.module, point.source, point.fused))
     if of_operator and here is not None:
         kernels = kernels.filter(pl.col("place") == here)
     # What differs in strides or in being replayed alone has a row of its own in the analysis.

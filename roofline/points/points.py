@@ -330,6 +330,7 @@ def point(
         phase=identity.phase,
         module=identity.place.module,
         source=identity.place.source,
+        fused=identity.place.fused,
         caller=identity.caller,
         calls=time.calls,
         device_ns=time.device_ns,

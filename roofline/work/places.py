@@ -1,21 +1,23 @@
 """Where in the program each piece of device work comes from: module, line, and operator called."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.call_tree.autograd_nodes import are_nodes, differentiated
 from gpuprof.collectors.call_tree.inheriting import UNKNOWN, inherit
 from gpuprof.collectors.call_tree.nesting import NONE
-from gpuprof.roofline.module_figures import SourceLine
+from gpuprof.collectors.kernel_origins import KernelOrigin, decode_origins, encode_origins
+from gpuprof.roofline.module_figures import FusedOperator, SourceLine
 from gpuprof.roofline.work.attribution import rows_of
 from gpuprof.roofline.work.module_folding import folded_paths
 
-_PLACE = ("module", "file", "line", "function", "function_line")
+_PLACE = ("module", "file", "line", "function", "function_line", "origins")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class ProgramPlace:
     # With repeated blocks taken together; "" for none, or where it is not known.
     module: str = ""
     source: SourceLine | None = None
+    # Of what torch.compile generated: the operators that it is made of.
+    fused: tuple[FusedOperator, ...] = ()
 
 
 NOWHERE: Final = ProgramPlace()
@@ -59,9 +63,17 @@ def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame,
     found = ops.select(*_PLACE)[at].with_columns(
         pl.when(known).then(pl.col(name)).otherwise(None).alias(name) for name in _PLACE
     )
-    paths = folded_paths(found["module"].drop_nulls().unique())
+    texts = found["origins"].drop_nulls().unique().to_list()
+    origins = {text: decode_origins(text) for text in texts}
+    fused = {origin.module for each in origins.values() for origin in each if origin.module}
+    paths = folded_paths({*found["module"].drop_nulls(), *fused})
     folded = found.with_columns(
-        pl.col("module").replace_strict(paths, default=None, return_dtype=pl.String)
+        pl.col("module").replace_strict(paths, default=None, return_dtype=pl.String),
+        pl.col("origins").replace_strict(
+            {text: _folded(each, paths) for text, each in origins.items()},
+            default=None,
+            return_dtype=pl.String,
+        ),
     )
     table = folded.unique(maintain_order=True).with_row_index("place")
     places = folded.join(table, on=_PLACE, how="left", nulls_equal=True, maintain_order="left")
@@ -80,17 +92,40 @@ def _owner(kernels: pl.DataFrame) -> pl.Expr:
     return pl.when(pl.lit(kernels["owner_id"]) >= 0).then(owner).otherwise(pl.lit(kernels["op_id"]))
 
 
-def _place(row: Mapping[str, object]) -> ProgramPlace:
-    module, file, line, function, function_line = (row[name] for name in _PLACE)
-    source = None
-    if isinstance(file, str):
-        source = SourceLine(
-            file,
-            line if isinstance(line, int) else None,
-            str(function or ""),
-            function_line if isinstance(function_line, int) else 0,
+def _folded(origins: Sequence[KernelOrigin], paths: Mapping[str, str]) -> str:
+    return encode_origins(
+        dict.fromkeys(
+            msgspec.structs.replace(origin, module=paths.get(origin.module or ""))
+            for origin in origins
         )
-    return ProgramPlace(str(module or ""), source)
+    )
+
+
+def _place(row: Mapping[str, object]) -> ProgramPlace:
+    module, file, line, function, function_line, origins = (row[name] for name in _PLACE)
+    return ProgramPlace(
+        str(module or ""),
+        _source(file, line, function, function_line),
+        tuple(map(_fused, decode_origins(origins))) if isinstance(origins, str) else (),
+    )
+
+
+def _fused(origin: KernelOrigin) -> FusedOperator:
+    source = _source(origin.file, origin.line, origin.function, origin.function_line)
+    return FusedOperator(origin.operator, origin.module or "", source)
+
+
+def _source(
+    file: object, line: object, function: object, function_line: object
+) -> SourceLine | None:
+    if not isinstance(file, str):
+        return None
+    return SourceLine(
+        file,
+        line if isinstance(line, int) else None,
+        str(function or ""),
+        function_line if isinstance(function_line, int) else 0,
+    )
 
 
 def _instances(paths: Mapping[str, str]) -> dict[str, int]:
@@ -118,8 +153,10 @@ def _callers(ops: pl.DataFrame) -> list[str]:
     forward = np.full(ops.height, UNKNOWN, np.int64)
     forward[nodes] = outermost[made] + 1
     forward = inherit(forward, parents) - 1
-    # What records a graph inside a node is a forward pass that is repeated there.
-    own = below_node & ops["sequence"].is_not_null().to_numpy()
+    # What records a graph inside a node is a forward pass that is repeated there, and what was
+    # compiled says itself what it is made of.
+    told = ops["sequence"].is_not_null() | ops["origins"].is_not_null()
+    own = below_node & told.to_numpy()
     rows = np.where(below_node[outermost] & ~own[outermost], forward[outermost], outermost)
     rows = np.where(outermost == NONE, forward, rows)
     names = ops["name"].to_list()

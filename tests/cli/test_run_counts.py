@@ -48,14 +48,12 @@ def utilization(analysis: Analysis) -> Utilization:
     return analysis.utilization
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_the_closed_form_has_the_tokens_of_all_passes_of_a_step(run: Run, compiled: bool) -> None:
+def test_the_closed_form_has_the_tokens_of_all_passes_of_a_step(run: Run) -> None:
     analysis = run(
         f"""
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        step = torch.compile(model) if {compiled} else model
         for micro_batch in range(48):
-            (step(torch.randn({ROWS}, 64)).square().mean() / 4).backward()
+            (model(torch.randn({ROWS}, 64)).square().mean() / 4).backward()
             if micro_batch % 4 == 3:
                 optimizer.step()
                 optimizer.zero_grad()

@@ -9,7 +9,7 @@ import pytest
 
 WAITING = """
 import importlib, importlib.util, os, sys
-from gpuprof.profiler.run.torch_import import once_torch_is_imported
+from gpuprof.collectors.live.module_import import once_imported
 before = list(sys.meta_path)
 def told():
     print('told', 'torch' in sys.modules)
@@ -47,7 +47,7 @@ def printed(folder: Path, source: str) -> str:
 )
 def test_it_is_told_once_when_torch_is_complete(tmp_path: Path, statement: str) -> None:
     source = f"""
-    with once_torch_is_imported(told):
+    with once_imported("torch", told):
         {statement}
         print(sys.meta_path == before)
         import torch
@@ -68,7 +68,7 @@ def test_it_is_told_once_when_torch_is_complete(tmp_path: Path, statement: str) 
 def test_it_is_told_at_once_where_torch_is_imported_already(tmp_path: Path) -> None:
     source = """
     import torch
-    with once_torch_is_imported(told):
+    with once_imported("torch", told):
         print(sys.meta_path == before)
     """
     assert printed(tmp_path, source).splitlines() == ["torch is here", "told True", "True"]
@@ -78,7 +78,7 @@ def test_an_import_that_fails_is_the_programs_to_answer(tmp_path: Path) -> None:
     source = """
     part = open('torch/part.py').read()
     open('torch/part.py', 'w').write('raise ImportError("no libcudart")')
-    with once_torch_is_imported(told):
+    with once_imported("torch", told):
         try:
             import torch
         except ImportError as error:
@@ -96,7 +96,7 @@ def test_an_import_that_fails_is_the_programs_to_answer(tmp_path: Path) -> None:
 
 def test_a_program_without_torch_leaves_no_trace(tmp_path: Path) -> None:
     source = """
-    with once_torch_is_imported(told):
+    with once_imported("torch", told):
         pass
     print(sys.meta_path == before)
     import torch
@@ -107,7 +107,7 @@ def test_a_program_without_torch_leaves_no_trace(tmp_path: Path) -> None:
 def test_what_a_look_finds_is_what_it_is_without_us(tmp_path: Path) -> None:
     source = """
     plain = importlib.util.find_spec('torch')
-    with once_torch_is_imported(told):
+    with once_imported("torch", told):
         found = importlib.util.find_spec('torch')
         print(type(found) is type(plain), type(found.loader) is type(plain.loader))
         print(found.origin == plain.origin, importlib.util.find_spec('no_such_module'))
@@ -117,7 +117,7 @@ def test_what_a_look_finds_is_what_it_is_without_us(tmp_path: Path) -> None:
 
 def test_a_child_that_imports_torch_tells_nobody(tmp_path: Path) -> None:
     source = """
-    with once_torch_is_imported(told):
+    with once_imported("torch", told):
         child = os.fork()
         if child == 0:
             import torch

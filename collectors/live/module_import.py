@@ -1,7 +1,7 @@
-"""Tells when the program has imported torch, and leaves nothing behind that shows it.
+"""Tells when the program has imported a module, and leaves nothing behind that shows it.
 
-What a program sets before that import (threads, allocators, compilers) counts as it does under
-python, because nothing of ours imports torch earlier.
+What a program sets before that import (of torch: threads, allocators, compilers) counts as it does
+under python, because nothing of ours imports the module earlier.
 """
 
 import importlib.abc
@@ -11,23 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Final
-
-_TORCH: Final = "torch"
+from typing import Any
 
 
 @contextmanager
-def once_torch_is_imported(then: Callable[[], None]) -> Iterator[None]:
-    """Within this context, call `then` once: now if torch is imported, else as soon as it is.
+def once_imported(name: str, then: Callable[[], None]) -> Iterator[None]:
+    """Within this context, call `then` once: now if module `name` is there, else as soon as it is.
 
     It runs on the importing thread, before the import statement ends. What it raises is raised
     there. Children of a fork do not call it.
     """
-    if _TORCH in sys.modules:
+    if name in sys.modules:
         then()
         yield
         return
-    finder = _Finder(then)
+    finder = _Finder(name, then)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -36,12 +34,13 @@ def once_torch_is_imported(then: Callable[[], None]) -> Iterator[None]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds torch as the other finders do, and has the loader tell when it is done.
+    """Finds the module as the other finders do, and has the loader tell when it is done.
 
     An import that fails is followed by another look, with another loader.
     """
 
-    def __init__(self, then: Callable[[], None]) -> None:
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name = name
         self._then: Callable[[], None] | None = then
         self._process = os.getpid()
 
@@ -49,7 +48,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        if name != _TORCH:
+        if name != self._name:
             return None
         for finder in list(sys.meta_path):
             if finder is not self and hasattr(finder, "find_spec"):
@@ -62,7 +61,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     def leave(self) -> None:
         """Wait no longer."""
         self._then = None
-        with suppress(ValueError):
+        # At the end of the interpreter there is no list any more.
+        with suppress(ValueError, AttributeError):
             sys.meta_path.remove(self)
 
     def _attend(self, loader: Any) -> None:
@@ -74,7 +74,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             with suppress(AttributeError):
                 del loader.exec_module
             loader.exec_module(module)
-            if module.__name__ == _TORCH:
+            if module.__name__ == self._name:
                 self._imported()
 
         with suppress(AttributeError):
