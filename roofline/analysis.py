@@ -17,6 +17,7 @@ from gpuprof.roofline.explanation_figures import ExplainedOperator
 from gpuprof.roofline.graph_figures import ReplayedGraph
 from gpuprof.roofline.host_figures import HostFigures
 from gpuprof.roofline.idle_figures import IdleTime
+from gpuprof.roofline.link_figures import LinkFigures
 from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
@@ -342,6 +343,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     slowed_by_communication: SlowedByCommunication | None = None
     # What all ranks say together; None for one alone.
     ranks: RanksAnalysis | None = None
+    # What collectives do over all ranks; None where no collective has all its ranks.
+    links: LinkFigures | None = None
     # What the flight recorder says of all ranks; None without its dumps.
     recorder: RecorderFindings | None = None
     # By kind of work, phase and precision; None where no device work was recorded.

@@ -48,6 +48,7 @@ from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transf
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.ranks.instances import instances, waits_of
 from gpuprof.roofline.ranks.join import join
+from gpuprof.roofline.ranks.links import link_figures
 from gpuprof.roofline.ranks.recorder import recorder_findings
 from gpuprof.roofline.ranks.summarise import summarise
 from gpuprof.roofline.ranks.summary import RankSummary
@@ -233,6 +234,7 @@ def analyze(
         transfers=crossed,
         slowed_by_communication=slowed,
         ranks=join(summaries, matched),
+        links=link_figures(summaries, matched, process.link_calibration),
         recorder=stuck,
         modules=module_tree(ops, work.places.instances),
         totals=totals(work, machine, verdicts),

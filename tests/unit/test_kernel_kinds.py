@@ -24,6 +24,7 @@ COMMUNICATION: dict[str | None, list[str]] = {
         "void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half>, __half>()",
         "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<1>()",
         "void flashinfer::trtllm_mnnvl_allreduce::twoshotAllreduceKernel<(unsigned char)2>()",
+        "void aiter::allreduce_fusion_kernel_1stage<__hip_bfloat16, 8>(aiter::RankData*)",
     ],
     "allgather": [
         "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)",
@@ -53,6 +54,7 @@ COMMUNICATION: dict[str | None, list[str]] = {
         "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel(int const*)",
         "void userbuffers_fp16_sum_inplace_gpu_rw_ag<8>(int, int, int)",
         "kuserbuffers_pullrecv(int, int, int, int, int*, int*, int4*, int4*, int)",
+        "void mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16, false>(mori::moe::Args)",
         "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)",
         "void deep_ep::internode_ll::combine<true, 7168, 8, 4>(void*, void*, int*)",
     ],

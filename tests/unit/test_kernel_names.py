@@ -206,7 +206,50 @@ def kernels_of(path: Path) -> pl.DataFrame:
         ),
         (
             "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, ...)",
-            {"library": "", "function": "communication"},
+            {"library": "", "function": "communication", "algorithm": "one-shot"},
+        ),
+        (
+            "ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_bf16(ncclSymkDevWorkArgs4K)",
+            {
+                "library": "NCCL symmetric memory", "function": "communication",
+                "operation": "AllReduce", "precision": "bf16", "algorithm": "reduced in the switch",
+            },
+        ),
+        (
+            "ncclSymkDevKernel_AllReduce_AGxLL_R_sum_f32(ncclSymkDevWorkArgs4K)",
+            {
+                "library": "NCCL symmetric memory", "function": "communication",
+                "operation": "AllReduce", "precision": "fp32", "algorithm": "one-shot",
+                "protocol": "LL",
+            },
+        ),
+        (
+            "ncclSymkDevKernel_AllReduce_RSxTmaLD_AGxTmaST_sum_f16(ncclSymkDevWorkArgs4K)",
+            {
+                "library": "NCCL symmetric memory", "function": "communication",
+                "operation": "AllReduce", "precision": "fp16", "algorithm": "two-shot",
+            },
+        ),
+        (
+            "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(float*)",
+            {"library": "", "function": "communication", "algorithm": "reduced in the switch"},
+        ),
+        (
+            "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 2>()",
+            {"library": "", "function": "communication", "algorithm": "two-shot"},
+        ),
+        (
+            "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, true>()",
+            {"library": "", "function": "communication", "algorithm": "one-shot"},
+        ),
+        (
+            "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_ones"
+            "hot_lamport<1>()",
+            {"library": "", "function": "communication", "algorithm": "one-shot"},
+        ),
+        (
+            "void aiter::allreduce_fusion_kernel_2stage<__hip_bfloat16, 8>(aiter::RankData*)",
+            {"library": "", "function": "communication", "algorithm": "two-shot"},
         ),
         (
             "void at::native::vectorized_elementwise_kernel<8, at::native::(anonymous namespace)::"
