@@ -204,6 +204,11 @@ GPU_SETTLING_NS: Final = 300_000_000
 STEPS_SETTLING_NS: Final = 2_000_000_000
 
 
+# NVML's activity counters are read every 0.1 to 0.12 s: in so long a time one window of them lies
+# whole, and mostly two.
+STEPS_COUNTED_NS: Final = 300_000_000
+
+
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Steps asked for in each phase."""
 
@@ -212,13 +217,25 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     profiled: int = 3
     # How long a GPU must have worked since the first step before its steps count as timed.
     settling_ns: int = 0
+    # More steps are timed until a GPU has done them for so long.
+    least_timed_ns: int = 0
 
     @classmethod
-    def of(cls, warmup: int | None, timed: int, profiled: int) -> "Schedule":
-        """With `warmup` None, three steps, and until a GPU's clock has settled."""
-        if warmup is None:
-            return cls(timed=timed, profiled=profiled, settling_ns=STEPS_SETTLING_NS)
-        return cls(warmup=warmup, timed=timed, profiled=profiled)
+    def of(
+        cls, warmup: int | None, timed: int | None, profiled: int, *, alone: bool = True
+    ) -> "Schedule":
+        """With `warmup` None, three steps, and until a GPU's clock has settled.
+
+        With `timed` None ten, and until a GPU's own counters have had a window. Not where there are
+        other ranks: all have to time and profile the same steps.
+        """
+        return cls(
+            warmup=3 if warmup is None else warmup,
+            timed=10 if timed is None else timed,
+            profiled=profiled,
+            settling_ns=STEPS_SETTLING_NS if warmup is None else 0,
+            least_timed_ns=STEPS_COUNTED_NS if timed is None and alone else 0,
+        )
 
 
 class CollectedGeneration(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from gpuprof.profiler.commands.run import STEP_KINDS
 from gpuprof.profiler.configuration.file import apply_configuration
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.output import CaptureOutput, choose_output
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Subject
 from gpuprof.profiler.run.session_options import SessionOptions
 
@@ -44,10 +45,11 @@ class profile:
         print(profiled.analysis.utilization)
 
     Steps are found as `gpuprof run` finds them; `warmup`, `timed` and `profiled` are numbers of
-    steps. Without `warmup` there are three, and until a GPU has worked for 2 s. With `watch` every
-    step after these is looked at, as `gpuprof run --watch` does. The capture is stored at `output`
-    when the block ends, also when it raises. Inside `gpuprof run`, or inside another profile, the
-    block joins what already records: nothing is stored, and `analysis` and `capture` stay None.
+    steps. Without `warmup` there are three, and until a GPU has worked for 2 s; without `timed`
+    ten, and until a GPU has done them for 0.3 s. With `watch` every step after these is looked at,
+    as `gpuprof run --watch` does. The capture is stored at `output` when the block ends, also when
+    it raises. Inside `gpuprof run`, or inside another profile, the block joins what already
+    records: nothing is stored, and `analysis` and `capture` stay None.
 
     Raises `CommandError` for numbers or kinds of steps that do not exist, and, before the block
     runs, where `output` exists and `force` is not given.
@@ -58,7 +60,7 @@ class profile:
         output: str | Path | None = None,
         *,
         warmup: int | None = None,
-        timed: int = 10,
+        timed: int | None = None,
         profiled: int = 3,
         steps: str | None = None,
         step_range: str | None = None,
@@ -79,7 +81,7 @@ class profile:
         self._requested_output = None if output is None else Path(output)
         self._force = force
         self._options = SessionOptions(
-            schedule=Schedule.of(warmup, timed, profiled),
+            schedule=Schedule.of(warmup, timed, profiled, alone=Ranks.from_environment().alone),
             steps=steps,
             step_range=step_range,
             watch=watch,

@@ -10,6 +10,7 @@ import msgspec
 
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
+from gpuprof.roofline.activity_figures import Activity
 from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
@@ -365,4 +366,6 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryUse | None = None
     # None where the capture has no hardware counters.
     measured: MeasuredWork | None = None
+    # What the device's own counters say of the timed steps.
+    activity: Activity | None = None
     warnings: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from gpuprof.roofline.host.figures import host_figures
 from gpuprof.roofline.idle.evidence import with_culprit
 from gpuprof.roofline.idle.idle_time import find_idle, idle_time
 from gpuprof.roofline.machine.ceilings import Roof, preferred_source
+from gpuprof.roofline.measured.activity import ModelledStep, activity
 from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.measured.measured_work import measured_work
@@ -195,6 +196,8 @@ def analyze(
     )
     bottleneck = with_slowdown_of_step(advice.with_gain(bottleneck), slowed, times.length_ns)
     health = health_of(process, device)
+    covered = coverage(ops, kernels, work)
+    whole = step_point(ops, machine, steps=work.steps, bottleneck=bottleneck)
     return Analysis(
         tool_version=__version__,
         source=capture.manifest.source,
@@ -224,8 +227,8 @@ def analyze(
         bottleneck=bottleneck,
         binds=binding(split, ops, ceilings, may_wait=not has_no_room_to_wait(times, use)),
         advice=advice.ranked(),
-        coverage=coverage(ops, kernels, work),
-        step=step_point(ops, machine, steps=work.steps, bottleneck=bottleneck),
+        coverage=covered,
+        step=whole,
         kernels=kernels,
         ops=ops,
         ranges=ranges,
@@ -263,6 +266,12 @@ def analyze(
         peak_memory_bytes=process.peak_memory_bytes,
         memory=memory_use(capture),
         measured=measured_work(capture, work, device),
+        activity=None
+        if device is None
+        else activity(
+            capture,
+            ModelledStep(times, state, ceilings, whole, shares, covered, kernels, device),
+        ),
         warnings=(
             *process.warnings,
             *notes,

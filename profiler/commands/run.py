@@ -63,13 +63,20 @@ class RunCommand:
             metavar="N",
             help="steps before anything is timed (3, and until a GPU has worked for 2 s)",
         )
-        for phase, count, meaning in (
-            ("timed", 10, "steps timed with no profiler attached"),
-            ("profiled", 3, "steps profiled after that"),
-        ):
-            parser.add_argument(
-                f"--{phase}", type=_count, default=count, metavar="N", help=f"{meaning} ({count})"
-            )
+        parser.add_argument(
+            "--timed",
+            type=_count,
+            metavar="N",
+            help="steps timed with no profiler attached (10, and until a GPU has done them for "
+            "0.3 s)",
+        )
+        parser.add_argument(
+            "--profiled",
+            type=_count,
+            default=3,
+            metavar="N",
+            help="steps profiled after that (3)",
+        )
         parser.add_argument(
             "--stop-after", action="store_true", help="end the program after the profiled steps"
         )
@@ -109,13 +116,15 @@ def _run(arguments: argparse.Namespace) -> int:
     # at this when torch is imported; the levels of its messages end below 99.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from gpuprof.collectors.manifest import Schedule
+    from gpuprof.profiler.run.ranks import Ranks
     from gpuprof.profiler.run.run_target import run_target
     from gpuprof.profiler.run.session_options import SessionOptions
 
     target = _target(arguments)
     output = _output(arguments, target)
+    alone = Ranks.from_environment().alone
     options = SessionOptions(
-        schedule=Schedule.of(arguments.warmup, arguments.timed, arguments.profiled),
+        schedule=Schedule.of(arguments.warmup, arguments.timed, arguments.profiled, alone=alone),
         steps=arguments.steps,
         step_range=arguments.step_range,
         stop_after=arguments.stop_after,

@@ -1,5 +1,6 @@
 """The timed steps: those that came after a GPU's clock had settled, or the last there were."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
@@ -14,6 +15,8 @@ _LONGEST: Final = 3
 # How often it is looked at meanwhile.
 _LOOKS: Final = 4
 _STEADY: Final = 0.01
+# Each has a CUDA event until the last of them.
+_MOST_TIMED: Final = 2000
 
 
 class TimedSteps:
@@ -29,10 +32,12 @@ class TimedSteps:
         self._settled: list[StepTime] = []
         self._worked_ns = 0
         self._next_look_ns = schedule.settling_ns
+        # Asked at every step.
+        self._missing = self._now_missing()
 
     def missing(self) -> int:
-        """How many more are to be timed."""
-        return self._schedule.timed - len(self._settled)
+        """How many more are to be timed, by what those so far took."""
+        return self._missing
 
     def take(self, steps: Iterable[StepTime]) -> None:
         """Add `steps`, which follow those taken before."""
@@ -42,11 +47,22 @@ class TimedSteps:
                 self._worked_ns += step.device_ns
             else:
                 self._settled.append(step)
+        self._missing = self._now_missing()
+
+    def _now_missing(self) -> int:
+        missing = self._schedule.timed - len(self._settled)
+        on_device = [step.device_ns for step in self._settled if step.device_ns]
+        left_ns = self._schedule.least_timed_ns - sum(on_device)
+        if missing > 0 or not on_device or left_ns <= 0:
+            return missing
+        more = math.ceil(left_ns * len(on_device) / sum(on_device))
+        return min(more, _MOST_TIMED - len(self._settled))
 
     def restart(self) -> None:
         """Take those that were taken for early ones: the program has only now warmed up."""
         self._unsettled += self._settled
         self._settled = []
+        self._missing = self._now_missing()
 
     def read(self) -> list[StepTime]:
         """All that were taken, the early ones as warm-up.

@@ -3,6 +3,7 @@
 from typing import Final
 
 from gpuprof.reports.sections import (
+    activity,
     advice,
     coverage,
     explained,
@@ -54,6 +55,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     overlap.SECTION,
     graphs.SECTION,
     coverage.SECTION,
+    activity.SECTION,
     measured.SECTION,
     machine.SECTION,
     reading.SECTION,

@@ -564,6 +564,12 @@ def test_a_warm_up_that_was_asked_for_is_taken_at_its_word() -> None:
     assert Schedule.of(None, 10, 3) == Schedule(settling_ns=2_000_000_000)
 
 
+def test_unless_they_are_given_timed_steps_last_for_a_window_of_the_devices_counters() -> None:
+    assert Schedule.of(3, None, 3) == Schedule(least_timed_ns=300_000_000)
+    # Ranks time and profile the same steps.
+    assert Schedule.of(3, None, 3, alone=False) == Schedule()
+
+
 def test_with_a_watch_later_steps_are_kept_in_full_and_the_program_is_left_as_it_was(
     start: Start,
 ) -> None:

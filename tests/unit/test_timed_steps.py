@@ -9,9 +9,12 @@ from gpuprof.profiler.run.timed_steps import TimedSteps
 MS = 1_000_000
 
 
-def timed(lengths_ms: Iterable[float], *, settling_ms: int = 1000) -> tuple[int, list[float]]:
-    """How many steps were warm-up, and the lengths of ten timed ones, in ms."""
-    steps = TimedSteps(Schedule(warmup=3, timed=10, profiled=3, settling_ns=settling_ms * MS))
+def timed(
+    lengths_ms: Iterable[float], *, settling_ms: int = 1000, least_ms: int = 0
+) -> tuple[int, list[float]]:
+    """How many steps were warm-up, and the lengths of the timed ones, ten or more, in ms."""
+    schedule = Schedule(settling_ns=settling_ms * MS, least_timed_ns=least_ms * MS)
+    steps = TimedSteps(schedule)
     for length in lengths_ms:
         if steps.missing() <= 0:
             break
@@ -32,6 +35,21 @@ def timed(lengths_ms: Iterable[float], *, settling_ms: int = 1000) -> tuple[int,
         sum(step.phase == "warmup" for step in found),
         [(step.device_ns or 0) / MS for step in found if step.phase == "timed"],
     )
+
+
+def test_steps_are_timed_until_they_have_lasted() -> None:
+    assert timed([20.0] * 200, settling_ms=0, least_ms=300) == (0, [20.0] * 15)
+    assert timed([50.0] * 200, settling_ms=0, least_ms=300) == (0, [50.0] * 10)
+    # Very short ones are not timed without end.
+    warmup, lengths = timed([0.01] * 5000, settling_ms=0, least_ms=300)
+    assert (warmup, len(lengths)) == (0, 2000)
+
+
+def test_without_a_gpu_no_more_are_timed_than_asked_for() -> None:
+    steps = TimedSteps(Schedule(timed=2, least_timed_ns=300 * MS))
+    step = StepTime(phase="timed", start_ns=0, end_ns=9, host_ns=9, device_ns=None, tokens=None)
+    steps.take([step, step])
+    assert steps.missing() == 0
 
 
 def test_a_steady_device_has_settled_after_the_settling_time() -> None:
