@@ -213,7 +213,8 @@ def _older_kernels(modelled: ModelledStep) -> str:
     times_ns: Counter[str] = Counter()
     for kernel in modelled.kernels:
         if any(part.kind == "matmul" for part in kernel.flops or ()):
-            times_ns[decode(kernel.name).architecture] += kernel.device_ns
+            decoded = decode(kernel.name)
+            times_ns[decoded.architecture if decoded else ""] += kernel.device_ns
     older = {
         name: nanoseconds
         for name, nanoseconds in times_ns.items()
