@@ -24,6 +24,7 @@ from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
 from gpuprof.roofline.module_figures import FusedOperator, ModuleTree, SourceLine
 from gpuprof.roofline.overlap_figures import SlowedByCommunication
+from gpuprof.roofline.parallelism_figures import Parallelism
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
 from gpuprof.roofline.rank_figures import RanksAnalysis
@@ -348,6 +349,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     links: LinkFigures | None = None
     # What the flight recorder says of all ranks; None without its dumps.
     recorder: RecorderFindings | None = None
+    # How the job is divided over ranks; None where no communication tells.
+    parallelism: Parallelism | None = None
     # By kind of work, phase and precision; None where no device work was recorded.
     totals: Totals | None = None
     # The largest of `ops`, with what no row has room for.

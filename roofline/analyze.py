@@ -50,6 +50,7 @@ from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.ranks.instances import instances, waits_of
 from gpuprof.roofline.ranks.join import join
 from gpuprof.roofline.ranks.links import link_figures
+from gpuprof.roofline.ranks.parallelism.find import find_parallelism
 from gpuprof.roofline.ranks.recorder import recorder_findings
 from gpuprof.roofline.ranks.summarise import summarise
 from gpuprof.roofline.ranks.summary import RankSummary
@@ -97,8 +98,8 @@ def analyze(
     rank = capture.manifest.ranks[0] if rank is None else rank
     capture = attribute(capture)
     if summaries is None:
-        several = len(capture.processes) > 1
-        summaries = [summarise(capture, each) for each in capture.manifest.ranks if several]
+        communicates = len(capture.processes) > 1 or "collective" in capture.kernels["kind"]
+        summaries = [summarise(capture, each) for each in capture.manifest.ranks if communicates]
     ends, matched = step_ends(capture), instances(summaries)
     waits, stuck = waits_of(matched, rank), recorder_findings(capture)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
@@ -239,6 +240,7 @@ def analyze(
         ranks=join(summaries, matched),
         links=link_figures(summaries, matched, process.link_calibration),
         recorder=stuck,
+        parallelism=find_parallelism(summaries, rank),
         modules=module_tree(ops, work.places.instances),
         totals=totals(work, machine, verdicts),
         explained=explained_largest(capture, work, ops, device),

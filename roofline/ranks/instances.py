@@ -60,9 +60,8 @@ def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
     )
     # Where a source names no group, there is one: of two ranks, or of what hosts do themselves.
     told = pl.col("group").is_not_null() | pl.col("kernel_row").is_null()
-    rows = rows.filter(told | (pl.col("world_size") == 2)).with_columns(
-        common=_common_names(rows["collective"])
-    )
+    rows = rows.filter(told | (pl.col("world_size") == 2))
+    rows = rows.with_columns(common=_common_names(rows["collective"]))
     numbered = rows.filter(pl.col("sequence").is_not_null())
     ordered = rows.filter(pl.col("sequence").is_null()).with_columns(
         nth=_order().rank("ordinal").over("rank", *_SAME), many=pl.len().over("rank", *_SAME)

@@ -1,7 +1,11 @@
 """Which collectives of several ranks are the same, and how long each waits for the others."""
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 from capture_builder import CaptureBuilder
+from parallel_ranks import RankTimeline
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.captures import joined
@@ -73,3 +77,21 @@ def test_ranks_that_are_missing_tell_nothing() -> None:
 @pytest.mark.parametrize("collective", ["broadcast", "send", "all_to_allv", "reduce"])
 def test_ranks_that_do_different_things_tell_nothing(collective: str) -> None:
     assert waits(ranks_of([(0, 100)], [(60, 100)], collective=collective), 0) == {}
+
+
+def test_collectives_of_no_named_group_among_many_ranks_are_left_out() -> None:
+    summaries = []
+    for rank in range(3):
+        timeline = RankTimeline(rank, 3)
+        timeline.communicate(0, "allreduce", 100, 200)
+        timeline.compute(0, "forward", 0, 100)
+        own = timeline.summary()
+        unnamed = own.collectives.with_columns(
+            pl.lit(None, pl.String).alias("group"),
+            pl.lit(7, pl.Int64).alias("kernel_row"),
+            pl.lit("broadcast").alias("collective"),
+        )
+        summaries.append(replace(own, collectives=pl.concat([own.collectives, unnamed])))
+    assert instances(summaries)["collective"].to_list() == ["allreduce"] * 3
+    alone = [replace(each, collectives=each.collectives[1:]) for each in summaries]
+    assert instances(alone).is_empty()
