@@ -1,4 +1,4 @@
-"""The file beside a trace with the complete lists of tensors of its operators.
+"""The file beside a trace with what it leaves out of its operators' tensors.
 
 A program that is profiled writes it, so nothing here needs what reads traces.
 """
@@ -20,6 +20,8 @@ class RecordedLists(msgspec.Struct, frozen=True):
     """For each operator, by its "External id", the list at each argument that is one."""
 
     by_external_id: dict[int, tuple[RecordedList | None, ...]]
+    # Of products the number of the tensor that is multiplied: equal ones are the same, unchanged.
+    multiplied: dict[int, int] = {}
 
 
 def beside(trace: Path) -> Path:

@@ -94,6 +94,10 @@ OPS: Final = pl.Schema(
         # gpuprof.collectors.kernel_origins.KernelOrigin. The columns above are those of the first.
         "origins": pl.String,
         "recompute": pl.Boolean,
+        # Of a product: a number for the tensor that is multiplied with its weight. Products with
+        # one number take the same tensor, and nothing else took it between them. Null where the
+        # source does not tell.
+        "multiplied": pl.Int64,
     }
 )
 

@@ -1,9 +1,10 @@
-"""Puts complete lists of tensors into the operators of a trace that was recorded by gpuprof.
+"""Puts what a trace leaves out of tensors into the operators of one that was recorded by gpuprof.
 
 A trace has "TensorList" as the type of such an argument. With what was written beside the trace
 it becomes "TensorList[float32]", or "TensorList[float32,bfloat16,...]" where the types differ.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +18,14 @@ _COLUMNS: Final = ("input_dims", "input_types", "input_strides")
 
 
 def with_tensor_lists(ops: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """`ops`, a trace's rows with their external_id, with the lists in the file at `path`.
+    """`ops`, a trace's rows with their external_id, with what the file at `path` has of them.
 
-    An operator whose arguments do not fit those lists stays as it is.
+    An operator whose arguments do not fit the lists there stays as it is. Products get the column
+    multiplied.
     """
-    lists = msgspec.json.decode(path.read_bytes(), type=RecordedLists).by_external_id
+    recorded = msgspec.json.decode(path.read_bytes(), type=RecordedLists)
+    ops = _with_multiplied(ops, recorded.multiplied)
+    lists = recorded.by_external_id
     concerned = pl.col("external_id").is_in(list(lists)) & pl.col("input_types").str.contains(
         LIST, literal=True
     )
@@ -44,6 +48,17 @@ def with_tensor_lists(ops: pl.DataFrame, path: Path) -> pl.DataFrame:
         .with_columns(pl.coalesce(f"complete_{name}", name).alias(name) for name in _COLUMNS)
         .select(ops.columns)
     )
+
+
+def _with_multiplied(ops: pl.DataFrame, multiplied: Mapping[int, int]) -> pl.DataFrame:
+    known = pl.DataFrame(
+        {"external_id": list(multiplied), "multiplied": list(multiplied.values())},
+        schema={"external_id": ops.schema["external_id"], "multiplied": pl.Int64},
+    )
+    found = ops.join(known, on="external_id", how="left", maintain_order="left")
+    # An annotation may have the id of an operator.
+    is_product = pl.col("input_dims").is_not_null()
+    return found.with_columns(pl.when(is_product).then("multiplied").alias("multiplied"))
 
 
 def _completed(

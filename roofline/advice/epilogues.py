@@ -1,12 +1,13 @@
-"""Elementwise operators right after a product, which could do them before it writes its result.
+"""Operators right after a product, which could do them before it writes its result.
 
 A matrix product or a convolution that also adds, scales or activates writes what the elementwise
-operator would have written, and nobody reads its own result again.
+operator would have written, and nobody reads its own result again. In inference the factors of a
+batch norm go into the weights of the convolution before it, and nothing of it is left.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
 from gpuprof.roofline.advice.sequence import in_stream_order
@@ -18,61 +19,124 @@ from gpuprof.roofline.work.work import Signature, Work
 _PRODUCTS: Final = ("GEMM", "convolution")
 # What epilogues of libraries do is less than what a compiler would: activations, a bias, a sum.
 _LEAST: Final = 0.5
+# Batch norms, and where they say whether they are those of training
+# (pytorch aten/src/ATen/native/native_functions.yaml).
+_BATCH_NORMS: Final = (
+    "aten::native_batch_norm",
+    "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",
+)
+_TRAINING_AT: Final = 5
+_WITHOUT_TRAINING: Final = "aten::_native_batch_norm_legit_no_training"
+
+
+class _Epilogue(NamedTuple):
+    """A product with what follows it; the place is that of the first that does."""
+
+    product: int
+    keys: tuple[WorkKey, ...]
+    place: int
 
 
 def epilogues(work: Work) -> Iterator[Candidate]:
-    """A candidate for each elementwise operator that takes a product's result as it is written.
+    """A candidate for the operators that take a product's result as it is written.
 
-    A trace does not tell which tensor an operator takes: it must follow the product on its stream
-    and write as many bytes.
+    A trace does not tell which tensor an operator takes: it must follow the product on its stream,
+    or what already follows it, and write as many bytes.
     """
+    found: defaultdict[_Epilogue, list[int]] = defaultdict(list)
+    for epilogue, durations_ns in _sequences(work):
+        before_ns = found[epilogue] or [0] * len(durations_ns)
+        found[epilogue] = [sum(each) for each in zip(before_ns, durations_ns, strict=True)]
+    for epilogue, durations_ns in found.items():
+        yield _candidate(work, epilogue, durations_ns)
+
+
+def _sequences(work: Work) -> Iterator[tuple[_Epilogue, list[int]]]:
+    """Each product that something follows, with how long each of that takes."""
     kinds = [_kind(signature) for signature in work.signatures]
-    found: Counter[tuple[int, WorkKey, int]] = Counter()
+    into_weights = [_goes_into_weights(signature) for signature in work.signatures]
     line: tuple[object, ...] = ()
     product: int | None = None
+    keys: list[WorkKey] = []
+    durations_ns: list[int] = []
+    place = 0
     for kernel in in_stream_order(work):
-        kind = "" if kernel.signature is None else kinds[kernel.signature]
-        if product is not None and kernel.signature is not None and kernel.line == line:
-            written = _written(work.signatures[kernel.signature])
-            same = written is not None and written == _written(work.signatures[product])
-            if kind == "elementwise" and same:
-                found[product, kernel.key, kernel.place] += kernel.duration_ns
-        line, product = kernel.line, kernel.signature if kind in _PRODUCTS else None
-    for (product, key, place), total_ns in found.items():
-        yield _candidate(work, work.signatures[product], key, place, total_ns)
+        one = kernel.signature
+        taken = (
+            product is not None
+            and one is not None
+            and kernel.line == line
+            and (kinds[one] == "elementwise" or (into_weights[one] and not keys))
+            and _written(work.signatures[one]) == _written(work.signatures[product])
+        )
+        if taken:
+            place = place if keys else kernel.place
+            keys.append(kernel.key)
+            durations_ns.append(kernel.duration_ns)
+            continue
+        if product is not None and keys:
+            yield _Epilogue(product, tuple(keys), place), durations_ns
+        keys, durations_ns = [], []
+        is_product = one is not None and kinds[one] in _PRODUCTS
+        line, product = kernel.line, one if is_product else None
+    if product is not None and keys:
+        yield _Epilogue(product, tuple(keys), place), durations_ns
 
 
 def _kind(signature: Signature) -> str:
-    compiled = signature.name.startswith("triton_")
-    return "" if compiled or signature.cost is None else kind_of_operator(signature.name)
+    """Its kind of work; "" where it is compiled or what it writes is unknown."""
+    return "" if _written(signature) is None else kind_of_operator(signature.name)
+
+
+def _goes_into_weights(signature: Signature) -> bool:
+    """Whether it is a batch norm with the statistics of earlier training."""
+    if signature.name == _WITHOUT_TRAINING:
+        return True
+    call = signature.call
+    return signature.name in _BATCH_NORMS and call is not None and call.flag(_TRAINING_AT) is False
 
 
 def _written(signature: Signature) -> int | None:
-    return None if signature.cost is None else signature.cost.bytes_written
+    """What an operator that a library runs writes; None where that is unknown or compiled."""
+    if signature.cost is None or signature.name.startswith("triton_"):
+        return None
+    return signature.cost.bytes_written
 
 
-def _candidate(
-    work: Work, product: Signature, key: WorkKey, place_number: int, total_ns: int
-) -> Candidate:
-    assert key[0] is not None
-    signature = work.signatures[key[0]]
-    assert signature.cost is not None
-    read, written = signature.cost.bytes_read or 0, signature.cost.bytes_written or 0
-    # It reads the product's result no more, and the product writes in its place. What else it reads
-    # the product has to.
-    share = min(1.0, 2 * written / (read + written)) if read + written else 0.0
-    gain_ns = round(total_ns * share / work.steps)
-    place = work.places.table[place_number]
-    names = (product.name.removeprefix("aten::"), signature.name.removeprefix("aten::"))
+def _candidate(work: Work, epilogue: _Epilogue, durations_ns: Sequence[int]) -> Candidate:
+    following = [work.signatures[key[0]] for key in epilogue.keys if key[0] is not None]
+    saved_ns = sum(
+        duration_ns * _saved_share(signature)
+        for signature, duration_ns in zip(following, durations_ns, strict=True)
+    )
+    gain_ns = round(saved_ns / work.steps)
+    place = work.places.table[epilogue.place]
+    product, *others = (
+        signature.name.removeprefix("aten::")
+        for signature in (work.signatures[epilogue.product], *following)
+    )
+    take = "takes" if len(others) == 1 else "take"
     return Candidate(
         finding="epilogue",
-        what=", ".join(names),
+        what=", ".join((product, *others)),
         gain=Gain(gain_ns, round(gain_ns * _LEAST), gain_ns),
         evidence=(
-            f"{names[1]} takes {duration(total_ns // work.steps)} {work.per} to read what "
-            f"{names[0]} has just written, and write as much"
+            f"{' and '.join(others)} {take} {duration(sum(durations_ns) // work.steps)} "
+            f"{work.per} to read what {product} has just written, and write as much"
         ),
         place=line_text(place.source),
         module=place.module,
-        covers=frozenset([key]),
+        covers=frozenset(epilogue.keys),
     )
+
+
+def _saved_share(signature: Signature) -> float:
+    """What of its time goes: all but what it reads beside the product's result.
+
+    It reads that no more, and the product writes in its place. What else it reads the product has
+    to.
+    """
+    assert signature.cost is not None
+    read, written = signature.cost.bytes_read or 0, signature.cost.bytes_written or 0
+    return min(1.0, 2 * written / (read + written)) if read + written else 0.0

@@ -5,21 +5,26 @@ taken for a chain where its operators follow each other on one stream, and each 
 the shape and size that the one before it wrote.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
 from gpuprof.roofline.advice.sequence import StreamKernel, in_stream_order
-from gpuprof.roofline.cost_models.call import Tensor
+from gpuprof.roofline.advice.sizes import size_text
+from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.totals.work_kinds import kind_of_operator
 from gpuprof.roofline.work.work import Signature, Work
 
-# What compilers make one kernel of. A norm or a softmax may begin a chain or end it.
-_FUSES: Final = ("elementwise", "norm", "softmax and loss")
+# What compilers make one kernel of. A norm or a softmax may begin a chain or end it. Written out,
+# both have reductions along their rows, which the kernel keeps.
+_REDUCTION: Final = "reduction"
+# Where mean, sum, amax and their like say along which axes (native_functions.yaml).
+_AXES_AT: Final = 1
+_FUSES: Final = ("elementwise", "norm", "softmax and loss", _REDUCTION)
 _LEAST_OPERATORS: Final = 2
 # A chain of so many takes up its own tensors again, as x * x * x does.
 _LONG: Final = 4
@@ -95,13 +100,27 @@ def _long_enough(run: list[_Call]) -> Iterator[list[_Call]]:
 
 
 def _written(signature: Signature) -> tuple[int, ...] | None:
-    """The shape that a fusable operator writes: that of its largest operand."""
+    """The shape that a fusable operator writes: that of its largest operand, or one value a row.
+
+    A reduction along another axis, or of all, has to end before what takes its result begins.
+    """
     if signature.cost is None or signature.name.startswith("triton_"):
         return None
-    if kind_of_operator(signature.name) not in _FUSES:
-        return None
+    kind = kind_of_operator(signature.name)
     tensors = _tensors(signature)
-    return max((each.shape for each in tensors), key=prod, default=None)
+    if kind not in _FUSES or not tensors:
+        return None
+    largest = max(tensors, key=lambda tensor: prod(tensor.shape))
+    return _of_rows(signature.call) if kind == _REDUCTION else largest.shape
+
+
+def _of_rows(call: OpCall | None) -> tuple[int, ...] | None:
+    """The shape of a reduction of a tensor along its rows; None where it is along others."""
+    tensor = None if call is None else call.tensor(0)
+    if call is None or tensor is None or not tensor.shape:
+        return None
+    along_rows = call.integers(_AXES_AT) in ((-1,), (len(tensor.shape) - 1,))
+    return (*tensor.shape[:-1], 1) if along_rows else None
 
 
 def _tensors(signature: Signature) -> list[Tensor]:
@@ -111,7 +130,9 @@ def _tensors(signature: Signature) -> list[Tensor]:
 
 
 def _takes(signature: Signature, shape: tuple[int, ...]) -> bool:
-    return any(tensor.shape == shape for tensor in _tensors(signature))
+    # Reductions may drop the axis that they sum over.
+    shapes = (shape, shape[:-1]) if shape[-1:] == (1,) else (shape,)
+    return any(tensor.shape in shapes for tensor in _tensors(signature))
 
 
 def _candidate(
@@ -145,8 +166,8 @@ def _candidate(
     evidence = (
         f"{len(signatures)} operators in a row take {duration(round(total_ns / work.steps))} "
         f"{work.per}"
-        f"{'' if calls == 1 else f' in {calls:.3g} places'} and pass {_size(sum(passed))} to each "
-        f"other, written once and read again"
+        f"{'' if calls == 1 else f' in {calls:.3g} places'} and pass {size_text(sum(passed))} to "
+        "each other, written once and read again"
     )
     return Candidate(finding="fusion", what=names, gain=gain, evidence=evidence)
 
@@ -168,13 +189,3 @@ def _in_short(names: Sequence[str]) -> str:
     written = [name if count == 1 else f"{name} x{count}" for name, count in parts]
     left = len(written) - _NAMED
     return ", ".join(written[:_NAMED]) + (f" and {left} more" if left > 0 else "")
-
-
-def _size(number: int) -> str:
-    for unit, size in _UNITS.items():
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number} B"
-
-
-_UNITS: Final[Mapping[str, int]] = {"GB": 10**9, "MB": 10**6, "kB": 10**3}

@@ -12,6 +12,7 @@ from gpuprof.roofline.advice.device_work import below_the_roof
 from gpuprof.roofline.advice.epilogues import epilogues
 from gpuprof.roofline.advice.fusion import fusions
 from gpuprof.roofline.advice.links import exposed_links
+from gpuprof.roofline.advice.projections import projections
 from gpuprof.roofline.advice.recomputation import recomputation
 from gpuprof.roofline.advice.waiting import waiting
 from gpuprof.roofline.advice.without_cause import Step
@@ -87,6 +88,7 @@ def step_advice(
     of_device: Iterable[Candidate] = chain(
         fusions(work),
         epilogues(work),
+        projections(work, roof),
         recomputation(work),
         bfloat16_products(work, ops, roof),
     )

@@ -80,7 +80,7 @@ class Work:
     not, the owner's call launched), role, main_kernel and share
     (`gpuprof.roofline.work.main_kernels`), and what it moves over a link
     (`gpuprof.roofline.work.transfers`), place and caller
-    (`gpuprof.roofline.work.places`).
+    (`gpuprof.roofline.work.places`), and multiplied (of the owner, where that is a product).
     """
 
     kernels: pl.DataFrame
@@ -186,6 +186,13 @@ def find_work(
         NO_WAITS if waits is None else waits,
     )
     kernels, places = with_places(kernels, capture.ops)
+    kernels = kernels.join(
+        capture.ops.select("op_id", "multiplied"),
+        left_on="owner_op_id",
+        right_on="op_id",
+        how="left",
+        maintain_order="left",
+    )
     return Work(
         kernels,
         signatures,

@@ -429,3 +429,135 @@ def test_evidence_of_a_trace_without_steps_is_of_the_trace() -> None:
     assert re.search(r"\b1\d{3} times in the trace", told["launches"].evidence)
     assert told["pageable copies"].evidence.startswith("20 ms in the trace ")
     assert not any("a step" in advice.evidence for advice in told.values())
+
+
+def projecting(
+    build: CaptureBuilder, columns: tuple[int, ...], tensors: tuple[int | None, ...]
+) -> int:
+    """Products [4096, 2048] @ [2048, n] at half of what DRAM allows, in each of the steps."""
+    lengths = [round(2 * 2 * (4096 * 2048 + 2048 * n + 4096 * n) / DRAM) for n in columns]
+    for start in timed_steps(build, 2 * sum(lengths)):
+        at = start + 10 * US
+        for length, n, tensor in zip(lengths, columns, tensors, strict=True):
+            build.mm(at - 6 * US, at - 4 * US, 4096, 2048, n, multiplied=tensor)
+            build.kernel(at - 5 * US, at, at + length, "gemm", grid_x=66, grid_y=2, grid_z=1)
+            at += length + 7 * US
+    return sum(lengths)
+
+
+def test_products_of_one_tensor_could_be_one_that_reads_it_once() -> None:
+    build = CaptureBuilder()
+    # So narrow that memory bounds them.
+    length = projecting(build, (128, 32, 32), (1, 1, 1))
+    advice = found(analyze(build.build()))["projections"]
+    assert advice.places[0].what == "mm 4096x2048x128, mm 4096x2048x32 x2"
+    tensor = 2 * 4096 * 2048
+    together = 2 * (4096 * 2048 + 2048 * 192 + 4096 * 192)
+    # All run at half of their roof, and so does what replaces them: least and likely.
+    assert advice.gain_ns == pytest.approx(length - 2 * together / DRAM, rel=0.001)
+    assert advice.gain_range_ns[0] == advice.gain_ns
+    # As near as good kernels come to DRAM's roof.
+    assert advice.gain_range_ns[1] == pytest.approx(length - together / DRAM / 0.88, rel=0.001)
+    assert f"{2 * tensor / 1e6:.3g} MB less, with 2 launches less" in advice.evidence
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        # Of different tensors, of the same shape.
+        (1, 2, 3),
+        # What a trace of another tool tells.
+        (None, None, None),
+        # Another product stands between.
+        (1, 2, 1),
+    ],
+)
+def test_products_of_other_tensors_are_no_projections(tensors: tuple[int | None, ...]) -> None:
+    build = CaptureBuilder()
+    projecting(build, (128, 128, 128), tensors)
+    assert "projections" not in found(analyze(build.build()))
+
+
+def test_one_product_for_all_heads_and_products_that_arithmetic_bounds_gain_nothing() -> None:
+    build = CaptureBuilder()
+    projecting(build, (384,), (1,))
+    assert "projections" not in found(analyze(build.build()))
+    busy = CaptureBuilder()
+    length = round(2 * 8192**3 / 989.4e12 / 0.74 * 1e9)
+    for start in timed_steps(busy, 3 * length + 60 * US):
+        for number in range(3):
+            at = start + 10 * US + number * (length + 10 * US)
+            busy.mm(at - 6 * US, at - 4 * US, 8192, 8192, 8192, multiplied=5)
+            busy.kernel(at - 5 * US, at, at + length, "gemm", grid_x=66, grid_y=2, grid_z=1)
+    # What they read again is hidden by what they compute, at the speed that good products have.
+    assert analyze(busy.build()).advice == ()
+
+
+IMAGES = "[[64, 512, 56, 56]"
+
+
+@pytest.mark.parametrize(("training", "found_it"), [("False", True), ("True", False)])
+def test_batch_norm_and_activation_after_a_convolution_are_its_epilogue_in_inference(
+    training: str, found_it: bool
+) -> None:
+    build = CaptureBuilder()
+    channels = ", [512]" * 4
+    for start in timed_steps(build, 8 * MS):
+        build.convolution(start + 10, start + 60)
+        build.kernel(start + 20, start + 100, start + 5 * MS, grid_x=66, grid_y=2, grid_z=1)
+        at = start + 5 * MS + 10 * US
+        build.op(
+            "aten::native_batch_norm",
+            at - 4 * US,
+            at - 2 * US,
+            dims=f"{IMAGES}{channels}, [], [], []]",
+            types='["c10::BFloat16", "float", "float", "float", "float", "", "", ""]',
+            concrete_inputs=f'["", "", "", "", "", "{training}", "0.1", "1e-05"]',
+        )
+        build.kernel(at - 3 * US, at, at + 400 * US)
+        at += 410 * US
+        build.op("aten::relu", at - 4 * US, at - 2 * US, dims=f"{IMAGES}]", types=BF16)
+        build.kernel(at - 3 * US, at, at + 300 * US)
+    advice = found(analyze(build.build()))
+    assert ("epilogue" in advice) == found_it
+    if found_it:
+        assert advice["epilogue"].places[0].what == "cudnn_convolution, native_batch_norm, relu"
+        # But for the norm's four factors a channel nothing is left of both.
+        assert advice["epilogue"].gain_ns == pytest.approx(700 * US, rel=1e-3)
+        assert "native_batch_norm and relu take 700 µs" in advice["epilogue"].evidence
+    # Also in training the norm and the activation can be one kernel.
+    assert ("fusion" in advice) == (not found_it)
+
+
+@pytest.mark.parametrize(("axis", "found_it"), [("[-1]", True), ("[0]", False)])
+def test_a_norm_that_is_written_out_is_one_kernel(axis: str, found_it: bool) -> None:
+    whole, one = "[8192, 8192]", "[8192, 1]" if found_it else "[1, 8192]"
+    number = ', "Scalar"'
+    reduced = {"types": '["float", "", "", ""]', "concrete_inputs": f'["", "{axis}", "True", ""]'}
+    both = {"types": '["float", "float"]'}
+    # x squared, its mean, a little more, the root, times x, times the weight; passes over x.
+    calls: list[tuple[str, int, dict[str, str]]] = [
+        ("aten::pow", 2, {"dims": f"[{whole}, []]", "types": f'["float"{number}]'}),
+        ("aten::mean", 1, {"dims": f"[{whole}, [], [], []]", **reduced}),
+        ("aten::add", 0, {"dims": f"[{one}, [], []]", "types": f'["float"{number}{number}]'}),
+        ("aten::rsqrt", 0, {"dims": f"[{one}]", "types": '["float"]'}),
+        ("aten::mul", 2, {"dims": f"[{whole}, {one}]", **both}),
+        ("aten::mul", 2, {"dims": f"[[8192], {whole}]", **both}),
+    ]
+    pass_ns = 4 * 8192 * 8192 / DRAM
+    lengths = [max(2 * US, round(passes * pass_ns)) for _, passes, _ in calls]
+    build = CaptureBuilder()
+    for start in timed_steps(build, sum(lengths) + 100 * US):
+        at = start + 10 * US
+        for (name, _, columns), length in zip(calls, lengths, strict=True):
+            build.op(name, at - 4 * US, at - 2 * US, **columns)
+            build.kernel(at - 3 * US, at, at + length)
+            at += length + 5 * US
+    advice = found(analyze(build.build()))["fusion"]
+    if found_it:
+        assert advice.places[0].what == "pow, mean, add, rsqrt, mul x2"
+        # x is read and the result is written: two of seven passes are left.
+        assert advice.gain_ns == pytest.approx(5 * pass_ns, rel=0.01)
+    else:
+        # The sums of columns are complete only after all rows.
+        assert all("mean" not in place.what for place in advice.places)

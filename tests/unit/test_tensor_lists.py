@@ -84,3 +84,74 @@ def test_lists_that_fit_no_operator_change_nothing(tmp_path: Path) -> None:
     for arguments in ([None], [[[[2]], [[1]], ["float32"]], None], [None, [[[2]], [[1]], ["x"]]]):
         beside(path).write_text(json.dumps({"by_external_id": {"3": arguments}}))
         assert kineto.read(path, advise=False, recorded=True).ops.equals(alone)
+
+
+def multiplied(tmp_path: Path, program: object, *, allocations: bool = True) -> list[int | None]:
+    trace = TorchTrace(tmp_path / "trace.json", steps=None, allocations=allocations)
+    trace.start()
+    assert callable(program)
+    program()
+    trace.stop()
+    rows = kineto.read(trace.export(), advise=False, recorded=True).ops
+    products = rows.filter(pl.col("name").is_in(["aten::mm", "aten::addmm"])).sort("start_ns")
+    others = rows.filter(~pl.col("name").is_in(PRODUCTS))["multiplied"]
+    assert others.null_count() == len(others)
+    return products["multiplied"].to_list()
+
+
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::linear", "aten::matmul")
+
+
+def test_products_of_one_tensor_are_told_from_those_of_others(tmp_path: Path) -> None:
+    query, key, value = (torch.nn.Linear(8, 8, bias=bias) for bias in (True, False, False))
+    x, y = torch.zeros(2, 3, 8), torch.zeros(2, 3, 8)
+
+    def attention() -> None:
+        # A view of a result takes nothing of x.
+        query(x).view(2, 3, 2, 4).transpose(1, 2)
+        key(x)
+        value(x)
+
+    first, second, third = multiplied(tmp_path, attention)
+    assert first is not None
+    assert first == second == third
+
+    def two_towers() -> None:
+        query(x)
+        key(y)
+        # What the product before wrote has the same shape, too.
+        value(key(x))
+
+    numbers = multiplied(tmp_path, two_towers)
+    assert numbers[0] == numbers[2]
+    assert len(set(numbers)) == 3
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_slices_and_what_is_written_between_are_other_tensors(tmp_path: Path, grad: bool) -> None:
+    query, key = (torch.nn.Linear(8, 8, bias=False, dtype=torch.float64) for _ in range(2))
+    both = torch.zeros(4, 16, dtype=torch.float64)
+
+    def halves() -> None:
+        with torch.set_grad_enabled(grad):
+            query(both[:, :8])
+            key(both[:, 8:])
+            for half, weight in zip(both.chunk(2, -1), (query, key), strict=True):
+                weight(half)
+
+    numbers = multiplied(tmp_path, halves)
+    assert None not in numbers
+    assert len(set(numbers)) == 4
+    # Without allocations storages have no numbers.
+    assert multiplied(tmp_path, halves, allocations=False) == [None] * 4
+
+    x = torch.zeros(4, 8, dtype=torch.float64)
+
+    def in_place() -> None:
+        with torch.no_grad():
+            query(x)
+            x.add_(1)
+            key(x)
+
+    one, other = multiplied(tmp_path, in_place)
+    assert one != other
