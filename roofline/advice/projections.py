@@ -59,9 +59,10 @@ class _Limits:
 def projections(work: Work, roof: Roof | None) -> Iterator[Candidate]:
     """A candidate for each set of products, with all its repetitions in the profiled steps.
 
-    Of forward passes: going back, each has a gradient of its own to take.
+    Of forward passes: going back, each has a gradient of its own to take. Without steps nothing
+    tells a product that is repeated from another one.
     """
-    if roof is None:
+    if roof is None or work.whole_trace:
         return
     found: defaultdict[tuple[int, tuple[WorkKey, ...]], list[int]] = defaultdict(list)
     for run in _runs(work):
