@@ -330,6 +330,9 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     ending: Ending = "unknown"
     fingerprint: Fingerprint = Fingerprint()
+    # The members of each process group that it knows, by the group's name. Names are those of the
+    # process: on other ranks one name may be another group.
+    process_groups: dict[str, tuple[int, ...]] = {}
     # The device whose work this process's kernels are: an index into fingerprint.devices.
     device: int = 0
     schedule: Schedule | None = None

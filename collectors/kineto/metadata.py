@@ -1,7 +1,7 @@
 """The fields of a trace beside its events: devices, rank, versions, clock base."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuprof.collectors.kineto.lenient import integer
@@ -28,15 +28,29 @@ def rank(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def group_sizes(metadata: Mapping[str, Any]) -> dict[str, int]:
     """The number of ranks of each process group that the trace names."""
+    sizes = {name: integer(group.get("pg_size")) for name, group in _groups(metadata)}
+    return {name: size for name, size in sizes.items() if size is not None and size > 0}
+
+
+def process_groups(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The ranks of each process group of which the trace names all."""
+    sizes = group_sizes(metadata)
+    members = {}
+    for name, group in _groups(metadata):
+        listed = group.get("ranks")
+        ranks = tuple(map(integer, listed if isinstance(listed, list) else ()))
+        if len(ranks) == sizes.get(name):
+            members[name] = tuple(rank for rank in ranks if rank is not None)
+    return {name: ranks for name, ranks in members.items() if len(ranks) == sizes[name]}
+
+
+def _groups(metadata: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     info = metadata.get("distributedInfo")
     groups = info.get("pg_config") if isinstance(info, dict) else None
-    sizes = {}
     for group in groups if isinstance(groups, list) else ():
         name = group.get("pg_name") if isinstance(group, dict) else None
-        size = integer(group.get("pg_size")) if isinstance(name, str) else None
-        if isinstance(name, str) and size is not None and size > 0:
-            sizes[name] = size
-    return sizes
+        if isinstance(name, str):
+            yield name, group
 
 
 def base_ns(metadata: Mapping[str, Any]) -> int | None:

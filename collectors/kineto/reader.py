@@ -183,6 +183,7 @@ def _rank(
         world_size=world_size,
         process=process,
         fingerprint=fingerprint,
+        process_groups=metadata.process_groups(fields),
         device=_device_position(fingerprint.devices, frames["kernels"]),
         steps_found_by=STEPS_FOUND_BY if frames["steps"].height else None,
         shapes_recorded=shapes,

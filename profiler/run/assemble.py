@@ -57,7 +57,10 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
         ),
     )
     if traced is not None:
-        process = _with_traced_device(process, traced)
+        groups = traced.processes[0].process_groups
+        process = msgspec.structs.replace(
+            _with_traced_device(process, traced), process_groups=groups
+        )
     manifest = Manifest(
         tool_version=__version__,
         source=recorded.subject.source,

@@ -2,15 +2,15 @@
 
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.intervals import covered_ns, merged
-from gpuprof.roofline.ranks.host_collectives import host_collectives
 from gpuprof.roofline.ranks.summary import COLLECTIVES
 from gpuprof.roofline.steps.stretch import Stretch
-from gpuprof.roofline.work.attribution import launch_of_kernels, steps_at
+from gpuprof.roofline.work.attribution import launch_of_kernels
 
 _COMMUNICATES: Final = pl.col("kind") == "collective"
 
@@ -19,7 +19,7 @@ def collective_rows(
     capture: Capture, kernels: pl.DataFrame, steps: Stretch, *, on_cpu: bool
 ) -> pl.DataFrame:
     """The rows of `COLLECTIVES` for `kernels`, the device work of the profiled steps."""
-    rows = _on_host(capture) if on_cpu else _on_device(capture, kernels)
+    rows = _with_calls(capture, kernels.filter(_COMMUNICATES), on_cpu=on_cpu)
     if steps.definition == "whole trace":
         rows = rows.with_columns(step=pl.lit(0, pl.Int32))
     rows = rows.filter(pl.col("step").is_in(steps.indices or (0,)))
@@ -58,23 +58,22 @@ def segments(rows: pl.DataFrame, step: pl.Series, times_ns: pl.Series) -> pl.Ser
     return pl.Series(found)
 
 
-def _on_device(capture: Capture, kernels: pl.DataFrame) -> pl.DataFrame:
+def _with_calls(capture: Capture, rows: pl.DataFrame, *, on_cpu: bool) -> pl.DataFrame:
+    """`rows` with launch_ns and the members of their groups.
+
+    On a CPU the operator that puts a collective into its queue is the launch.
+    """
     launches = launch_of_kernels(capture)["launch_ns"]
-    own = kernels.filter(_COMMUNICATES)
-    return own.with_columns(
-        group_ranks=pl.lit(None, pl.String),
-        launch_ns=launches.gather(own["kernel_row"]) if own.height else None,
-    )
-
-
-def _on_host(capture: Capture) -> pl.DataFrame:
-    rows = host_collectives(capture)
-    return rows.with_columns(
-        *(
-            pl.lit(None, dtype).alias(name)
-            for name, dtype in COLLECTIVES.items()
-            if name not in (*rows.columns, "step", "launch_ns")
-        ),
-        launch_ns="start_ns",
-        step=steps_at(capture, rows["start_ns"]),
+    called = capture.ops.select("op_id", called_ns="start_ns")
+    groups = capture.processes[0].process_groups
+    members = {name: msgspec.json.encode(ranks).decode() for name, ranks in groups.items()}
+    return (
+        rows.with_columns(launch_ns=launches.gather(rows["kernel_row"]))
+        .join(called, on="op_id", how="left", maintain_order="left")
+        .with_columns(
+            launch_ns=pl.coalesce("launch_ns", pl.when(pl.lit(value=on_cpu)).then("called_ns")),
+            group_ranks=pl.col("group").replace_strict(
+                members, default=None, return_dtype=pl.String
+            ),
+        )
     )

@@ -58,9 +58,9 @@ def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
             for each in summaries
         ]
     )
-    # Where a source names no group, there is one: of two ranks, or of what hosts do themselves.
-    told = pl.col("group").is_not_null() | pl.col("kernel_row").is_null()
-    rows = rows.filter(told | (pl.col("world_size") == 2))
+    # Where a source names no group, of two ranks there is one only.
+    told = pl.col("group").is_not_null() | (pl.col("world_size") == 2)
+    rows = rows.filter(told)
     rows = rows.with_columns(common=_common_names(rows["collective"]))
     numbered = rows.filter(pl.col("sequence").is_not_null())
     ordered = rows.filter(pl.col("sequence").is_null()).with_columns(

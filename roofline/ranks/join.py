@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from gpuprof.roofline.rank_figures import RankFigures, RanksAnalysis, RankStep
+from gpuprof.roofline.ranks.clocks import align
+from gpuprof.roofline.ranks.disagreements import disagreements
+from gpuprof.roofline.ranks.explained_stragglers import launches_behind, stragglers
 from gpuprof.roofline.ranks.own_times import own_times
 from gpuprof.roofline.ranks.summary import RankSummary
 
@@ -19,6 +22,7 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
     ordered = sorted(summaries, key=lambda each: each.rank)
     world_size = max(each.process.world_size for each in ordered)
     held = {each.rank for each in ordered}
+    by_rank = {each.rank: each for each in ordered}
     times = own_times(ordered, found)
     last = found.filter(pl.col("wait_ns") == 0).group_by("rank").len()
     came_last = dict(last.iter_rows())
@@ -40,6 +44,10 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
         missing=tuple(rank for rank in range(world_size) if rank not in held),
         matched=found.height,
         collectives=sum(each.collectives.height for each in ordered),
+        stragglers=stragglers(by_rank, times, found),
+        late_launches=launches_behind(by_rank, times, found),
+        clocks=align(found),
+        disagreements=disagreements(ordered, found),
     )
 
 

@@ -17,7 +17,7 @@ OWN_TIMES: Final = pl.Schema(
         "own_ns": pl.Int64,
         # Time without work that the profiler lengthens.
         "launch_ns": pl.Int64,
-        # In collectives for other ranks; null where none of the step's is known of all its ranks.
+        # In any collective for others; null where none of the step's is known of all its ranks.
         "wait_ns": pl.Int64,
     }
 )
@@ -26,15 +26,29 @@ OWN_TIMES: Final = pl.Schema(
 def own_times(summaries: Sequence[RankSummary], found: pl.DataFrame) -> pl.DataFrame:
     """One row for each profiled step of each rank, with `found`, their instances."""
     parts = [_of_rank(each) for each in summaries]
-    waits = (
-        found.filter(pl.col("wait_ns").is_not_null())
-        .group_by("rank", "step")
-        .agg(pl.col("wait_ns").sum())
-    )
     return (
         pl.concat(parts)
-        .join(waits, on=("rank", "step"), how="left", maintain_order="left")
+        .join(waits_of_steps(found), on=("rank", "step"), how="left", maintain_order="left")
         .select(pl.col(name).cast(dtype) for name, dtype in OWN_TIMES.items())
+    )
+
+
+def waits_of_steps(found: pl.DataFrame) -> pl.DataFrame:
+    """Columns rank, step and wait_ns: how long the rank waits in any collective of `found`.
+
+    Of collectives in flight together the time in which several wait counts once.
+    """
+    waits = (
+        found.filter(pl.col("wait_ns").is_not_null())
+        .sort("start_ns")
+        .with_columns(until_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    )
+    before_ns = pl.col("until_ns").cum_max().shift(1).over("rank", "step")
+    begins_ns = pl.max_horizontal("start_ns", before_ns)
+    return (
+        waits.with_columns(alone_ns=(pl.col("until_ns") - begins_ns).clip(0))
+        .group_by("rank", "step", maintain_order=True)
+        .agg(wait_ns=pl.col("alone_ns").sum())
     )
 
 

@@ -52,9 +52,9 @@ COLLECTIVES: Final = pl.Schema(
         "dtype": pl.String,
         "stream": pl.Int64,
         "name": pl.String,
-        # The row among the kernels of the rank; null on a CPU, where no kernel communicates.
+        # The row among the kernels of the rank.
         "kernel_row": pl.Int64,
-        # When the host launched it; null where that was not recorded.
+        # When the host launched it, or called it on a CPU; null where that was not recorded.
         "launch_ns": pl.Int64,
         # From the rank's arrival to the end of the collective there.
         "start_ns": pl.Int64,

@@ -9,7 +9,6 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.idle.culprits import named_pieces
 from gpuprof.roofline.idle.pieces import idle_pieces
-from gpuprof.roofline.intervals import covered_ns, merged
 from gpuprof.roofline.ranks.collective_rows import segments
 from gpuprof.roofline.ranks.summary import IDLE, OTHERS, WORK
 from gpuprof.roofline.steps.stretch import Stretch
@@ -22,8 +21,12 @@ _IDLE_WHAT: Final = ("kind", "culprit", "place", "keeps")
 def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: int) -> pl.DataFrame:
     """The rows of `WORK`: all of `work` but collectives, `limit` of them at most."""
     own = work.kernels.filter(pl.col("kind") != "collective").with_columns(
-        pl.col("step").fill_null(0)
+        pl.col("step").fill_null(0),
+        # What owns itself has no call of an operator; each piece is one.
+        call=pl.coalesce("owner_id", -1 - pl.col("kernel_row")),
     )
+    # A call is whole, whatever begins between its kernels.
+    ends_ns = own.select(pl.col("end_ns").max().over("step", "call"))["end_ns"]
     signatures = pl.DataFrame(
         [
             (number, each.name, each.call and each.call.name)
@@ -53,12 +56,11 @@ def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: in
         .join(places, on="place", how="left", maintain_order="left")
         .with_columns(
             name=pl.coalesce("op_name", "signature_name", "name"),
-            segment=segments(collectives, own["step"], own["end_ns"]),
+            segment=segments(collectives, own["step"], ends_ns),
         )
     )
-    # What owns itself has no call of an operator; each piece is one.
     rows = found.group_by("step", "segment", *_WHAT, maintain_order=True).agg(
-        calls=pl.coalesce("owner_id", -1 - pl.col("kernel_row")).n_unique().cast(pl.Int64),
+        calls=pl.col("call").n_unique().cast(pl.Int64),
         device_ns=pl.col("duration_ns").sum(),
     )
     return bounded(rows, _WHAT, "device_ns", limit).select(
@@ -75,19 +77,11 @@ def idle_rows(
     *,
     on_cpu: bool,
 ) -> pl.DataFrame:
-    """The rows of `IDLE`, `limit` of them at most.
-
-    On a CPU, time in which the host communicates is not idle.
-    """
+    """The rows of `IDLE`, `limit` of them at most."""
     idle = idle_pieces(capture, work, steps, on_cpu=on_cpu)
     named = named_pieces(idle, capture).with_columns(
         gap_end_ns=pl.Series(idle.gaps.end_ns).gather(idle.pieces["gap"]),
-        time_ns=idle.pieces["time_ns"],
     )
-    if on_cpu and collectives.height:
-        inside = merged(collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy())
-        times = named["time_ns"].fill_null(0).to_numpy()
-        named = named.filter(pl.Series(covered_ns(inside, times + 1) == covered_ns(inside, times)))
     indices = np.array(steps.indices or (0,))
     step = pl.Series(indices[named["step"].to_numpy()], dtype=pl.Int32)
     rows = (

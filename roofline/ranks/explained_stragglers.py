@@ -1,0 +1,95 @@
+"""The stragglers of a job with their causes."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+
+import polars as pl
+
+from gpuprof.roofline.rank_figures import LateLaunches, Straggler
+from gpuprof.roofline.ranks.channels import channels
+from gpuprof.roofline.ranks.late_causes import (
+    clock_mhz,
+    late_at,
+    late_causes,
+    slowed_by,
+    usual_clock_mhz,
+)
+from gpuprof.roofline.ranks.stragglers import LateRank, late_launches, late_ranks
+from gpuprof.roofline.ranks.summary import RankSummary
+
+
+def stragglers(
+    summaries: Mapping[int, RankSummary], times: pl.DataFrame, found: pl.DataFrame
+) -> tuple[Straggler, ...]:
+    """The ranks that make others wait, those first that cost most, with what makes them late.
+
+    `times` are the own times of all ranks, `found` their instances.
+    """
+    by_channel = channels(list(summaries.values()), times)
+    return tuple(
+        _explained(each, summaries, times, found) for each in late_ranks(times, by_channel, found)
+    )
+
+
+def launches_behind(
+    summaries: Mapping[int, RankSummary], times: pl.DataFrame, found: pl.DataFrame
+) -> tuple[LateLaunches, ...]:
+    """The ranks that launch late under the profiler, with what may be left of that without it."""
+    return tuple(
+        LateLaunches(
+            rank=each.rank,
+            late_ns=each.late_ns,
+            at_most_ns=_room_ns(summaries[each.rank], times, each),
+        )
+        for each in late_launches(times, found)
+    )
+
+
+def _explained(
+    late: LateRank,
+    summaries: Mapping[int, RankSummary],
+    times: pl.DataFrame,
+    found: pl.DataFrame,
+) -> Straggler:
+    own = summaries[late.rank]
+    others = [summaries[rank] for rank in late.group if rank != late.rank]
+    steps = late.late_steps
+    late_ns = round(fmean(ns for ns in late.late_ns if ns))
+    step_ns = _median_length_ns(times, late.group)
+    return Straggler(
+        rank=late.rank,
+        pattern=late.pattern,
+        every=late.every,
+        steps=steps,
+        of_steps=len(late.steps),
+        late_ns=late_ns,
+        per_step_ns=late.per_step_ns,
+        beyond_next_ns=late.beyond_next_ns,
+        waiting=tuple(rank for rank in late.group if rank != late.rank),
+        step_ns=step_ns,
+        step_without_ns=step_ns - late.beyond_next_ns,
+        at=late_at(found, late.rank, late.group, steps),
+        causes=late_causes(own, others, steps, late_ns),
+        sm_clock_mhz=clock_mhz(own, steps),
+        usual_sm_clock_mhz=usual_clock_mhz(others, steps),
+        slowed_by=slowed_by(own, steps),
+    )
+
+
+def _median_length_ns(times: pl.DataFrame, ranks: Sequence[int]) -> int:
+    lengths_ns: list[int] = times.filter(pl.col("rank").is_in(ranks))["length_ns"].to_list()
+    return round(median(lengths_ns))
+
+
+def _room_ns(summary: RankSummary, times: pl.DataFrame, late: LateLaunches) -> int | None:
+    """What a step without the profiler has room for beside what the rank needs by itself."""
+    timed = summary.steps.filter(pl.col("phase") == "timed")
+    lengths = [
+        device_ns if device_ns is not None else host_ns
+        for device_ns, host_ns in timed.select("device_ns", "host_ns").iter_rows()
+    ]
+    known: list[int] = [length for length in lengths if length is not None]
+    own: list[int] = times.filter(pl.col("rank") == summary.rank)["own_ns"].to_list()
+    if not known or not own:
+        return None
+    return min(late.late_ns, max(0, round(median(known) - median(own))))

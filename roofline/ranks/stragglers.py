@@ -1,0 +1,248 @@
+"""Which ranks make the others wait, by how much, and in which of their steps.
+
+A rank is late by what it needs for a step by itself beyond what the median of the others needs:
+device work, and time in which its host keeps the device from work. As far as the others wait for it
+in the collectives that they share, they lose that. What the host is late with launches is apart,
+since the profiler lengthens it: a rank that comes last to every collective for that reason alone
+may come first without the profiler.
+
+Ranks and steps always differ a little. A straggler differs by more than five standard deviations of
+both, and by more than the 1 % within which profiled device work repeats: in all that it needs, or
+in one channel of that (`gpuprof.roofline.ranks.channels`).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from gpuprof.roofline.rank_figures import LateLaunches, LatePattern
+from gpuprof.roofline.ranks.channels import MORE_WORK
+from gpuprof.roofline.ranks.own_times import waits_of_steps
+
+# Standard deviations.
+_BEYOND_NOISE: Final = 5
+# Of the step.
+_REPEATS_WITHIN: Final = 0.01
+# Between the length of the shortest interval that holds half of a normal distribution, or its
+# median distance from the median, and a standard deviation.
+_SHORTEST_HALF: Final = 1.349
+_MEDIAN_DISTANCE: Final = 1.4826
+# The standard error of a median against that of a mean.
+_OF_A_MEDIAN: Final = 1.2533
+_STEPS_THAT_TELL: Final = 3
+_RANKS_THAT_TELL: Final = 4
+# Of the steps: late in so many is late in all.
+_NEARLY_ALL: Final = 0.75
+_IN_TURN: Final = 0.5
+# Periods are told from so many late steps on.
+_FEWEST_OF_A_PERIOD: Final = 3
+
+Table = NDArray[np.float64]
+_Marks = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """One rank that is late in some steps of its group."""
+
+    rank: int
+    # All ranks of the group.
+    group: tuple[int, ...]
+    pattern: LatePattern
+    # Of a periodic one: late in every so many steps.
+    every: int | None
+    # All steps of the group, and by how much it made the others wait in each; 0 where it is not
+    # late.
+    steps: tuple[int, ...]
+    late_ns: tuple[int, ...]
+    # In the mean of all steps, by how much it is later than the second latest.
+    beyond_next_ns: int
+
+    @property
+    def late_steps(self) -> tuple[int, ...]:
+        """Those in which it is late."""
+        return tuple(step for step, ns in zip(self.steps, self.late_ns, strict=True) if ns)
+
+    @property
+    def per_step_ns(self) -> int:
+        """What it costs in the mean of all steps."""
+        return round(sum(self.late_ns) / len(self.late_ns))
+
+
+def late_ranks(
+    times: pl.DataFrame, by_channel: pl.DataFrame, found: pl.DataFrame
+) -> tuple[LateRank, ...]:
+    """The stragglers by what they cost, most first.
+
+    `times` are `gpuprof.roofline.ranks.own_times`, `by_channel` the same in channels, `found` the
+    instances, which tell the groups.
+    """
+    late: dict[int, LateRank] = {}
+    for group in _groups(times, found):
+        floor_ns = _REPEATS_WITHIN * group.length_ns
+        large = by_channel.filter(pl.col("nanoseconds") > floor_ns)["channel"].unique().sort()
+        for channel in large:
+            if channel != MORE_WORK and not group.tells_noise:
+                continue
+            needs = _table(by_channel.filter(pl.col("channel") == channel), group)
+            for each in _late_in(group, needs):
+                known = late.get(each.rank)
+                if known is None or known.per_step_ns < each.per_step_ns:
+                    late[each.rank] = each
+    return tuple(sorted(late.values(), key=lambda each: (-each.per_step_ns, each.rank)))
+
+
+def late_launches(times: pl.DataFrame, found: pl.DataFrame) -> tuple[LateLaunches, ...]:
+    """Ranks that the others wait for since their hosts launch late under the profiler."""
+    late: dict[int, LateLaunches] = {}
+    launching = times.select("rank", "step", nanoseconds="launch_ns")
+    for group in _groups(times, found):
+        if not group.tells_noise:
+            continue
+        for each in _late_in(group, _table(launching, group)):
+            known = late.get(each.rank)
+            if known is None or known.late_ns < each.per_step_ns:
+                late[each.rank] = LateLaunches(rank=each.rank, late_ns=each.per_step_ns)
+    return tuple(sorted(late.values(), key=lambda each: (-each.late_ns, each.rank)))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Ranks that share collectives, in the steps that all of them have."""
+
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    # One row a rank and one column a step, in ns: what the median of the others waits longer in the
+    # collectives of the group.
+    waited_for_ns: Table
+    length_ns: float
+
+    @property
+    def tells_noise(self) -> bool:
+        """Whether there are steps or ranks enough to see how much they vary."""
+        return len(self.steps) >= _STEPS_THAT_TELL or len(self.ranks) >= _RANKS_THAT_TELL
+
+
+def _groups(times: pl.DataFrame, found: pl.DataFrame) -> Iterator[_Group]:
+    """Each set of ranks that share collectives in which all do the same."""
+    shared = found.filter("alike")
+    members = (
+        shared.group_by("instance")
+        .agg(ranks=pl.col("rank").sort())
+        .group_by("ranks")
+        .agg("instance")
+        .sort("ranks")
+    )
+    for ranks, numbers in members.iter_rows():
+        waits = waits_of_steps(shared.filter(pl.col("instance").is_in(numbers)))
+        own = times.drop("wait_ns").join(waits, on=("rank", "step"), how="inner")
+        everywhere = own.group_by("step").len().filter(pl.col("len") == len(ranks))["step"]
+        steps = tuple(everywhere.sort())
+        if len(ranks) < 2 or not steps:
+            continue
+        lengths_ns = own.filter(pl.col("step").is_in(everywhere.implode()))["length_ns"]
+        group = _Group(tuple(ranks), steps, np.empty(0), float(np.median(lengths_ns.to_numpy())))
+        waited = _table(waits.rename({"wait_ns": "nanoseconds"}), group)
+        yield replace(group, waited_for_ns=np.maximum(-_beyond_others(waited), 0))
+
+
+def _table(rows: pl.DataFrame, group: _Group) -> Table:
+    """The nanoseconds of `rows` by rank and step, 0 where there is no row."""
+    everyone = pl.DataFrame({"rank": group.ranks}, schema={"rank": pl.Int32}).join(
+        pl.DataFrame({"step": group.steps}, schema={"step": pl.Int32}), how="cross"
+    )
+    filled = everyone.join(rows, on=("rank", "step"), how="left", maintain_order="left")
+    values = filled["nanoseconds"].fill_null(0).to_numpy().astype(np.float64)
+    return values.reshape(len(group.ranks), len(group.steps))
+
+
+def _late_in(group: _Group, needs: Table) -> list[LateRank]:
+    beyond = _beyond_others(needs)
+    cost = np.minimum(beyond, group.waited_for_ns)
+    floor_ns = _REPEATS_WITHIN * group.length_ns
+    over_steps, over_ranks = _noise_ns(beyond)
+    of_step = np.maximum(_BEYOND_NOISE * np.hypot(over_steps, over_ranks), floor_ns)
+    of_median = _BEYOND_NOISE * np.hypot(
+        _OF_A_MEDIAN * over_steps / math.sqrt(len(group.steps)), over_ranks
+    )
+    # Late as a rule where the median step is, else in those steps that stand out by themselves.
+    steady = (np.median(beyond, axis=1) > of_median) & (
+        (cost > floor_ns).mean(axis=1) >= _NEARLY_ALL
+    )
+    late = np.where(steady[:, None], cost > floor_ns, cost > of_step[:, None])
+    # Once is chance, unless it is another rank's turn in most other steps.
+    turns = late.any(axis=0).mean() >= _IN_TURN and late.any(axis=1).sum() > 1
+    enough = late.any(axis=1) if turns and late.any(axis=0).sum() >= _STEPS_THAT_TELL else steady
+    found = []
+    for row in np.flatnonzero(enough | (late.sum(axis=1) > 1)):
+        others_late: _Marks = late.sum(axis=0) > late[row]
+        pattern, every = _pattern(late[row], others_late)
+        next_ns = np.delete(beyond, row, axis=0).max(axis=0)
+        margin = np.where(late[row], np.maximum(np.minimum(cost[row], beyond[row] - next_ns), 0), 0)
+        found.append(
+            LateRank(
+                group.ranks[row],
+                group.ranks,
+                pattern,
+                every,
+                group.steps,
+                tuple(np.where(late[row], np.round(cost[row]), 0).astype(int).tolist()),
+                round(float(margin.mean())),
+            )
+        )
+    return found
+
+
+def _pattern(late: _Marks, others: _Marks) -> tuple[LatePattern, int | None]:
+    """Of one rank's late steps, and of those in which any other rank is late."""
+    at = np.flatnonzero(late)
+    if len(at) >= _NEARLY_ALL * len(late):
+        return "persistent", None
+    if others[~late].mean() >= _IN_TURN:
+        return "moving", None
+    between = set(np.diff(at).tolist())
+    if len(at) >= _FEWEST_OF_A_PERIOD and len(between) == 1:
+        return "periodic", between.pop()
+    return "some steps", None
+
+
+def _noise_ns(beyond: Table) -> tuple[float, Table]:
+    """How much ranks vary over the steps, and for each how much the others differ, as deviations.
+
+    Of a single other rank nothing tells how it would differ from more.
+    """
+    usual = np.median(beyond, axis=1)
+    over_steps = _shortest_half(beyond - usual[:, None]) / _SHORTEST_HALF
+    over_ranks = np.zeros(len(usual))
+    for row in range(len(usual)):
+        others = np.delete(usual, row)
+        over_ranks[row] = _MEDIAN_DISTANCE * np.median(np.abs(others - np.median(others)))
+    return over_steps, over_ranks
+
+
+def _shortest_half(values: Table) -> float:
+    """The length of the shortest interval that holds half of `values`.
+
+    A measure of spread that up to half of the values, where they are apart, do not change: those
+    of steps in which a rank is late.
+    """
+    ordered = np.sort(values.ravel())
+    half = (len(ordered) - 1) // 2
+    return float((ordered[half:] - ordered[: len(ordered) - half]).min())
+
+
+def _beyond_others(values: Table) -> Table:
+    """Each value minus the median of the other ranks' in its step."""
+    ordered = np.sort(values, axis=0)
+    place = np.argsort(np.argsort(values, axis=0, kind="stable"), axis=0, kind="stable")
+    count = len(values) - 1
+    low, high = (count - 1) // 2, count // 2
+    columns = np.arange(values.shape[1])
+    # Without the value itself, what stands behind it moves up by one.
+    medians = [ordered[np.where(place <= at, at + 1, at), columns] for at in (low, high)]
+    return values - (medians[0] + medians[1]) / 2
