@@ -330,9 +330,6 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     ending: Ending = "unknown"
     fingerprint: Fingerprint = Fingerprint()
-    # The members of each process group that it knows, by the group's name. Names are those of the
-    # process: on other ranks one name may be another group.
-    process_groups: dict[str, tuple[int, ...]] = {}
     # The device whose work this process's kernels are: an index into fingerprint.devices.
     device: int = 0
     schedule: Schedule | None = None
@@ -362,7 +359,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     calibration: Calibration | None = None
     # What collectives take among devices of this kind, measured on this machine.
     link_calibration: LinkCalibration | None = None
-    # Of torch.distributed, as its flight recorder knows them.
+    # Of torch.distributed, as a trace or its flight recorder knows them.
     process_groups: tuple[ProcessGroup, ...] = ()
     # Of NCCL, as its log tells.
     communicators: tuple[Communicator, ...] = ()

@@ -145,7 +145,7 @@ class LateLaunches(msgspec.Struct, frozen=True, kw_only=True):
     at_most_ns: int | None = None
 
 
-class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
+class RankDisagreement(msgspec.Struct, frozen=True, kw_only=True):
     """Something that should be alike on all ranks and is not."""
 
     about: DisagreementAbout
@@ -171,4 +171,4 @@ class RanksAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     late_launches: tuple[LateLaunches, ...] = ()
     # None where no collective is known of several ranks.
     clocks: ClockAlignment | None = None
-    disagreements: tuple[Disagreement, ...] = ()
+    disagreements: tuple[RankDisagreement, ...] = ()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gpuprof.collectors.communicators import ProcessGroup
 from gpuprof.collectors.kineto.lenient import integer
 from gpuprof.collectors.manifest import Device, DeviceKind, Fingerprint
 
@@ -32,16 +33,19 @@ def group_sizes(metadata: Mapping[str, Any]) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size is not None and size > 0}
 
 
-def process_groups(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The ranks of each process group of which the trace names all."""
+def process_groups(metadata: Mapping[str, Any]) -> tuple[ProcessGroup, ...]:
+    """The process groups of which the trace names all ranks."""
     sizes = group_sizes(metadata)
-    members = {}
+    found = []
     for name, group in _groups(metadata):
         listed = group.get("ranks")
-        ranks = tuple(map(integer, listed if isinstance(listed, list) else ()))
-        if len(ranks) == sizes.get(name):
-            members[name] = tuple(rank for rank in ranks if rank is not None)
-    return {name: ranks for name, ranks in members.items() if len(ranks) == sizes[name]}
+        ranks = [integer(rank) for rank in (listed if isinstance(listed, list) else ())]
+        known = tuple(rank for rank in ranks if rank is not None)
+        description = group.get("pg_desc")
+        if known and len(known) == sizes.get(name):
+            text = description if isinstance(description, str) else ""
+            found.append(ProcessGroup(name=name, description=text, ranks=known))
+    return tuple(found)
 
 
 def _groups(metadata: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -66,7 +66,7 @@ def _with_calls(capture: Capture, rows: pl.DataFrame, *, on_cpu: bool) -> pl.Dat
     launches = launch_of_kernels(capture)["launch_ns"]
     called = capture.ops.select("op_id", called_ns="start_ns")
     groups = capture.processes[0].process_groups
-    members = {name: msgspec.json.encode(ranks).decode() for name, ranks in groups.items()}
+    members = {each.name: msgspec.json.encode(each.ranks).decode() for each in groups if each.ranks}
     return (
         rows.with_columns(launch_ns=launches.gather(rows["kernel_row"]))
         .join(called, on="op_id", how="left", maintain_order="left")

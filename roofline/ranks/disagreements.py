@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from gpuprof.roofline.rank_figures import Disagreement, DisagreementAbout
+from gpuprof.roofline.rank_figures import DisagreementAbout, RankDisagreement
 from gpuprof.roofline.ranks.summary import OTHERS, RankSummary
 
 # Differ between ranks by their nature.
@@ -24,7 +24,7 @@ _NAMED_RANKS: Final = 8
 
 def disagreements(
     summaries: Sequence[RankSummary], found: pl.DataFrame
-) -> tuple[Disagreement, ...]:
+) -> tuple[RankDisagreement, ...]:
     """What differs between `summaries`, with `found`, their instances.
 
     Shapes are compared of ranks that share collectives in which all do the same, and steps of all.
@@ -38,7 +38,7 @@ def disagreements(
     )
 
 
-def _of_steps(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
+def _of_steps(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
     for phase in ("timed", "profiled"):
         yield from _odd_ranks(
             "steps",
@@ -49,7 +49,7 @@ def _of_steps(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
         )
 
 
-def _of_facts(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
+def _of_facts(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
     # What a trace does not say is no disagreement.
     devices = {each.rank: each.process.device_name for each in summaries}
     yield from _odd_ranks("device", {rank: name for rank, name in devices.items() if name})
@@ -77,7 +77,7 @@ def _of_facts(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
         )
 
 
-def _of_collectives(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
+def _of_collectives(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
     """Members of one group that did not run as many of its collectives in a step."""
     counts: defaultdict[tuple[str, str | None, int], dict[int, dict[int, int]]] = defaultdict(dict)
     for each in summaries:
@@ -105,7 +105,7 @@ def _of_collectives(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
                 break
 
 
-def _of_shapes(summaries: Sequence[RankSummary], found: pl.DataFrame) -> Iterator[Disagreement]:
+def _of_shapes(summaries: Sequence[RankSummary], found: pl.DataFrame) -> Iterator[RankDisagreement]:
     """Operators that ranks of a group call equally often, with other shapes."""
     by_rank = {each.rank: each for each in summaries}
     groups = (
@@ -142,7 +142,7 @@ def _shapes(summary: RankSummary) -> dict[str, Counter[str]]:
     return counted
 
 
-def _shape_sentence(differing: Mapping[str, Mapping[int, Counter[str]]]) -> Disagreement:
+def _shape_sentence(differing: Mapping[str, Mapping[int, Counter[str]]]) -> RankDisagreement:
     name, of_ranks = next(iter(differing.items()))
     usual_ranks, *odd_ranks = _by_frequency(
         {rank: str(sorted(counts.items())) for rank, counts in of_ranks.items()}
@@ -152,7 +152,7 @@ def _shape_sentence(differing: Mapping[str, Mapping[int, Counter[str]]]) -> Disa
     own = sorted(of_ranks[one] - of_ranks[other])[0]
     usual = sorted(of_ranks[other] - of_ranks[one])[0]
     more = f", and {len(differing) - 1} other operators differ too" if len(differing) > 1 else ""
-    return Disagreement(
+    return RankDisagreement(
         about="shapes",
         sentence=(
             f"{_ranks_text(odd)} {'calls' if len(odd) == 1 else 'call'} {name} with shapes {own} "
@@ -162,7 +162,7 @@ def _shape_sentence(differing: Mapping[str, Mapping[int, Counter[str]]]) -> Disa
     )
 
 
-def _of_updates(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
+def _of_updates(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
     """Steps whose update GradScaler skipped on some ranks only: the others found no overflow."""
     updated: defaultdict[int, dict[int, bool]] = defaultdict(dict)
     scaled = set()
@@ -179,7 +179,7 @@ def _of_updates(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
         skipped = tuple(rank for rank, updates in sorted(of_ranks.items()) if not updates)
         if not scaled or not skipped or len(skipped) == len(of_ranks):
             continue
-        yield Disagreement(
+        yield RankDisagreement(
             about="loss scale",
             sentence=(
                 f"in step {step} {_ranks_text(skipped)} skipped the optimizer's update, which the "
@@ -189,7 +189,7 @@ def _of_updates(summaries: Sequence[RankSummary]) -> Iterator[Disagreement]:
         )
 
 
-def _odd_ranks(about: DisagreementAbout, texts: Mapping[int, str]) -> Iterator[Disagreement]:
+def _odd_ranks(about: DisagreementAbout, texts: Mapping[int, str]) -> Iterator[RankDisagreement]:
     """A sentence where `texts`, what each rank has, are not all equal: who differs from most."""
     usual, *odd = _by_frequency(texts)
     if not odd:
@@ -199,7 +199,7 @@ def _odd_ranks(about: DisagreementAbout, texts: Mapping[int, str]) -> Iterator[D
         for ranks in odd
     ]
     rest = "the other ranks" if len(usual) > 1 else f"rank {usual[0]}"
-    yield Disagreement(
+    yield RankDisagreement(
         about=about,
         sentence=f"{', '.join(parts)}; {rest} {texts[usual[0]]}",
         ranks=tuple(sorted(rank for ranks in odd for rank in ranks)),

@@ -60,7 +60,7 @@ def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
     )
     # Where a source names no group, of two ranks there is one only.
     told = pl.col("group").is_not_null() | (pl.col("world_size") == 2)
-    rows = rows.filter(told)
+    rows = _with_members(rows.filter(told))
     rows = rows.with_columns(common=_common_names(rows["collective"]))
     numbered = rows.filter(pl.col("sequence").is_not_null())
     ordered = rows.filter(pl.col("sequence").is_null()).with_columns(
@@ -92,6 +92,19 @@ def waits_of(found: pl.DataFrame, rank: int) -> pl.DataFrame:
     return found.filter(
         pl.col("rank") == rank, pl.col("wait_ns").is_not_null(), pl.col("kernel_row").is_not_null()
     ).select("kernel_row", rank_wait_ns="wait_ns")
+
+
+def _with_members(rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with the members of a group also on ranks that do not name them, if others do.
+
+    Where several groups have one name, whose members are missing is unknown.
+    """
+    named = pl.col("group_ranks").drop_nulls()
+    group = ("group", "group_size")
+    only = named.n_unique().over(group) == 1
+    return rows.with_columns(
+        group_ranks=pl.coalesce("group_ranks", pl.when(only).then(named.first().over(group)))
+    )
 
 
 def _order() -> pl.Expr:

@@ -38,11 +38,11 @@ _STEPS_THAT_TELL: Final = 3
 _RANKS_THAT_TELL: Final = 4
 # Of the steps: late in so many is late in all.
 _NEARLY_ALL: Final = 0.75
-_IN_TURN: Final = 0.5
+_IN_MANY: Final = 0.5
 # Periods are told from so many late steps on.
 _FEWEST_OF_A_PERIOD: Final = 3
 
-Table = NDArray[np.float64]
+_Table = NDArray[np.float64]
 _Marks = NDArray[np.bool_]
 
 
@@ -119,7 +119,7 @@ class _Group:
     steps: tuple[int, ...]
     # One row a rank and one column a step, in ns: what the median of the others waits longer in the
     # collectives of the group.
-    waited_for_ns: Table
+    waited_for_ns: _Table
     length_ns: float
 
     @property
@@ -151,7 +151,7 @@ def _groups(times: pl.DataFrame, found: pl.DataFrame) -> Iterator[_Group]:
         yield replace(group, waited_for_ns=np.maximum(-_beyond_others(waited), 0))
 
 
-def _table(rows: pl.DataFrame, group: _Group) -> Table:
+def _table(rows: pl.DataFrame, group: _Group) -> _Table:
     """The nanoseconds of `rows` by rank and step, 0 where there is no row."""
     everyone = pl.DataFrame({"rank": group.ranks}, schema={"rank": pl.Int32}).join(
         pl.DataFrame({"step": group.steps}, schema={"step": pl.Int32}), how="cross"
@@ -161,7 +161,7 @@ def _table(rows: pl.DataFrame, group: _Group) -> Table:
     return values.reshape(len(group.ranks), len(group.steps))
 
 
-def _late_in(group: _Group, needs: Table) -> list[LateRank]:
+def _late_in(group: _Group, needs: _Table) -> list[LateRank]:
     beyond = _beyond_others(needs)
     cost = np.minimum(beyond, group.waited_for_ns)
     floor_ns = _REPEATS_WITHIN * group.length_ns
@@ -170,18 +170,22 @@ def _late_in(group: _Group, needs: Table) -> list[LateRank]:
     of_median = _BEYOND_NOISE * np.hypot(
         _OF_A_MEDIAN * over_steps / math.sqrt(len(group.steps)), over_ranks
     )
-    # Late as a rule where the median step is, else in those steps that stand out by themselves.
-    steady = (np.median(beyond, axis=1) > of_median) & (
-        (cost > floor_ns).mean(axis=1) >= _NEARLY_ALL
+    # Late as a rule where the median step is, though others may be later still in some of its
+    # steps; else in those steps that stand out by themselves.
+    steady = (
+        (np.median(beyond, axis=1) > of_median)
+        & ((beyond > floor_ns).mean(axis=1) >= _NEARLY_ALL)
+        & ((cost > floor_ns).mean(axis=1) >= _IN_MANY)
     )
     late = np.where(steady[:, None], cost > floor_ns, cost > of_step[:, None])
-    # Once is chance, unless it is another rank's turn in most other steps.
-    turns = late.any(axis=0).mean() >= _IN_TURN and late.any(axis=1).sum() > 1
-    enough = late.any(axis=1) if turns and late.any(axis=0).sum() >= _STEPS_THAT_TELL else steady
+    # Once is chance, unless it is another rank's turn in the other steps.
+    some_late = late.any(axis=0)
+    turns = some_late.sum() >= _STEPS_THAT_TELL and some_late.mean() >= _NEARLY_ALL
+    enough = late.any(axis=1) if turns else late.sum(axis=1) > 1
     found = []
-    for row in np.flatnonzero(enough | (late.sum(axis=1) > 1)):
+    for row in np.flatnonzero(enough | (steady & late.any(axis=1))):
         others_late: _Marks = late.sum(axis=0) > late[row]
-        pattern, every = _pattern(late[row], others_late)
+        pattern, every = ("persistent", None) if steady[row] else _pattern(late[row], others_late)
         next_ns = np.delete(beyond, row, axis=0).max(axis=0)
         margin = np.where(late[row], np.maximum(np.minimum(cost[row], beyond[row] - next_ns), 0), 0)
         found.append(
@@ -203,7 +207,7 @@ def _pattern(late: _Marks, others: _Marks) -> tuple[LatePattern, int | None]:
     at = np.flatnonzero(late)
     if len(at) >= _NEARLY_ALL * len(late):
         return "persistent", None
-    if others[~late].mean() >= _IN_TURN:
+    if others[~late].mean() >= _IN_MANY:
         return "moving", None
     between = set(np.diff(at).tolist())
     if len(at) >= _FEWEST_OF_A_PERIOD and len(between) == 1:
@@ -211,7 +215,7 @@ def _pattern(late: _Marks, others: _Marks) -> tuple[LatePattern, int | None]:
     return "some steps", None
 
 
-def _noise_ns(beyond: Table) -> tuple[float, Table]:
+def _noise_ns(beyond: _Table) -> tuple[float, _Table]:
     """How much ranks vary over the steps, and for each how much the others differ, as deviations.
 
     Of a single other rank nothing tells how it would differ from more.
@@ -225,7 +229,7 @@ def _noise_ns(beyond: Table) -> tuple[float, Table]:
     return over_steps, over_ranks
 
 
-def _shortest_half(values: Table) -> float:
+def _shortest_half(values: _Table) -> float:
     """The length of the shortest interval that holds half of `values`.
 
     A measure of spread that up to half of the values, where they are apart, do not change: those
@@ -236,7 +240,7 @@ def _shortest_half(values: Table) -> float:
     return float((ordered[half:] - ordered[: len(ordered) - half]).min())
 
 
-def _beyond_others(values: Table) -> Table:
+def _beyond_others(values: _Table) -> _Table:
     """Each value minus the median of the other ranks' in its step."""
     ordered = np.sort(values, axis=0)
     place = np.argsort(np.argsort(values, axis=0, kind="stable"), axis=0, kind="stable")

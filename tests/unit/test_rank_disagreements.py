@@ -3,7 +3,7 @@
 import pytest
 from made_up_ranks import Idle, MadeUpRank, Work, summaries
 
-from gpuprof.roofline.rank_figures import Disagreement
+from gpuprof.roofline.rank_figures import RankDisagreement
 from gpuprof.roofline.ranks.disagreements import disagreements
 from gpuprof.roofline.ranks.instances import instances
 
@@ -11,7 +11,7 @@ STEP = (Work(1_000_000), Work(100_000, "aten::_fused_adamw_", "[[]]", phase="opt
 SCALED = (Work(10_000, "aten::_amp_foreach_non_finite_check_and_unscale_", phase="gradients"),)
 
 
-def found_in(*ranks: MadeUpRank) -> tuple[Disagreement, ...]:
+def found_in(*ranks: MadeUpRank) -> tuple[RankDisagreement, ...]:
     made = summaries(*ranks)
     return disagreements(made, instances(made))
 

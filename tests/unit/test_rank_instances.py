@@ -5,6 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 from capture_builder import CaptureBuilder
+from made_up_ranks import MadeUpRank, Work, summaries
 from parallel_ranks import RankTimeline
 
 from gpuprof.collectors.capture import Capture
@@ -80,7 +81,7 @@ def test_ranks_that_do_different_things_tell_nothing(collective: str) -> None:
 
 
 def test_collectives_of_no_named_group_among_many_ranks_are_left_out() -> None:
-    summaries = []
+    made = []
     for rank in range(3):
         timeline = RankTimeline(rank, 3)
         timeline.communicate(0, "allreduce", 100, 200)
@@ -91,7 +92,22 @@ def test_collectives_of_no_named_group_among_many_ranks_are_left_out() -> None:
             pl.lit(7, pl.Int64).alias("kernel_row"),
             pl.lit("broadcast").alias("collective"),
         )
-        summaries.append(replace(own, collectives=pl.concat([own.collectives, unnamed])))
-    assert instances(summaries)["collective"].to_list() == ["allreduce"] * 3
-    alone = [replace(each, collectives=each.collectives[1:]) for each in summaries]
+        made.append(replace(own, collectives=pl.concat([own.collectives, unnamed])))
+    assert instances(made)["collective"].to_list() == ["allreduce"] * 3
+    alone = [replace(each, collectives=each.collectives[1:]) for each in made]
     assert instances(alone).is_empty()
+
+
+def test_a_rank_that_does_not_name_the_members_of_a_group_is_in_the_one_that_others_name() -> None:
+    steps = [[Work(1_000_000)]] * 2
+    named = summaries(MadeUpRank(steps), MadeUpRank(steps), named=True)
+    unnamed = summaries(MadeUpRank(steps), MadeUpRank(steps))
+    assert instances([named[0], unnamed[1]])["instance"].n_unique() == 2
+
+
+def test_collectives_without_a_group_are_of_the_only_two_ranks() -> None:
+    """As in recordings of Nsight Systems, which name no groups."""
+    unknown = {"group": None, "group_size": None, "message_bytes": None}
+    spans = [(0, 100), (200, 230)], [(60, 100), (210, 230)]
+    assert waits(ranks_of(*spans, **unknown), 0) == {0: 60, 200: 10}
+    assert waits(ranks_of(*spans, spans[0], **unknown), 0) == {}
