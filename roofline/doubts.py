@@ -5,6 +5,7 @@ from gpuprof.roofline.analysis import RooflinePoint, Utilization
 from gpuprof.roofline.machine.ceilings import Roof, Source
 from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.steps.settling import unlike_later_steps, unsettled
+from gpuprof.roofline.steps.two_kinds import two_kinds
 from gpuprof.roofline.steps.waiting_for_a_core import busy_machine
 from gpuprof.roofline.utilization.weight_traffic import WeightTraffic, why_no_mbu
 from gpuprof.roofline.work.meta_device import computes_nothing
@@ -18,7 +19,7 @@ def of_timed_steps(times: StepTimes) -> tuple[str, ...]:
         return (busy,)
     return sentences(
         busy,
-        unsettled(times.samples_ns) if times.timed else None,
+        (unsettled(times.samples_ns) or two_kinds(times.samples_ns)) if times.timed else None,
         unlike_later_steps(times),
     )
 

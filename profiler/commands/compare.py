@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.amounts import whole
 
 if TYPE_CHECKING:
     from gpuprof.roofline.analysis import Analysis
@@ -41,7 +42,7 @@ class CompareCommand:
         parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
         parser.add_argument("--rank", type=int, metavar="R", help="the rank to compare (the first)")
         parser.add_argument(
-            "--top", type=_positive, default=_TOP, metavar="N", help=f"kernels to show ({_TOP})"
+            "--top", type=whole, default=_TOP, metavar="N", help=f"kernels to show ({_TOP})"
         )
         parser.add_argument(
             "--fail-on",
@@ -112,13 +113,6 @@ def _analysis(path: Path, rank: int | None) -> "Analysis":
     from gpuprof.reports.console.streams import write_note
 
     return analyze_rank(read_run([path], lambda stage: write_note(f"gpuprof: {stage}")), rank)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
 
 
 def _percent(text: str) -> float:

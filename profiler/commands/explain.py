@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.amounts import whole
 
 if TYPE_CHECKING:
     from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -33,7 +34,7 @@ class ExplainCommand:
         )
         parser.add_argument("name", metavar="NAME", help="name of an operator or kernel, or a part")
         parser.add_argument(
-            "--pick", type=_positive, metavar="N", help="of several matches the one numbered N"
+            "--pick", type=whole, metavar="N", help="of several matches the one numbered N"
         )
         parser.add_argument("--rank", type=int, metavar="R", help="the rank to look at (the first)")
         parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -90,10 +91,3 @@ def _print_matches(
         write_bytes(render_json(found).encode())
     else:
         render_matches(analysis, found, stdout(), most=_MOST_LISTED)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value

@@ -28,6 +28,9 @@ _SHAPES_DIFFER: Final = 0.9
 _SHARING: Final = 0.8
 # Of what products reach: aligned ones of any size that fills the device reach more.
 _MISALIGNED_BELOW: Final = 0.5
+# Kinds of work whose operators are one kernel, and what the names of fused optimizers have.
+_ONE_KERNEL: Final = ("attention", "norm")
+_FUSED: Final = "_fused_"
 _AS_FOUND: Final[Mapping[ClassName, str]] = {
     FEW_BLOCKS: "few-blocks",
     TAIL: "tail",
@@ -91,7 +94,9 @@ def _found(
         return None
     gain = _to_reach(point.device_ns, point.roof_ns, reach, steps)
     if kind == MEMORY:
-        return "below memory roof", gain
+        # Of what is one kernel already nothing is known that a program could change.
+        one = _is_one_kernel(point.name, work_kind)
+        return "below memory roof", Gain(0, 0, gain.most_ns) if one else gain
     # What is tried once is for shapes that each step has again.
     if by_heuristic and work_kind == CONVOLUTION and point.calls % steps == 0:
         return "convolution algorithm", gain
@@ -101,6 +106,11 @@ def _found(
     if below and of_tensor_cores and call is not None and is_misaligned(call):
         return "misaligned", gain
     return "below compute roof", gain
+
+
+def _is_one_kernel(operator: str, work_kind: str) -> bool:
+    """Whether it is the fused form of what programs also write out, and reads whole lines."""
+    return work_kind in _ONE_KERNEL or _FUSED in operator
 
 
 def _without_tensor_cores(

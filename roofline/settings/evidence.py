@@ -54,7 +54,8 @@ def _communication(known: KnownOfStep) -> CostEvidence | None:
     if exposed is None or not known.counts(exposed.communication_ns):
         return None
     return CostEvidence(
-        f"{duration(exposed.communication_ns)} of a step is communication that nothing hides",
+        f"{duration(exposed.communication_ns)} of {known.whole_profiled} is communication that "
+        "nothing hides",
         exposed.communication_ns,
         "if all of it were hidden or gone",
     )
@@ -71,10 +72,10 @@ def _allocations(known: KnownOfStep) -> CostEvidence | None:
     if not known.counts(spent_ns):
         return None
     number = asked.height / known.profiled
-    sentence = f"{number:.3g} calls of a step ask the driver for memory or give it back"
     idle_ns = None if known.split is None else known.split.idle_ns
     return CostEvidence(
-        f"{sentence}: {duration(spent_ns)} of the host in a profiled step",
+        f"{number:.3g} calls of {known.whole_profiled} ask the driver for memory or give it back: "
+        f"{duration(spent_ns)} of the host's time",
         # The device waits for no more than it waits in all.
         spent_ns if idle_ns is None else min(spent_ns, idle_ns),
         "if the device waits for all of it",

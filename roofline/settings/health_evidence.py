@@ -82,7 +82,7 @@ def _pcie(known: KnownOfStep) -> CostEvidence | None:
     return CostEvidence(
         f"generation {state.pcie_generation} x{state.pcie_width} of "
         f"{health.maximum_pcie_generation} x{health.maximum_pcie_width}, and "
-        f"{duration(exposed_ns)} of a step are exposed copies over it",
+        f"{duration(exposed_ns)} of {known.whole_profiled} are exposed copies over it",
         round(exposed_ns * (1 - used / most)),
         "if the copies took the link's full rate",
     )
@@ -104,7 +104,7 @@ def _nvlink(known: KnownOfStep) -> CostEvidence | None:
     number = health.nvlinks_active + health.nvlinks_inactive
     return CostEvidence(
         f"{health.nvlinks_inactive} of {number} NVLinks are down, and "
-        f"{duration(exposed.communication_ns)} of a step is exposed communication",
+        f"{duration(exposed.communication_ns)} of {known.whole_profiled} is exposed communication",
         round(exposed.communication_ns * health.nvlinks_inactive / number),
         "if communication took all links",
     )
@@ -139,7 +139,8 @@ def _affinity(known: KnownOfStep) -> CostEvidence | None:
         return None
     return CostEvidence(
         f"none of the {health.allowed_cpus} CPUs that the process may use is local to the GPU "
-        f"({health.local_cpus}), and {duration(split.idle_ns)} of a step has no device work"
+        f"({health.local_cpus}), and {duration(split.idle_ns)} of {split.whole} has no device "
+        "work"
     )
 
 

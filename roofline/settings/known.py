@@ -42,6 +42,11 @@ class KnownOfStep:
         return "the step" if self.split is None else self.split.whole
 
     @property
+    def whole_profiled(self) -> str:
+        """What is known of profiled steps alone is of this, in words."""
+        return "the trace" if self.times.definition == "whole trace" else "a profiled step"
+
+    @property
     def profiled(self) -> int:
         """Steps that the points are sums over."""
         return max(1, self.times.profiled)

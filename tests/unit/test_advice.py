@@ -561,3 +561,29 @@ def test_a_norm_that_is_written_out_is_one_kernel(axis: str, found_it: bool) -> 
     else:
         # The sums of columns are complete only after all rows.
         assert all("mean" not in place.what for place in advice.places)
+
+
+@pytest.mark.parametrize(
+    ("name", "advised"), [("aten::native_layer_norm", False), ("aten::tanh", True)]
+)
+def test_what_is_one_kernel_already_is_not_advised_to_become_one(name: str, advised: bool) -> None:
+    build = CaptureBuilder()
+    # Twice as long as DRAM allows.
+    length = round(2 * 4 * 8192 * 8192 / DRAM)
+    columns = {"dims": "[[8192, 8192]]", "types": BF16}
+    if not advised:
+        columns = {
+            "dims": "[[8192, 8192], [], [8192], [8192], []]",
+            "types": '["c10::BFloat16", "ScalarList", "c10::BFloat16", "c10::BFloat16", "Scalar"]',
+            "concrete_inputs": '["", "[8192]", "", "", "1e-05"]',
+        }
+    for start in timed_steps(build, length + 50 * US):
+        at = start + 10 * US
+        build.op(name, at - 4 * US, at - 2 * US, **columns)
+        build.kernel(at - 3 * US, at, at + length)
+    analysis = analyze(build.build())
+    assert analysis.bottleneck.kind == "memory"
+    assert ("below memory roof" in found(analysis)) == advised
+    # What it loses is told, and that nothing is known to gain it.
+    assert analysis.bottleneck.gain_ns is not None
+    assert (analysis.bottleneck.gain_ns > 0) == advised

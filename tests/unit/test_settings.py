@@ -272,7 +272,7 @@ def test_the_driver_s_memory_calls_within_steps_cost(build: CaptureBuilder) -> N
     (found,) = costly(analysed(build, environment=settings_of_allocator)).values()
     assert found.name == "PYTORCH_CUDA_ALLOC_CONF"
     assert found.gain_ns == 2 * MS
-    assert found.evidence.startswith("2 calls of a step")
+    assert found.evidence.startswith("2 calls of a profiled step")
     # A step that sets the program up is not one that is repeated.
     build.step("timed", 30 * MS, 40 * MS, device_ns=10 * MS)
     build.step("timed", 40 * MS, 50 * MS, device_ns=10 * MS)
