@@ -19,7 +19,9 @@ DeviceKind = Literal["cuda", "hip", "cpu"]
 # What tells a process's rank. order: nothing does, it is numbered as the files are given.
 RankSource = Literal["content", "file name", "order"]
 # How the process stopped, as far as the capture knows.
-Ending = Literal["finished", "exception", "sigterm", "sighup", "interrupted", "exit", "unknown"]
+Ending = Literal[
+    "finished", "exception", "sigterm", "sighup", "interrupted", "exit", "killed", "unknown"
+]
 # Whoever ended the program does not want to wait.
 ENDED_BY_A_SIGNAL: tuple[Ending, ...] = ("sigterm", "sighup", "interrupted")
 

@@ -128,7 +128,7 @@ class profile:
             recorded = recording.finish(
                 "exception" if failed else "finished", int(failed), exception_names(error)
             )
-            self.analysis = store_final(recorded)
+            self.analysis = store_final(recorded).analysis
         finally:
             recording.close()
         self._stored = recording.subject.output

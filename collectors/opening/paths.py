@@ -1,7 +1,7 @@
 """Files, folders and captures of one run -> one Capture."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,8 @@ from gpuprof.collectors.opening.formats import SUFFIXES, format_of
 
 # All that may stand at the end of a trace's name and says nothing about the run.
 _ENDINGS: Final = (*SUFFIXES, ".gz", ".tar", ".pt", ".trace", ".nsys", ".gpuprof")
+# How deep captures of hosts may lie: a folder a host, and one a job in that.
+_LEVELS: Final = 2
 # Of the files in a folder without traces, the ones that an error names.
 _NAMED_FILES: Final = 3
 
@@ -70,25 +72,27 @@ def _is_damaged_capture(path: Path) -> bool:
 
 
 def _folder(path: Path, progress: Callable[[Path], None]) -> Capture:
-    """All traces in a folder, joined. Files that are none are left out."""
+    """All traces in a folder, joined. Files that are none are left out.
+
+    Without any, the captures in it and its sub-folders are those of one job's hosts.
+    """
     captures: list[Capture] = []
     problems: list[str] = []
-    try:
-        files = sorted(filter(_is_visible_file, path.iterdir()), key=_natural)
-    except OSError as error:
-        raise CaptureError(path, problem_of(error)) from error
-    for file in files:
+    for file in _visible(path, Path.is_file):
         try:
             captures.append(_file(file, progress))
         except (CaptureError, MissingDependencyError) as error:  # noqa: PERF203
             problems.append(f"{file.name}: {_problem(error)}")
+    if not captures:
+        captures = _of_hosts(path, progress, problems)
     if not captures:
         raise CaptureError(
             path,
             f"no trace in this folder could be read, as in: {_first(problems)}"
             if problems
             else "no files in this folder",
-            expected=f"traces, or a capture ({storage.MANIFEST_FILE}); subfolders are not searched",
+            expected=f"traces, a capture ({storage.MANIFEST_FILE}), or captures of one job; of "
+            "subfolders only captures are read",
         )
     joined = join(captures)
     left_out = tuple(f"left out: {problem}" for problem in problems)
@@ -100,6 +104,42 @@ def _folder(path: Path, progress: Callable[[Path], None]) -> Capture:
             for process in joined.processes
         ),
     )
+
+
+def _of_hosts(path: Path, progress: Callable[[Path], None], problems: list[str]) -> list[Capture]:
+    """The captures in `path` and below, each of other ranks of one job; adds to `problems`.
+
+    Raises `CaptureError` where two hold the same rank: they are of two jobs.
+    """
+    found: list[Capture] = []
+    holders: dict[int, Path] = {}
+    for folder in _captures_below(path, _LEVELS):
+        progress(folder)
+        try:
+            capture = storage.load(folder)
+        except CaptureError as error:
+            problems.append(f"{folder.relative_to(path)}: {_problem(error)}")
+            continue
+        for rank in capture.manifest.ranks:
+            other = holders.setdefault(rank, folder)
+            if other != folder:
+                raise CaptureError(
+                    path,
+                    f"{other.relative_to(path)} and {folder.relative_to(path)} both hold rank "
+                    f"{rank}, so they are not of one job",
+                    remedy="pass one capture, or those of one job",
+                )
+        found.append(capture)
+    return found
+
+
+def _captures_below(path: Path, levels: int) -> Iterator[Path]:
+    """The captures in a folder and in `levels` of its sub-folders, in order."""
+    for folder in _visible(path, Path.is_dir):
+        if storage.is_capture(folder) or _is_damaged_capture(folder):
+            yield folder
+        elif levels:
+            yield from _captures_below(folder, levels - 1)
 
 
 def _problem(error: GpuprofError) -> str:
@@ -116,8 +156,13 @@ def _first(problems: Sequence[str]) -> str:
     return "; ".join((*problems[:_NAMED_FILES], *more))
 
 
-def _is_visible_file(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")
+def _visible(path: Path, is_kind: Callable[[Path], bool]) -> list[Path]:
+    """What is in the folder `path` and not hidden, in order. Raises `CaptureError`."""
+    try:
+        entries = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+        return sorted(filter(is_kind, entries), key=_natural)
+    except OSError as error:
+        raise CaptureError(path, problem_of(error)) from error
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

@@ -67,7 +67,7 @@ def run_bench(request: Request) -> BenchReport | None:
 
     Raises `CommandError` for names, sizes and devices that do not exist.
     """
-    place = Ranks.from_environment()
+    place = Ranks.of_torchrun()
     device = _torch_device(request.device, place)
     kind: DeviceType = "cuda" if device.type == "cuda" else "cpu"
     try:
@@ -187,13 +187,13 @@ class _Bench:
             output.store(capture, analyze(capture), further=results)
             return
         parts = Parts(output.requested, place)
+        parts.begin()
         store(capture, analyze(capture), parts.own)
         if place.rank != 0:
             return
-        with parts.joined() as found:
-            if found is not None:
-                joined, _ = found
-                output.store(joined, analyze(joined), further=results)
+        with parts.joined() as joined:
+            if joined is not None:
+                output.store(joined.capture, analyze(joined.capture), further=results)
 
 
 def encode(report: BenchReport) -> bytes:

@@ -57,7 +57,7 @@ class CalibrateCommand:
 
         if arguments.json is not None:
             refuse_existing(arguments.json, force=arguments.force, option="--json")
-        ranks = Ranks.from_environment()
+        ranks = Ranks.of_torchrun()
         if not ranks.alone:
             return _calibrate_links(ranks, arguments)
         calibrations: list[Calibration] = []

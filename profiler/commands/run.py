@@ -141,11 +141,12 @@ def _run(arguments: argparse.Namespace) -> int:
 def _run_with_counters(arguments: argparse.Namespace) -> int:
     """Both runs are processes of their own; this one does not import torch."""
     from gpuprof.profiler.run.counters_pass import Runs, interpreter_flags, run_with_counters
+    from gpuprof.profiler.run.ranks import Ranks
 
-    if os.environ.get("WORLD_SIZE", "1") != "1":
+    if not Ranks.from_environment().alone:
         raise CommandError(
             "--counters works for one process: ncu replays the kernels of one rank alone, and NCCL "
-            "would wait for the others for ever; leave it out under torchrun",
+            "would wait for the others for ever; leave it out under torchrun and srun",
             exit_code=2,
         )
     target = _target(arguments)

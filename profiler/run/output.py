@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from gpuprof.collectors import storage
 from gpuprof.collectors.errors import describe
 from gpuprof.collectors.files.writing import refuse_unwritable
+from gpuprof.profiler.run.ranks import Ranks
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
@@ -159,14 +160,22 @@ class CaptureOutput:
 def choose_output(requested: Path | None, stem: str, *, force: bool) -> CaptureOutput:
     """`requested`, or else a folder in the working directory named after `stem` and the time.
 
-    The ranks of one `torchrun` must agree on it: the port they meet at stands for the time there.
+    The ranks of one job must agree on it: what tells the job stands for the time there.
     """
     if requested is not None:
         return CaptureOutput(requested, force=force)
-    port = os.environ.get("MASTER_PORT")
-    several_ranks = port is not None and os.environ.get("WORLD_SIZE", "1") != "1"
-    when = f"port{port}" if several_ranks else time.strftime("%Y%m%d-%H%M%S")
+    ranks = Ranks.from_environment()
+    when = time.strftime("%Y%m%d-%H%M%S") if ranks.alone else _job_name(ranks)
     return CaptureOutput(Path(f"gpuprof-{stem}-{when}{storage.SUFFIX}"), named=False)
+
+
+def _job_name(ranks: Ranks) -> str:
+    """As people know it where they do: the port that ranks meet at, or SLURM's job and step."""
+    slurm = [os.environ[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in os.environ]
+    if "RANK" not in os.environ and slurm:
+        return f"job{'.'.join(slurm)}"
+    port = os.environ.get("MASTER_PORT")
+    return f"job{ranks.job}" if port is None else f"port{port}"
 
 
 def _with_our_suffix(path: Path) -> Path:

@@ -63,7 +63,7 @@ class Recording:
         self._torch_settings: dict[str, str] | None = None
         self._collection = LiveCollection(
             Scope(
-                None if self.ranks.alone else [self.ranks.local_rank],
+                _own_devices(self.ranks),
                 rank=self.ranks.rank,
                 interval_ns=_SAMPLE_INTERVAL_NS,
                 memory_stacks=options.memory_stacks,
@@ -185,3 +185,12 @@ def _peak_memory_bytes() -> int:
     if cuda.in_use():
         return cuda.peak_memory_bytes()
     return peak_resident_bytes()
+
+
+def _own_devices(ranks: Ranks) -> list[int] | None:
+    """The CUDA devices that this rank works on, as far as its number tells; None for all."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # Where the launcher gives each rank a device of its own, that is the only one it sees.
+    if ranks.alone or (visible is not None and ranks.local_rank >= len(visible.split(","))):
+        return None
+    return [ranks.local_rank]

@@ -18,6 +18,7 @@ from gpuprof.collectors.manifest import Ending
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
 from gpuprof.profiler.run.main_thread import call_on_main_thread
 from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.run.rank_marks import RankMarks
 from gpuprof.profiler.run.recorded import Subject
 from gpuprof.profiler.run.script import (
     PreparedProgram,
@@ -75,6 +76,8 @@ def run_target(
     # A program that ends with its profiled steps is stored once, at its end.
     store_early = None if options.stop_after else storing_process.store_early
     watch = Watch(subject, options, store_early=store_early)
+    if not watch.ranks.alone:
+        storing_process.watch_rank(RankMarks(output.requested, watch.ranks))
     storing = Storing(watch, storing_process, quiet=quiet)
     process = os.getpid()
 

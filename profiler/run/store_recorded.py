@@ -1,6 +1,7 @@
 """From what a run has recorded to a stored capture with its analysis."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Event
 from typing import Final
 
@@ -30,29 +31,39 @@ def store_early(recorded: Recorded) -> None:
         _store_part(recorded, capture, analysis)
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What was stored: its analysis, and the ranks of the job that work in other folders."""
+
+    analysis: Analysis
+    elsewhere: tuple[int, ...] = ()
+
+
 def store_final(
     recorded: Recorded, *, calibrate: Calibrate | None = None, hurry: Event = _NEVER
-) -> Analysis:
-    """Store the capture in place of an early one and return its analysis.
+) -> Stored:
+    """Store the capture in place of an early one.
 
     `calibrate` measures the ceilings of a CPU, which has no datasheet, if no earlier run on this
-    machine has. Of several ranks, rank 0 waits for the others, less long once `hurry` is set, and
-    stores them all.
+    machine has. Of several ranks, the lowest in the folder waits for the others, less long once
+    `hurry` is set, and stores them all.
     """
     # Ranks that measured at the same time would measure each other.
     capture, analysis = _analysed(recorded, calibrate if recorded.ranks.alone else None)
     if recorded.ranks.alone:
         recorded.subject.output.store(capture, analysis)
-        return analysis
+        return Stored(analysis)
     if not _store_part(recorded, capture, analysis):
-        return analysis
-    return _join(recorded, hurry) or analysis
+        return Stored(analysis)
+    return _join(recorded, hurry) or Stored(analysis)
 
 
 def _store_part(recorded: Recorded, capture: Capture, analysis: Analysis) -> bool:
     """Store one rank where the rank that joins them looks; False where it had to go elsewhere."""
+    parts = _parts(recorded)
     try:
-        store(capture, analysis, _parts(recorded).own)
+        parts.begin()
+        store(capture, analysis, parts.own)
     except OSError as error:
         recorded.subject.output.store_elsewhere(capture, analysis, error)
         return False
@@ -70,23 +81,17 @@ def _parts(recorded: Recorded) -> Parts:
     return Parts(recorded.subject.output.requested, recorded.ranks)
 
 
-def _join(recorded: Recorded, hurry: Event) -> Analysis | None:
+def _join(recorded: Recorded, hurry: Event) -> Stored | None:
     """Store the capture of all ranks; None where that is another rank's to do."""
     ended = recorded.process.ending in ENDED_BY_A_SIGNAL
-    if recorded.ranks.rank != 0 and not ended:
-        return None
     failed = ended or recorded.process.exit_code != 0
     patience_s = PATIENCE_AFTER_A_FAILURE_S if failed else PATIENCE_S
-    with _parts(recorded).joined(patience_s, hurry=hurry) as found:
-        if found is None:
+    with _parts(recorded).joined(patience_s, hurry=hurry, first_come=ended) as joined:
+        if joined is None:
             return None
-        joined, warnings = found
-        first, *others = joined.processes
-        first = msgspec.structs.replace(first, warnings=(*first.warnings, *warnings))
-        joined = joined.with_processes((first, *others))
-        analysis = analyze(joined)
-        recorded.subject.output.store(joined, analysis)
-        return analysis
+        analysis = analyze(joined.capture)
+        recorded.subject.output.store(joined.capture, analysis)
+        return Stored(analysis, joined.elsewhere)
 
 
 def _with_ceilings(capture: Capture, calibrate: Calibrate | None) -> Capture:

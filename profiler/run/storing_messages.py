@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.run.rank_marks import RankMarks
 from gpuprof.profiler.run.recorded import Recorded
 
 # A program may let SIGPIPE end it.
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 _LENGTH: Final = struct.Struct("<q")
+
+
+@dataclass(frozen=True)
+class WatchRank:
+    """This rank begins; say so, and how `process` ended if it stores nothing. No answer."""
+
+    marks: RankMarks
+    process: int
 
 
 @dataclass(frozen=True)

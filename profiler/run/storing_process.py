@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from gpuprof.collectors.errors import CollectorError
+from gpuprof.profiler.run.rank_marks import RankMarks
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.profiler.run.storing_messages import (
     Done,
@@ -21,6 +22,7 @@ from gpuprof.profiler.run.storing_messages import (
     StoredEarly,
     StoreEarly,
     StoreFinal,
+    WatchRank,
     receive,
     send,
 )
@@ -62,6 +64,10 @@ class StoringProcess:
             )
         if started.returncode == 0:
             self._connection, self._identity = ours, _identity(ours)
+
+    def watch_rank(self, marks: RankMarks) -> None:
+        """Let the other ranks know of this one, also how its process ends where it is killed."""
+        self._ask(WatchRank(marks, os.getpid()))
 
     def store_early(self, recorded: Recorded) -> None:
         """Ask for the early capture and return at once.

@@ -5,6 +5,7 @@ again with all the memory that took.
 """
 
 import os
+import select
 import signal
 import socket
 import sys
@@ -18,9 +19,11 @@ from gpuprof.profiler.run.storing_messages import (
     StoredEarly,
     StoreEarly,
     StoreFinal,
+    WatchRank,
     receive,
     send,
 )
+from gpuprof.profiler.run.watched_rank import WatchedRank
 
 _NICENESS: Final = 19
 
@@ -35,12 +38,33 @@ def main(descriptor: int, encoding: str) -> None:
     if sys.stderr is not None:
         sys.stderr.reconfigure(encoding=encoding, errors="replace")  # type: ignore[union-attr]
     with socket.socket(fileno=descriptor) as connection:
-        while (message := receive(connection)) is not None:
+        watched: WatchedRank | None = None
+        while (message := _next(connection, watched)) is not None:
             if isinstance(message, Hurry):
+                continue
+            if isinstance(message, WatchRank):
+                watched = WatchedRank(message.marks, message.process)
+                watched.begin()
                 continue
             status = _in_a_child(connection, message)
             if status != 0:
                 _answer_for_the_dead(connection, message, status)
+            elif isinstance(message, StoreFinal):
+                watched = None
+        if watched is not None:
+            watched.write_death()
+
+
+def _next(connection: socket.socket, watched: WatchedRank | None) -> Any:
+    """The next message; None where there will be none."""
+    if watched is not None and watched.descriptor is not None:
+        # Children of the program may have the connection, and live longer.
+        poll = select.poll()
+        for descriptor in (connection.fileno(), watched.descriptor):
+            poll.register(descriptor, select.POLLIN)
+        if connection.fileno() not in dict(poll.poll()):
+            return None
+    return receive(connection)
 
 
 def _in_a_child(connection: socket.socket, message: Any) -> int:

@@ -1,7 +1,9 @@
 """Stores a run that has ended, and tells on stderr where it is or why it is nowhere."""
 
 import os
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 from gpuprof.collectors.errors import describe
@@ -25,7 +27,7 @@ def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> bool:
         calibrate = partial(_calibrate, recorded.process.fingerprint, quiet)
     output = recorded.subject.output
     try:
-        analysis = store_final(recorded, calibrate=calibrate, hurry=hurry)
+        stored = store_final(recorded, calibrate=calibrate, hurry=hurry)
     except BaseException as error:
         tell(f"the capture could not be stored: {describe(error)}")
         return False
@@ -35,8 +37,19 @@ def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> bool:
     if output.moved_because:
         tell(f"{output.moved_because}; the capture is {output.shown}")
     if not quiet:
-        _print_summary(analysis, output)
+        _print_summary(stored.analysis, output)
+    if stored.elsewhere:
+        tell(_elsewhere_sentence(stored.elsewhere, recorded.ranks.world_size, output.shown))
     return True
+
+
+def _elsewhere_sentence(ranks: Sequence[int], world_size: int, shown: Path) -> str:
+    """One line about ranks that do not work in the capture's folder."""
+    return (
+        f"{len(ranks)} of {world_size} ranks (the first is rank {ranks[0]}) did not work in the "
+        f"folder of {shown}: hosts that share no folder keep a capture each; copied into one "
+        "folder, gpuprof analyze FOLDER joins them"
+    )
 
 
 def tell(sentence: str) -> None:

@@ -36,7 +36,7 @@ class Watch:
         self.subject = subject
         self._options = options
         self._store_early = store_early
-        self._ranks = Ranks.from_environment()
+        self.ranks = Ranks.from_environment()
         self._clock = UnixClock()
         self._seen = Observations(started_ns=self._clock.now_ns())
         self._recording: Recording | None = None
@@ -60,7 +60,7 @@ class Watch:
             from gpuprof.profiler.run.recording import Recording
 
             self._recording = Recording(
-                self.subject, self._options, ranks=self._ranks, store_early=self._store_early
+                self.subject, self._options, ranks=self.ranks, store_early=self._store_early
             )
         except BaseException as error:
             if not is_ours(error):
@@ -75,8 +75,8 @@ class Watch:
             return self._recording.finish(ending, exit_code, self.exceptions)
         self._seen.ended_ns = self._clock.now_ns()
         process = ProcessInfo(
-            rank=self._ranks.rank,
-            world_size=self._ranks.world_size,
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
             process=os.getpid(),
             command=self.subject.command,
             exit_code=exit_code,
@@ -86,7 +86,7 @@ class Watch:
             peak_memory_bytes=peak_resident_bytes(),
             exceptions=self.exceptions,
         )
-        return Recorded(self.subject, self._ranks, self._seen, process)
+        return Recorded(self.subject, self.ranks, self._seen, process)
 
     def close(self) -> None:
         """Remove the traces, and restore what was replaced."""

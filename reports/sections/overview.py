@@ -32,6 +32,7 @@ def ending_sentence(analysis: Analysis) -> str:
         "exception": f"The script ended with an exception{code}; figures cover what ran before.",
         "sigterm": "The script was stopped by SIGTERM; figures cover what ran before.",
         "sighup": "The script was stopped by SIGHUP; figures cover what ran before.",
+        "killed": f"The script was killed or crashed{code}; figures cover what ran before.",
         "interrupted": "The script was interrupted; figures cover what ran before.",
         "exit": f"The script exited early{code}." if analysis.exit_code else "",
     }.get(analysis.ending, "")
