@@ -123,7 +123,7 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     beyond_next_ns: int
     # Who waits for it.
     waiting: tuple[int, ...]
-    # What a profiled step takes now, and would without it.
+    # What the mean profiled step takes now, and would without it.
     step_ns: int
     step_without_ns: int
     at: LateAt | None = None

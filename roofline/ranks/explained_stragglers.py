@@ -55,7 +55,7 @@ def _explained(
     others = [summaries[rank] for rank in late.group if rank != late.rank]
     steps = late.late_steps
     late_ns = round(fmean(ns for ns in late.late_ns if ns))
-    step_ns = _median_length_ns(times, late.group)
+    step_ns = _mean_length_ns(times, late.group)
     return Straggler(
         rank=late.rank,
         pattern=late.pattern,
@@ -76,9 +76,9 @@ def _explained(
     )
 
 
-def _median_length_ns(times: pl.DataFrame, ranks: Sequence[int]) -> int:
+def _mean_length_ns(times: pl.DataFrame, ranks: Sequence[int]) -> int:
     lengths_ns: list[int] = times.filter(pl.col("rank").is_in(ranks))["length_ns"].to_list()
-    return round(median(lengths_ns))
+    return round(fmean(lengths_ns))
 
 
 def _room_ns(summary: RankSummary, times: pl.DataFrame, late: LateLaunches) -> int | None:
