@@ -23,6 +23,7 @@ from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.measured_figures import MeasuredWork
 from gpuprof.roofline.memory_figures import MemoryUse
 from gpuprof.roofline.module_figures import FusedOperator, ModuleTree, SourceLine
+from gpuprof.roofline.nccl_figures import NcclFigures
 from gpuprof.roofline.overlap_figures import SlowedByCommunication
 from gpuprof.roofline.parallelism_figures import Parallelism
 from gpuprof.roofline.phase import Phase
@@ -347,6 +348,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     ranks: RanksAnalysis | None = None
     # What collectives do over all ranks; None where no collective has all its ranks.
     links: LinkFigures | None = None
+    # NCCL's communicators of all ranks, by its logs; None without them.
+    nccl: NcclFigures | None = None
     # What the flight recorder says of all ranks; None without its dumps.
     recorder: RecorderFindings | None = None
     # How the job is divided over ranks; None where no communication tells.

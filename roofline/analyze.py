@@ -50,6 +50,7 @@ from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.ranks.instances import instances, waits_of
 from gpuprof.roofline.ranks.join import join
 from gpuprof.roofline.ranks.links import link_figures
+from gpuprof.roofline.ranks.nccl import nccl_figures
 from gpuprof.roofline.ranks.parallelism.find import find_parallelism
 from gpuprof.roofline.ranks.recorder import recorder_findings
 from gpuprof.roofline.ranks.summarise import summarise
@@ -101,7 +102,7 @@ def analyze(
         communicates = len(capture.processes) > 1 or "collective" in capture.kernels["kind"]
         summaries = [summarise(capture, each) for each in capture.manifest.ranks if communicates]
     ends, matched = step_ends(capture), instances(summaries)
-    waits, stuck = waits_of(matched, rank), recorder_findings(capture)
+    waits, stuck, nccl = waits_of(matched, rank), recorder_findings(capture), nccl_figures(capture)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
@@ -238,7 +239,8 @@ def analyze(
         transfers=crossed,
         slowed_by_communication=slowed,
         ranks=join(summaries, matched),
-        links=link_figures(summaries, matched, process.link_calibration),
+        links=link_figures(summaries, matched, process.link_calibration, nccl),
+        nccl=nccl,
         recorder=stuck,
         parallelism=find_parallelism(summaries, rank),
         modules=module_tree(ops, work.places.instances),

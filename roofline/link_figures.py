@@ -35,8 +35,8 @@ class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
     # machine; of transfer_ns.
     measured_ns: int | None = None
     measured_fraction: float | None = None
-    # What the names of its kernels tell for certain, "two-shot"; and what they say that they are
-    # compiled for, "ring LL", which is not what ran.
+    # What the log of NCCL or the names of its kernels tell for certain, "tree LL128", "two-shot";
+    # and what the names say that they are compiled for, "ring LL", which is not what ran.
     algorithm: str = ""
     compiled_for: str = ""
 

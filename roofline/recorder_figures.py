@@ -17,8 +17,8 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes: int | None = None
     # "[[1024, 1024]] BFloat16 -> ...": what must agree over the ranks.
     tensors: str = ""
-    # Nobody waits for it any more, and it was not given up.
-    finished: bool = False
+    # Nobody waits for it any more, and it was not given up; None where no end is recorded.
+    finished: bool | None = None
     # "train.py:42 step": the program's own line; "" without stacks.
     line: str = ""
 
@@ -39,6 +39,8 @@ class StuckCollective(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[int, ...] = ()
     # Whether the members of the group are known: else `not_entered` may lack some.
     members_known: bool = True
+    # False: of a log, which tells when ranks entered and not when they left.
+    ends_recorded: bool = True
     # Recorded behind it in the same group, on the rank that has most.
     behind: int = 0
     # The last that each rank which has not entered recorded in any group; at most eight.

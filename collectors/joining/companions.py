@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from gpuprof.collectors import flight_recorder, schema
+from gpuprof.collectors import flight_recorder, nccl_log, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.ranks import with_distinct_ranks
 from gpuprof.collectors.manifest import ProcessInfo
 
-_SOURCES: Final = (flight_recorder.SOURCE,)
+_SOURCES: Final = (flight_recorder.SOURCE, nccl_log.SOURCE)
 
 
 def is_companion(capture: Capture) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpuprof.collectors import flight_recorder, kineto, memory_snapshot, ncu, nsys
+from gpuprof.collectors import flight_recorder, kineto, memory_snapshot, nccl_log, ncu, nsys
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
@@ -35,6 +35,7 @@ FORMATS: Final = (
         flight_recorder.recognises,
         flight_recorder.read,
     ),
+    TraceFormat("a log of NCCL", (), nccl_log.recognises, nccl_log.read),
     TraceFormat("a PyTorch profiler trace", (".json",), kineto.recognises, kineto.read),
     TraceFormat(
         "an Nsight Systems recording",

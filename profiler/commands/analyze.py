@@ -19,9 +19,9 @@ class AnalyzeCommand:
 
     Reads PyTorch profiler traces (.json, .json.gz), Nsight Systems .sqlite and
     .nsys-rep, Nsight Compute .ncu-rep and .csv, memory snapshots of PyTorch
-    (.pickle), dumps of its flight recorder, and captures of gpuprof. A folder
-    is the set of ranks of one job. Several paths are files of one run and are
-    joined: a trace and the counters of its kernels.
+    (.pickle), dumps of its flight recorder, logs of NCCL, and captures of
+    gpuprof. A folder is the set of ranks of one job. Several paths are files of
+    one run and are joined: a trace and the counters of its kernels.
     """
 
     name = "analyze"

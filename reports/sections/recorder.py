@@ -1,4 +1,4 @@
-"""Who hangs in which collective, from dumps of torch's flight recorder."""
+"""Who hangs in which collective, from dumps of torch's flight recorder and logs of NCCL."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,6 +7,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.ranks.rank_text import ranks_text
 from gpuprof.roofline.recorder_figures import (
     Disagreement,
     RecordedCall,
@@ -14,16 +15,14 @@ from gpuprof.roofline.recorder_figures import (
     StuckCollective,
 )
 
-# Of the summary, and of a list of ranks.
 _NAMED: Final = 3
-_MOST_RANKS: Final = 12
 _MOST_ROWS: Final = 50
 _COLUMNS: Final = (
     Column("Group"),
     Column("#", "number"),
     Column("Collective"),
     Column("Message", "number"),
-    Column("Waiting"),
+    Column("In it"),
     Column("Not entered"),
     Column("Left it"),
     Column("Line"),
@@ -34,19 +33,6 @@ _CALL_COLUMNS: Final = (
     Column("Tensors"),
     Column("Line"),
 )
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """ "0-2, 5", of many the first."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    shown = [str(low) if low == high else f"{low}-{high}" for low, high in spans[:_MOST_RANKS]]
-    more = ("...",) if len(spans) > _MOST_RANKS else ()
-    return ", ".join((*shown, *more))
 
 
 def _named_ranks(ranks: Sequence[int]) -> str:
@@ -73,8 +59,9 @@ def stuck_sentence(stuck: StuckCollective) -> str:
     ]
     told = ", ".join(fact for fact in facts if fact)
     where = _group_text(stuck.group, stuck.description)
-    verb = "waits" if len(stuck.waiting) == 1 else "wait"
-    said = f"{_named_ranks(stuck.waiting)} {verb} in {_call_text(stuck)} of {where}"
+    verbs = ("waits in", "wait in") if stuck.ends_recorded else ("has entered", "have entered")
+    verb = verbs[len(stuck.waiting) > 1]
+    said = f"{_named_ranks(stuck.waiting)} {verb} {_call_text(stuck)} of {where}"
     return f"{said}{f' ({told})' if told else ''}; {_why(stuck)}"
 
 
@@ -88,6 +75,11 @@ def _why(stuck: StuckCollective) -> str:
         if stuck.last_calls:
             said += f": {'; '.join(map(_last, stuck.last_calls[:_NAMED]))}"
         reasons.append(said)
+    if not stuck.ends_recorded:
+        reasons.append(
+            "the log does not say which collectives ended: that of a program that runs on, or was "
+            "ended, may stop like this"
+        )
     if stuck.unknown:
         reasons.append(f"of {_named_ranks(stuck.unknown)} nothing is known")
     if not reasons and stuck.members_known:
@@ -101,13 +93,13 @@ def _why(stuck: StuckCollective) -> str:
 
 
 def _last(call: RecordedCall) -> str:
-    state = "which ended" if call.finished else "in which it waits"
+    state = {True: ", which ended", False: ", in which it waits", None: ""}[call.finished]
     number = "" if call.sequence is None else f" #{call.sequence}"
     line = f", {call.line}" if call.line else ""
     where = f"of group {call.group}" if call.group else ""
     return (
         f"the last of rank {call.ranks[0]} is {call.collective}{number} {where}".rstrip()
-        + f"{line}, {state}"
+        + f"{line}{state}"
     )
 
 

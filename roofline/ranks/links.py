@@ -7,6 +7,7 @@ The shortest time of a collective over the ranks is that of its transfer
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.link_calibration import LinkCalibration
@@ -20,6 +21,7 @@ from gpuprof.roofline.machine.latency_fit import (
     line_fit,
 )
 from gpuprof.roofline.machine.measured_links import find_times, time_of
+from gpuprof.roofline.nccl_figures import NcclFigures
 from gpuprof.roofline.ranks.summary import RankSummary
 
 _KEY: Final = ("what", "group_size", "hosts", "message_bytes")
@@ -30,11 +32,12 @@ def link_figures(
     summaries: Sequence[RankSummary],
     found: pl.DataFrame,
     calibration: LinkCalibration | None = None,
+    logged: NcclFigures | None = None,
 ) -> LinkFigures | None:
     """The collectives of `found`, which are the instances of `summaries`.
 
-    `calibration` is that of the devices of these ranks; of others it is not used. None where no
-    collective was recorded by all its ranks.
+    `calibration` is that of the devices of these ranks; of others it is not used. `logged` is what
+    NCCL's log says of the same run. None where no collective was recorded by all its ranks.
     """
     if found.is_empty():
         return None
@@ -47,7 +50,7 @@ def link_figures(
         calibration = None
     backend = "gloo" if on_cpu else "nccl"
     groups = sorted(
-        (_group(row, calibration, backend) for row in _totals(rows)),
+        (_as_logged(_group(row, calibration, backend), logged) for row in _totals(rows)),
         key=lambda one: (-one.calls * one.group_size * one.duration_ns, one.collective),
     )
     return LinkFigures(
@@ -133,6 +136,22 @@ def _group(
         algorithm=algorithm,
         compiled_for=compiled_for,
     )
+
+
+def _as_logged(one: CollectiveGroup, logged: NcclFigures | None) -> CollectiveGroup:
+    """`one` with the algorithm that NCCL's log says it chose for its kind, size and ranks."""
+    if logged is None or one.message_bytes is None:
+        return one
+    told = {
+        chosen.text
+        for communicator in logged.communicators
+        if communicator.size == one.group_size
+        for chosen in communicator.chosen
+        if (chosen.collective, chosen.message_bytes) == (one.collective, one.message_bytes)
+    }
+    if len(told) != 1:
+        return one
+    return msgspec.structs.replace(one, algorithm=told.pop())
 
 
 def _told_by_names(names: Sequence[str | None]) -> tuple[str, str]:

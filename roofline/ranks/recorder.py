@@ -103,15 +103,15 @@ def _groups(capture: Capture) -> list[_Group]:
 def _stuck_in(
     group: _Group, ranks: Sequence[int], last: Mapping[int, dict[str, Any]]
 ) -> list[StuckCollective]:
-    pending = [
-        sequence
+    ends_recorded = any(
+        row["state"] is not None
         for of_rank in group.collectives.values()
-        for sequence, rows in of_rank.items()
-        if not _all_finished(rows)
-    ]
-    if not pending:
+        for rows in of_rank.values()
+        for row in rows
+    )
+    sequence = _first_open(group) if ends_recorded else _first_not_common(group)
+    if sequence is None:
         return []
-    sequence = min(pending)
     members = group.members or tuple(sorted(group.collectives))
     entered = {
         rank: of_rank[sequence]
@@ -138,6 +138,7 @@ def _stuck_in(
             not_entered=tuple(not_entered),
             unknown=tuple(rank for rank in members if rank not in {*known, *left}),
             members_known=bool(group.members),
+            ends_recorded=ends_recorded,
             behind=max(
                 sum(number > sequence for number in group.collectives[rank]) for rank in waiting
             ),
@@ -146,6 +147,33 @@ def _stuck_in(
             ),
         )
     ]
+
+
+def _first_open(group: _Group) -> int | None:
+    """The first that a rank entered and did not leave."""
+    found = (
+        sequence
+        for of_rank in group.collectives.values()
+        for sequence, rows in of_rank.items()
+        if not _all_finished(rows)
+    )
+    return min(found, default=None)
+
+
+def _first_not_common(group: _Group) -> int | None:
+    """The first that some rank entered and another did not, where no end is recorded."""
+    furthest = [max(of_rank) for of_rank in group.collectives.values()]
+    if len(set(furthest)) < 2:
+        return None
+    return min(
+        (
+            sequence
+            for of_rank in group.collectives.values()
+            for sequence in of_rank
+            if sequence > min(furthest)
+        ),
+        default=None,
+    )
 
 
 def _stuck_sends(
@@ -253,7 +281,7 @@ def _call(ranks: tuple[int, ...], rows: Sequence[Mapping[str, Any]]) -> Recorded
         sequence=first["sequence"],
         message_bytes=sum(sizes) if None not in sizes else None,
         tensors=_tensors(rows),
-        finished=_all_finished(rows),
+        finished=None if first["state"] is None else _all_finished(rows),
         line=user_line(first["stack"] or ""),
     )
 

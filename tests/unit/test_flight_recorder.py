@@ -13,8 +13,9 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.opening import open_trace, open_traces
 from gpuprof.reports.markdown import render_markdown
-from gpuprof.reports.sections.recorder import ranks_text, stuck_sentence
+from gpuprof.reports.sections.recorder import stuck_sentence
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.ranks.rank_text import ranks_text
 from gpuprof.roofline.recorder_figures import RecorderFindings, StuckCollective
 
 # Two processes of gloo, torch 2.13: three all-reduces, an all-gather in a group of its own, then

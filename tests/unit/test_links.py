@@ -14,6 +14,7 @@ from gpuprof.collectors.opening import open_traces
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.link_figures import CollectiveGroup, LinkFigures
+from gpuprof.roofline.nccl_figures import LoggedAlgorithm, LoggedCommunicator, NcclFigures
 from gpuprof.roofline.ranks.instances import instances
 from gpuprof.roofline.ranks.links import link_figures
 from gpuprof.roofline.ranks.summary import COLLECTIVES, RankProcess, RankSummary
@@ -189,6 +190,25 @@ def test_ranks_that_do_different_things_have_no_transfer() -> None:
 def test_a_name_that_tells_its_algorithm_for_certain() -> None:
     links = figures(summaries(4, name=TWO_SHOT))
     assert {(one.algorithm, one.compiled_for) for one in links.groups} == {("two-shot", "")}
+
+
+def test_the_log_of_nccl_tells_the_algorithm() -> None:
+    chosen = LoggedAlgorithm(
+        collective="all-reduce",
+        message_bytes=SIZES[2],
+        algorithm="NVLS",
+        protocol="Simple",
+        calls=2,
+    )
+    found = summaries(4, groups=(("0", 4), ("1", 2)))
+    logged = NcclFigures(
+        communicators=(LoggedCommunicator(size=4, ranks=(0, 1, 2, 3), chosen=(chosen,)),)
+    )
+    links = link_figures(found, instances(found), None, logged)
+    assert links is not None
+    told = {(one.message_bytes, one.group_size) for one in links.groups if one.algorithm}
+    assert told == {(SIZES[2], 4)}
+    assert of_size(links, SIZES[2]).algorithm == "NVLS Simple"
 
 
 def test_without_collectives_there_are_none() -> None:
