@@ -10,6 +10,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.of_step import step_advice
+from gpuprof.roofline.advice.stragglers import with_late_ranks
 from gpuprof.roofline.analysis import Analysis, Bottleneck, DeviceState, RooflinePoint
 from gpuprof.roofline.classes import UNKNOWN
 from gpuprof.roofline.doubts import (
@@ -103,6 +104,7 @@ def analyze(
         summaries = [summarise(capture, each) for each in capture.manifest.ranks if communicates]
     ends, matched = step_ends(capture), instances(summaries)
     waits, stuck, nccl = waits_of(matched, rank), recorder_findings(capture), nccl_figures(capture)
+    all_ranks = join(summaries, matched)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
@@ -195,7 +197,9 @@ def analyze(
         times=times,
         on_cpu=on_cpu,
         torch_settings=process.fingerprint.torch_settings,
+        ranks=all_ranks,
     )
+    bottleneck = with_late_ranks(bottleneck, all_ranks)
     bottleneck = with_slowdown_of_step(advice.with_gain(bottleneck), slowed, times.length_ns)
     health = health_of(process, device)
     covered = coverage(ops, kernels, work)
@@ -238,7 +242,7 @@ def analyze(
         range_times=range_times(capture, work, in_ranges),
         transfers=crossed,
         slowed_by_communication=slowed,
-        ranks=join(summaries, matched),
+        ranks=all_ranks,
         links=link_figures(summaries, matched, process.link_calibration, nccl),
         nccl=nccl,
         recorder=stuck,

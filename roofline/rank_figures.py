@@ -78,6 +78,7 @@ class LateCause(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     # As the profiler recorded them; "" where it did not, and of idle time.
     input_dims: str = ""
+    input_types: str = ""
     module: str = ""
     # "train.py:42"; "" where the capture has no lines.
     place: str = ""

@@ -31,6 +31,7 @@ from gpuprof.reports.sections import (
     step,
     totals,
     transfers,
+    waited_for,
 )
 from gpuprof.reports.sections.section import Section
 
@@ -38,6 +39,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     overview.SECTION,
     step.SECTION,
     advice.SECTION,
+    waited_for.SECTION,
     ranks.SECTION,
     recorder.SECTION,
     parallelism.SECTION,

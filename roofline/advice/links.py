@@ -6,7 +6,7 @@ from typing import Final
 
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
-from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK
+from gpuprof.roofline.classes import COMMUNICATION, COPY
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.step_figures import Exposed
 from gpuprof.roofline.work.work import Work
@@ -33,15 +33,6 @@ def exposed_links(
             moving_ns = max(0, each.exposed_ns - waiting_ns) // work.steps
             found = _communication(each, moving_ns, use, work)
             yield _at_its_place(found, each, points)
-    if use.rank_waits_ns:
-        yield Candidate(
-            finding="waiting for ranks",
-            what=OTHER_RANK,
-            gain=Gain(use.rank_waits_ns, use.rank_waits_ns // 2, use.rank_waits_ns),
-            evidence=(
-                f"{duration(use.rank_waits_ns)} {work.per} waits in collectives for another rank"
-            ),
-        )
 
 
 def _at_its_place(

@@ -14,6 +14,7 @@ from gpuprof.roofline.advice.fusion import fusions
 from gpuprof.roofline.advice.links import exposed_links
 from gpuprof.roofline.advice.projections import projections
 from gpuprof.roofline.advice.recomputation import recomputation
+from gpuprof.roofline.advice.stragglers import late_ranks
 from gpuprof.roofline.advice.waiting import waiting
 from gpuprof.roofline.advice.without_cause import Step
 from gpuprof.roofline.advice_figures import Advice
@@ -22,6 +23,7 @@ from gpuprof.roofline.host_figures import HostFigures
 from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.classify import WorkKey
+from gpuprof.roofline.rank_figures import RanksAnalysis
 from gpuprof.roofline.step_figures import (
     Exposed,
     StepSplit,
@@ -77,11 +79,12 @@ def step_advice(
     times: StepTimes,
     on_cpu: bool,
     torch_settings: Mapping[str, str] | None,
+    ranks: RanksAnalysis | None = None,
 ) -> StepAdvice:
     """What could be changed in the step that `split` divides.
 
     `ops` are the points of all `work`, with their keys; `torch_settings` those that are not at
-    their default, None where nobody read them.
+    their default, None where nobody read them; `ranks` what all ranks of the job say together.
     """
     if split is None or use is None or _is_another_step(split, times):
         return StepAdvice((), times, None)
@@ -110,6 +113,7 @@ def step_advice(
     candidates = (
         *of_device,
         *exposed_links(work, use, transfers, [point for _, point in ops]),
+        *late_ranks(ranks, use.rank_waits_ns),
         # What others that have the core take looks like Python of the program's own.
         *(each for each in waits if not (busy and each.finding == "host work")),
     )

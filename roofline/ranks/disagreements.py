@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.roofline.rank_figures import DisagreementAbout, RankDisagreement
+from gpuprof.roofline.ranks.late_text import ranks_text
 from gpuprof.roofline.ranks.summary import OTHERS, RankSummary
 
 # Differ between ranks by their nature.
@@ -19,7 +20,6 @@ _OF_ONE_RANK: Final = frozenset(
 )
 # Of GradScaler's: pytorch torch/amp/grad_scaler.py
 _CHECKS_GRADIENTS: Final = "aten::_amp_foreach_non_finite_check_and_unscale_"
-_NAMED_RANKS: Final = 8
 
 
 def disagreements(
@@ -155,7 +155,7 @@ def _shape_sentence(differing: Mapping[str, Mapping[int, Counter[str]]]) -> Rank
     return RankDisagreement(
         about="shapes",
         sentence=(
-            f"{_ranks_text(odd)} {'calls' if len(odd) == 1 else 'call'} {name} with shapes {own} "
+            f"{ranks_text(odd)} {'calls' if len(odd) == 1 else 'call'} {name} with shapes {own} "
             f"where rank {other} has {usual}{more}"
         ),
         ranks=odd,
@@ -182,7 +182,7 @@ def _of_updates(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
         yield RankDisagreement(
             about="loss scale",
             sentence=(
-                f"in step {step} {_ranks_text(skipped)} skipped the optimizer's update, which the "
+                f"in step {step} {ranks_text(skipped)} skipped the optimizer's update, which the "
                 "others made: loss scaling found gradients there that are not finite"
             ),
             ranks=skipped,
@@ -195,7 +195,7 @@ def _odd_ranks(about: DisagreementAbout, texts: Mapping[int, str]) -> Iterator[R
     if not odd:
         return
     parts = [
-        f"{_ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'} {texts[ranks[0]]}"
+        f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'} {texts[ranks[0]]}"
         for ranks in odd
     ]
     rest = "the other ranks" if len(usual) > 1 else f"rank {usual[0]}"
@@ -212,13 +212,3 @@ def _by_frequency(texts: Mapping[int, str]) -> list[tuple[int, ...]]:
     for rank, text in sorted(texts.items()):
         ranks[text].append(rank)
     return sorted(map(tuple, ranks.values()), key=lambda some: (-len(some), some[0])) or [()]
-
-
-def _ranks_text(ranks: Sequence[int]) -> str:
-    """ "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2 and 61 more"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) > _NAMED_RANKS:
-        shown = ", ".join(map(str, ranks[:_NAMED_RANKS]))
-        return f"ranks {shown} and {len(ranks) - _NAMED_RANKS} more"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

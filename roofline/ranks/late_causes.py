@@ -120,6 +120,7 @@ def _more_work(
             kind="slower work" if row["calls"] == row["usual_calls"] else "more work",
             what=row["name"] if row["name"] != OTHERS else "small operators together",
             input_dims=row["input_dims"] or "",
+            input_types=row["input_types"] or "",
             module=row["module"] or "",
             place=place_text(row["file"], row["line"]),
             calls=row["calls"],

@@ -9,6 +9,7 @@ from gpuprof.roofline.ranks import summary
 from gpuprof.roofline.ranks.summary import RankProcess, RankSummary
 
 TRANSFER_NS = 200_000
+TYPES = '["float", "float"]'
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def summaries(*ranks: MadeUpRank, numbered: bool = True, named: bool = False) ->
             frames = rows[rank]
             for part in parts:
                 if isinstance(part, Work):
-                    call = (part.name, part.dims, "[]", part.phase, None, "train.py", part.line)
+                    call = (part.name, part.dims, TYPES, part.phase, None, "train.py", part.line)
                     frames["work"].append((step, 0, *call, part.calls, part.nanoseconds))
                 else:
                     frames["idle"].append(

@@ -1,0 +1,133 @@
+"""Which ranks the others wait for, and in what the ranks of the job disagree."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpuprof.reports import formatting
+from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.sections.section import Section, titled
+from gpuprof.reports.shapes import readable_shapes
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.classes import OTHER_RANK
+from gpuprof.roofline.rank_figures import ClockAlignment, LateCause, RanksAnalysis, Straggler
+from gpuprof.roofline.ranks.late_text import (
+    at_text,
+    cause_text,
+    clock_text,
+    launches_text,
+    left_text,
+    ranks_text,
+    when_text,
+)
+
+# Lines of each kind in a summary.
+_NAMED: Final = 2
+_COLUMNS: Final = (
+    Column("Rank", "number"),
+    Column("Late by", "number"),
+    Column("When"),
+    Column("What it has more of"),
+    Column("Where, and its device"),
+    Column("Step without it", "number"),
+)
+
+
+def _summary(analysis: Analysis) -> Sequence[Block]:
+    ranks = analysis.ranks
+    if ranks is None:
+        return ()
+    facts = []
+    for late in ranks.stragglers[:_NAMED]:
+        cause = "" if not late.causes else f": {_cause_text(late.causes[0])}"
+        note = f"makes {_waiting(late)} wait {when_text(late)}{cause}"
+        value = f"rank {late.rank}  {formatting.duration(late.late_ns)}"
+        facts.append(Fact("Straggler", value, note, kind=OTHER_RANK))
+    if ranks.matched and not ranks.stragglers:
+        facts.append(Fact("Straggler", "none", "no rank is later than ranks and steps vary"))
+    facts += [
+        Fact(
+            "Late launches",
+            f"rank {late.rank}  {formatting.duration(late.late_ns)}",
+            f"a step while it is profiled: {left_text(late)}",
+        )
+        for late in ranks.late_launches[:_NAMED]
+    ]
+    facts += [
+        Fact("Ranks differ", each.about, each.sentence) for each in ranks.disagreements[:_NAMED]
+    ]
+    left = len(ranks.disagreements) - _NAMED
+    if left > 0:
+        facts.append(Fact("", "", f"{formatting.counted(left, 'other difference')} in the report"))
+    return (Facts(tuple(facts)),) if facts else ()
+
+
+def _waiting(late: Straggler) -> str:
+    return "all others" if len(late.waiting) > 1 else ranks_text(late.waiting)
+
+
+def _cause_text(cause: LateCause) -> str:
+    shapes = readable_shapes(f"{cause.input_dims} {cause.input_types}".strip(), cause.what)
+    return cause_text(cause, shapes)
+
+
+def _body(analysis: Analysis) -> Sequence[Block]:
+    ranks = analysis.ranks
+    if ranks is None:
+        return ()
+    blocks: list[Block] = [
+        Paragraph(
+            "A rank is late by what it needs for a step by itself beyond what the median of the "
+            "others needs, as far as they wait for it in collectives. It is a straggler where that "
+            "is more than ranks and steps vary, and more than 1% of the step. Launches are apart: "
+            "the profiler makes them late."
+        )
+    ]
+    if ranks.stragglers:
+        blocks.append(Table(_COLUMNS, tuple(map(_row, ranks.stragglers))))
+    else:
+        blocks.append(Paragraph(_none(ranks), "absent"))
+    said = [launches_text(late) for late in ranks.late_launches]
+    said += [each.sentence for each in ranks.disagreements]
+    blocks += [Paragraph(formatting.sentence(text), "note") for text in said]
+    clocks = _clocks(ranks.clocks)
+    return (*blocks, Paragraph(clocks, "note")) if clocks else blocks
+
+
+def _none(ranks: RanksAnalysis) -> str:
+    if ranks.matched:
+        return "No rank is later than ranks and steps vary."
+    missing = f": {ranks_text(ranks.missing)} of the job is not here" if ranks.missing else ""
+    return f"Who is waited for is unknown: no collective is known of all its ranks{missing}."
+
+
+def _row(late: Straggler) -> tuple[str, ...]:
+    where = ["" if late.at is None else at_text(late.at), clock_text(late)]
+    return (
+        str(late.rank),
+        formatting.duration(late.late_ns),
+        when_text(late),
+        "; ".join(map(_cause_text, late.causes)) or "not known",
+        "; ".join(filter(None, where)),
+        f"{formatting.duration(late.step_without_ns)} of {formatting.duration(late.step_ns)}",
+    )
+
+
+def _clocks(clocks: ClockAlignment | None) -> str:
+    if clocks is None:
+        return ""
+    if clocks.residual_ns is None:
+        return f"The ranks have no common clock: {clocks.reason}."
+    ends = max(clock.ends for clock in clocks.clocks)
+    furthest = max(clocks.clocks, key=lambda clock: abs(clock.offset_ns))
+    apart = formatting.duration(abs(furthest.offset_ns))
+    text = (
+        f"Clocks are aligned on the ends of up to {ends} shared collectives a rank, which then lie "
+        f"within {formatting.duration(clocks.residual_ns)} (95 of 100); that of rank "
+        f"{furthest.rank} is furthest from rank {clocks.reference}'s, by {apart}."
+    )
+    if clocks.unaligned:
+        text += f" Without a common clock: {ranks_text(clocks.unaligned)}, for {clocks.reason}."
+    return text
+
+
+SECTION = Section(key="waited-for", title=titled("Who is waited for"), summary=_summary, body=_body)
