@@ -10,6 +10,8 @@ Integers = npt.NDArray[np.int64]
 NONE: Final = -1
 # Later than any time: the end of an interval that was never closed.
 NEVER: Final = 2**63 - 1
+# Below any number of a thread: rows that have none.
+_NO_THREAD: Final = -(2**63)
 # Python integers take four times the memory of an array's.
 _ROWS_AS_LISTS: Final = 1 << 16
 
@@ -21,6 +23,8 @@ def parents(threads: Integers, starts: Integers, ends: Integers) -> Integers:
     first. An interval belongs to those that contain its start: a child may seem to end after its
     parent where a clock was rounded, and is cut there for what follows.
     """
+    if _follow_each_other(threads, starts, ends):
+        return np.full(len(starts), NONE, np.int64)
     # One pass with a stack a thread. A loop over lists: faster than a vector pass per depth.
     # Each stack stands on an interval without end, which stands for "none".
     stacks: dict[int, list[tuple[int, int]]] = {}
@@ -43,6 +47,13 @@ def parents(threads: Integers, starts: Integers, ends: Integers) -> Integers:
             stack.append((end if end < outer_end else outer_end, position))
         result[part] = found
     return result
+
+
+def _follow_each_other(threads: Integers, starts: Integers, ends: Integers) -> bool:
+    """Whether no interval begins before the one ahead of it on its thread ended: calls of CUDA."""
+    order = np.argsort(threads, kind="stable")
+    same = threads[order[1:]] == threads[order[:-1]]
+    return bool((~same | (ends[order[:-1]] <= starts[order[1:]])).all())
 
 
 def innermost(
@@ -84,10 +95,14 @@ def thread_codes(*frames: pl.DataFrame) -> list[Integers]:
     Equal pairs have equal numbers in all frames.
     """
     pairs = pl.concat([frame.select("process", "thread") for frame in frames])
-    known = pairs.unique().with_row_index("code")
-    codes = pairs.join(
-        known, on=["process", "thread"], how="left", nulls_equal=True, maintain_order="left"
-    )["code"].cast(pl.Int64)
+    if pairs["process"].n_unique() <= 1:
+        # Of one process threads have numbers already.
+        codes = pairs["thread"].cast(pl.Int64).fill_null(_NO_THREAD)
+    else:
+        known = pairs.unique().with_row_index("code")
+        codes = pairs.join(
+            known, on=["process", "thread"], how="left", nulls_equal=True, maintain_order="left"
+        )["code"].cast(pl.Int64)
     bounds = np.cumsum([frame.height for frame in frames])
     return list(np.split(codes.to_numpy(), bounds[:-1]))
 

@@ -62,7 +62,8 @@ def projections(work: Work, roof: Roof | None) -> Iterator[Candidate]:
     Of forward passes: going back, each has a gradient of its own to take. Without steps nothing
     tells a product that is repeated from another one.
     """
-    if roof is None or work.whole_trace:
+    known = work.kernels["multiplied"].is_not_null().any()
+    if roof is None or work.whole_trace or not known:
         return
     found: defaultdict[tuple[int, tuple[WorkKey, ...]], list[int]] = defaultdict(list)
     for run in _runs(work):

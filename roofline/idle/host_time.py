@@ -18,8 +18,7 @@ from gpuprof.roofline.classes import (
     ClassName,
 )
 from gpuprof.roofline.host.windows import Windows, step_windows, union_within_ns
-from gpuprof.roofline.idle.host_calls import kinds_of_calls
-from gpuprof.roofline.idle.host_timeline import HostTimeline
+from gpuprof.roofline.idle.pieces import IdlePieces
 
 # Calls that take the host's time, and those in which it waits for the device.
 _WORKING: Final = (ALLOCATOR, BLOCKING_COPY)
@@ -43,23 +42,25 @@ class HostTime:
     waits: frozenset[ClassName] = frozenset()
 
 
-def host_time(capture: Capture, timeline: HostTimeline, *, on_cpu: bool) -> HostTime:
-    """Of an attributed one-rank capture."""
+def host_time(capture: Capture, idle: IdlePieces, *, on_cpu: bool) -> HostTime:
+    """Of an attributed one-rank capture, whose time without device work is in `idle`."""
     windows = step_windows(capture)
     if windows is None:
         return HostTime()
     steps = int((capture.steps["phase"] == "profiled").sum())
-    calls = capture.launches.with_columns(kind=kinds_of_calls(capture)).drop_nulls("end_ns")
+    calls = capture.launches.with_columns(kind=idle.calls).drop_nulls("end_ns")
     is_launch = pl.col("name").str.contains("Launch", literal=True)
     launching = calls.filter(is_launch)["thread"].drop_nulls().unique().to_list()
     # A thread that loads ahead makes no launch later.
-    scopes = timeline.scopes.filter(pl.col("thread").is_in(launching) | on_cpu)
+    scopes = idle.timeline.scopes.filter(pl.col("thread").is_in(launching) | on_cpu)
     own = calls.filter(pl.col("thread").is_in(launching))
     by_class: dict[ClassName, float] = {
         kind: _spent_ns(windows, scopes.filter(pl.col("kind") == kind)) / steps
         for kind in scopes["kind"].unique()
     }
-    collecting = pl.DataFrame(dict(zip(("start_ns", "end_ns"), timeline.collecting, strict=True)))
+    collecting = pl.DataFrame(
+        dict(zip(("start_ns", "end_ns"), idle.timeline.collecting, strict=True))
+    )
     for kind, spans in (
         (GARBAGE_COLLECTION, collecting),
         *((kind, own.filter(pl.col("kind") == kind)) for kind in _WORKING),

@@ -59,7 +59,7 @@ def find_idle(
         waiting_by_class(pieces.pieces, stretch.steps),
         usual_waiting_by_class(pieces.pieces, stretch.steps),
     )
-    spent = host_time(capture, pieces.timeline, on_cpu=on_cpu)
+    spent = host_time(capture, pieces, on_cpu=on_cpu)
     return IdleSeen(
         SeenWaiting(
             seen,

@@ -53,6 +53,8 @@ class IdlePieces:
 
     pieces: pl.DataFrame
     timeline: HostTimeline
+    # The class of each row of `launches`; null for calls that only launch or ask.
+    calls: pl.Series
     gaps: Gaps
     # In order of start, `gaps.kernel` are rows of it, and the rows of `ops` that launched each.
     kernels: pl.DataFrame
@@ -87,7 +89,7 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     )
     launching = pl.Series(rows_of(capture.ops, kernels["op_id"]))
     together = pl.concat([pieces, queued], how="diagonal")
-    return IdlePieces(together, timeline, gaps, kernels, launching)
+    return IdlePieces(together, timeline, calls, gaps, kernels, launching)
 
 
 def _launches_ns(kernels: pl.DataFrame, launch: Integers, capture: Capture) -> Integers:

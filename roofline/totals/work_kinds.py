@@ -1,7 +1,7 @@
 """What kind of work an operator or a kernel does: the table work_kinds.toml."""
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -48,6 +48,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     )
 
 
+@lru_cache(maxsize=4096)
 def kind_of_operator(name: str) -> str:
     """The kind of what an operator called `name` does; `OTHER` where nothing tells it."""
     named = next((kind for pattern, kind in _patterns() if pattern.search(name)), None)

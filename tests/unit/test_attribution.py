@@ -9,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from gpuprof.collectors import kineto, schema
-from gpuprof.collectors.call_tree.nesting import innermost, parents
+from gpuprof.collectors.call_tree.nesting import innermost, parents, thread_codes
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.roofline.work.attribution import attribute
@@ -415,3 +415,26 @@ def test_all_ranks_keep_their_rows_in_order() -> None:
     one = kineto.read(DATA / "nested-ops.json")
     attributed = attribute(one)
     assert_frame_equal(attributed.kernels.drop("op_id", "step"), one.kernels.drop("op_id", "step"))
+
+
+def test_calls_that_follow_each_other_have_no_parents() -> None:
+    threads = np.array([1, 2, 1, 2, 1])
+    starts, ends = np.array([0, 1, 5, 6, 9]), np.array([5, 6, 5, 9, 12])
+    assert parents(threads, starts, ends).tolist() == [-1] * 5
+    # One that begins a moment earlier lies in the one before it.
+    assert parents(threads, np.array([0, 1, 5, 5, 9]), ends).tolist() == [-1, -1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("processes", [(1, 1), (1, 2), (1, None)])
+def test_threads_of_one_number_are_told_apart_by_their_process(
+    processes: tuple[int | None, int | None],
+) -> None:
+    types = {"process": pl.Int64, "thread": pl.Int64}
+    frames = [
+        pl.DataFrame({"process": [process] * 3, "thread": [7, None, 8]}, schema=types)
+        for process in processes
+    ]
+    first, second = (codes.tolist() for codes in thread_codes(*frames))
+    assert len(set(first)) == len(set(second)) == 3
+    assert (first == second) == (processes[0] == processes[1])
+    assert len({*first, *second}) == (3 if first == second else 6)
