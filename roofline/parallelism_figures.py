@@ -58,7 +58,7 @@ class GroupExchanges(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     ranks: int | None
     exchanges: tuple[Exchange, ...]
-    # Layers, where names of modules number them.
+    # Calls of a layer in the forward passes; None where no names of modules tell.
     layers: int | None = None
 
 

@@ -106,6 +106,12 @@ def _add_cluster(cluster: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="rates measured by gpuprof calibrate --json, in place of the datasheet's",
     )
+    add(
+        "--links",
+        type=Path,
+        metavar="FILE",
+        help="collectives measured by torchrun ... gpuprof calibrate --json",
+    )
     add("--nodes", type=whole, metavar="N", default=1, help="number of nodes (1)")
     add("--gpus-per-node", type=whole, metavar="N", default=8, help="GPUs of a node (8)")
     add("--memory", type=amount, metavar="BYTES", help="memory of a GPU")
@@ -243,11 +249,16 @@ def _named(text: str | None, option: str, known: Mapping[str, _Value]) -> tuple[
 def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
     """The GPUs and links of the options. Raises `CommandError` and `CaptureError`."""
     from gpuprof.profiler.captures import load_analysis
-    from gpuprof.profiler.machine.ceiling_sources import calibrated_roof, datasheet_roof
+    from gpuprof.profiler.machine.ceiling_sources import (
+        calibrated_links,
+        calibrated_roof,
+        datasheet_roof,
+    )
     from gpuprof.roofline.plan.cluster import PlannedCluster
     from gpuprof.roofline.plan.rates import (
         compute_rate,
         link_rate,
+        measured_link_rate,
         measured_rate,
         reached_memory_rate,
     )
@@ -279,8 +290,10 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
     if memory is None:
         raise _misfit(f"{found.name} comes with more than one size of memory: give --memory")
     link, link_basis = arguments.link_bandwidth, "as given"
+    measured = None if arguments.links is None else calibrated_links(arguments.links)
     if link is None and arguments.gpus_per_node > 1:
-        known = link_rate(found.roof)
+        known = None if measured is None else measured_link_rate(measured)
+        known = link_rate(found.roof) if known is None else known
         if known is None:
             raise _misfit(f"{found.name}: no link between GPUs is known; give --link-bandwidth")
         link, link_basis = known
@@ -297,6 +310,7 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
         link_bytes_per_s=link,
         link_basis=link_basis,
         network_bytes_per_s=arguments.network_bandwidth,
+        measured=measured,
     )
 
 

@@ -1,12 +1,17 @@
 """A device's ceilings by what names it: a name of the device table, or a file of calibrations."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from gpuprof.collectors.errors import CommandError, describe
+from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.manifest import Calibration
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
 from gpuprof.roofline.machine.devices import Lookup, find_meant
+
+_Decoded = TypeVar("_Decoded")
 
 
 class NamedRoof(NamedTuple):
@@ -34,21 +39,28 @@ def datasheet_roof(name: str) -> NamedRoof:
     return NamedRoof(lookup.spec.name, roof, memory)
 
 
+def calibrated_links(path: Path) -> LinkCalibration:
+    """What `torchrun ... gpuprof calibrate --json` wrote. Raises `CommandError` (exit 2)."""
+    return _decoded(path, LinkCalibration)
+
+
 def calibrated_roof(path: Path) -> NamedRoof:
     """The first GPU of a file that `gpuprof calibrate --json` wrote.
 
     Raises `CommandError` (exit 2) where the file cannot be read or has no GPU.
     """
-    import msgspec
-
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=list[Calibration])
-    except OSError as error:
-        raise CommandError(describe(error), exit_code=2) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} holds no calibrations: {error}", exit_code=2) from None
+    found = _decoded(path, list[Calibration])
     gpu = next((each for each in found if each.device.kind != "cpu"), None)
     if gpu is None:
         raise CommandError(f"{path} has no calibration of a GPU", exit_code=2)
     roof = Roof(measured_ceilings(gpu), "measured")
     return NamedRoof(gpu.device.name, roof, gpu.device.total_memory_bytes)
+
+
+def _decoded(path: Path, kind: type[_Decoded]) -> _Decoded:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise CommandError(describe(error), exit_code=2) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} is no such calibration: {error}", exit_code=2) from None

@@ -25,7 +25,7 @@ _LARGE_BUBBLE: Final = 1.2
 _BUCKETS: Final = (
     Column("Bucket", "number"),
     Column("Message", "number"),
-    Column("Begins after", "number"),
+    Column("Backward pass done", "number"),
     Column("Time", "number"),
     Column("Exposed", "number"),
 )
@@ -86,7 +86,9 @@ def _buckets_note(data: DataParallelism) -> str:
 
 def _exchanges_note(group: GroupExchanges) -> str:
     calls = ", ".join(f"{each.calls} {each.collective} {each.phase}" for each in group.exchanges)
-    layers = "" if group.layers is None else f", {formatting.counted(group.layers, 'layer')}"
+    layers = (
+        "" if group.layers is None else f", {formatting.counted(group.layers, 'call')} of a layer"
+    )
     return f"{calls}{layers}{_over(group.ranks)}"
 
 
@@ -190,7 +192,7 @@ def _of_tensor(group: GroupExchanges) -> Iterator[Block]:
         for exchange in group.exchanges
         if layers
     ]
-    of_layers = f" For each of {layers} layers: {', '.join(each)}." if layers else ""
+    of_layers = f" For each of {layers} calls of a layer: {', '.join(each)}." if layers else ""
     yield Paragraph(
         f"Tensor parallel{_over(group.ranks)}: activations are exchanged within each pass, and "
         f"what follows waits for them.{of_layers}"

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.roofline.bus_bandwidth import bus_factor
 from gpuprof.roofline.machine.link_latency import collective_latency_ns
+from gpuprof.roofline.machine.measured_links import find_times, time_of
 from gpuprof.roofline.plan.layout import ParallelLayout
 from gpuprof.roofline.plan_figures import PlannedTransfer, TransferGroup
 
@@ -43,6 +45,8 @@ class PlannedCluster:
     link_bytes_per_s: float | None = None
     link_basis: str = ""
     network_bytes_per_s: float | None = None
+    # What collectives within a node take by size, which goes before their bandwidth.
+    measured: LinkCalibration | None = None
 
     @property
     def gpus(self) -> int:
@@ -77,6 +81,11 @@ def transfer_ns(row: PlannedTransfer, layout: ParallelLayout, cluster: PlannedCl
     near = ranks_in_node(row.group, row.ranks, layout, cluster.gpus_per_node)
     link, network = cluster.link_bytes_per_s, cluster.network_bytes_per_s
     nodes = -(-row.ranks // near)
+    if nodes == 1:
+        times = find_times(cluster.measured, row.kind, row.ranks)
+        took = None if times is None else time_of(times, row.total_bytes // max(1, row.calls))
+        if took is not None:
+            return took * row.calls
     if row.kind == "send":
         rate = link if nodes == 1 else network
         moved = row.total_bytes / _known(rate)

@@ -1,5 +1,7 @@
 """What one GPU and its link reach, from its ceilings and the table achievable.toml."""
 
+from gpuprof.collectors.link_calibration import LinkCalibration
+from gpuprof.roofline.bus_bandwidth import bus_factor
 from gpuprof.roofline.machine.achievable import achievable
 from gpuprof.roofline.machine.ceilings import DEVICE_LINKS, Ceiling, Roof
 from gpuprof.roofline.plan.cluster import ComputeRate
@@ -52,6 +54,24 @@ def link_rate(roof: Roof) -> tuple[float, str] | None:
         return None
     reached = _share(ceiling, _COLLECTIVE)
     return ceiling.rate * reached, f"{reached:.0%} of {ceiling.label}"
+
+
+def measured_link_rate(measured: LinkCalibration) -> tuple[float, str] | None:
+    """Bus bandwidth of the largest all-reduce among most ranks of one host, and what that was.
+
+    None where none was measured.
+    """
+    reduces = [
+        one
+        for one in measured.collectives
+        if (one.collective, one.hosts, one.algorithm) == ("all-reduce", 1, "") and one.times
+    ]
+    if not reduces:
+        return None
+    one = max(reduces, key=lambda each: each.ranks)
+    largest, took_ns = one.times[-1]
+    rate = largest * bus_factor("all-reduce", one.ranks) / took_ns * 1e9
+    return rate, f"all-reduce of {one.ranks} ranks as measured, {measured.device}"
 
 
 def _share(ceiling: Ceiling, work: str) -> float:

@@ -185,14 +185,14 @@ def experts(
     clock = 0
     for step in range(steps):
         for phase in ("forward", "backward"):
-            for layer in range(layers):
+            for _ in range(layers):
                 begun = clock + 100
                 for rank, count in zip(ranks, tokens, strict=True):
-                    rank.compute(step, phase, clock, 100, f"layers.{layer}.attention")
+                    rank.compute(step, phase, clock, 100, "layers.*.attention")
                     arrived = rank.communicate(
                         step, collective, begun, begun + 50, group="ep", message_bytes=64 * count
                     )
-                    rank.compute(step, phase, arrived, 10 * count, f"layers.{layer}.mlp")
+                    rank.compute(step, phase, arrived, 10 * count, "layers.*.mlp")
                 slowest = begun + 50 + 10 * max(tokens)
                 for rank, count in zip(ranks, tokens, strict=True):
                     own = begun + 50 + 10 * count

@@ -93,8 +93,8 @@ def test_messages_of_tensor_parallelism_by_layer(training_analysis: Analysis) ->
     )
     group = GroupExchanges(group="tp", ranks=4, exchanges=(reduces,), layers=4)
     analysis = with_parallelism(training_analysis, Parallelism(tensor=(group,)))
-    assert "8 all-reduce forward, 4 layers over 4 ranks" in summary(analysis)
-    assert "For each of 4 layers: 2 all-reduce forward." in render_markdown(analysis)
+    assert "8 all-reduce forward, 4 calls of a layer over 4 ranks" in summary(analysis)
+    assert "For each of 4 calls of a layer: 2 all-reduce forward." in render_markdown(analysis)
 
 
 def test_a_bubble_beside_the_least(training_analysis: Analysis) -> None:

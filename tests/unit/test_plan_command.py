@@ -1,6 +1,7 @@
 """`gpuprof plan` as a user types it."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,26 @@ def test_calibrated_rates_take_the_place_of_the_datasheets(
     assert found["memory_bytes"] == 150 * 10**9
     assert found["flops_per_s"] == pytest.approx(0.87 * 8e14)
     assert found["link_bytes_per_s"] == pytest.approx(0.91 * 387e9)
+    times = [[2**20, 60_000.0], [2**30, 4_500_000.0]]
+    reduce = {"collective": "all-reduce", "backend": "nccl", "ranks": 4, "hosts": 1}
+    reduce |= {"times": times, "repeats": 20, "spread": 0.0, "measured_ns": 0}
+    links = tmp_path / "links.json"
+    links.write_text(
+        json.dumps({"device": "NVIDIA H200", "torch": "2.11", "collectives": [reduce]})
+    )
+    only = ("--links", str(links), "--tp", "4", "--pp", "1", "--no-sequence-parallel")
+    assert plan("--calibration", str(file), *only, "--json", "--gpus-per-node", "4") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["link_bytes_per_s"] == pytest.approx(1.5 * 2**30 / 4.5e-3)
+    assert found["link_basis"] == "all-reduce of 4 ranks as measured, NVIDIA H200"
+    layers = found["layouts"][0]["transfers"][0]
+    message = layers["total_bytes"] // layers["calls"]
+    # Between the two sizes on a line of logarithms.
+    share = math.log(message / 2**20) / math.log(2**10)
+    each = 60_000 * (4_500_000 / 60_000) ** share
+    assert layers["time_ns"] == pytest.approx(each * layers["calls"], rel=1e-6)
+    assert plan("--calibration", str(file), "--links", str(file)) == 2
+    assert "is no such calibration" in capsys.readouterr().err
     file.write_text("[]")
     assert plan("--calibration", str(file)) == 2
     assert "has no calibration of a GPU" in capsys.readouterr().err

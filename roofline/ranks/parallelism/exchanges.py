@@ -1,6 +1,5 @@
 """Collectives within the passes: tensor parallelism, and parameters that are sharded (FSDP)."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,8 +19,8 @@ from gpuprof.roofline.ranks.parallelism.placed import (
 _GATHER: Final = "all-gather"
 _SCATTER: Final = "reduce-scatter"
 _REDUCE: Final = "all-reduce"
-# Up to the number of the layer: "model.layers.3" of "model.layers.3.attention".
-_LAYER: Final = re.compile(r"^(?:[^.]+\.)*?\d+(?=\.|$)")
+# What modules that repeat have in place of their numbers: "model.layers.*.attention".
+_REPEATED: Final = "*"
 # Fewer of one size could be anything.
 _FEWEST: Final = 2
 
@@ -68,10 +67,17 @@ def tensor_parallelism(
 
 
 def layers_of(work: pl.DataFrame) -> int | None:
-    """How many numbered modules have forward work; None where no names tell."""
-    names = work.filter(pl.col("phase") == FORWARD)["module"].drop_nulls().unique()
-    layers = {found.group() for name in names if (found := _LAYER.match(name))}
-    return len(layers) or None
+    """How often a step's forward passes call a layer; None where no names of modules tell.
+
+    That is how often most modules that repeat call each of their operators.
+    """
+    repeated = work.filter(
+        pl.col("phase") == FORWARD, pl.col("module").str.contains(_REPEATED, literal=True)
+    )
+    calls = repeated.group_by("step", "module", "name", "input_dims").agg(pl.col("calls").sum())
+    by_module = calls.group_by("step", "module").agg(pl.col("calls").min())["calls"]
+    layers = by_module.mode().min()
+    return layers if isinstance(layers, int) else None
 
 
 def _exchanges(rows: pl.DataFrame) -> Iterator[Exchange]:
