@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 
+import msgspec
 import pytest
 
 from gpuprof.roofline.plan.cluster import (
@@ -362,3 +363,53 @@ def test_a_plan_ranks_what_fits_and_says_what_was_tried() -> None:
 def test_a_batch_that_no_layout_divides_is_an_error() -> None:
     with pytest.raises(ValueError, match="a batch of 3 sequences over 7 GPUs"):
         plan_training(LLAMA, replace(JOB, batch=3), cluster_of(gpus=7), LayoutChoices())
+
+
+def test_zero_3_gathers_two_layers_and_the_ends() -> None:
+    memory = stage_memory(LLAMA, JOB, layout_of(data=8, zero=3), 0)
+    layer = LLAMA.layer_parameters()
+    ends = LLAMA.parameters - 8 * layer
+    # And the gradients of one unit before they are divided: the ends are the larger one.
+    assert ends > layer
+    assert memory.gathered_bytes == 2 * (2 * layer + ends) + 2 * ends
+    one_layer = stage_memory(replace(LLAMA, layers=1), JOB, layout_of(data=8, zero=3), 0)
+    assert one_layer.gathered_bytes == 2 * (layer + ends) + 2 * ends
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_the_optimizer_reads_and_writes_its_states(zero: int) -> None:
+    step = slowest_stage(MIXTURE, JOB, layout_of(data=8, expert=4, zero=zero), cluster_of())
+    dense = MIXTURE.parameters - 8 * MIXTURE.expert_parameters()
+    experts = 8 * MIXTURE.expert_parameters() / 4
+    owned = dense / 8 + experts / 2 if zero else dense + experts
+    # 12 bytes of states both ways, 2 of gradients read and 2 of parameters written.
+    assert step.time.optimizer_ns == pytest.approx(owned * (12 + 12 + 2 + 2) / 3e12 * 1e9)
+
+
+@pytest.mark.parametrize(("fused", "passes"), [(True, 3.5), (False, 3.0)])
+def test_attention_executes_the_pairs_that_a_causal_mask_keeps(fused: bool, passes: float) -> None:
+    rate = ComputeRate(products=1e30, attention=4e14, counted="executed", basis="")
+    job = replace(JOB, fused_attention=fused)
+    step = slowest_stage(LLAMA, job, layout_of(), replace(cluster_of(), compute=rate))
+    forward = 4 * LLAMA.layers * LLAMA.attention_width * S * S * job.batch / 2
+    assert step.time.compute_ns == pytest.approx(passes * forward / 4e14 * 1e9)
+
+
+def test_norms_are_summed_over_ranks_that_divide_tokens() -> None:
+    found = rows(LLAMA, layout_of(tensor=2, pipeline=2, sequence_parallel=True))
+    # Four layers a stage, with two norms of a weight each.
+    assert found["gradients of norms: all-reduce"] == 4 * 2 * 1024 * 2
+
+
+def test_a_small_message_takes_its_hops() -> None:
+    row = PlannedTransfer(
+        what="", kind="all-reduce", group="data", ranks=16, calls=1, total_bytes=1
+    )
+    near = msgspec.structs.replace(row, ranks=8)
+    cluster = cluster_of(nodes=2)
+    inside = transfer_ns(near, layout_of(data=8), cluster)
+    # NCCL's model: 3.6 us, and 0.47 a hop of a ring within a node.
+    assert inside == pytest.approx(3_600 + 14 * 470, rel=1e-3)
+    across = transfer_ns(row, layout_of(data=16), cluster)
+    # Around twice, from each of two nodes to the other.
+    assert across == pytest.approx(3_600 + 30 * 470 + 4 * 2_700, rel=1e-3)
