@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from parallel_ranks import RankTimeline, experts, pipeline
 
-from gpuprof.collectors import kineto
+from gpuprof.collectors import kineto, storage
 from gpuprof.roofline.parallelism_figures import Exchange, Parallelism
 from gpuprof.roofline.ranks.parallelism.exchanges import layers_of
 from gpuprof.roofline.ranks.parallelism.find import find_parallelism
 from gpuprof.roofline.ranks.summarise import summarise
 from gpuprof.roofline.ranks.summary import RankSummary
 
+RANKS = Path(__file__).parents[1] / "data" / "ranks"
 RECORDINGS = Path(__file__).parents[3] / "shared" / "data" / "recordings"
 
 
@@ -252,3 +253,40 @@ def test_buckets_of_recorded_ranks(name: str) -> None:
     assert done[-1] == pytest.approx(1.0)
     assert found.sharded == found.tensor == found.experts == ()
     assert found.pipeline is None
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tensor"])
+def test_parallelism_of_four_processes(kind: str) -> None:
+    """examples/ranks/train.py: three layers of 262,912 float32 parameters, 64 rows of 256."""
+    capture = storage.load(RANKS / f"gloo4_{kind}")
+    found = find_parallelism([summarise(capture, rank) for rank in range(4)], 2)
+    assert found is not None
+    layer = 4 * 262_912
+    assert found.pipeline is None
+    assert found.experts == ()
+    if kind == "ddp":
+        (data,) = found.data
+        assert (data.ranks, data.dtype) == (4, "Float")
+        # The first bucket is cut at 1 MiB: one layer fills it.
+        assert [bucket.message_bytes for bucket in data.buckets] == [layer, 2 * layer]
+        assert found.sharded == found.tensor == ()
+        return
+    (group,) = found.sharded if kind == "fsdp" else found.tensor
+    assert found.data == ()
+    exchanges = [
+        (each.phase, each.collective, each.calls, each.total_bytes) for each in group.exchanges
+    ]
+    if kind == "tensor":
+        rows = 4 * 64 * 256
+        assert group.layers == 3
+        # The input of the first layer needs no gradient.
+        assert exchanges == [
+            ("forward", "all-reduce", 3, 3 * rows),
+            ("backward", "all-reduce", 2, 2 * rows),
+        ]
+    else:
+        assert sorted(exchanges) == [
+            ("backward", "all-gather", 3, 3 * layer),
+            ("backward", "reduce-scatter", 3, 3 * layer),
+            ("forward", "all-gather", 3, 3 * layer),
+        ]

@@ -1,11 +1,11 @@
 """The bytes that plans say a step communicates are those that recorded steps did, exactly."""
 
 import gzip
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pytest
 
 from gpuprof.roofline.bus_bandwidth import find_collective
@@ -14,7 +14,7 @@ from gpuprof.roofline.plan.layout import ParallelLayout, TrainingJob
 from gpuprof.roofline.plan.transfers import stage_transfers
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "recordings"
-GLOO = Path(__file__).parents[1] / "data" / "parallelism" / "gloo_collectives.json"
+RANKS = Path(__file__).parents[1] / "data" / "ranks"
 # Four blocks with LayerNorm (scripts/ddp_or_fsdp_or_straggler.py), without embedding and head.
 BLOCKS = DecoderShape(
     **{"layers": 4, "hidden": 2048, "heads": 16, "key_heads": 16, "head_size": 128},
@@ -62,7 +62,7 @@ FEED_FORWARD = DecoderShape(
 # 64 rows of float32 a rank.
 FLOAT32 = TrainingJob(
     sequence=1,
-    batch=128,
+    batch=256,
     parameter_bytes=4,
     gradient_bytes=4,
     optimizer_bytes=0,
@@ -70,47 +70,46 @@ FLOAT32 = TrainingJob(
 )
 
 
-def recorded(kind: str) -> list[dict[str, object]]:
-    messages = msgspec.json.decode(GLOO.read_bytes())[kind]
-    assert {each["dtype"] for each in messages} == {"Float"}
-    assert {each["group_size"] for each in messages} == {2}
-    return list(messages)
+def recorded(kind: str) -> pl.DataFrame:
+    """The collectives of one step of rank 1 of four, with `name` as plans spell it."""
+    kernels = pl.read_parquet(RANKS / f"gloo4_{kind}" / "rank=1" / "kernels.parquet")
+    messages = kernels.filter(pl.col("kind") == "collective").sort("start_ns")
+    assert messages["dtype"].unique().to_list() == ["Float"]
+    assert messages["group_size"].unique().to_list() == [4]
+    spellings = {name: find_collective(name) for name in messages["collective"].unique()}
+    assert all(spellings.values())
+    names = {name: found.name for name, found in spellings.items() if found is not None}
+    first = messages.filter(pl.col("step") == pl.col("step").min())
+    return first.with_columns(pl.col("collective").replace_strict(names).alias("name"))
 
 
-def totals(messages: list[dict[str, object]]) -> Counter[str]:
-    """Bytes by collective as plans spell it."""
-    found: Counter[str] = Counter()
-    for each in messages:
-        collective = find_collective(str(each["collective"]))
-        assert collective is not None
-        found[collective.name] += int(str(each["message_bytes"]))
-    return found
+def totals(messages: pl.DataFrame) -> dict[str, int]:
+    """Bytes by collective."""
+    return dict(messages.group_by("name").agg(pl.col("message_bytes").sum()).iter_rows())
 
 
 @pytest.mark.parametrize(("kind", "zero"), [("ddp", 0), ("fsdp", 3)])
-def test_gradients_and_parameters_of_two_processes(kind: str, zero: int) -> None:
-    layout = ParallelLayout(data=2, zero=zero, micro_batch=64)
+def test_gradients_and_parameters_of_four_processes(kind: str, zero: int) -> None:
+    layout = ParallelLayout(data=4, zero=zero, micro_batch=64)
     planned = stage_transfers(FEED_FORWARD, FLOAT32, layout, 0)
     assert {row.kind: row.total_bytes for row in planned} == totals(recorded(kind))
 
 
 def test_calls_of_fully_shard() -> None:
-    layout = ParallelLayout(data=2, zero=3, micro_batch=64)
+    layout = ParallelLayout(data=4, zero=3, micro_batch=64)
     planned = stage_transfers(FEED_FORWARD, FLOAT32, layout, 0)
-    found = Counter(str(each["collective"]) for each in recorded("fsdp"))
-    by_kind = {row.kind: row.calls for row in planned}
-    assert by_kind == {
-        "all-gather": found["_allgather_base"],
-        "reduce-scatter": found["_reduce_scatter_base"],
-    }
+    calls = dict(recorded("fsdp").group_by("name").len().iter_rows())
+    assert {row.kind: row.calls for row in planned} == calls
 
 
 def test_activations_of_tensor_parallel_layers() -> None:
     job = replace(FLOAT32, batch=64)
-    layout = ParallelLayout(tensor=2, micro_batch=64)
+    layout = ParallelLayout(tensor=4, micro_batch=64)
     layers = stage_transfers(FEED_FORWARD, job, layout, 0)[0]
     # The program has no attention: half of the messages. Its input needs no gradient, so that the
     # first layer has none backward.
     assert layers.what == "layers"
     each = layers.total_bytes // 2 // (2 * 3)
-    assert [message["message_bytes"] for message in recorded("tensor")] == [each] * (3 + 2)
+    messages = recorded("tensor")
+    assert messages["name"].unique().to_list() == ["all-reduce"]
+    assert messages["message_bytes"].to_list() == [each] * (3 + 2)
