@@ -39,6 +39,9 @@ class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
     device_name: str | None = None
     title: str = ""
     steps: tuple[RankStep, ...] = ()
+    # By how much it comes to them later than the median of their ranks, in the median of all; below
+    # 0 it comes earlier. None without a common clock.
+    skew_ns: int | None = None
     # Collectives that are known of all their ranks, and those of them to which it came last.
     collectives: int = 0
     came_last: int = 0
@@ -167,6 +170,8 @@ class RanksAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     # Collectives that all their ranks recorded, of all that were recorded by any.
     matched: int = 0
     collectives: int = 0
+    # Whether there are steps or ranks enough to say that none is a straggler.
+    stragglers_told: bool = False
     # The costliest first.
     stragglers: tuple[Straggler, ...] = ()
     late_launches: tuple[LateLaunches, ...] = ()

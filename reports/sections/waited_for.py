@@ -22,6 +22,7 @@ from gpuprof.roofline.ranks.late_text import (
 
 # Lines of each kind in a summary.
 _NAMED: Final = 2
+_NOBODY: Final = "no rank is later than ranks and steps vary"
 _COLUMNS: Final = (
     Column("Rank", "number"),
     Column("Late by", "number"),
@@ -43,7 +44,8 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         value = f"rank {late.rank}  {formatting.duration(late.late_ns)}"
         facts.append(Fact("Straggler", value, note, kind=OTHER_RANK))
     if ranks.matched and not ranks.stragglers:
-        facts.append(Fact("Straggler", "none", "no rank is later than ranks and steps vary"))
+        value, note = ("none", _NOBODY) if ranks.stragglers_told else ("not known", _last(ranks))
+        facts.append(Fact("Straggler", value, note))
     facts += [
         Fact(
             "Late launches",
@@ -95,9 +97,18 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 
 def _none(ranks: RanksAnalysis) -> str:
     if ranks.matched:
-        return "No rank is later than ranks and steps vary."
+        return formatting.sentence(_NOBODY if ranks.stragglers_told else _last(ranks))
     missing = f": {ranks_text(ranks.missing)} of the job is not here" if ranks.missing else ""
     return f"Who is waited for is unknown: no collective is known of all its ranks{missing}."
+
+
+def _last(ranks: RanksAnalysis) -> str:
+    """Who came last most often, where steps and ranks are too few to say more."""
+    last = max(ranks.ranks, key=lambda one: one.came_last)
+    return (
+        f"rank {last.rank} came last to {last.came_last} of {last.collectives} collectives; fewer "
+        "than three steps and four ranks do not tell how much they vary"
+    )
 
 
 def _row(late: Straggler) -> tuple[str, ...]:

@@ -122,6 +122,21 @@ def on_common_clock(times_ns: pl.DataFrame, alignment: ClockAlignment) -> pl.Dat
     )
 
 
+def arrival_skews(found: pl.DataFrame, alignment: ClockAlignment) -> dict[int, int]:
+    """How much later than the median of its group each aligned rank comes to the collectives."""
+    if not alignment.clocks:
+        return {}
+    shared = on_common_clock(found, alignment)
+    whole = shared.filter(pl.len().over("instance") == pl.col("group_size"))
+    # Times of the Unix epoch are beyond the digits of a float.
+    since = pl.col("start_ns") - pl.col("start_ns").min().over("instance")
+    late = whole.with_columns(since_ns=since).with_columns(
+        skew_ns=pl.col("since_ns") - pl.col("since_ns").median().over("instance")
+    )
+    medians = late.group_by("rank").agg(pl.col("skew_ns").median())
+    return {rank: round(skew_ns) for rank, skew_ns in medians.iter_rows()}
+
+
 def _reason(left_out: list[int], largest: Mapping[int, _Clock]) -> str:
     if not left_out:
         return ""

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import polars as pl
 
 from gpuprof.roofline.rank_figures import RankFigures, RanksAnalysis, RankStep
-from gpuprof.roofline.ranks.clocks import align
+from gpuprof.roofline.ranks.clocks import align, arrival_skews
 from gpuprof.roofline.ranks.disagreements import disagreements
 from gpuprof.roofline.ranks.explained_stragglers import launches_behind, stragglers
 from gpuprof.roofline.ranks.own_times import own_times
+from gpuprof.roofline.ranks.stragglers import tells_stragglers
 from gpuprof.roofline.ranks.summary import RankSummary
 
 
@@ -24,6 +25,8 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
     held = {each.rank for each in ordered}
     by_rank = {each.rank: each for each in ordered}
     times = own_times(ordered, found)
+    clocks = align(found)
+    skews = {} if clocks is None else arrival_skews(found, clocks)
     last = found.filter(pl.col("wait_ns") == 0).group_by("rank").len()
     came_last = dict(last.iter_rows())
     shared = dict(found.filter("alike").group_by("rank").len().iter_rows())
@@ -36,6 +39,7 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
                 device_name=each.process.device_name,
                 title=each.process.title,
                 steps=_steps(times.filter(pl.col("rank") == each.rank)),
+                skew_ns=skews.get(each.rank),
                 collectives=shared.get(each.rank, 0),
                 came_last=came_last.get(each.rank, 0),
             )
@@ -44,9 +48,10 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
         missing=tuple(rank for rank in range(world_size) if rank not in held),
         matched=found.height,
         collectives=sum(each.collectives.height for each in ordered),
+        stragglers_told=tells_stragglers(times, found),
         stragglers=stragglers(by_rank, times, found),
         late_launches=launches_behind(by_rank, times, found),
-        clocks=align(found),
+        clocks=clocks,
         disagreements=disagreements(ordered, found),
     )
 

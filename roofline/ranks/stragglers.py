@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gpuprof.roofline.rank_figures import LateLaunches, LatePattern
-from gpuprof.roofline.ranks.channels import MORE_WORK
+from gpuprof.roofline.ranks.channels import MORE_WORK, OWN
 from gpuprof.roofline.ranks.own_times import waits_of_steps
 
 # Standard deviations.
@@ -39,8 +39,10 @@ _RANKS_THAT_TELL: Final = 4
 # Of the steps: late in so many is late in all.
 _NEARLY_ALL: Final = 0.75
 _IN_MANY: Final = 0.5
-# Periods are told from so many late steps on.
-_FEWEST_OF_A_PERIOD: Final = 3
+# Of a rank that is late in some steps: fewer are chance.
+_FEWEST_LATE: Final = 3
+# Of what ranks vary by in all: less than that in one step may be any pause.
+_HICCUP: Final = 2
 
 _Table = NDArray[np.float64]
 _Marks = NDArray[np.bool_]
@@ -85,16 +87,23 @@ def late_ranks(
     late: dict[int, LateRank] = {}
     for group in _groups(times, found):
         floor_ns = _REPEATS_WITHIN * group.length_ns
+        in_all = by_channel.filter(pl.col("channel") == OWN)
+        varies_ns, _ = _noise_ns(_beyond_others(_table(in_all, group)))
         large = by_channel.filter(pl.col("nanoseconds") > floor_ns)["channel"].unique().sort()
         for channel in large:
             if channel != MORE_WORK and not group.tells_noise:
                 continue
             needs = _table(by_channel.filter(pl.col("channel") == channel), group)
-            for each in _late_in(group, needs):
+            for each in _late_in(group, needs, varies_ns):
                 known = late.get(each.rank)
                 if known is None or known.per_step_ns < each.per_step_ns:
                     late[each.rank] = each
     return tuple(sorted(late.values(), key=lambda each: (-each.per_step_ns, each.rank)))
+
+
+def tells_stragglers(times: pl.DataFrame, found: pl.DataFrame) -> bool:
+    """Whether there are steps or ranks enough in any group to say that nobody is late."""
+    return any(group.tells_noise for group in _groups(times, found))
 
 
 def late_launches(times: pl.DataFrame, found: pl.DataFrame) -> tuple[LateLaunches, ...]:
@@ -161,12 +170,15 @@ def _table(rows: pl.DataFrame, group: _Group) -> _Table:
     return values.reshape(len(group.ranks), len(group.steps))
 
 
-def _late_in(group: _Group, needs: _Table) -> list[LateRank]:
+def _late_in(group: _Group, needs: _Table, varies_ns: float = 0.0) -> list[LateRank]:
+    """The late ranks of `group` by what they need, in all of which ranks vary by `varies_ns`."""
     beyond = _beyond_others(needs)
     cost = np.minimum(beyond, group.waited_for_ns)
     floor_ns = _REPEATS_WITHIN * group.length_ns
     over_steps, over_ranks = _noise_ns(beyond)
-    of_step = np.maximum(_BEYOND_NOISE * np.hypot(over_steps, over_ranks), floor_ns)
+    # A busy host has pauses of any kind that nothing else of their kind varies like.
+    least_ns = max(floor_ns, _HICCUP * varies_ns)
+    of_step = np.maximum(_BEYOND_NOISE * np.hypot(over_steps, over_ranks), least_ns)
     of_median = _BEYOND_NOISE * np.hypot(
         _OF_A_MEDIAN * over_steps / math.sqrt(len(group.steps)), over_ranks
     )
@@ -178,10 +190,10 @@ def _late_in(group: _Group, needs: _Table) -> list[LateRank]:
         & ((cost > floor_ns).mean(axis=1) >= _IN_MANY)
     )
     late = np.where(steady[:, None], cost > floor_ns, cost > of_step[:, None])
-    # Once is chance, unless it is another rank's turn in the other steps.
+    # A few times is chance, unless it is another rank's turn in the other steps.
     some_late = late.any(axis=0)
     turns = some_late.sum() >= _STEPS_THAT_TELL and some_late.mean() >= _NEARLY_ALL
-    enough = late.any(axis=1) if turns else late.sum(axis=1) > 1
+    enough = late.any(axis=1) if turns else late.sum(axis=1) >= _FEWEST_LATE
     found = []
     for row in np.flatnonzero(enough | (steady & late.any(axis=1))):
         others_late: _Marks = late.sum(axis=0) > late[row]
@@ -210,7 +222,7 @@ def _pattern(late: _Marks, others: _Marks) -> tuple[LatePattern, int | None]:
     if others[~late].mean() >= _IN_MANY:
         return "moving", None
     between = set(np.diff(at).tolist())
-    if len(at) >= _FEWEST_OF_A_PERIOD and len(between) == 1:
+    if len(at) >= _FEWEST_LATE and len(between) == 1:
         return "periodic", between.pop()
     return "some steps", None
 

@@ -6,7 +6,7 @@ import pytest
 from made_up_ranks import MadeUpRank, Work, summaries
 
 from gpuprof.roofline.rank_figures import ClockAlignment
-from gpuprof.roofline.ranks.clocks import align, on_common_clock
+from gpuprof.roofline.ranks.clocks import align, arrival_skews, on_common_clock
 from gpuprof.roofline.ranks.instances import instances
 
 HOUR_NS = 3_600 * 10**9
@@ -121,3 +121,16 @@ def test_two_ranks_whose_ends_disagree_have_no_clock() -> None:
 
 def test_without_shared_collectives_there_is_no_alignment() -> None:
     assert align(instances(summaries(MadeUpRank(work(0)), MadeUpRank(work(1)))[:1])) is None
+
+
+def test_arrivals_are_compared_on_the_common_clock_alone() -> None:
+    """Rank 1 comes 1 ms later than the others, and its clock is hours off."""
+    steps = [[Work(10_000_000)]] * STEPS
+    late = MadeUpRank([[Work(11_000_000)]] * STEPS, offset_ns=-HOUR_NS, late_ends_ns=jitter(1))
+    rows = instances(summaries(MadeUpRank(steps), late, MadeUpRank(steps)))
+    found = align(rows)
+    assert found is not None
+    skews = arrival_skews(rows, found)
+    assert skews[1] == pytest.approx(1_000_000, abs=3_000)
+    assert abs(skews[0]) < 3_000
+    assert arrival_skews(rows, ClockAlignment(reason="none")) == {}

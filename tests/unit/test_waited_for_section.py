@@ -106,3 +106,15 @@ def test_the_verdict_names_who_is_waited_for() -> None:
     assert verdict.evidence == "it waits; rank 3 makes ranks 0, 1 and 2 wait 3 ms in every step"
     other = Bottleneck("compute", "it computes", None)
     assert with_late_ranks(other, ranks) is other
+
+
+def test_few_steps_of_few_ranks_do_not_tell_that_nobody_is_late(
+    training_analysis: Analysis,
+) -> None:
+    slow = MadeUpRank([[Work(12 * MILLISECOND)]])
+    analysis = msgspec.structs.replace(
+        training_analysis, ranks=ranks_of(MadeUpRank(STEPS[:1]), slow)
+    )
+    assert "not known  rank 1 came last to 1 of 1 collectives" in " ".join(
+        summary_of(analysis).split(" ")
+    )
