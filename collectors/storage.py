@@ -40,7 +40,7 @@ SUFFIX = ".gpuprof"
 MANIFEST_FILE = "manifest.json"
 PROCESS_FILE = "process.json"
 # Files beside the manifest: what `save` is given as `extra`, and the results of a bench.
-_FURTHER_FILES = ("analysis.json", "bench.json")
+_FURTHER_FILES = ("analysis.json", "bench.json", "ranks.msgpack")
 _RANK_FOLDER = re.compile(r"rank=\d+")
 
 T = TypeVar("T")
@@ -205,6 +205,19 @@ def load(path: str | Path) -> "Capture":
         for name in schema.TABLES
     }
     return Capture(manifest, processes, **tables)
+
+
+def load_rank(path: Path, rank: int) -> "Capture":
+    """Read one rank of the capture in the folder `path`: the others may not be there.
+
+    Raises `CaptureError` as `load`.
+    """
+    from gpuprof.collectors import schema
+    from gpuprof.collectors.capture import Capture
+
+    manifest = msgspec.structs.replace(load_manifest(path), ranks=(rank,))
+    tables = {name: _load_table(path, rank, name) for name in schema.TABLES}
+    return Capture(manifest, (load_process(path, rank),), **tables)
 
 
 def load_manifest(path: Path) -> Manifest:

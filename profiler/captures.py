@@ -14,39 +14,53 @@ if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
 
 
-def load_analysis(path: Path) -> Analysis:
-    """The analysis of the capture in `path`.
+def load_analysis(path: Path, rank: int | None = None) -> Analysis:
+    """The analysis of one rank of the capture in `path`, of the one it was stored with if None.
 
     The one stored with the capture where it has this gpuprof's schema, which needs no table to be
-    read; else it is made from the tables and not stored. Raises `CaptureError`.
+    read; else it is made from the tables, or from the file of that rank, and not stored. Raises
+    `CaptureError`, and `CommandError` for a rank that is not there.
     """
     stored = read_stored_analysis(path)
-    if stored is not None:
+    if stored is not None and rank in (None, stored.rank):
         return stored
     # Reading the tables imports polars, which takes longer than the rest of the command.
-    from gpuprof.collectors import storage
-    from gpuprof.roofline.analyze import analyze
-
-    return analyze(storage.load(path))
+    return _analysed(path, rank)[1]
 
 
 def read_capture_and_analysis(path: Path, rank: int | None) -> "tuple[Capture, Analysis]":
-    """A capture, or what another tool recorded, and its analysis of one rank, the first if None.
+    """A capture, or what another tool recorded, and its analysis of one rank, as `load_analysis`.
 
-    Raises `CaptureError`.
+    Raises as that.
     """
     from gpuprof.collectors import storage
     from gpuprof.profiler.traces import analyze_rank, read_run
     from gpuprof.reports.console.streams import write_note
 
     if (path / storage.MANIFEST_FILE).is_file():
-        capture = storage.load(path)
         stored = read_stored_analysis(path)
         if stored is not None and rank in (None, stored.rank):
-            return capture, stored
-    else:
-        capture = read_run([path], lambda stage: write_note(f"gpuprof: {stage}"))
+            return storage.load(path), stored
+        return _analysed(path, rank)
+    capture = read_run([path], lambda stage: write_note(f"gpuprof: {stage}"))
     return capture, analyze_rank(capture, rank)
+
+
+def _analysed(path: Path, rank: int | None) -> "tuple[Capture, Analysis]":
+    """The capture in `path` and its analysis of one rank, the first if None."""
+    from gpuprof.collectors import storage
+    from gpuprof.profiler.cluster.analysis import analyze_of_job, capture_of_rank
+    from gpuprof.profiler.cluster.job import JOB_FILE, read_job_file
+    from gpuprof.profiler.traces import analyze_rank
+
+    capture = storage.load(path)
+    if not (path / JOB_FILE).is_file():
+        return capture, analyze_rank(capture, rank)
+    job = read_job_file(path)
+    if rank not in (None, *capture.manifest.ranks):
+        # It is not stored here: only what its summary holds.
+        capture = capture_of_rank(job, rank)
+    return capture, analyze_of_job(job, capture)
 
 
 def store(

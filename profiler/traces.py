@@ -17,13 +17,13 @@ from gpuprof.collectors.manifest import Calibration, ProcessInfo
 from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.machine.link_calibration_cache import load_links
+from gpuprof.profiler.step_range import with_steps
 from gpuprof.reports import formatting
 from gpuprof.reports.chrome.trace import chrome_trace
 from gpuprof.reports.console.progress import StageProgress
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.attribution import attribute
-from gpuprof.roofline.work.range_steps import with_evident_steps, with_steps_of_range
 
 
 def read_run(
@@ -40,15 +40,13 @@ def read_run(
         size = "" if path.is_dir() else f" ({formatting.byte_count(path.stat().st_size)})"
         progress(f"Reading {path.name}{size}")
 
-    capture = open_traces(paths, reading)
-    if step_range is None:
-        capture = with_evident_steps(capture)
-    else:
-        try:
-            capture = with_steps_of_range(capture, step_range)
-        except ValueError as error:
-            raise CommandError(f"--step-range {step_range}: {error}", exit_code=2) from error
+    capture = with_steps(open_traces(paths, reading), step_range)
     progress("Finding the operators of each kernel")
+    return prepared(capture)
+
+
+def prepared(capture: Capture) -> Capture:
+    """`capture` attributed, with the ceilings that were measured on this machine's devices."""
     return attribute(_with_local_ceilings(capture))
 
 

@@ -30,7 +30,7 @@ def with_rank_of_name(capture: Capture, name: str) -> Capture:
     (process,) = capture.processes
     (rank,) = ranks
     named = capture.with_processes((msgspec.structs.replace(process, rank_from="file name"),))
-    return _renumbered(named, {process.rank: rank})
+    return renumbered(named, {process.rank: rank})
 
 
 def with_distinct_ranks(captures: Sequence[Capture]) -> tuple[list[Capture], list[str]]:
@@ -58,7 +58,7 @@ def with_distinct_ranks(captures: Sequence[Capture]) -> tuple[list[Capture], lis
         ranks[index][rank] = max(taken, default=-1) + 1
         taken.add(ranks[index][rank])
     numbered = [
-        _renumbered(capture, mapping) for capture, mapping in zip(captures, ranks, strict=True)
+        renumbered(capture, mapping) for capture, mapping in zip(captures, ranks, strict=True)
     ]
     if none_stated:
         return numbered, ["no file names its rank: ranks are numbered in the order of the files"]
@@ -101,7 +101,7 @@ def _ran_on_cpus(capture: Capture) -> bool:
     return bool(devices) and all(device.kind == "cpu" for device in devices)
 
 
-def _renumbered(capture: Capture, ranks: Mapping[int, int]) -> Capture:
+def renumbered(capture: Capture, ranks: Mapping[int, int]) -> Capture:
     """`capture` with the ranks that `ranks` gives for its own."""
     if all(old == new for old, new in ranks.items()):
         return capture

@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.amounts import whole
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
+    from gpuprof.reports.console.progress import StageProgress
     from gpuprof.roofline.analysis import Analysis
 
 _CHROME_SUFFIXES = (".json", ".json.gz")
+# Files of a folder that are read into one capture, where nothing else is asked for.
+_MOST_IN_ONE_CAPTURE = 64
 
 
 class AnalyzeCommand:
@@ -22,6 +26,10 @@ class AnalyzeCommand:
     (.pickle), dumps of its flight recorder, logs of NCCL, and captures of
     gpuprof. A folder is the set of ranks of one job. Several paths are files of
     one run and are joined: a trace and the counters of its kernels.
+
+    With --workers, --cluster or many traces each rank is read by itself, from a
+    folder or an address such as s3://bucket/run, and the capture holds the tables
+    of the one that is shown.
     """
 
     name = "analyze"
@@ -29,7 +37,7 @@ class AnalyzeCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
-        parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="file or folder")
+        parser.add_argument("paths", nargs="+", metavar="PATH", help="file or folder, or address")
         parser.add_argument(
             "-o",
             "--output",
@@ -41,6 +49,18 @@ class AnalyzeCommand:
         parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
         parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to analyse (default: the first)"
+        )
+        readers = parser.add_mutually_exclusive_group()
+        readers.add_argument(
+            "--workers",
+            type=whole,
+            metavar="N",
+            help="read ranks with N processes of this machine",
+        )
+        readers.add_argument(
+            "--cluster",
+            metavar="ADDRESS",
+            help="read ranks on the workers of the Dask scheduler at ADDRESS",
         )
         parser.add_argument(
             "--step-range",
@@ -62,19 +82,24 @@ class AnalyzeCommand:
         from gpuprof.reports.console.progress import showing_stages
         from gpuprof.reports.console.streams import write_note
 
-        paths: list[Path] = arguments.paths
+        paths = [Path(path) for path in arguments.paths]
         output = arguments.output or default_output(paths)
         if output is not None:
             refuse_existing_capture(output, force=arguments.force)
         check_chrome_file(arguments.to_chrome, paths, force=arguments.force)
+        places = _one_by_one(arguments)
 
         with showing_stages(hidden=arguments.quiet) as progress:
-            capture = traces.read_run(paths, progress, step_range=arguments.step_range)
-            progress("Analysing")
-            analysis = traces.analyze_rank(capture, arguments.rank)
+            further: dict[str, bytes] = {}
+            if places:
+                capture, analysis, further = _of_job(places, arguments, progress)
+            else:
+                capture = traces.read_run(paths, progress, step_range=arguments.step_range)
+                progress("Analysing")
+                analysis = traces.analyze_rank(capture, arguments.rank)
             if output is not None:
                 progress(f"Writing {output}")
-                store(capture, analysis, output)
+                store(capture, analysis, output, further=further)
             if arguments.to_chrome is not None:
                 progress(f"Writing {arguments.to_chrome}")
                 traces.write_chrome_trace(capture, analysis, arguments.to_chrome)
@@ -83,6 +108,44 @@ class AnalyzeCommand:
         if not arguments.quiet:
             _print_summary(capture, analysis, paths[0] if output is None else output)
         return 0
+
+
+def _one_by_one(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The files of ranks where each is read by itself; () where all become one capture."""
+    from gpuprof.profiler.cluster.places import files_of_ranks, is_address
+
+    asked = arguments.workers is not None or arguments.cluster is not None
+    asked = asked or any(map(is_address, arguments.paths))
+    if not asked and not all(Path(path).is_dir() for path in arguments.paths):
+        return ()
+    places = tuple(place for path in arguments.paths for place in files_of_ranks(path))
+    return places if asked or len(places) > _MOST_IN_ONE_CAPTURE else ()
+
+
+def _of_job(
+    places: Sequence[str], arguments: argparse.Namespace, progress: "StageProgress"
+) -> "tuple[Capture, Analysis, dict[str, bytes]]":
+    """The shown rank's capture and analysis, and the file that holds the summaries of all."""
+    from gpuprof.collectors.opening import run_name
+    from gpuprof.profiler.cluster.analysis import (
+        Workers,
+        analyze_of_job,
+        capture_of_rank,
+        read_job,
+    )
+    from gpuprof.profiler.cluster.job import JOB_FILE, encode_job
+
+    progress("Starting")
+    job = read_job(
+        run_name(Path(arguments.paths[0])),
+        places,
+        Workers(arguments.workers, arguments.cluster),
+        lambda done: progress(f"Reading ranks: {done:,} of {len(places):,} files"),
+        arguments.step_range,
+    )
+    progress("Analysing")
+    capture = capture_of_rank(job, arguments.rank, arguments.step_range)
+    return capture, analyze_of_job(job, capture), {JOB_FILE: encode_job(job)}
 
 
 def default_output(paths: Sequence[Path]) -> Path | None:

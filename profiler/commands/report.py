@@ -33,6 +33,9 @@ class ReportCommand:
             help="file to write (CAPTURE.html here); - is stdout, as HTML",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old report")
+        parser.add_argument(
+            "--rank", type=int, metavar="R", help="the rank to show (the one that was analysed)"
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
@@ -42,14 +45,14 @@ class ReportCommand:
 
         output = arguments.output or default_output(arguments.capture)
         if output == _STDOUT:
-            write_bytes(render(load_analysis(arguments.capture), ".html"))
+            write_bytes(render(load_analysis(arguments.capture, arguments.rank), ".html"))
             return 0
         suffix = output.suffix.lower()
         if suffix not in _SUFFIXES:
             expected = ", ".join(_SUFFIXES)
             raise CommandError(f"{output}: the name must end in one of {expected}", exit_code=2)
         refuse_existing(output, force=arguments.force)
-        write_file(output, render(load_analysis(arguments.capture), suffix))
+        write_file(output, render(load_analysis(arguments.capture, arguments.rank), suffix))
         write_note(f"gpuprof: wrote {output}")
         return 0
 

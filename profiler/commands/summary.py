@@ -16,6 +16,9 @@ class SummaryCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
         parser.add_argument("capture", type=Path, help="folder that gpuprof run or analyze made")
+        parser.add_argument(
+            "--rank", type=int, metavar="R", help="the rank to show (the one that was analysed)"
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CaptureError`."""
@@ -23,5 +26,6 @@ class SummaryCommand:
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.terminal import render_summary
 
-        render_summary(load_analysis(arguments.capture), stdout(), arguments.capture)
+        analysis = load_analysis(arguments.capture, arguments.rank)
+        render_summary(analysis, stdout(), arguments.capture)
         return 0

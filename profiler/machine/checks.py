@@ -48,6 +48,7 @@ _OPTIONAL_PACKAGES: Final = {
     "triton": ("reference kernels and inductor on GPUs", "comes with a CUDA build of torch"),
     "cuda-core": ("kernels in CUDA C++", install_command(with_extra("cuda"))),
     "ncu-report": ("reading .ncu-rep files", install_command(with_extra("ncu"))),
+    "distributed": ("ranks on workers of Dask", install_command(with_extra("cluster"))),
 }
 # Where the tools are installed without being on PATH.
 TOOL_PLACES: Final = {

@@ -20,7 +20,7 @@ from gpuprof.roofline.ranks.summary import COLLECTIVES, RankSummary
 
 # In which all ranks do the same, and leave together.
 _ALIKE: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
-# Of one rank a row for each collective that all ranks of its group recorded.
+# Of one rank a row for each collective that all known ranks of its group recorded.
 INSTANCES: Final = pl.Schema(
     [
         # A number for each collective of the job, in no particular order.
@@ -36,6 +36,9 @@ INSTANCES: Final = pl.Schema(
         ("wait_ns", pl.Int64()),
     ]
 )
+# The part of a group that must be there. Of a thousand ranks some traces are lost or cut off; of a
+# few, none may be missing.
+_ENOUGH: Final = 0.9
 _GROUP: Final = ("group", "group_ranks", "group_size")
 _SAME: Final = (*_GROUP, "common", "message_bytes", "step")
 
@@ -44,7 +47,9 @@ def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
     """The rows of `INSTANCES` for all `summaries`: collectives that are complete.
 
     One that a rank of its group has not recorded is left out: who is waited for is not known then.
-    A group without a size is taken to be all ranks of the job.
+    Ranks of a group that recorded none of its collectives, since nothing of them could be read, may
+    be a tenth of it; the shortest duration is then that of the ranks that are there. A group
+    without a size is taken to be all ranks of the job.
     """
     if not summaries:
         return pl.DataFrame(schema=INSTANCES)
@@ -124,9 +129,12 @@ def _common_names(collectives: pl.Series) -> pl.Series:
 
 
 def _complete(rows: pl.DataFrame, same: tuple[str, ...]) -> pl.DataFrame:
-    """Those of `rows` that each rank of the group has once, numbered by equal values of `same`."""
-    everyone = (pl.len().over(same) == pl.col("group_size")) & (
-        pl.col("rank").n_unique().over(same) == pl.col("group_size")
+    """Those of `rows` that each known rank of the group has once, numbered by equal `same`."""
+    there = pl.len().over(same)
+    everyone = (
+        (there == pl.col("rank").n_unique().over(same))
+        & (there == pl.col("rank").n_unique().over(_GROUP))
+        & there.is_between(_ENOUGH * pl.col("group_size"), pl.col("group_size"))
     )
     kept = rows.filter(everyone & (pl.col("group_size") > 1))
     numbers = kept.select(same).unique(maintain_order=True).with_row_index("instance")

@@ -1,0 +1,146 @@
+"""The ranks of one job: what was read of each, from where, and what could not be read."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.profiler.cluster.outcome import Outcome
+from gpuprof.profiler.cluster.places import name_of
+from gpuprof.roofline.ranks.summary import RankSummary
+
+JOB_FILE: Final = "ranks.msgpack"
+# Of that file.
+_SCHEMA_VERSION: Final = 1
+# Files that are left out, of which each has a sentence.
+_NAMED: Final = 20
+
+
+@dataclass(frozen=True)
+class JobRank:
+    """One rank, the file or folder that it was read from, and which of the ranks in that it is."""
+
+    place: str
+    rank_there: int
+    summary: RankSummary
+
+
+@dataclass(frozen=True)
+class Job:
+    """All ranks that were read, in order, and sentences about what was not."""
+
+    title: str
+    ranks: tuple[JobRank, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def summaries(self) -> tuple[RankSummary, ...]:
+        """Those of all ranks."""
+        return tuple(each.summary for each in self.ranks)
+
+    def rank(self, rank: int | None) -> JobRank | None:
+        """The rank of this number, the first if None."""
+        return next((each for each in self.ranks if rank in (None, each.summary.rank)), None)
+
+    def warned(self, warnings: Iterable[str]) -> "Job":
+        """This job with further sentences."""
+        return replace(self, left_out=(*self.left_out, *warnings))
+
+
+class _StoredRank(msgspec.Struct, frozen=True):
+    place: str
+    rank_there: int
+    summary: bytes
+
+
+class _StoredJob(msgspec.Struct, frozen=True):
+    schema_version: int
+    title: str
+    ranks: tuple[_StoredRank, ...]
+    left_out: tuple[str, ...]
+
+
+def job_of(
+    title: str,
+    outcomes: Iterable[Outcome],
+    places: Sequence[str],
+    progress: Callable[[int], None],
+) -> Job:
+    """The job called `title`, whose ranks lie in `places`, from what was read of each.
+
+    `progress` is told how many were. Raises `CaptureError` where none could be read.
+    """
+    order = {place: index for index, place in enumerate(places)}
+    done: list[Outcome] = []
+    for outcome in outcomes:
+        done.append(outcome)
+        progress(len(done))
+    done.sort(key=lambda outcome: order[outcome.place])
+    read = [
+        JobRank(outcome.place, summary.rank, summary)
+        for outcome in done
+        for summary in map(RankSummary.from_bytes, outcome.summaries)
+    ]
+    problems = [f"{name_of(each.place)}: {each.problem}" for each in done if each.problem]
+    if not read:
+        raise CaptureError(
+            places[0], f"none of {len(places)} files could be read, as in: {problems[0]}"
+        )
+    ranks, warnings = _with_distinct_ranks(read)
+    left_out = [f"left out: {problem}" for problem in problems[:_NAMED]]
+    if len(problems) > _NAMED:
+        left_out.append(f"left out: {len(problems) - _NAMED} more files")
+    return Job(title, tuple(ranks), (*left_out, *warnings))
+
+
+def encode_job(job: Job) -> bytes:
+    """The job as the content of `JOB_FILE`."""
+    ranks = tuple(
+        _StoredRank(each.place, each.rank_there, each.summary.to_bytes()) for each in job.ranks
+    )
+    return msgspec.msgpack.encode(_StoredJob(_SCHEMA_VERSION, job.title, ranks, job.left_out))
+
+
+def read_job_file(capture: Path) -> Job:
+    """The job stored with the capture in the folder `capture`. Raises `CaptureError`."""
+    file = capture / JOB_FILE
+    try:
+        stored = msgspec.msgpack.decode(file.read_bytes(), type=_StoredJob)
+        if stored.schema_version != _SCHEMA_VERSION:
+            raise ValueError(f"schema version {stored.schema_version}, not {_SCHEMA_VERSION}")
+        ranks = tuple(
+            JobRank(each.place, each.rank_there, RankSummary.from_bytes(each.summary))
+            for each in stored.ranks
+        )
+    except (OSError, ValueError) as error:
+        raise CaptureError(
+            file, problem_of(error), remedy="run `gpuprof analyze` on the ranks again"
+        ) from error
+    return Job(stored.title, ranks, stored.left_out)
+
+
+def _with_distinct_ranks(read: Sequence[JobRank]) -> tuple[list[JobRank], list[str]]:
+    """`read` in the order of rank; those whose rank another has are numbered after all others."""
+    ranks: dict[int, JobRank] = {}
+    others: list[JobRank] = []
+    for each in read:
+        if each.summary.rank in ranks:
+            others.append(each)
+        else:
+            ranks[each.summary.rank] = each
+    first = max(ranks) + 1
+    for number, each in enumerate(others, first):
+        process = msgspec.structs.replace(each.summary.process, rank=number)
+        ranks[number] = replace(each, summary=replace(each.summary, process=process))
+    warnings = []
+    if others:
+        names = ", ".join(name_of(each.place) for each in others[:3])
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        warnings.append(
+            "some files name no rank, or one that another file has; they are numbered from "
+            f"{first} on in the order of the files: {names}{more}"
+        )
+    return [ranks[number] for number in sorted(ranks)], warnings

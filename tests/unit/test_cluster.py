@@ -1,0 +1,129 @@
+"""Files read on workers: lost workers, failures, and files that are at fault themselves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import msgspec
+import pytest
+import worker_reads
+from synthetic_ranks import Planted, write_ranks
+
+from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.captures import load_analysis
+from gpuprof.profiler.cli import main
+from gpuprof.profiler.cluster.here import read_here
+from gpuprof.profiler.cluster.workers import (
+    local_workers,
+    lost_workers,
+    read_on_workers,
+    workers_of,
+)
+from gpuprof.roofline.rank_figures import RanksAnalysis
+
+DATA = Path(__file__).resolve().parents[1] / "data/ranks"
+FINE = tuple(f"file {number}" for number in range(8))
+FAULTS = ("kills", "kills once", "fails once", "fails", "damaged")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    # Each worker that is lost takes a second to start again.
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        local_workers(1) as client,
+    ):
+        yield client
+
+
+def test_what_workers_read_and_what_they_cannot(client: Any, tmp_path: Path) -> None:
+    for name in (*FINE, *FAULTS):
+        (tmp_path / name).write_text(name)
+    places = [str(tmp_path / name) for name in (*FAULTS, *FINE)]
+    outcomes = {
+        Path(each.place).name: each for each in read_on_workers(worker_reads.read, places, client)
+    }
+    assert set(outcomes) == {*FINE, *FAULTS}
+    read = {name for name, each in outcomes.items() if each.summaries}
+    assert read == {*FINE, "kills once", "fails once"}
+    assert all(outcomes[name].summaries[0] == name.encode() for name in read)
+    assert {name: outcomes[name].problem for name in FAULTS if name not in read} == {
+        "kills": "each worker that read it was lost",
+        "fails": "no route to host",
+        "damaged": "byte 7: no events",
+    }
+    lost = [{Path(place).name for place in places} for places in lost_workers(client)]
+    assert any("kills once" in names for names in lost)
+    assert sum("kills" in names for names in lost) > 1
+
+
+def test_a_cluster_that_runs_is_found_by_its_address(client: Any, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("content")
+    with workers_of(client.scheduler.address) as other:
+        (outcome,) = read_on_workers(worker_reads.read, [str(file)], other)
+    assert outcome.summaries[0] == b"content"
+
+
+def test_without_a_scheduler_at_the_address_it_is_one_line() -> None:
+    with pytest.raises(CommandError, match="--cluster not an address: no scheduler answers"):
+        workers_of("not an address").__enter__()
+
+
+def test_in_this_process_the_same_comes_of_files_without_workers(tmp_path: Path) -> None:
+    for name in ("file", "damaged", "fails"):
+        (tmp_path / name).write_text(name)
+    places = [str(tmp_path / name) for name in ("file", "damaged", "fails")]
+    file, damaged, fails = read_here(worker_reads.read, places)
+    assert file.summaries[0] == b"file"
+    assert (damaged.problem, fails.problem) == ("byte 7: no events", "no route to host")
+
+
+RANKS = 10
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> tuple[Path, Planted]:
+    """Ranks made from two steps of two of the four ranks of h200x4_straggler."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    recordings = [DATA / f"straggler_rank{rank}.json.gz" for rank in (0, 3)]
+    return folder, write_ranks(recordings, folder, RANKS)
+
+
+def run(*arguments: object) -> int:
+    return main(list(map(str, arguments)))
+
+
+def without_titles(ranks: RanksAnalysis | None) -> RanksAnalysis:
+    """Of one capture all ranks have its title, else each that of its file."""
+    assert ranks is not None
+    figures = tuple(msgspec.structs.replace(each, title="") for each in ranks.ranks)
+    return msgspec.structs.replace(ranks, ranks=figures)
+
+
+def test_workers_and_one_process_say_the_same(
+    client: Any,
+    traces: tuple[Path, Planted],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, planted = traces
+    here, there = tmp_path / "here.gpuprof", tmp_path / "there.gpuprof"
+    address = client.scheduler.address
+    shown = planted.extra_work
+    assert run("analyze", "-q", folder, "--rank", shown, "-o", here) == 0
+    assert run("analyze", "-q", folder, "--cluster", address, "-o", there) == 0
+    one, other = load_analysis(here), load_analysis(there, shown)
+    assert one.title == other.title == "traces"
+    assert one.transfers == other.transfers
+    assert (other.rank, load_analysis(there).rank) == (shown, 0)
+    assert without_titles(one.ranks) == without_titles(other.ranks)
+    assert len(without_titles(other.ranks).ranks) == RANKS
+
+    assert run("report", there, "--rank", RANKS, "-o", tmp_path / "none.html") == 2
+    assert f"--rank {RANKS}: the ranks here are 0, 1," in capsys.readouterr().err
+    (folder / f"job_rank{planted.slow_device}.json.gz").rename(tmp_path / "away")
+    assert run("summary", there, "--rank", planted.slow_device) == 1
+    assert "no such file" in capsys.readouterr().err
