@@ -205,6 +205,17 @@ class RunPlot(Block):
 
 
 @dataclass(frozen=True)
+class HeatMap(Block):
+    """Nanoseconds by row and column as shades, on a page. None where it is unknown."""
+
+    row_heads: tuple[str, ...]
+    column_heads: tuple[str, ...]
+    # A tuple for each row.
+    values: tuple[tuple[int | None, ...], ...]
+    caption: str
+
+
+@dataclass(frozen=True)
 class PlotLevel:
     """Points of one level. The id of each is that of its row in the page."""
 

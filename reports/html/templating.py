@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block
 from gpuprof.reports.figures import is_unexplained, per_step, point_roof_percent, step_basis
+from gpuprof.reports.html.heat_map import make_heat_map
 from gpuprof.reports.html.memory_plot import draw_memory, make_memory_plot
 from gpuprof.reports.html.picture import make_picture
 from gpuprof.reports.html.run_plot import make_run_plot
@@ -41,6 +42,7 @@ def make_environment() -> jinja2.Environment:
         embedded_json=embedded_json,
         formatting=formatting,
         is_unexplained=is_unexplained,
+        make_heat_map=make_heat_map,
         make_memory_plot=make_memory_plot,
         make_picture=make_picture,
         make_rows=make_rows,
