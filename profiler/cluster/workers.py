@@ -36,7 +36,8 @@ def local_workers(count: int) -> Iterator[Any]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            # Its server cannot be left out: on this machine alone, on any free port.
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
             local_directory=folder,
             env=_WORKER_ENVIRONMENT,
