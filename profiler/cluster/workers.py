@@ -126,14 +126,15 @@ def _places(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check_workers(client: Any, address: str) -> None:
-    try:
-        versions = client.run(_gpuprof_version)
-    except ModuleNotFoundError as error:
+    # A worker that is lost meanwhile says nothing of the others.
+    answers = client.run(_gpuprof_version, on_error="return").values()
+    missing = next((each for each in answers if isinstance(each, ModuleNotFoundError)), None)
+    if missing is not None:
         raise CommandError(
-            f"--cluster {address}: its workers lack {error.name}; install gpuprof {__version__} "
+            f"--cluster {address}: its workers lack {missing.name}; install gpuprof {__version__} "
             "where they run"
-        ) from error
-    others = sorted({version for version in versions.values() if version != __version__})
+        ) from missing
+    others = sorted({each for each in answers if isinstance(each, str) and each != __version__})
     if others:
         raise CommandError(
             f"--cluster {address}: its workers have gpuprof {', '.join(others)}, this is "
