@@ -1,4 +1,6 @@
-"""What following a program's lines and modules costs a profiled step: with and without, in turn.
+"""What following a program costs a profiled step: its lines and modules, and whole stacks.
+
+Steps with and without take turns in one run.
 
     python benchmarks/program_positions.py
 
@@ -58,19 +60,22 @@ def compare(name: str, step: Callable[[], None]) -> None:
         step()
         return time.perf_counter_ns() - start
 
-    recorder = ProgramPositions()
-    plain, followed, positions = [], [], 0
-    with torch.profiler.profile(record_shapes=True):
-        for _ in range(PAIRS):
-            plain.append(step_ns())
-            recorder.start()
-            followed.append(step_ns())
-            positions = len(recorder.stop()["positions"])
-    middle = statistics.median(b / a for a, b in zip(plain, followed, strict=True))
-    print(
-        f"{name}: {min(plain) / 1e6:.2f} ms without, {min(followed) / 1e6:.2f} ms with, "
-        f"median of {PAIRS} pairs {middle - 1:+.1%}, {positions} positions a step"
-    )
+    for what, whole_stacks in (("lines and modules", False), ("whole stacks", True)):
+        recorder = ProgramPositions(whole_stacks=whole_stacks)
+        plain, followed, positions = [], [], 0
+        with torch.profiler.profile(record_shapes=True):
+            for _ in range(PAIRS):
+                plain.append(step_ns())
+                recorder.start()
+                followed.append(step_ns())
+                positions = len(recorder.stop()["positions"])
+        ratios = sorted(b / a for a, b in zip(plain, followed, strict=True))
+        low, middle, high = (each - 1 for each in statistics.quantiles(ratios, n=4))
+        print(
+            f"{name}, {what}: {min(plain) / 1e6:.2f} ms without, {min(followed) / 1e6:.2f} with, "
+            f"median of {PAIRS} pairs {middle:+.1%} (quartiles {low:+.1%}, {high:+.1%}), "
+            f"{positions} positions a step"
+        )
 
 
 if __name__ == "__main__":

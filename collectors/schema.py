@@ -89,6 +89,9 @@ OPS: Final = pl.Schema(
         "line": pl.Int32,
         "function": pl.String,
         "function_line": pl.Int32,
+        # All Python frames that lead there, as gpuprof.collectors.stacks has them; a backward op
+        # has its forward's. Null where they were not recorded.
+        "stack": pl.String,
         # Of what torch.compile generated, or calls in a library: the operators of the program that
         # it is made of, each with its place; JSON text of a list of
         # gpuprof.collectors.kernel_origins.KernelOrigin. The columns above are those of the first.
@@ -148,6 +151,7 @@ POSITIONS: Final = pl.Schema(
         "line": pl.Int32,
         "function": pl.String,
         "function_line": pl.Int32,
+        "stack": pl.String,
     }
 )
 
@@ -402,6 +406,8 @@ COMPILED_CALLS: Final = pl.Schema(
         "line": pl.Int32,
         "function": pl.String,
         "function_line": pl.Int32,
+        # The frames below that of the compiled function.
+        "stack": pl.String,
     }
 )
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact, Facts
+from gpuprof.reports.callers import caller_facts
 from gpuprof.reports.figures import per_step
 from gpuprof.reports.fused_operators import fused_facts
 from gpuprof.reports.kernel_name_words import name_in_words
@@ -40,6 +41,7 @@ def layer_facts(point: RooflinePoint, layers: WorkLayers, steps: int) -> Iterato
     origin = tuple(_origin(point, layers))
     if origin:
         yield Facts(origin, "Where it comes from")
+    yield from caller_facts(layers.callers)
     if layers.dispatch is not None:
         yield Facts(tuple(_dispatch(layers.dispatch)), "Which implementation ran")
     # On a CPU an operator's own work has no other name than its own.

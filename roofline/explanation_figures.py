@@ -98,6 +98,17 @@ class Unknown(msgspec.Struct, frozen=True):
     told_by: str
 
 
+class Caller(msgspec.Struct, frozen=True):
+    """A line of Python that leads to some device work, and those that it calls."""
+
+    # "train.py:42 Block.forward"; "?" stands for the line where only the function is known.
+    frame: str
+    # Of the time of the work.
+    fraction: float
+    # The largest first; none of less than half a percent.
+    called: "tuple[Caller, ...]" = ()
+
+
 class WorkLayers(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one operator or kernel beside the figures of its row."""
 
@@ -108,6 +119,8 @@ class WorkLayers(msgspec.Struct, frozen=True, kw_only=True):
     line: str = ""
     # Operators around it and itself, the outermost first; of the first call.
     called_by: tuple[str, ...] = ()
+    # The Python frames that lead to it, where whole stacks were recorded, from the outermost on.
+    callers: tuple[Caller, ...] = ()
     dispatch: Dispatch | None = None
     # The largest first.
     kernels: tuple[ExplainedKernel, ...] = ()

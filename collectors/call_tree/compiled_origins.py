@@ -16,6 +16,7 @@ import polars as pl
 from gpuprof.collectors.call_tree.inheriting import UNKNOWN, inherit
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
 from gpuprof.collectors.kernel_origins import KernelOrigin, encode_origins
+from gpuprof.collectors.stacks import put_below
 
 _PLACE: Final = ("module", "file", "line", "function", "function_line")
 _PLACE_TYPES: Final = {name: pl.Int32 if "line" in name else pl.String for name in _PLACE}
@@ -33,20 +34,20 @@ def with_origins(ops: pl.DataFrame, runs: pl.DataFrame, calls: pl.DataFrame) -> 
     called = _calls_of(ops, parents, runs, calls)
     if (called == UNKNOWN).all():
         return ops
-    chosen = ops.select("module", row=pl.int_range(pl.len()), call=pl.Series(called - 1)).filter(
-        pl.col("call") >= 0
-    )
+    chosen = ops.select(
+        "module", "stack", row=pl.int_range(pl.len()), call=pl.Series(called - 1)
+    ).filter(pl.col("call") >= 0)
     origins = {call: _Origins(rows) for (call,), rows in calls.sort("origin").group_by("call")}
     # Kernels that are called alike differ in the module that the whole graph ran in.
-    kinds = chosen.select("call", "module").unique(maintain_order=True)
-    found = [origins[call].in_module(module) for call, module in kinds.iter_rows()]
+    kinds = chosen.select("call", "module", "stack").unique(maintain_order=True)
+    found = [origins[call].called(module, stack) for call, module, stack in kinds.iter_rows()]
     told = kinds.hstack(
         [
             pl.Series("found_" + name, [getattr(each, name) for each in found], dtype)
-            for name, dtype in {**_PLACE_TYPES, "origins": pl.String}.items()
+            for name, dtype in {**_PLACE_TYPES, "stack": pl.String, "origins": pl.String}.items()
         ]
     )
-    table = chosen.join(told, on=("call", "module"), how="left", nulls_equal=True).drop(
+    table = chosen.join(told, on=("call", "module", "stack"), how="left", nulls_equal=True).drop(
         "call", "module"
     )
     # What a kernel calls, such as a copy into its output, belongs to it.
@@ -57,7 +58,7 @@ def with_origins(ops: pl.DataFrame, runs: pl.DataFrame, calls: pl.DataFrame) -> 
     told = table[np.maximum(rows - 1, 0)]
     return ops.with_columns(
         pl.when(known).then(told["found_" + name]).otherwise(pl.col(name)).alias(name)
-        for name in (*_PLACE, "origins")
+        for name in (*_PLACE, "stack", "origins")
     )
 
 
@@ -98,6 +99,7 @@ class _Found:
     line: int | None
     function: str | None
     function_line: int | None
+    stack: str | None
     origins: str
 
 
@@ -111,8 +113,8 @@ class _Origins:
         self._rows = [*backward, *(row for row in found if not row["backward"])]
         self._own = backward or found
 
-    def in_module(self, outer: str | None) -> _Found:
-        """Where the graph ran in the module `outer`."""
+    def called(self, outer: str | None, stack: str | None) -> _Found:
+        """Where the graph ran in the module `outer`, called from `stack`."""
         modules = [_module(row, outer) for row in self._rows]
         # What autograd does beside the gradients of operators, such as adding them up, has no
         # place, and lies in no other module than they do.
@@ -130,6 +132,7 @@ class _Origins:
         return _Found(
             module=_around(own) or outer,
             **dict.fromkeys(_PLACE[1:], None) | place,
+            stack=stack if not stack or first is None else put_below(stack, first["stack"]),
             origins=encode_origins(dict.fromkeys(origins)),
         )
 

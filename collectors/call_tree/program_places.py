@@ -19,6 +19,7 @@ from gpuprof.collectors.call_tree.op_subtrees import Booleans
 
 LINE: Final = ("file", "line", "function", "function_line")
 MODULE: Final = ("module",)
+STACK: Final = ("stack",)
 # Stands for an operator whose place is not known, and which does not take over that of another.
 _UNKNOWABLE: Final = -1
 # Operators and positions are timed by two clocks; an operator takes at least that long, and longer
@@ -28,19 +29,22 @@ _INTO_OPERATOR_NS: Final = 1_000
 
 @dataclass(frozen=True)
 class PlaceCodes:
-    """Places of one kind: a line or a module.
+    """Places of one kind: a line, a module or a stack.
 
     `table` holds each place once, from code 1 on; `at_start` is the code for each operator at its
     start, UNKNOWN where nothing is known; `waiting` is that of the thread that waits meanwhile.
+    Where `own`, the code of the program's line, changes below a node of a backward pass, the
+    program's own code runs there.
     """
 
     table: pl.DataFrame
     at_start: Integers
     waiting: Integers
+    own: Integers
 
 
 def with_positions(ops: pl.DataFrame, positions: pl.DataFrame) -> pl.DataFrame:
-    """`ops`, of one process, with the columns of lines and modules by the table `positions`.
+    """`ops`, of one process, with the columns of lines, modules and stacks by `positions`.
 
     Each op_id counts the rows from 0.
     """
@@ -60,16 +64,19 @@ def with_positions(ops: pl.DataFrame, positions: pl.DataFrame) -> pl.DataFrame:
             pl.lit(value, pl.Int64).alias(name) for name, value in thread.items()
         )
         waiting = enclosing(positions, there, "inside_ns")
-    for columns in (LINE, MODULE):
+    lines, _ = _coded(positions.select(LINE))
+    for columns in (LINE, MODULE, STACK):
         codes, table = _coded(positions.select(columns))
-        places = PlaceCodes(table, _at(codes, own), _at(codes, waiting))
+        # Libraries in Python, as what torch.compile runs, have stacks of their own there.
+        moves = codes if columns == MODULE else lines
+        places = PlaceCodes(table, _at(codes, own), _at(codes, waiting), _at(moves, own))
         ops = with_places(ops, columns, places)
     return ops
 
 
 def with_places(ops: pl.DataFrame, columns: tuple[str, ...], places: PlaceCodes) -> pl.DataFrame:
     """`ops`, of one process, with `columns` filled by `places`. Each op_id counts the rows."""
-    codes = _belonging(ops, places.at_start, places.waiting)
+    codes = _belonging(ops, places)
     filled = places.table.select(columns)[np.maximum(codes - 1, 0)] if places.table.height else None
     if filled is None:
         return ops
@@ -79,14 +86,15 @@ def with_places(ops: pl.DataFrame, columns: tuple[str, ...], places: PlaceCodes)
     )
 
 
-def _belonging(ops: pl.DataFrame, at_start: Integers, waiting: Integers) -> Integers:
+def _belonging(ops: pl.DataFrame, places: PlaceCodes) -> Integers:
     """The code of the place to which each operator belongs."""
+    at_start = places.at_start
     parents = ops["parent_id"].fill_null(NONE).to_numpy()
     node = are_nodes(ops["name"])
     within = _nearest(node, parents)
     inside = within != NONE
     # Below a node the program's own code runs where it is elsewhere than when the node began.
-    moved = inside & (at_start != at_start[within]) & (at_start != UNKNOWN)
+    moved = inside & (places.own != places.own[within]) & (places.own != UNKNOWN)
     codes = np.where(inside & ~moved, UNKNOWN, at_start)
     # What records a graph inside a node is a forward pass that is repeated there, not the node's.
     codes[inside & ~moved & ~node & ops["sequence"].is_not_null().to_numpy()] = _UNKNOWABLE
@@ -94,7 +102,7 @@ def _belonging(ops: pl.DataFrame, at_start: Integers, waiting: Integers) -> Inte
     nodes, made = differentiated(ops)
     codes[nodes] = inherit(codes, parents)[made]
     alone = node & ~inside & (codes == UNKNOWN)
-    codes[alone] = np.where(at_start == UNKNOWN, waiting, at_start)[alone]
+    codes[alone] = np.where(at_start == UNKNOWN, places.waiting, at_start)[alone]
     codes = inherit(codes, parents)
     return np.maximum(codes, UNKNOWN)
 

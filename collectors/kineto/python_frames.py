@@ -4,12 +4,13 @@ A frame has the name "train.py(42): step", where 42 is the line at which the fun
 module's call "nn.Module: Linear_3", numbered by class (pytorch torch/csrc/autograd/
 profiler_python.cpp). So the function is known and the line is not, and a module's path is made of
 the modules around it. Names leave out where a package is installed: all functions count as the
-program's but those of Python's library, torch and Triton.
+program's but those of Python's library, torch and Triton, and stacks are made of those.
 """
 
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -18,15 +19,20 @@ import polars as pl
 
 from gpuprof.collectors.call_tree.inheriting import UNKNOWN
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
-from gpuprof.collectors.call_tree.program_places import LINE, MODULE, PlaceCodes, with_places
+from gpuprof.collectors.call_tree.program_places import (
+    LINE,
+    MODULE,
+    STACK,
+    PlaceCodes,
+    with_places,
+)
+from gpuprof.collectors.stacks import frame_text, installed_name
 
 # Activation checkpointing runs its forward again under this function (torch/utils/checkpoint.py).
 RECOMPUTE: Final = "recompute_fn"
 _MODULE: Final = "nn.Module: "
 _FUNCTION: Final = re.compile(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 _NUMBERED: Final = re.compile(r"(.+)_(\d+)$")
-# Up to where a path leads to installed packages, or to Python's own library.
-_INSTALLED: Final = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python\d\.\d+)/")
 _OTHERS: Final = frozenset({*sys.stdlib_module_names, "torch", "triton"})
 
 
@@ -37,7 +43,7 @@ def is_wanted(name: str) -> bool:
 
 
 def with_lines_and_modules(ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
-    """`ops`, of one process, with the columns of lines and modules by its `frames`.
+    """`ops`, of one process, with the columns of lines, modules and stacks by its `frames`.
 
     Each op_id counts the rows from 0.
     """
@@ -46,25 +52,41 @@ def with_lines_and_modules(ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFr
     frames = frames.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     is_module = frames["name"].str.starts_with(_MODULE)
     functions = {name: found for name in frames["name"].unique() if (found := _function(name))}
-    for columns, chosen in (
-        (LINE, frames.filter(pl.col("name").is_in(list(functions)))),
-        (MODULE, frames.filter(is_module)),
-    ):
-        if chosen.is_empty():
-            continue
-        if columns == MODULE:
-            values: list[tuple[object, ...]] = [(path,) for path in _paths(chosen)]
-        else:
-            values = [functions[name] for name in chosen["name"]]
-        ops = with_places(ops, columns, _codes(ops, chosen, columns, values))
+    called = frames.filter(pl.col("name").is_in(list(functions)))
+    if not called.is_empty():
+        lines = [functions[name] for name in called["name"]]
+        ops = with_places(ops, LINE, _codes(ops, called, LINE, lines))
+        ops = with_places(ops, STACK, _codes(ops, called, STACK, _stacks(called, lines)))
+    modules = frames.filter(is_module)
+    if not modules.is_empty():
+        paths = [(path,) for path in _paths(modules)]
+        ops = with_places(ops, MODULE, _codes(ops, modules, MODULE, paths))
     return ops
+
+
+def _stacks(frames: pl.DataFrame, lines: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """The stack of each of `frames`, which has these columns of `LINE`. Equal ones are one text."""
+    (threads,) = thread_codes(frames)
+    outer = parents(threads, frames["start_ns"].to_numpy(), frames["end_ns"].to_numpy())
+    # By the caller's text, itself one object, and the line.
+    texts: dict[tuple[int, tuple[object, ...]], str] = {}
+    found: list[str] = []
+    for line, row in zip(lines, outer.tolist(), strict=True):
+        above = None if row == NONE else found[row]
+        text = texts.get((id(above), line))
+        if text is None:
+            file, _, function, first = line
+            text = frame_text(str(file), None, f"{function}, from line {first}")
+            text = texts[id(above), line] = text if above is None else f"{text}\n{above}"
+        found.append(text)
+    return [(text,) for text in found]
 
 
 def _codes(
     ops: pl.DataFrame,
     frames: pl.DataFrame,
     columns: tuple[str, ...],
-    values: list[tuple[object, ...]],
+    values: Sequence[tuple[object, ...]],
 ) -> PlaceCodes:
     """The value of the innermost of `frames` around the start of each operator."""
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values), 1)}
@@ -74,7 +96,7 @@ def _codes(
     rows = enclosing(frames, ops, "start_ns")
     at_start: Integers = np.where(rows == NONE, UNKNOWN, of_frame[rows])
     # Which thread waits for a backward pass is not told.
-    return PlaceCodes(table, at_start, np.zeros(ops.height, np.int64))
+    return PlaceCodes(table, at_start, np.zeros(ops.height, np.int64), at_start)
 
 
 def _function(name: str) -> tuple[object, ...] | None:
@@ -82,7 +104,7 @@ def _function(name: str) -> tuple[object, ...] | None:
     match = _FUNCTION.match(name)
     if match is None or name.startswith("<"):
         return None
-    file = _INSTALLED.sub("", match["file"])
+    file = installed_name(match["file"])
     if file.partition("/")[0].removesuffix(".py") in _OTHERS:
         return None
     return file, None, match["function"], int(match["line"])

@@ -26,6 +26,7 @@ from gpuprof.collectors.live.replaced import replace
 from gpuprof.collectors.live.traceback_text import places_of
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.live.unseen_by_compilers import hide_from_compilers
+from gpuprof.collectors.stacks import frame_text
 
 # What inductor calls the C++ kernels that it generates.
 _CPP: Final = "cpp_fused_"
@@ -130,12 +131,16 @@ def _recorded(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def _described(origin: Origin, names: ModuleNames, files: ProgramFiles) -> dict[str, object]:
     module = names.find(origin.modules)
-    own = [place for place in places_of(origin.stack, files) if place.own]
+    frames = places_of(origin.stack, files)
+    own = [place for place in frames if place.own]
     found: dict[str, object] = {
         "operator": origin.operator,
         "backward": origin.backward,
         "of_self": module.of_self,
         "module": module.path,
+        "stack": "\n".join(
+            frame_text(each.file, each.line, each.function) for each in reversed(frames)
+        ),
         "modules": msgspec.json.encode(module.candidates).decode(),
     }
     if own:

@@ -96,9 +96,20 @@ class _Generating(threading.local):
 _generating = _Generating()
 
 
-def install() -> None:
-    """Note what is generated from now on."""
-    _exits.enter_context(once_imported(_GRAPH, _watch_graphs))
+def install(*, anew: bool = False) -> None:
+    """Note what is generated from now on; `anew`: take no graph from torch's caches.
+
+    A program that turns the caches on itself has them.
+    """
+
+    def begin() -> None:
+        with hiding_our_errors():
+            if anew:
+                _attribute("torch._inductor", "config").fx_graph_cache = False
+                _attribute("torch._functorch", "config").enable_autograd_cache = False
+            _watch_graphs()
+
+    _exits.enter_context(once_imported(_GRAPH, begin))
 
 
 def remove() -> None:

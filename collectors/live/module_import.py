@@ -43,19 +43,25 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._name = name
         self._then: Callable[[], None] | None = then
         self._process = os.getpid()
+        self._asking = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        if name != self._name:
+        # Another finder may ask all others as well.
+        if name != self._name or self._asking:
             return None
-        for finder in list(sys.meta_path):
-            if finder is not self and hasattr(finder, "find_spec"):
-                spec = finder.find_spec(name, path, target)
-                if spec is not None:
-                    self._attend(spec.loader)
-                    return spec
+        self._asking = True
+        try:
+            for finder in list(sys.meta_path):
+                if finder is not self and hasattr(finder, "find_spec"):
+                    spec = finder.find_spec(name, path, target)
+                    if spec is not None:
+                        self._attend(spec.loader)
+                        return spec
+        finally:
+            self._asking = False
         return None
 
     def leave(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 import gpuprof
+from gpuprof.collectors.stacks import installed_name
 
 # Where pip and the packagers of distributions put packages, and inductor what it generates
 # (torch/_inductor/runtime/cache_dir_utils.py).
@@ -28,6 +29,7 @@ class ProgramFiles:
             *gpuprof.__path__,
             os.environ.get(_INDUCTOR_VARIABLE, ""),
         ]
+        self._ours = tuple(os.path.join(os.path.realpath(each), "") for each in gpuprof.__path__)
         self._others = tuple(os.path.join(os.path.abspath(each), "") for each in folders if each)
         self._working_folder = os.path.join(os.getcwd(), "")
 
@@ -56,3 +58,7 @@ class ProgramFiles:
             if folder in path:
                 return ""
         return path.removeprefix(self._working_folder)
+
+    def stack_name(self, name: str) -> str:
+        """As `file_name`, also of others' files, without where they are installed; "" for ours."""
+        return self.file_name(name) or ("" if name.startswith(self._ours) else installed_name(name))

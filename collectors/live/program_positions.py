@@ -19,6 +19,7 @@ from typing import Any, Final
 from torch import nn
 
 from gpuprof.collectors.errors import CollectorError
+from gpuprof.collectors.live.call_stacks import NO_STACK, CallStacks
 from gpuprof.collectors.live.live_objects import live_objects
 from gpuprof.collectors.live.module_paths import module_paths
 from gpuprof.collectors.live.profile_recorder import Rows
@@ -34,25 +35,32 @@ _FREE_EVENTS: Final = 20_000
 _EVENT_NS: Final = 1_000
 _MOST_OF_THE_TIME: Final = 0.2
 _MOST_POSITIONS: Final = 200_000
+# With whole stacks the user asked for all of it; a position takes some hundred bytes.
+_MOST_POSITIONS_WITH_STACKS: Final = 1_000_000
 # What the code calls that torch.compile puts in a function's place, whose lines are of no use, and
 # what the rest of a function is called where it could not compile all (torch/_dynamo/utils.py,
 # torch/_dynamo/resume_execution.py).
 _COMPILED: Final = "__compiled_fn_"
 _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
-# What a frame is: no matter, a call of a module, of the program, of the program without its lines.
-_OTHER, _MODULE, _PROGRAM, _PROGRAM_WITHOUT_LINES = range(4)
+# What a frame is: no matter, a call of a module, of the program, of the program without its lines,
+# of a library.
+_OTHER, _MODULE, _PROGRAM, _PROGRAM_WITHOUT_LINES, _LIBRARY = range(5)
 
 
-# The innermost function of the program, or None, and its line; the innermost module. Plain tuples:
-# named ones are made by a function of Python.
-_Place = tuple[CodeType | None, int | None, nn.Module | None]
-_NOWHERE: Final[_Place] = (None, None, None)
+# The innermost function of the program, or None, and its line; the innermost module; the number of
+# the whole stack. Plain tuples: named ones are made by a function of Python.
+_Place = tuple[CodeType | None, int | None, nn.Module | None, int]
+_NOWHERE: Final[_Place] = (None, None, None, NO_STACK)
 
 
 class ProgramPositions:
     """A `ProfileRecorder` of where the program is, as rows of the table positions."""
 
     subject = "the program's lines and modules"
+
+    def __init__(self, *, whole_stacks: bool = False) -> None:
+        """`whole_stacks`: also those of Python frames, which needs each function to be followed."""
+        self._whole_stacks = whole_stacks
 
     def start(self) -> None:
         """Begin on the calling thread.
@@ -64,7 +72,8 @@ class ProgramPositions:
         hide_from_compilers(
             *(self._call, self._program_event, self._module_event),
             *(self._enter, self._kind, self._leave, self._goes_on),
-            *(self._end_early, self._forget_frames, ProgramFiles.name, ProgramFiles.file_name),
+            *(self._end_early, self._forget_frames, self._caller_of, CallStacks.below),
+            *(ProgramFiles.name, ProgramFiles.file_name, ProgramFiles.stack_name),
         )
         self._files = ProgramFiles()
         self._clock = UnixClock()
@@ -80,6 +89,9 @@ class ProgramPositions:
         # The frames that matter, and where the program is in each.
         self._frames: list[FrameType] = []
         self._places: list[_Place] = [_NOWHERE]
+        # The stacks that called them, where whole ones are kept.
+        self._stacks = CallStacks()
+        self._callers: list[int] = []
         # Since when it is where.
         self._positions: list[tuple[int, _Place]] = []
         self._enter_present_frames(sys._getframe(1))
@@ -100,7 +112,8 @@ class ProgramPositions:
         for frame in self._frames:
             frame.f_trace = None
         self._forget_frames()
-        paths = _paths([module for _, (_, _, module) in positions if module is not None])
+        paths = _paths([module for _, (_, _, module, _) in positions if module is not None])
+        stacks = self._stacks.texts(lambda code: self._files.stack_name(code.co_filename))
         thread = threading.get_native_id()
         return {
             "positions": [
@@ -109,9 +122,10 @@ class ProgramPositions:
                     "start_ns": self._clock.at_ns(start),
                     "end_ns": self._clock.at_ns(end),
                     "module": paths.get(id(module)),
+                    "stack": stacks[stack],
                     **self._described(code, line),
                 }
-                for (start, (code, line, module)), (end, _) in pairwise(positions)
+                for (start, (code, line, module, stack)), (end, _) in pairwise(positions)
             ]
         }
 
@@ -162,8 +176,10 @@ class ProgramPositions:
             if self._frames and self._frames[-1] is not frame:
                 self._leave(frame, included=False)
             if self._frames and self._frames[-1] is frame:
-                code, _, module = self._places[-1]
-                self._places[-1] = place = (code, frame.f_lineno, module)
+                code, _, module, stack = self._places[-1]
+                if self._whole_stacks:
+                    stack = self._stacks.below(self._callers[-1], frame.f_code, frame.f_lineno)
+                self._places[-1] = place = (code, frame.f_lineno, module, stack)
                 self._positions.append((time_ns, place))
             self._events += 1
             if self._events >= self._asked_at:
@@ -188,23 +204,41 @@ class ProgramPositions:
             self._known.append(code)
         if kind == _OTHER:
             return None
-        outer_code, outer_line, outer_module = self._places[-1]
+        if kind == _LIBRARY and not self._frames:
+            # What runs the program is not what it calls.
+            return None
+        outer_code, outer_line, outer_module, stack = self._places[-1]
+        # A function that begins has no line yet.
+        begins = kind != _PROGRAM or frame.f_lineno == code.co_firstlineno
+        line = None if begins else frame.f_lineno
+        if self._whole_stacks:
+            caller = self._caller_of(frame)
+            self._callers.append(caller)
+            stack = self._stacks.below(caller, code, line)
         self._frames.append(frame)
+        frame.f_trace_lines = kind == _PROGRAM
         if kind == _MODULE:
             module = frame.f_locals.get("self")
-            self._places.append((outer_code, outer_line, module))
-            frame.f_trace_lines = False
+            self._places.append((outer_code, outer_line, module, stack))
             return self._module_event
-        # A function that begins has no line yet.
-        line = None if frame.f_lineno == code.co_firstlineno else frame.f_lineno
-        frame.f_trace_lines = kind == _PROGRAM
-        self._places.append((code, line if kind == _PROGRAM else None, outer_module))
+        if kind == _LIBRARY:
+            self._places.append((outer_code, outer_line, outer_module, stack))
+            return self._module_event
+        self._places.append((code, line, outer_module, stack))
         return self._program_event
+
+    def _caller_of(self, frame: FrameType) -> int:
+        """The stack that calls the function of `frame`, at the line where it does."""
+        caller = frame.f_back
+        if caller is not None and self._frames and self._frames[-1] is caller:
+            return self._stacks.below(self._callers[-1], caller.f_code, caller.f_lineno)
+        return self._places[-1][3]
 
     def _kind(self, frame: FrameType) -> int:
         name = self._files.name(frame.f_code, frame.f_globals)
         if not name:
-            return _OTHER
+            followed = self._whole_stacks and self._files.stack_name(frame.f_code.co_filename)
+            return _LIBRARY if followed else _OTHER
         self._names[id(frame.f_code)] = name
         for each in frame.f_code.co_names:
             if each.startswith(_COMPILED):
@@ -217,11 +251,12 @@ class ProgramPositions:
         if included and frames and frames[-1] is frame:
             frames.pop()
             self._places.pop()
+            del self._callers[len(frames) :]
             return
         for depth in range(len(frames) - 1, -1, -1):
             if frames[depth] is frame:
                 end = depth if included else depth + 1
-                del frames[end:], self._places[end + 1 :]
+                del frames[end:], self._places[end + 1 :], self._callers[end:]
                 return
 
     def _goes_on(self) -> bool:
@@ -232,7 +267,8 @@ class ProgramPositions:
         self._asked_at = self._events + _FREE_EVENTS // 4
         spent_ns = self._events * _EVENT_NS
         too_thick = spent_ns > _MOST_OF_THE_TIME * (perf_counter_ns() - self._since_ns)
-        if too_thick or len(self._positions) > _MOST_POSITIONS:
+        most = _MOST_POSITIONS_WITH_STACKS if self._whole_stacks else _MOST_POSITIONS
+        if (too_thick and not self._whole_stacks) or len(self._positions) > most:
             self._end_early()
             return False
         return True
@@ -244,6 +280,7 @@ class ProgramPositions:
 
     def _forget_frames(self) -> None:
         self._frames.clear()
+        self._callers.clear()
         self._places[1:] = ()
 
 

@@ -18,7 +18,8 @@ _FRAME: Final = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P
 class FramePlace:
     """One frame of a stack."""
 
-    # As people know it, of the program's own files below its working directory relative to that.
+    # As people know it: of the program's own files below its working directory relative to that, of
+    # others without where they are installed.
     file: str
     line: int
     function: str
@@ -37,7 +38,7 @@ def _place(match: re.Match[str], files: ProgramFiles) -> FramePlace:
     path, line = match["file"], int(match["line"])
     own = files.file_name(path)
     if not own:
-        return FramePlace(path, line, match["function"], None, own=False)
+        return FramePlace(files.stack_name(path), line, match["function"], None, own=False)
     name, first = match["function"], None
     for function in _functions(path):
         # Of functions inside one another the last one that holds the line is the innermost.

@@ -90,6 +90,11 @@ class RunCommand:
             action="store_true",
             help="keep the line of each allocation on a GPU, in timed steps too",
         )
+        parser.add_argument(
+            "--stacks",
+            action="store_true",
+            help="keep whole Python stacks of operators in profiled steps, for gpuprof explain",
+        )
         # The gate's processes: nothing but the program may take their time.
         parser.add_argument("--no-ceilings", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument(
@@ -132,6 +137,7 @@ def _run(arguments: argparse.Namespace) -> int:
         first_look=arguments.profiled > 0,
         from_the_start=True,
         memory_stacks=arguments.memory,
+        stacks=arguments.stacks,
     )
     return run_target(
         target, options, output, quiet=arguments.quiet, ceilings=not arguments.no_ceilings
@@ -159,7 +165,7 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         *_given(*((f"--{phase}", getattr(arguments, phase)) for phase in _PHASES)),
         *(
             flag
-            for flag in ("--force", "--stop-after", "--watch", "--memory")
+            for flag in ("--force", "--stop-after", "--watch", "--memory", "--stacks")
             if _is_set(arguments, flag)
         ),
         *{"script": (), "module": ("-m",), "command": ("-c",)}[target.kind],

@@ -73,7 +73,7 @@ class Recording:
     def start(self) -> None:
         """Begin to watch this process."""
         try:
-            inductor_codegen.install()
+            inductor_codegen.install(anew=self.options.stacks)
             self._collection.start()
             self.session.start()
         except BaseException as error:

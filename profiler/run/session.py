@@ -18,7 +18,7 @@ from pathlib import Path
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda, garbage_collection, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.profile_recorder import ProfileRecording
-from gpuprof.collectors.live.profiled_roster import PROFILED_ROSTER
+from gpuprof.collectors.live.profiled_roster import profile_recorders
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
@@ -64,7 +64,7 @@ class Session:
         self._dropped_because: str | None = None
         self._first_look: FirstLook | None = None
         self._no_first_look_because: str | None = None
-        self._beside = ProfileRecording([make() for make in PROFILED_ROSTER])
+        self._beside = ProfileRecording(profile_recorders(whole_stacks=options.stacks))
         self._graphs = GraphTraces(self._beside, self._may_profile_a_capture)
         self._exits = ExitStack()
         self._process = os.getpid()

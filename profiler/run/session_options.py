@@ -22,6 +22,8 @@ class SessionOptions:
     from_the_start: bool = False
     # Whether each allocation on a GPU keeps its Python stack, in all steps.
     memory_stacks: bool = False
+    # Whether operators of the profiled steps keep their whole Python stack.
+    stacks: bool = False
 
 
 class StopAfterSteps(SystemExit):

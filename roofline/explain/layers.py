@@ -13,6 +13,7 @@ from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.explain import attention, convolution
+from gpuprof.roofline.explain.callers import callers_of
 from gpuprof.roofline.explain.counters import counters_of
 from gpuprof.roofline.explain.launches import kernels_of, spread_of
 from gpuprof.roofline.explain.product import product_dispatch
@@ -30,6 +31,8 @@ from gpuprof.roofline.work.work import Work
 
 _RECORD_SHAPES: Final = "record_shapes=True of torch.profiler; gpuprof run records them"
 _CONVOLUTIONS: Final = ("aten::convolution", "aten::_convolution", "aten::conv2d")
+# Around what torch.compile compiled, forward and backward.
+_COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 # An operator, and its call where its arguments were recorded.
 _Called = tuple[str, OpCall | None]
 
@@ -52,6 +55,7 @@ class LayerReader:
         return WorkLayers(
             module=module,
             line=line,
+            callers=callers_of(rows, self._capture.ops),
             called_by=tuple(name for name, _ in chain),
             dispatch=_dispatch(chain, kernels, self._device),
             kernels=kernels,
@@ -59,7 +63,7 @@ class LayerReader:
             counters=counters,
             further_counters=further,
             unknown=(
-                *self._unknown_origin(point, rows, module, line),
+                *self._unknown_origin(point, rows, chain, (module, line)),
                 *self._unknown_launch(rows, counted=bool(counters)),
             ),
         )
@@ -83,9 +87,17 @@ class LayerReader:
         return chain[::-1]
 
     def _unknown_origin(
-        self, point: RooflinePoint, rows: pl.DataFrame, module: str, line: str
+        self,
+        point: RooflinePoint,
+        rows: pl.DataFrame,
+        chain: Sequence[_Called],
+        origin: tuple[str, str],
     ) -> list[Unknown]:
-        """What this capture does not say of where the work comes from, and what would."""
+        """What this capture does not say of where the work comes from, and what would.
+
+        `origin` are the module and the line.
+        """
+        module, line = origin
         operator = point.name if point.level == "op" else point.op
         if not operator or operator == NO_OP or self._capture.ops.is_empty():
             return [Unknown("operator", _operator_told_by(self._capture, rows))]
@@ -96,6 +108,9 @@ class LayerReader:
         if missing:
             told = "gpuprof run, which watches the program's modules and lines"
             found.append(Unknown(" and ".join(missing), told))
+        elif _is_compiled(chain) and not point.fused:
+            told = "gpuprof run --stacks, which takes no compiled graph from torch's cache"
+            found.append(Unknown("line within the compiled function", told))
         return found
 
     def _unknown_launch(self, rows: pl.DataFrame, *, counted: bool) -> list[Unknown]:
@@ -115,6 +130,12 @@ class LayerReader:
         if not counted and device is not None and device.kind == "cuda":
             found.append(Unknown("counters", "gpuprof run --counters, or ncu's report beside this"))
         return found
+
+
+def _is_compiled(chain: Sequence[_Called]) -> bool:
+    """Whether operators are of a graph of torch.compile's."""
+    inside = [name for name, _ in chain[:-1]]
+    return any(name.startswith(_COMPILED) for name in inside)
 
 
 def _rows(work: Work, point: RooflinePoint) -> pl.DataFrame:

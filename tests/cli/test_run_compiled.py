@@ -37,7 +37,7 @@ class Model(torch.nn.Module):
 
     def forward(self, x):
         for block in self.blocks:
-            x = block(x)
+            x = block(x)  # block
         return x
 
 torch.manual_seed(0)
@@ -45,7 +45,7 @@ model = Model()
 compiled = torch.compile(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for micro_batch in range(48):
-    (compiled(torch.randn({ROWS}, 64)).square().mean() / 4).backward()
+    (compiled(torch.randn({ROWS}, 64)).square().mean() / 4).backward()  # step
     if micro_batch % 4 == 3:
         optimizer.step()
         optimizer.zero_grad()
@@ -58,14 +58,12 @@ LINES = {
 
 
 def test_kernels_of_a_compiled_step_have_their_operators_lines_and_modules(
-    tmp_path: Path, gpuprof: Gpuprof, gpuprof_environment: dict[str, str]
+    tmp_path: Path, gpuprof: Gpuprof
 ) -> None:
-    # What torch takes from its caches of graphs is not generated.
-    gpuprof_environment["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
-    gpuprof_environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
+    """With --stacks, which leaves torch's caches of graphs alone: what is in them has no lines."""
     (tmp_path / "program.py").write_text(PROGRAM)
     steps = ("--warmup", "2", "--timed", "3", "--profiled", str(STEPS))
-    result = gpuprof("run", "-q", *steps, "-o", "capture.gpuprof", "program.py")
+    result = gpuprof("run", "-q", "--stacks", *steps, "-o", "capture.gpuprof", "program.py")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     capture = storage.load(tmp_path / "capture.gpuprof")
     passes = STEPS * 4
@@ -79,6 +77,16 @@ def test_kernels_of_a_compiled_step_have_their_operators_lines_and_modules(
             expected[f"blocks.{number}.{name}", LINES[name], "Block.forward"] = times
     assert Counter(products.select("module", "line", "function").iter_rows()) == expected
     assert set(products["file"]) == {"program.py"}
+
+    # Forward and backward, what dynamo compiled is called by what calls the compiled function.
+    down = products.filter(pl.col("module") == "blocks.1.down")
+    (stack,) = down["stack"].unique()
+    innermost, caller, *_, outermost = stack.splitlines()
+    assert (innermost, caller, outermost) == (
+        f"program.py:{LINES['down']} Block.forward",
+        f"program.py:{LINES['block']} Model.forward",
+        f"program.py:{LINES['step']} <module>",
+    )
 
     # What is pointwise is one kernel in each direction. Going back it computes sigmoid again, and
     # comes to the last line first.
@@ -108,3 +116,4 @@ def test_kernels_of_a_compiled_step_have_their_operators_lines_and_modules(
     ]
     explained = gpuprof("explain", "capture.gpuprof", "cpp_fused_mul_sigmoid_0")
     assert f"aten::mul  program.py:{LINES['scale']} in Block.forward" in explained.stdout
+    assert "Lines that lead to it" in explained.stdout

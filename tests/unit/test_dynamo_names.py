@@ -101,7 +101,7 @@ def test_frames_of_a_stack_have_their_functions(
     )
     assert places_of(stack, ProgramFiles()) == [
         FramePlace("model.py", 11, "Block.forward", 5, own=True),
-        FramePlace(library, 1, "forward", None, own=False),
+        FramePlace("torch/nn/__init__.py", 1, "forward", None, own=False),
         FramePlace("model.py", 10, "Block.forward.<locals>.step", 9, own=True),
         FramePlace("model.py", 15, "Block.other", 13, own=True),
         FramePlace("broken.py", 1, "forward", None, own=True),

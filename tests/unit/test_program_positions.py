@@ -25,16 +25,17 @@ from gpuprof.collectors.live import program_positions
 from gpuprof.collectors.live.module_paths import module_paths
 from gpuprof.collectors.live.program_positions import ProgramPositions
 from gpuprof.collectors.live.torch_trace import TorchTrace
+from gpuprof.collectors.stacks import frame_text, installed_name
 
 _FILE = Path(placed_model.__file__).name
 # Each is called once by what the model calls, in the trace and below every mode.
 _OPERATORS = ("aten::mm", "aten::sigmoid", "aten::add", "aten::mul", "aten::exp")
 
 
-def recorded(step: Callable[[], None], folder: Path) -> pl.DataFrame:
+def recorded(step: Callable[[], None], folder: Path, *, whole_stacks: bool = False) -> pl.DataFrame:
     """The operators of `step` with their places."""
     trace = TorchTrace(folder / "trace.json", steps=None)
-    recorder = ProgramPositions()
+    recorder = ProgramPositions(whole_stacks=whole_stacks)
     trace.start()
     recorder.start()
     step()
@@ -259,3 +260,45 @@ def test_a_module_used_at_two_places_has_the_first_path() -> None:
     model = nn.Sequential(shared := nn.Linear(2, 2), nn.ReLU(), shared)
     # A number alone would say nothing.
     assert module_paths([shared], [model]) == ["Sequential.0"]
+
+
+def test_whole_stacks_are_those_that_python_has(tmp_path: Path) -> None:
+    """Those of a dispatch mode; of the innermost function of torch the line is not known."""
+    step = training_step(Model())
+    seen: list[tuple[str, list[str]]] = []
+
+    class Walking(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            frames: list[str] = []
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and frame.f_code is not step.__code__:
+                name = installed_name(frame.f_code.co_filename)
+                # Around the call of the mode.
+                if not name.startswith(("torch/_dynamo/", "torch/_compile.py")):
+                    frames.append(frame_text(name, frame.f_lineno, frame.f_code.co_name))
+                frame = frame.f_back
+            seen.append((func._schema.name, frames))
+            return func(*args, **(kwargs or {}))
+
+    step()
+    with Walking():  # type: ignore[no-untyped-call]
+        step()
+    ops = recorded(step, tmp_path, whole_stacks=True)
+    found: dict[str, list[list[str]]] = {}
+    for name, stack in ops.select("name", "stack").iter_rows():
+        frames = [] if stack is None else stack.splitlines()
+        below = next((place for place, one in enumerate(frames) if one.endswith(".step")), 0)
+        found.setdefault(name, []).append(frames[:below])
+    for name, forward in (("aten::mm", 7), ("aten::sigmoid", 3), ("aten::exp", 1)):
+        expected = [frames for operator, frames in seen if operator == name][:forward]
+        assert len(expected) == forward
+        for walked, frames in zip(expected, found[name][:forward], strict=True):
+            for theirs, ours in zip(walked, frames, strict=True):
+                place, _, function = ours.partition(" ")
+                file, _, line = place.rpartition(":")
+                assert theirs.partition(" ")[2] == function.rpartition(".")[2]
+                assert theirs.partition(":")[0].endswith(file)
+                known = line == theirs.partition(" ")[0].rpartition(":")[2]
+                assert known or (line == "?" and ours is frames[0])

@@ -74,8 +74,13 @@ def test_paths_are_made_of_the_modules_around_and_lines_are_those_of_functions(
     assert places == [("model.py", None, "forward", 5)]
     added = ops.filter(pl.col("name") == "aten::add")
     assert added.select("module", "file", "function").row(0) == (None, "train.py", "step")
+    # Also of the backward pass, which the program's step waits for.
+    assert products["stack"].unique().to_list() == [
+        "model.py:? forward, from line 5\ntrain.py:? step, from line 20"
+    ]
+    assert added["stack"].to_list() == ["train.py:? step, from line 20"]
     outside = ops.filter(pl.col("name") == "aten::mul")
-    assert outside.select("module", "file", "function").row(0) == (None, None, None)
+    assert outside.select("module", "file", "function", "stack").row(0) == (None, None, None, None)
 
 
 def test_without_stacks_both_are_unknown(tmp_path: Path) -> None:

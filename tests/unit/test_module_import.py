@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 WAITING = """
-import importlib, importlib.util, os, sys
+import importlib, importlib.abc, importlib.util, os, sys
 from gpuprof.collectors.live.module_import import once_imported
 before = list(sys.meta_path)
 def told():
@@ -113,6 +113,20 @@ def test_what_a_look_finds_is_what_it_is_without_us(tmp_path: Path) -> None:
         print(found.origin == plain.origin, importlib.util.find_spec('no_such_module'))
     """
     assert printed(tmp_path, source).splitlines() == ["True True", "True None"]
+
+
+def test_another_finder_may_ask_all_others_as_well(tmp_path: Path) -> None:
+    source = """
+    class Asking(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path, target=None):
+            others = [each for each in sys.meta_path if each is not self]
+            found = (each.find_spec(name, path, target) for each in others)
+            return next(filter(None, found), None) if name == "torch" else None
+    with once_imported("torch", told):
+        sys.meta_path.insert(0, Asking())
+        import torch
+    """
+    assert printed(tmp_path, source).splitlines() == ["torch is here", "told True"]
 
 
 def test_a_child_that_imports_torch_tells_nobody(tmp_path: Path) -> None:
