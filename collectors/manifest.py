@@ -326,6 +326,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     rank_from: RankSource = "content"
     world_size: int = 1
     process: int | None = None
+    # Stands for its host (collectors/host_identity.py); names are not kept.
+    host: str | None = None
     command: tuple[str, ...] = ()
     started_ns: int | None = None
     ended_ns: int | None = None

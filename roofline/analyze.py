@@ -243,7 +243,7 @@ def analyze(
         transfers=crossed,
         slowed_by_communication=slowed,
         ranks=all_ranks,
-        links=link_figures(summaries, matched, process.link_calibration, nccl),
+        links=link_figures(summaries, matched, process.link_calibration, nccl, one_host=one_host),
         nccl=nccl,
         recorder=stuck,
         parallelism=find_parallelism(summaries, rank),

@@ -93,6 +93,7 @@ def _with_facts(process: ProcessInfo, told: ProcessInfo | None) -> ProcessInfo:
     groups = {group.name: group for group in (*told.process_groups, *process.process_groups)}
     new = msgspec.structs.replace(
         process,
+        host=process.host or told.host,
         fingerprint=fingerprint,
         process_groups=tuple(groups.values()),
         communicators=(*process.communicators, *told.communicators),

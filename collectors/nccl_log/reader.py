@@ -14,6 +14,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.communicators import ProcessGroup
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
+from gpuprof.collectors.host_identity import host_identity
 from gpuprof.collectors.manifest import Fingerprint, Manifest, ProcessInfo
 from gpuprof.collectors.nccl_log import patterns
 from gpuprof.collectors.nccl_log.process import LoggedProcess
@@ -95,11 +96,11 @@ def _capture(
     found: dict[int, ProcessInfo] = {}
     records: dict[int, list[dict[str, Any]]] = {}
     again: set[int] = set()
-    for process in logged.values():
+    for (host, _), process in logged.items():
         for rank in process.ranks():
             again |= {rank} & found.keys()
             # A program that was started again: the last start counts.
-            found[rank] = _process(process, rank)
+            found[rank] = _process(process, rank, host)
             records[rank] = [
                 {"rank": rank, "record": number, **_without_helper(call)}
                 for number, call in enumerate(process.calls)
@@ -133,7 +134,7 @@ def _without_helper(call: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in call.items() if name != "communicator_rank"}
 
 
-def _process(process: LoggedProcess, rank: int) -> ProcessInfo:
+def _process(process: LoggedProcess, rank: int, host: str) -> ProcessInfo:
     communicators = tuple(process.of_rank(rank))
     version = next((one.version for one in communicators if one.version), None)
     groups = {
@@ -143,6 +144,7 @@ def _process(process: LoggedProcess, rank: int) -> ProcessInfo:
         rank=rank,
         rank_from="content",
         world_size=process.world_size(),
+        host=host_identity(host),
         fingerprint=Fingerprint(nccl=version),
         communicators=communicators,
         process_groups=tuple(groups.values()),

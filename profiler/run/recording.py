@@ -1,6 +1,7 @@
 """From the start of a session to all that a capture is made of."""
 
 import os
+import platform
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.errors import reason
+from gpuprof.collectors.host_identity import host_identity
 from gpuprof.collectors.live import cuda, garbage_collection, inductor_codegen
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
@@ -121,6 +123,7 @@ class Recording:
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
             process=os.getpid(),
+            host=host_identity(platform.node()),
             command=self.subject.command,
             exit_code=exit_code,
             ending=ending,

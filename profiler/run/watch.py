@@ -1,11 +1,13 @@
 """Watches a program from its start, and records it from the moment that it has torch."""
 
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import reason
+from gpuprof.collectors.host_identity import host_identity
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.module_import import once_imported
 from gpuprof.collectors.live.peak_memory import peak_resident_bytes
@@ -78,6 +80,7 @@ class Watch:
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
             process=os.getpid(),
+            host=host_identity(platform.node()),
             command=self.subject.command,
             exit_code=exit_code,
             ending=ending,

@@ -5,7 +5,7 @@ from typing import Final
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Paragraph, Table
-from gpuprof.reports.figures import per_step, roof_percent
+from gpuprof.reports.figures import per_step
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.link_figures import CollectiveGroup, CollectiveLine, LinkFigures
@@ -48,7 +48,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     if measured:
         columns = (*columns, _AS_MEASURED)
         rows = tuple(
-            (*row, roof_percent(one.measured_fraction))
+            (*row, formatting.percent(one.measured_fraction))
             for row, one in zip(rows, shown, strict=True)
         )
     blocks: list[Block] = [Paragraph(_lead(measured=measured)), Table(columns, rows)]

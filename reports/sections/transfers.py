@@ -80,7 +80,8 @@ def _rate(transfers: Sequence[Transfer], total: float | None, moving_ns: float) 
         return said
     sizes = {one.message_bytes for one in transfers}
     at = "these sizes" if len(sizes) > 1 else formatting.byte_count(sizes.pop())
-    return f"{said}, {roof_percent(measured_ns / moving_ns)} of what this link does at {at}"
+    share = formatting.percent(measured_ns / moving_ns)
+    return f"{said}, {share} of what this link does at {at}"
 
 
 def _link_bytes(transfer: Transfer) -> float | None:
@@ -128,7 +129,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     if _any_measured(analysis):
         columns = (*columns, _AS_MEASURED)
         rows = tuple(
-            (*row, roof_percent(transfer.measured_fraction))
+            (*row, formatting.percent(transfer.measured_fraction))
             for row, transfer in zip(rows, shown, strict=True)
         )
     blocks: list[Block] = [Paragraph(_lead(analysis)), Table(columns, rows)]

@@ -60,10 +60,13 @@ def named_collective(call: OpCall) -> Collective | None:
     """The collective of a record_param_comms: as its kernel tells it, or the operator above."""
     if call.collective:
         return find_collective(call.collective)
-    if call.caller is None:
-        return None
-    found = find_collective(call.caller.name.rpartition("::")[2])
-    if found is not None and found.name == "all-to-all" and _is_uneven(call.caller):
+    return None if call.caller is None else called_collective(call.caller)
+
+
+def called_collective(call: OpCall) -> Collective | None:
+    """The collective that an operator is named after; None where it is no collective."""
+    found = find_collective(call.name.rpartition("::")[2])
+    if found is not None and found.name == "all-to-all" and _is_uneven(call):
         return find_collective("alltoallv")
     return found
 

@@ -33,15 +33,18 @@ def link_figures(
     found: pl.DataFrame,
     calibration: LinkCalibration | None = None,
     logged: NcclFigures | None = None,
+    *,
+    one_host: bool = False,
 ) -> LinkFigures | None:
     """The collectives of `found`, which are the instances of `summaries`.
 
     `calibration` is that of the devices of these ranks; of others it is not used. `logged` is what
-    NCCL's log says of the same run. None where no collective was recorded by all its ranks.
+    NCCL's log says of the same run; `one_host`: all ranks are known to be on one, whatever their
+    summaries say. None where no collective was recorded by all its ranks.
     """
     if found.is_empty():
         return None
-    rows = _with_hosts(found, summaries).with_columns(
+    rows = _with_hosts(found, summaries, one_host=one_host).with_columns(
         what=pl.col("collective").replace_strict(_names(found), default="", return_dtype=pl.String)
     )
     on_cpu = all(each.process.on_cpu for each in summaries)
@@ -66,12 +69,14 @@ def _names(found: pl.DataFrame) -> dict[str, str]:
     return {name: (row.name if (row := find_collective(name)) else name) for name in names}
 
 
-def _with_hosts(found: pl.DataFrame, summaries: Sequence[RankSummary]) -> pl.DataFrame:
+def _with_hosts(
+    found: pl.DataFrame, summaries: Sequence[RankSummary], *, one_host: bool
+) -> pl.DataFrame:
     """`found` with how many hosts the ranks of each collective are on; null where unknown."""
     hosts = pl.DataFrame(
         {
             "rank": [each.rank for each in summaries],
-            "host": [each.process.host for each in summaries],
+            "host": ["" if one_host else each.process.host for each in summaries],
         },
         schema={"rank": pl.Int32, "host": pl.String},
     )

@@ -44,6 +44,7 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
     facts = RankProcess(
         rank=rank,
         world_size=process.world_size,
+        host=process.host,
         local_device=None if device is None or on_cpu else device.index,
         device_name=None if device is None else device.name,
         on_cpu=on_cpu,

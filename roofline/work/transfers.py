@@ -14,12 +14,14 @@ from gpuprof.roofline import copies
 from gpuprof.roofline.bus_bandwidth import collectives_by_operator, find_collective
 from gpuprof.roofline.classes import COMMUNICATION, COPY
 from gpuprof.roofline.cost_models.call import OpCall
-from gpuprof.roofline.cost_models.collective import named_collective
+from gpuprof.roofline.cost_models.collective import called_collective, named_collective
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.intervals import Nanoseconds, covered_ns, merged
 
 # Its last argument is the number of ranks (torch/csrc/distributed/c10d/ParamCommsUtils.hpp).
 _PARAMETERS: Final = "record_param_comms"
+# Those of torch 1.12 and before stand without it.
+_OPERATORS_OF_C10D: Final = "c10d::"
 
 
 def with_transfers(
@@ -132,6 +134,8 @@ def _told(call: OpCall | None, cost: Cost | None) -> tuple[int | None, int | Non
         what = None if collective is None else collective.name
         return message, call.integer(len(call.arguments) - 1), what
     alone = collectives_by_operator().get(call.name)
+    if alone is None and call.name.startswith(_OPERATORS_OF_C10D):
+        alone = called_collective(call)
     ranks = None
     if (
         alone is not None

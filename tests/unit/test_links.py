@@ -179,6 +179,14 @@ def test_other_hosts_and_devices_are_not_compared(
     assert {one.measured_fraction for one in links.groups} == {None}
 
 
+def test_as_many_devices_as_ranks_are_one_host() -> None:
+    found = summaries(4, hosts=(None,) * 4)
+    links = link_figures(found, instances(found), calibration(), one_host=True)
+    assert links is not None
+    assert {one.hosts for one in links.groups} == {1}
+    assert {round(one.measured_fraction or 0, 3) for one in links.groups} == {0.5}
+
+
 def test_ranks_that_do_different_things_have_no_transfer() -> None:
     links = figures(summaries(4, collective="broadcast"))
     for one in links.groups:

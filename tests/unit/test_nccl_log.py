@@ -13,6 +13,7 @@ import pytest
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.host_identity import host_identity
 from gpuprof.collectors.opening import open_trace, open_traces
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.sections.recorder import stuck_sentence
@@ -110,6 +111,9 @@ def figures(capture: Capture) -> NcclFigures:
 def test_all_ranks_of_one_log(tmp_path: Path) -> None:
     capture = open_trace(log(tmp_path, *(lines_of(rank) for rank in range(4))))
     assert capture.manifest.ranks == (0, 1, 2, 3)
+    # Of names only what tells hosts apart is kept.
+    assert {process.host for process in capture.processes} == {host_identity("node-0.example")}
+    assert host_identity("node-0") != host_identity("node-1")
     assert {process.fingerprint.nccl for process in capture.processes} == {"2.27.7"}
     (one,) = figures(capture).communicators
     assert (one.identity, one.size, one.ranks) == (IDENTITY, 4, (0, 1, 2, 3))

@@ -314,6 +314,22 @@ def test_lists_that_neither_record_holds_have_a_name_and_no_message(build: Captu
             *("[[9000], [1000], [], []]", '["float", "float", "", ""]'),
             ("all-reduce", 4000, None),
         ),
+        # Of torch 1.12, whose operators stand without record_param_comms.
+        (
+            *("c10d::_allgather_base_", SEND_RECEIVE),
+            *("[[1600], [400], []]", '["float", "float", ""]'),
+            ("all-gather", 6400, 4),
+        ),
+        (
+            *("c10d::_reduce_scatter_base_", SEND_RECEIVE),
+            *("[[400], [1600], []]", '["float", "float", ""]'),
+            ("reduce-scatter", 6400, 4),
+        ),
+        (
+            *("c10d::alltoall_base_", SEND_RECEIVE),
+            *("[[300], [400], []]", '["float", "float", ""]'),
+            ("all-to-all of uneven shares", 1600, None),
+        ),
         # Which of two collectives this kernel does only the operator tells, and of how many ranks.
         (
             *("symm_mem::reduce_scatter_out", "two_shot_all_reduce_kernel"),
