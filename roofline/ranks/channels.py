@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.roofline.ranks.medians import median_with_absent
+from gpuprof.roofline.ranks.stacked import stacked
 from gpuprof.roofline.ranks.summary import OTHERS, RankSummary
 
 OWN: Final = "own"
@@ -29,14 +30,14 @@ def channels(summaries: Sequence[RankSummary], times: pl.DataFrame) -> pl.DataFr
     did at one place while the device had no work, as far as that is as long without the profiler.
     """
     own = times.select("rank", "step", channel=pl.lit(OWN), nanoseconds="own_ns")
-    idle = [
-        each.idle.filter("keeps")
-        .group_by("step", channel=pl.concat_str("kind", "culprit", "place", separator="\n"))
+    place = pl.concat_str("kind", "culprit", "place", separator="\n")
+    idle = (
+        stacked(summaries, "idle")
+        .filter("keeps")
+        .group_by("rank", "step", channel=place)
         .agg(pl.col("nanoseconds").sum())
-        .with_columns(rank=pl.lit(each.rank, pl.Int32))
-        for each in summaries
-    ]
-    parts = [own, _more_work(summaries), *idle]
+    )
+    parts = [own, _more_work(summaries), idle]
     return pl.concat(
         [
             part.select(pl.col(name).cast(dtype) for name, dtype in CHANNELS.items())
@@ -47,14 +48,11 @@ def channels(summaries: Sequence[RankSummary], times: pl.DataFrame) -> pl.DataFr
 
 def _more_work(summaries: Sequence[RankSummary]) -> pl.DataFrame:
     """The time of each rank's calls that are more than the median rank's."""
-    calls = pl.concat(
-        [
-            each.work.filter(pl.col("name") != OTHERS)
-            .group_by(_CALL)
-            .agg(pl.col("calls").sum(), pl.col("device_ns").sum())
-            .with_columns(rank=pl.lit(each.rank, pl.Int32))
-            for each in summaries
-        ]
+    calls = (
+        stacked(summaries, "work")
+        .filter(pl.col("name") != OTHERS)
+        .group_by("rank", *_CALL)
+        .agg(pl.col("calls").sum(), pl.col("device_ns").sum())
     )
     usual = calls.group_by(_CALL).agg(usual=median_with_absent("calls", len(summaries)))
     more = (pl.col("calls") - pl.col("usual")).clip(0)

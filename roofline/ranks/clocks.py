@@ -127,7 +127,10 @@ def arrival_skews(found: pl.DataFrame, alignment: ClockAlignment) -> dict[int, i
     if not alignment.clocks:
         return {}
     shared = on_common_clock(found, alignment)
-    whole = shared.filter(pl.len().over("instance") == pl.col("group_size"))
+    ranks = found.group_by("instance").agg(all_ranks=pl.len())
+    whole = shared.join(ranks, on="instance").filter(
+        pl.len().over("instance") == pl.col("all_ranks")
+    )
     # Times of the Unix epoch are beyond the digits of a float.
     since = pl.col("start_ns") - pl.col("start_ns").min().over("instance")
     late = whole.with_columns(since_ns=since).with_columns(

@@ -8,6 +8,7 @@ import polars as pl
 
 from gpuprof.roofline.rank_figures import DisagreementAbout, RankDisagreement
 from gpuprof.roofline.ranks.late_text import ranks_text
+from gpuprof.roofline.ranks.stacked import stacked
 from gpuprof.roofline.ranks.summary import OTHERS, RankSummary
 
 # Differ between ranks by their nature.
@@ -39,14 +40,11 @@ def disagreements(
 
 
 def _of_steps(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
+    counts = stacked(summaries, "steps").group_by("rank", "phase").len()
     for phase in ("timed", "profiled"):
-        yield from _odd_ranks(
-            "steps",
-            {
-                each.rank: f"{each.steps.filter(pl.col('phase') == phase).height} {phase} steps"
-                for each in summaries
-            },
-        )
+        of_phase = dict(counts.filter(pl.col("phase") == phase).select("rank", "len").iter_rows())
+        texts = {each.rank: f"{of_phase.get(each.rank, 0)} {phase} steps" for each in summaries}
+        yield from _odd_ranks("steps", texts)
 
 
 def _of_facts(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
@@ -80,11 +78,10 @@ def _of_facts(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
 def _of_collectives(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
     """Members of one group that did not run as many of its collectives in a step."""
     counts: defaultdict[tuple[str, str | None, int], dict[int, dict[int, int]]] = defaultdict(dict)
-    for each in summaries:
-        rows = each.collectives.filter(pl.col("group").is_not_null())
-        ran = rows.group_by("group", "group_ranks", "group_size", "step").len()
-        for group, ranks, size, step, count in ran.iter_rows():
-            counts[group, ranks, size].setdefault(each.rank, {})[step] = count
+    keys = ("group", "group_ranks", "group_size", "rank", "step")
+    ran = stacked(summaries, "collectives").drop_nulls(["group", "group_size"])
+    for group, ranks, size, rank, step, count in ran.group_by(keys).len().iter_rows():
+        counts[group, ranks, size].setdefault(rank, {})[step] = count
     for (group, _, size), of_ranks in sorted(counts.items(), key=str):
         # Of a name that several groups share, nothing tells which ranks are of which.
         if len(of_ranks) != size:
@@ -107,7 +104,7 @@ def _of_collectives(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreeme
 
 def _of_shapes(summaries: Sequence[RankSummary], found: pl.DataFrame) -> Iterator[RankDisagreement]:
     """Operators that ranks of a group call equally often, with other shapes."""
-    by_rank = {each.rank: each for each in summaries}
+    of_all = _shapes(summaries)
     groups = (
         found.filter("alike")
         .group_by("instance")
@@ -116,8 +113,7 @@ def _of_shapes(summaries: Sequence[RankSummary], found: pl.DataFrame) -> Iterato
     )
     said: set[tuple[int, ...]] = set()
     for ranks in sorted(map(tuple, groups.to_list()), key=lambda ranks: (-len(ranks), ranks)):
-        members = [by_rank[rank] for rank in ranks]
-        shapes = {each.rank: _shapes(each) for each in members}
+        shapes = {rank: of_all[rank] for rank in ranks}
         names = set.intersection(*(set(each) for each in shapes.values()))
         differing = {
             name: {rank: own[name] for rank, own in shapes.items()}
@@ -131,14 +127,24 @@ def _of_shapes(summaries: Sequence[RankSummary], found: pl.DataFrame) -> Iterato
         yield _shape_sentence(differing)
 
 
-def _shapes(summary: RankSummary) -> dict[str, Counter[str]]:
-    """How often each operator is called with which shapes, in all profiled steps."""
-    counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    rows = summary.work.filter(pl.col("name") != OTHERS, pl.col("input_dims").is_not_null())
-    for name, dims, calls in (
-        rows.group_by("name", "input_dims").agg(pl.col("calls").sum()).iter_rows()
-    ):
-        counted[name][dims] += calls
+def _shapes(summaries: Sequence[RankSummary]) -> dict[int, dict[str, Counter[str]]]:
+    """How often each rank calls each operator with which shapes, in all profiled steps.
+
+    Of those operators only that are not called alike on all ranks.
+    """
+    counted: dict[int, dict[str, Counter[str]]] = {each.rank: {} for each in summaries}
+    rows = stacked(summaries, "work").filter(
+        pl.col("name") != OTHERS, pl.col("input_dims").is_not_null()
+    )
+    calls = rows.group_by("rank", "name", "input_dims").agg(pl.col("calls").sum())
+    of_rank = calls.group_by("rank", "name").agg(
+        shapes=pl.format("{} {}", "calls", "input_dims").sort().str.join("\n")
+    )
+    differing = (
+        of_rank.group_by("name").agg(pl.col("shapes").n_unique()).filter(pl.col("shapes") > 1)
+    )
+    for rank, name, dims, count in calls.join(differing, on="name", how="semi").iter_rows():
+        counted[rank].setdefault(name, Counter())[dims] += count
     return counted
 
 
@@ -164,20 +170,19 @@ def _shape_sentence(differing: Mapping[str, Mapping[int, Counter[str]]]) -> Rank
 
 def _of_updates(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
     """Steps whose update GradScaler skipped on some ranks only: the others found no overflow."""
+    work = stacked(summaries, "work")
+    checks = pl.col("name") == _CHECKS_GRADIENTS
+    if not work.select(checks.any()).item():
+        return
+    updates = (pl.col("phase") == "optimizer") & ~checks
     updated: defaultdict[int, dict[int, bool]] = defaultdict(dict)
-    scaled = set()
-    for each in summaries:
-        work = each.work
-        if (work["name"] == _CHECKS_GRADIENTS).any():
-            scaled.add(each.rank)
-        by_step = work.group_by("step").agg(
-            updates=((pl.col("phase") == "optimizer") & (pl.col("name") != _CHECKS_GRADIENTS)).any()
-        )
-        for step, updates in by_step.iter_rows():
-            updated[step][each.rank] = updates
+    for rank, step, any_update in (
+        work.group_by("rank", "step").agg(updates.any().alias("any_update")).iter_rows()
+    ):
+        updated[step][rank] = any_update
     for step, of_ranks in sorted(updated.items()):
         skipped = tuple(rank for rank, updates in sorted(of_ranks.items()) if not updates)
-        if not scaled or not skipped or len(skipped) == len(of_ranks):
+        if not skipped or len(skipped) == len(of_ranks):
             continue
         yield RankDisagreement(
             about="loss scale",

@@ -16,6 +16,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.roofline.bus_bandwidth import find_collective
+from gpuprof.roofline.ranks.stacked import stacked
 from gpuprof.roofline.ranks.summary import COLLECTIVES, RankSummary
 
 # In which all ranks do the same, and leave together.
@@ -53,16 +54,11 @@ def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
     """
     if not summaries:
         return pl.DataFrame(schema=INSTANCES)
-    rows = pl.concat(
-        [
-            each.collectives.with_columns(
-                rank=pl.lit(each.rank, pl.Int32),
-                world_size=pl.lit(each.process.world_size),
-                group_size=pl.col("group_size").fill_null(each.process.world_size),
-            )
-            for each in summaries
-        ]
+    sizes = {each.rank: each.process.world_size for each in summaries}
+    rows = stacked(summaries, "collectives").with_columns(
+        world_size=pl.col("rank").replace_strict(sizes, return_dtype=pl.Int32)
     )
+    rows = rows.with_columns(pl.col("group_size").fill_null(pl.col("world_size")))
     # Where a source names no group, of two ranks there is one only.
     told = pl.col("group").is_not_null() | (pl.col("world_size") == 2)
     rows = _with_members(rows.filter(told))

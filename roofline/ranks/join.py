@@ -1,5 +1,6 @@
 """Summaries of ranks -> `RanksAnalysis`: the one way for two ranks or a thousand."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import polars as pl
@@ -25,6 +26,7 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
     held = {each.rank for each in ordered}
     by_rank = {each.rank: each for each in ordered}
     times = own_times(ordered, found)
+    steps = _steps_by_rank(times)
     clocks = align(found)
     skews = {} if clocks is None else arrival_skews(found, clocks)
     last = found.filter(pl.col("wait_ns") == 0).group_by("rank").len()
@@ -38,7 +40,7 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
                 host=each.process.host,
                 device_name=each.process.device_name,
                 title=each.process.title,
-                steps=_steps(times.filter(pl.col("rank") == each.rank)),
+                steps=steps.get(each.rank, ()),
                 skew_ns=skews.get(each.rank),
                 collectives=shared.get(each.rank, 0),
                 came_last=came_last.get(each.rank, 0),
@@ -56,14 +58,16 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
     )
 
 
-def _steps(times: pl.DataFrame) -> tuple[RankStep, ...]:
-    return tuple(
-        RankStep(
-            index=row["step"],
-            length_ns=row["length_ns"],
-            own_ns=row["own_ns"],
-            launch_ns=row["launch_ns"],
-            wait_ns=row["wait_ns"],
+def _steps_by_rank(times: pl.DataFrame) -> dict[int, tuple[RankStep, ...]]:
+    found: defaultdict[int, list[RankStep]] = defaultdict(list)
+    for row in times.sort("rank", "step").iter_rows(named=True):
+        found[row["rank"]].append(
+            RankStep(
+                index=row["step"],
+                length_ns=row["length_ns"],
+                own_ns=row["own_ns"],
+                launch_ns=row["launch_ns"],
+                wait_ns=row["wait_ns"],
+            )
         )
-        for row in times.sort("step").iter_rows(named=True)
-    )
+    return {rank: tuple(steps) for rank, steps in found.items()}

@@ -13,6 +13,7 @@ from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.bus_bandwidth import find_collective
 from gpuprof.roofline.rank_figures import LateAt, LateCause
 from gpuprof.roofline.ranks.medians import median_with_absent
+from gpuprof.roofline.ranks.stacked import stacked
 from gpuprof.roofline.ranks.summary import OTHERS, RankSummary
 
 _WORK: Final = ("name", "input_dims", "input_types", "phase", "module", "file", "line")
@@ -175,12 +176,7 @@ def _of_median_step(
     sums: tuple[str, ...],
 ) -> pl.DataFrame:
     """The `sums` of each rank and `key` in the median of `steps`: one that lacks them has none."""
-    rows = pl.concat(
-        [
-            each.frame(frame).filter(pl.col("step").is_in(steps)).with_columns(rank=each.rank)
-            for each in summaries
-        ]
-    )
+    rows = stacked(summaries, frame).filter(pl.col("step").is_in(steps))
     if "keeps" in rows.columns:
         rows = rows.filter("keeps")
     return (

@@ -5,6 +5,7 @@ from typing import Final
 
 import polars as pl
 
+from gpuprof.roofline.ranks.stacked import stacked
 from gpuprof.roofline.ranks.summary import RankSummary
 
 OWN_TIMES: Final = pl.Schema(
@@ -25,10 +26,23 @@ OWN_TIMES: Final = pl.Schema(
 
 def own_times(summaries: Sequence[RankSummary], found: pl.DataFrame) -> pl.DataFrame:
     """One row for each profiled step of each rank, with `found`, their instances."""
-    parts = [_of_rank(each) for each in summaries]
+    launching = (
+        stacked(summaries, "idle")
+        .filter(~pl.col("keeps"))
+        .group_by("rank", "step")
+        .agg(launch_ns=pl.col("nanoseconds").sum())
+    )
+    steps = stacked(summaries, "steps").filter(pl.col("begun_ns").is_not_null())
+    of_step = ("rank", "step")
     return (
-        pl.concat(parts)
-        .join(waits_of_steps(found), on=("rank", "step"), how="left", maintain_order="left")
+        steps.rename({"index": "step"})
+        .join(launching, on=of_step, how="left", maintain_order="left")
+        .join(waits_of_steps(found), on=of_step, how="left", maintain_order="left")
+        .with_columns(pl.col("launch_ns").fill_null(0))
+        .with_columns(
+            length_ns=pl.col("done_ns") - pl.col("begun_ns"),
+            own_ns=pl.col("working_ns") + pl.col("idle_ns") - pl.col("launch_ns"),
+        )
         .select(pl.col(name).cast(dtype) for name, dtype in OWN_TIMES.items())
     )
 
@@ -49,26 +63,4 @@ def waits_of_steps(found: pl.DataFrame) -> pl.DataFrame:
         waits.with_columns(alone_ns=(pl.col("until_ns") - begins_ns).clip(0))
         .group_by("rank", "step", maintain_order=True)
         .agg(wait_ns=pl.col("alone_ns").sum())
-    )
-
-
-def _of_rank(summary: RankSummary) -> pl.DataFrame:
-    launching = (
-        summary.idle.filter(~pl.col("keeps"))
-        .group_by("step")
-        .agg(launch_ns=pl.col("nanoseconds").sum())
-    )
-    steps = summary.steps.filter(pl.col("begun_ns").is_not_null()).with_columns(
-        rank=pl.lit(summary.rank, pl.Int32), step="index"
-    )
-    return (
-        steps.join(launching, on="step", how="left", maintain_order="left")
-        .with_columns(pl.col("launch_ns").fill_null(0))
-        .select(
-            "rank",
-            "step",
-            length_ns=pl.col("done_ns") - pl.col("begun_ns"),
-            own_ns=pl.col("working_ns") + pl.col("idle_ns") - pl.col("launch_ns"),
-            launch_ns="launch_ns",
-        )
     )
