@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import polars as pl
 
@@ -78,6 +79,7 @@ class RankTimeline:
             {
                 "index": step,
                 "phase": "profiled",
+                "exposed_communication_ns": self._exposed(step),
                 "working_ns": sum(end - start for at, *_, start, end in self.work if at == step),
             }
             for step in sorted({row[0] for row in self.work})
@@ -87,6 +89,17 @@ class RankTimeline:
             steps=pl.DataFrame(steps, schema=STEPS),
             collectives=pl.DataFrame(rows, schema=COLLECTIVES),
             work=pl.DataFrame(work, schema=WORK),
+        )
+
+    def _exposed(self, step: int) -> int:
+        """Time in which collectives run and nothing works, counted once."""
+        marks = sorted(
+            {time for at, *_, start, end in self.collectives if at == step for time in (start, end)}
+        )
+        return sum(
+            end - start - self._worked(start, end)
+            for start, end in pairwise(marks)
+            if any(at == step and a <= start and end <= b for at, *_, a, b in self.collectives)
         )
 
     def _worked(self, start: int, end: int) -> int:

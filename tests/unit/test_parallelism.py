@@ -55,6 +55,20 @@ def test_two_stages_leave_the_schedule_open() -> None:
     assert found.pipeline.bubble == pytest.approx(1 / 5)
 
 
+def test_messages_that_are_waited_for_at_once_are_one_waiting() -> None:
+    ranks = [RankTimeline(rank, 2) for rank in range(2)]
+    for timeline in ranks:
+        end = timeline.compute(0, "forward", 0, 100)
+        for message in range(3):
+            timeline.communicate(0, "recv", end + 10 * message, end + 300)
+        timeline.communicate(0, "send", end + 300, end + 310)
+        timeline.compute(0, "backward", end + 310, 90)
+    found = find_parallelism([each.summary() for each in ranks], 0)
+    assert found is not None
+    assert found.pipeline is not None
+    assert [stage.waiting_ns for stage in found.pipeline.stages] == pytest.approx([310] * 2, abs=2)
+
+
 def test_a_rank_that_only_sends_is_no_stage() -> None:
     timeline = RankTimeline(0, 2)
     end = timeline.compute(0, "forward", 0, 100)

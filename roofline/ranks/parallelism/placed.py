@@ -41,9 +41,9 @@ class JobFrames:
 
         segment: its number in its step; nth: that among those of its group. kind: as reports spell
         it. forward_done, backward_done: device work of the pass that was over when it began, in ns;
-        forward_ns, backward_ns: all of it.
+        forward_ns, backward_ns: all of it. Those that run at once share what is exposed of them.
         """
-        rows = self._together("collectives")
+        rows = self._shared(self._together("collectives"))
         rows = rows.with_columns(
             segment=pl.int_range(pl.len()).over(_STEP).cast(pl.Int32), kind=_kinds(rows)
         )
@@ -62,6 +62,19 @@ class JobFrames:
             rows.with_columns(pl.col(sums).fill_null(0))
             .filter(~small, pl.col("kind").is_not_null(), pl.col("kind") != "barrier")
             .with_columns(nth=pl.int_range(pl.len()).over(*_STEP, *GROUP))
+        )
+
+    def _shared(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """`rows` of which exposed_ns adds up to no more than the step's, where that is known."""
+        steps = self.steps.filter(pl.col("phase") == "profiled").select(
+            "rank", pl.col("exposed_communication_ns").alias("union_ns"), step="index"
+        )
+        summed = pl.col("exposed_ns").sum().over(_STEP)
+        share = pl.min_horizontal(1.0, pl.col("union_ns") / summed).fill_nan(1.0)
+        return (
+            rows.join(steps, on=_STEP, how="left", maintain_order="left")
+            .with_columns((pl.col("exposed_ns") * share.fill_null(1.0)).round().cast(pl.Int64))
+            .drop("union_ns")
         )
 
     def _together(self, name: str) -> pl.DataFrame:
