@@ -80,6 +80,8 @@ class LoaderWorkers(msgspec.Struct, frozen=True, kw_only=True, tag="loader worke
     """
 
     workers: int
+    # Batches that they made.
+    batches: int | None = None
     cpu_ns: int | None = None
     run_delay_ns: int | None = None
     read_bytes: int | None = None

@@ -73,6 +73,8 @@ class LoaderWait(msgspec.Struct, frozen=True, kw_only=True):
     # Of whoever loads: the asking thread while it waits, or all workers over `observed_ns`, which
     # is how long they were looked at, times their number. None where the system keeps no count.
     observed_ns: int | None = None
+    # Batches that the workers made in that time.
+    loaded: int | None = None
     cpu_ns: int | None = None
     run_delay_ns: int | None = None
     read_bytes: int | None = None

@@ -9,6 +9,7 @@ of the asking thread for each batch, of workers once at their first batch and on
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import FrameType
@@ -41,13 +42,17 @@ class _Team:
     thread: int
     start_ns: int
     counts: tuple[ProcessCounts, ...]
+    # Batches that were ready and not asked for yet; None where nobody can tell.
+    ready: int | None
 
-    def event(self) -> LoaderWorkers:
-        """What they did until now."""
+    def event(self, asked: int) -> LoaderWorkers:
+        """What they did until now, when `asked` more batches have been."""
         done = _NOTHING
         for process, before in zip(self.processes, self.counts, strict=True):
             done = done.plus(counts_of(process).since(before))
-        return LoaderWorkers(workers=len(self.processes), **asdict(done))
+        now = _ready(self.iterator())
+        batches = None if now is None or self.ready is None else asked + now - self.ready
+        return LoaderWorkers(workers=len(self.processes), batches=batches, **asdict(done))
 
 
 class LoaderWaits:
@@ -60,11 +65,13 @@ class LoaderWaits:
         self._undo: tuple[Callable[[], None], ...] = ()
         self._rows: list[dict[str, object]] = []
         self._teams: dict[int, _Team] = {}
+        # Batches that each iterator was asked for after its first one.
+        self._asked: Counter[int] = Counter()
         self._files: ProgramFiles | None = None
 
     def start(self) -> None:
         """See `ProfileRecorder`."""
-        self._rows, self._teams = [], {}
+        self._rows, self._teams, self._asked = [], {}, Counter()
         module: Any = sys.modules.get(_MODULE)
         iterators: Any = getattr(module, "_BaseDataLoaderIter", None)
         if iterators is None:
@@ -105,9 +112,10 @@ class LoaderWaits:
             undo()
         self._undo, self._recording = (), False
         end_ns = unix_ns()
-        for team in self._teams.values():
+        for number, team in self._teams.items():
             if team.iterator() is not None:
-                self._add(team.event(), team.thread, team.start_ns, end_ns)
+                event = team.event(self._asked[number])
+                self._add(event, team.thread, team.start_ns, end_ns)
         rows, self._rows, self._teams = self._rows, [], {}
         return {"ranges": rows}
 
@@ -135,7 +143,9 @@ class LoaderWaits:
         file, line = self._place(asked)
         batch = NextBatch(workers=workers, pinned=pinned, file=file, line=line, **asdict(done))
         self._add(batch, thread, start_ns, end_ns)
-        if workers and id(iterator) not in self._teams:
+        if id(iterator) in self._teams:
+            self._asked[id(iterator)] += 1
+        elif workers:
             processes = tuple(
                 worker.pid for worker in getattr(iterator, "_workers", ()) if worker.pid
             )
@@ -145,10 +155,26 @@ class LoaderWaits:
                 thread,
                 unix_ns(),
                 tuple(counts_of(process) for process in processes),
+                _ready(iterator),
             )
 
     def _add(self, event: HostEvent, thread: int, start_ns: int, end_ns: int) -> None:
         self._rows.append(range_row(event, thread=thread, start_ns=start_ns, end_ns=end_ns))
+
+
+def _ready(iterator: Any) -> int | None:
+    """Batches that its workers have made and nobody took yet.
+
+    In the queue of the workers, in that of the thread that pins, and those that came too early
+    (pytorch torch/utils/data/dataloader.py, _MultiProcessingDataLoaderIter).
+    """
+    try:
+        queues = {id(each): each for each in (iterator._worker_result_queue, iterator._data_queue)}
+        early = sum(len(task) > 1 for task in iterator._task_info.values())
+        return int(sum(each.qsize() for each in queues.values())) + early
+    except (AttributeError, NotImplementedError, OSError):
+        # Another torch, or a system that does not count what is in its queues.
+        return None
 
 
 def _kind(iterator: Any) -> tuple[int, bool]:

@@ -19,7 +19,7 @@ if not CUDA:
     torch.set_num_threads(1)
 
 
-def repeat(step: Callable[[], object], *, seconds: float = 3.0 if FIXED else 12.0) -> None:
+def repeat(step: Callable[[], object], *, seconds: float = 3.0 if FIXED else 20.0) -> None:
     """Run `step` again and again, and print what one took in the last third, in ms, as JSON."""
     begin, steps, since = time.perf_counter(), 0, 0.0
     while True:

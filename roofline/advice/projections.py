@@ -25,6 +25,11 @@ from gpuprof.roofline.totals.work_kinds import GEMM, kind_of_operator
 from gpuprof.roofline.work.work import Signature, Work
 
 _LEAST_PRODUCTS: Final = 2
+# Of what is likely: a product of another width has another kernel.
+_LEAST: Final = 0.5
+_UNCERTAIN: Final = (
+    "a product of another width runs in another kernel, which may come less near its roof"
+)
 # What is multiplied stands here in the calls that own such products.
 _POSITIONS: Final = {"aten::mm": 0, "aten::addmm": 1}
 
@@ -81,6 +86,7 @@ def projections(work: Work, roof: Roof | None) -> Iterator[Candidate]:
                 what=_in_short(work, keys),
                 gain=candidate[0],
                 evidence=candidate[1],
+                uncertain=_UNCERTAIN,
                 place=line_text(place.source),
                 module=place.module.rpartition(".")[0],
                 covers=frozenset(keys),
@@ -139,8 +145,8 @@ def _candidate(
 ) -> tuple[Gain, str] | None:
     """The gain in a step, and what shows it; None where it cannot be known.
 
-    One product of all the weights comes as near its roof as the best of these, likely; as their
-    mean at the least, and at the most as large products do.
+    One product of all the weights comes as near its roof as the best of these, likely, and at the
+    most as large products do. At the least half of what is likely is gained.
     """
     costs = [work.signatures[key[0]].cost for key in keys if key[0] is not None]
     tensor = _multiplied(work, keys[0])
@@ -155,14 +161,14 @@ def _candidate(
     flops = sum(each[0] for each in amounts)
     moved = sum(each[1] for each in amounts) - saved_bytes
     together_ns = limits.roof_ns(flops, moved)
-    roofs_ns = [limits.roof_ns(*each) for each in amounts]
-    shares = [one_ns / mean_ns[key] for one_ns, key in zip(roofs_ns, keys, strict=True)]
+    shares = [limits.roof_ns(*each) / mean_ns[key] for each, key in zip(amounts, keys, strict=True)]
     total_ns = sum(durations_ns)
     calls = len(durations_ns)
     best = max(shares)
-    reached = (best, sum(roofs_ns) * calls / total_ns, max(best, limits.typical(flops, moved)))
-    gains = (max(0.0, total_ns - calls * together_ns / share) / work.steps for share in reached)
-    likely_ns, least_ns, most_ns = map(round, gains)
+    likely_ns, most_ns = (
+        max(0, round((total_ns - calls * together_ns / share) / work.steps))
+        for share in (best, max(best, limits.typical(flops, moved)))
+    )
     a_step = calls / work.steps
     # A launch for each product but the first.
     launches = (len(keys) - 1) * a_step
@@ -172,7 +178,7 @@ def _candidate(
         f"{'' if a_step == 1 else f' in {a_step:.3g} places'}; one reads it once, "
         f"{size_text(round(saved_bytes * a_step))} less, with {launches:.3g} launches less"
     )
-    return Gain(likely_ns, min(least_ns, likely_ns), most_ns), evidence
+    return Gain(likely_ns, round(likely_ns * _LEAST), most_ns), evidence
 
 
 def _multiplied(work: Work, key: WorkKey) -> Tensor | None:

@@ -109,7 +109,13 @@ def _computing_workers_ns(finding: str, loaders: Sequence[LoaderWait], times: St
         return 0
     if not most.observed_ns or most.cpu_ns is None:
         return 0
-    return round(times.length_ns * min(1.0, most.cpu_ns / most.observed_ns))
+    if most.loaded and most.workers and times.profiled:
+        # As long as each takes for its share of the batches of a step.
+        left_ns = most.cpu_ns / most.loaded / most.workers * most.batches / times.profiled
+    else:
+        # While workers are waited for they do not wait themselves, but for storage.
+        left_ns = times.length_ns * most.cpu_ns / most.observed_ns
+    return min(times.length_ns, round(left_ns))
 
 
 def _guard(compilations: Compilations | None) -> str:
@@ -133,6 +139,7 @@ def _graph_breaks(cause: IdleCause, compilations: Compilations | None) -> Iterat
             # From nothing to all of it.
             gain=Gain(share_ns // 2, 0, share_ns),
             evidence=f"torch.compile left its graph {one.times} times: {one.reason}",
+            uncertain="nobody measured how much of the waiting for launches the breaks cause",
             place=place_text(one.file, one.line),
             of_device=False,
         )

@@ -99,6 +99,7 @@ def _wait(
         wait_ns=wait_ns,
         cause=_cause(observed_ns, cpu_ns, run_delay_ns, storage_bytes),
         observed_ns=observed_ns or None,
+        loaded=_sum(each.batches if isinstance(each, LoaderWorkers) else 1 for each, _ in loading),
         cpu_ns=cpu_ns,
         run_delay_ns=run_delay_ns,
         read_bytes=_sum(each.read_bytes for each, _ in loading),

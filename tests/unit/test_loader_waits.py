@@ -127,3 +127,25 @@ def test_what_the_system_does_not_count_is_unknown(tmp_path: Path) -> None:
     assert later == ProcessCounts(500, 30, 4096, 512)
     assert later.since(ProcessCounts(100, 10)) == ProcessCounts(400, 20)
     assert later.plus(later) == ProcessCounts(1000, 60, 8192, 1024)
+
+
+def test_batches_that_workers_made_are_counted_also_those_that_nobody_took_yet() -> None:
+    if counts_of().cpu_ns is None:
+        pytest.skip("this system keeps no count of a thread's time")
+    recorder = LoaderWaits()
+    loader = DataLoader(Rows(0.0, 0.0), batch_size=1, num_workers=1, prefetch_factor=2)
+    batches = iter(loader)
+    recorder.start()
+    next(batches)
+    # Two more are made ahead, whenever there is room for them.
+    deadline = time.monotonic() + 30
+    while batches._worker_result_queue.qsize() < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    next(batches)
+    while batches._worker_result_queue.qsize() < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (team,) = [event for event in events_of(recorder) if isinstance(event, LoaderWorkers)]
+    del batches
+    # Those from the second on; of the first ones some may have been ready when it began to look.
+    assert team.batches is not None
+    assert 1 <= team.batches <= 3
