@@ -59,6 +59,9 @@ class Step:
         # What is queued the device itself has to begin, some of it sooner where it never waits.
         gain_ns = min(cause.nanoseconds + cause.hidden_ns, idle_ns - self._nanoseconds(QUEUED))
         least_ns = cause.nanoseconds if cause.least_ns is None else cause.least_ns
+        if cause.counted_ns is not None and cause.hidden_ns:
+            # All of it goes, however much of it the device's work hides.
+            least_ns = gain_ns
         most_ns = cause.nanoseconds if cause.most_ns is None else cause.most_ns
         most_ns += cause.hidden_ns
         shortest_ns = self._shortest_ns(cause)

@@ -59,7 +59,8 @@ def test_the_step_that_is_left_is_that_of_the_simulation(seed: int, waits: bool)
     )
     gain = Step(idle, times(before), on_cpu=False).gain_without(cause)
     assert before - gain.ns / MS == pytest.approx(after, abs=1e-5)
-    assert gain.least_ns <= gain.ns <= gain.most_ns
+    # What was counted goes, however much of it the device hides.
+    assert gain.least_ns == gain.ns <= gain.most_ns
 
 
 def times(length_ms: float, profiled_ms: float | None = None) -> StepTimes:
