@@ -7,6 +7,7 @@ import polars as pl
 
 from gpuprof.roofline.rank_figures import RankFigures, RanksAnalysis, RankStep
 from gpuprof.roofline.ranks.clocks import align, arrival_skews
+from gpuprof.roofline.ranks.common_steps import with_common_steps
 from gpuprof.roofline.ranks.disagreements import disagreements
 from gpuprof.roofline.ranks.explained_stragglers import launches_behind, stragglers
 from gpuprof.roofline.ranks.own_times import own_times
@@ -22,6 +23,7 @@ def join(summaries: Sequence[RankSummary], found: pl.DataFrame) -> RanksAnalysis
     if len(summaries) < 2:
         return None
     ordered = sorted(summaries, key=lambda each: each.rank)
+    ordered, found = with_common_steps(ordered, found)
     world_size = max(each.process.world_size for each in ordered)
     held = {each.rank for each in ordered}
     by_rank = {each.rank: each for each in ordered}

@@ -49,6 +49,8 @@ class MadeUpRank:
     group: str = "0"
     members: Sequence[int] | None = None
     sm_clock_mhz: int | None = None
+    # Its numbers of steps begin here.
+    first_step: int = 0
     timed_ns: int | None = None
     process: Mapping[str, object] = field(default_factory=dict)
 
@@ -64,11 +66,12 @@ def summaries(*ranks: MadeUpRank, numbered: bool = True, named: bool = False) ->
     rows: dict[int, dict[str, list[tuple[object, ...]]]] = {
         rank: {name: [] for name in summary.FRAMES} for rank in everyone
     }
-    for step in range(max(len(rank.steps) for rank in ranks)):
-        there = [rank for rank in everyone if step < len(ranks[rank].steps)]
+    for number in range(max(len(rank.steps) for rank in ranks)):
+        there = [rank for rank in everyone if number < len(ranks[rank].steps)]
         arrived = {}
         for rank in there:
-            parts = ranks[rank].steps[step]
+            parts = ranks[rank].steps[number]
+            step = ranks[rank].first_step + number
             arrived[rank] = begun[rank] + sum(part.nanoseconds for part in parts)
             frames = rows[rank]
             for part in parts:
@@ -81,20 +84,21 @@ def summaries(*ranks: MadeUpRank, numbered: bool = True, named: bool = False) ->
                     )
         for rank in there:
             one = ranks[rank]
+            step = one.first_step + number
             members = tuple(one.members) if one.members is not None else everyone
             ended = max(arrived[other] for other in members if other in arrived) + TRANSFER_NS
-            late = one.late_ends_ns[step] if step < len(one.late_ends_ns) else 0
+            late = one.late_ends_ns[number] if number < len(one.late_ends_ns) else 0
             start, end = one.shown(arrived[rank]), one.shown(ended) + late
             begun_ns = one.shown(begun[rank])
-            working = sum(p.nanoseconds for p in one.steps[step] if isinstance(p, Work))
-            idle = sum(p.nanoseconds for p in one.steps[step] if isinstance(p, Idle))
+            working = sum(p.nanoseconds for p in one.steps[number] if isinstance(p, Work))
+            idle = sum(p.nanoseconds for p in one.steps[number] if isinstance(p, Idle))
             frames = rows[rank]
             length_ns = end - begun_ns
             marks = (step, "profiled", begun_ns, end, None, length_ns, None, None)
             parts_ns = (working, length_ns - working - idle, idle)
             frames["steps"].append((*marks, begun_ns, end, *parts_ns))
             group = (one.group, str(list(members)) if named else None, len(members))
-            what = (step if numbered else None, "allreduce", 2**20, "Float", 1, "k", step)
+            what = (number if numbered else None, "allreduce", 2**20, "Float", 1, "k", number)
             times = (start - 10, start, end, end - start)
             frames["collectives"].append((step, *group, *what, *times))
             frames["states"].append((step, one.sm_clock_mhz, None, None))

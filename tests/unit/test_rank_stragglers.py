@@ -177,3 +177,21 @@ def test_ranks_of_other_step_counts_are_compared_in_the_steps_that_all_have() ->
     made = summaries(MadeUpRank(work[0]), MadeUpRank(work[1][:4]), MadeUpRank(slow))
     (late,) = joined(made).stragglers
     assert (late.rank, late.of_steps) == (2, 4)
+
+
+def test_steps_are_compared_by_their_collectives_however_each_rank_numbers_them() -> None:
+    """Every other step is twice as long on all ranks, and rank 1 counts one step less."""
+    work = varying(10, 3, 6, 0.003)
+    for own in work:
+        own[::2] = [[*step, Work(10 * MILLISECOND, "aten::conv2d")] for step in own[::2]]
+    slow = [[*step, SLEEP] for step in work[1]]
+    made = summaries(
+        MadeUpRank(work[0], first_step=5),
+        MadeUpRank(slow, first_step=4),
+        MadeUpRank(work[2], first_step=5),
+    )
+    (late,) = joined(made).stragglers
+    assert (late.rank, late.pattern, late.steps) == (1, "persistent", tuple(range(5, 11)))
+    assert late.late_ns == pytest.approx(4 * MILLISECOND, rel=0.05)
+    (cause,) = late.causes
+    assert (cause.what, cause.longer_ns) == ("time.sleep", 4 * MILLISECOND)
