@@ -1,6 +1,5 @@
 """What rows of a tree take over from those above them."""
 
-from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -14,28 +13,14 @@ _Code = TypeVar("_Code", bound=np.signedinteger[Any])
 
 
 def inherit(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
-    """Give each row of code 0 that of its nearest ancestor with another; -1 in `parent` is none."""
-    return _climb(codes, parent, lambda own, found: np.where(own == UNKNOWN, found, own))
-
-
-def outermost(codes: npt.NDArray[_Code], parent: Integers) -> npt.NDArray[_Code]:
-    """Give each row the code of its farthest ancestor that has one; as `inherit` else."""
-    return _climb(codes, parent, lambda own, found: np.where(found == UNKNOWN, own, found))
-
-
-def _climb(
-    codes: npt.NDArray[_Code],
-    parent: Integers,
-    choose: Callable[[npt.NDArray[_Code], npt.NDArray[_Code]], npt.NDArray[_Code]],
-) -> npt.NDArray[_Code]:
-    """What `choose` makes of each row's code and what it found above.
+    """Give each row of code 0 that of its nearest ancestor with another; -1 in `parent` is none.
 
     Each pass looks twice as far up, so deep trees take few passes.
     """
     above = parent
     while (above != NONE).any():
         found = np.where(above != NONE, codes[above], UNKNOWN).astype(codes.dtype)
-        codes = choose(codes, found)
+        codes = np.where(codes == UNKNOWN, found, codes)
         # Row NONE (the last) is read where there is nothing above, and put right.
         above = np.where(above != NONE, above[above], NONE)
     return codes

@@ -100,9 +100,7 @@ def run_gate(
         judgements = run.judge(give_up=True)
     judgements = run.within_time(judgements)
     stored = plan.base if isinstance(plan.base, StoredSide) else None
-    explanations = explain(
-        plan.head, plan.output, judgements, pairs=run.profiled_pairs(), telling=run.tell
-    )
+    explanations = explain(plan.head, plan.output, judgements, pairs=run.profiled_pairs())
     run.tidy()
     return GateResult(
         tool_version=__version__,

@@ -1,17 +1,17 @@
 """Why benchmarks changed: the captures of both sides compared, and the lines that launch."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.benchmarks import benchmarks
-from gpuprof.profiler.gate.process import launching_lines, process_folder
+from gpuprof.profiler.gate.process import process_folder
 from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.launching import launching_places, recorded_places
+from gpuprof.roofline.gate.launching import recorded_places
 from gpuprof.roofline.gate.result import Explanation, Place
 from gpuprof.roofline.gate.series import TIME
 
@@ -22,12 +22,11 @@ def explain(
     judgements: Sequence[Judgement],
     *,
     pairs: Mapping[str, Sequence[int]],
-    telling: Callable[[str], None],
 ) -> tuple[Explanation, ...]:
     """Why those benchmarks changed whose verdict says that they did.
 
-    The captures of `pairs`, by target, are below `output`. For what fails the gate one more process
-    finds the lines that launch.
+    The captures of `pairs`, by target, are below `output`. What fails the gate has the lines that
+    launch.
     """
     times = {j.benchmark: j.change for j in judgements if j.metric == TIME}
     changed = dict.fromkeys(
@@ -39,9 +38,7 @@ def explain(
     found: dict[str, Explanation] = {}
     for target in head.targets:
         wanted = sorted(filter(target.holds, failing))
-        if wanted:
-            telling(f"{target.name}: source lines")
-        sources = _sources(head, target, output, wanted)
+        sources = _sources(target, output, wanted) if wanted else {}
         compared = _comparisons(target, output, changed, pairs[target.name])
         for name, comparisons in compared.items():
             found[name] = Explanation(
@@ -65,16 +62,10 @@ def _change(comparison: Comparison) -> float:
     return 0.0 if step is None else step.lengths.change or 0.0
 
 
-def _sources(
-    head: SideProgram, target: Target, output: Path, wanted: Collection[str]
-) -> dict[str, Place]:
-    """Where the head launches operators, from one process more of what is `wanted`."""
-    if not wanted:
-        return {}
+def _sources(target: Target, output: Path, wanted: Collection[str]) -> dict[str, Place]:
+    """Where the head launches the operators of what is `wanted`, by its first pair."""
     first = process_folder(output, "B", target.name, 0)
-    lines = launching_lines(head, target, output=first.with_name("lines"), only=wanted)
-    captures = (b.capture for b in benchmarks(first, target) if b.name in wanted)
-    return recorded_places(captures, launching_places(lines))
+    return recorded_places(b.capture for b in benchmarks(first, target) if b.name in wanted)
 
 
 def _comparisons(

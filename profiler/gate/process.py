@@ -14,18 +14,14 @@ from gpuprof.collectors.live.nvml.processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import run_child
 from gpuprof.profiler.configuration.targets import Target
-from gpuprof.profiler.gate import source_lines
 from gpuprof.profiler.gate.benchmarks import benchmarks
 from gpuprof.profiler.gate.sides import SideProgram
-from gpuprof.profiler.gate.source_lines import read_lines
-from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.gate.series import Side
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
 # Beside its captures: what the process printed.
 LOG_FILE = "output.txt"
-_LINES_FILE = "lines.json"
 # A context of a process that just ended may take this long to go.
 _SETTLE_SECONDS = 2.0
 # Of a process that failed: enough for the end of a traceback.
@@ -95,20 +91,6 @@ def measure_process(
         ),
         fingerprint,
     )
-
-
-def launching_lines(
-    program: SideProgram, target: Target, *, output: Path, only: Collection[str] = ()
-) -> tuple[OpLine, ...]:
-    """Where `target` launches each operator, from a process of its own; nothing where it fails."""
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    command = target.command(program.python, output.absolute(), only, profiled=False)
-    python, _, *module = command
-    file = output.absolute() / _LINES_FILE
-    traced = (python, "-m", source_lines.__name__, str(file), *module)
-    _run(program, traced, output, timeout_s=target.timeout_s)
-    return read_lines(file)
 
 
 def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeout_s: float) -> str:

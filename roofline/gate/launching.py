@@ -1,19 +1,17 @@
 """Which line launches the operators of a recording.
 
-A running program shows where Python calls an operator. Operators that this one calls inside, and
-those that autograd runs for it in the backward pass, show no line; the recorded tree of operators
-says whose they are.
+`gpuprof run` records the line of each call. Only what activation checkpointing repeats on a thread
+of autograd's, as it does on a GPU, has none: it is what its first forward called.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 
-import msgspec
 import numpy as np
 import polars as pl
 
-from gpuprof.collectors.call_tree.inheriting import inherit, outermost
+from gpuprof.collectors.call_tree.inheriting import inherit
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.gate.call_text import call_text, tensors_of
@@ -24,17 +22,6 @@ from gpuprof.roofline.work.op_tree import op_phases
 # A set-up calls some operators of the steps too, a few times.
 _NEARLY_ALL = 0.9
 _UNKNOWN = 0
-
-
-class OpLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator at one line. The file is relative to the working directory of the process."""
-
-    # As `call_text` has them, without its tensors and with them.
-    op: str
-    call: str
-    file: str
-    line: int
-    calls: int
 
 
 class CallCounts:
@@ -57,66 +44,63 @@ class CallCounts:
         return found
 
 
-def launching_places(lines: Iterable[OpLine]) -> dict[str, Place | None]:
+def recorded_places(captures: Iterable[Capture]) -> dict[str, Place]:
     """The line that launches each operator, and each operator on such tensors.
 
-    None where not nearly all of its calls come from one line.
-    """
-    counts = CallCounts()
-    for line in lines:
-        counts.add((line.call, line.op), Place(file=line.file, line=line.line), line.calls)
-    return counts.places()
-
-
-def recorded_places(
-    captures: Iterable[Capture], seen: Mapping[str, Place | None]
-) -> dict[str, Place]:
-    """The places of the operators in one-rank `captures`, of which Python was `seen` to call some.
-
-    Of an operator inside others it is that of the outermost one seen; in the backward pass that of
-    the operator which is differentiated. `seen` and the result are by calls as `call_text` has
-    them; None is for those from several places.
+    Of one-rank `captures`, by calls as `call_text` has them; those are left out of which not nearly
+    all come from one line, in a file below the program's working directory.
     """
     counts = CallCounts()
     for capture in captures:
-        for texts, place in _calls(capture, seen):
+        for texts, place in _calls(capture):
             counts.add(texts, place)
     return {text: place for text, place in counts.places().items() if place is not None}
 
 
-def _calls(
-    capture: Capture, seen: Mapping[str, Place | None]
-) -> Iterator[tuple[tuple[str, str], Place | None]]:
+def _calls(capture: Capture) -> Iterator[tuple[tuple[str, str], Place | None]]:
     """The texts of each call, the exact one first, and its place."""
     ops = capture.ops.with_columns(op_phases(capture).select("phase", "recompute"))
-    # What nobody saw has code 0; what has several places hides what it calls inside.
-    places = [None, *dict.fromkeys(seen.values())]
-    code_of = {place: code for code, place in enumerate(places) if code != _UNKNOWN}
+    arguments = ops.select("name", "input_dims", "input_types")
+    called = cache(_texts)
+    places = [_place(*row) for row in ops.select("file", "line").iter_rows()]
+    table = [None, *dict.fromkeys(place for place in places if place is not None)]
+    code_of = {place: code for code, place in enumerate(table)}
+    codes = np.array([code_of[place] for place in places], np.int64)
+    repeated = ops["recompute"].fill_null(False).to_numpy() & (codes == _UNKNOWN)
+    if repeated.any():
+        first = CallCounts()
+        for row, place in zip(arguments.iter_rows(), places, strict=True):
+            if place is not None:
+                first.add(called(*row, backward=False), place)
+        known = first.places()
+        for number in np.flatnonzero(repeated).tolist():
+            texts = called(*arguments.row(number), backward=False)
+            found = next((known[text] for text in texts if text in known), None)
+            codes[number] = code_of[found]
+        codes = _with_nodes(ops, codes)
+    phases = ops["phase"] == "backward"
+    for row, backward, code in zip(arguments.iter_rows(), phases, codes.tolist(), strict=True):
+        yield called(*row, backward=backward), table[code]
 
-    @cache
-    def described(
-        name: str, dims: str | None, types: str | None, phase: str, recompute: bool
-    ) -> tuple[tuple[str, str], int]:
-        texts = _texts(name, dims, types, backward=phase == "backward")
-        # Checkpointing calls the forward pass again, perhaps from a thread of autograd's.
-        first = _texts(name, dims, types, backward=False) if recompute else ()
-        text = next((text for text in (*texts, *first) if text in seen), None)
-        return texts, _UNKNOWN if text is None else code_of[seen[text]]
 
-    calls, own = [], []
-    for row in ops.select("name", "input_dims", "input_types", "phase", "recompute").iter_rows():
-        texts, code = described(*row)
-        calls.append(texts)
-        own.append(code)
-    codes = np.array(own, np.int64)
+def _with_nodes(ops: pl.DataFrame, codes: Integers) -> Integers:
+    """`codes` of places, with those of nodes that differentiate what has one, and of what is below.
+
+    0 stands for an unknown place.
+    """
     parents = rows_of(ops, ops["parent_id"])
-    codes = outermost(codes, parents)
+    codes = inherit(codes, parents)
     nodes, differentiated = _nodes(ops)
     unknown = codes[nodes] == _UNKNOWN
     codes[nodes[unknown]] = codes[differentiated[unknown]]
-    codes = inherit(codes, parents)
-    for texts, code in zip(calls, codes.tolist(), strict=True):
-        yield texts, places[code]
+    return inherit(codes, parents)
+
+
+def _place(file: str | None, line: int | None) -> Place | None:
+    """None for what is not in a file of the repository that the program runs in."""
+    if file is None or line is None or file.startswith(("/", "<")):
+        return None
+    return Place(file=file, line=line)
 
 
 def _texts(name: str, dims: str | None, types: str | None, *, backward: bool) -> tuple[str, str]:

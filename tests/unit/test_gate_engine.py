@@ -1,11 +1,12 @@
 """The gate's engine on made-up processes: order, looks, re-runs, and what stops it."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
 from gpuprof.collectors import storage
@@ -21,7 +22,6 @@ from gpuprof.profiler.gate.sides import SideProgram
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.budget import Budget, OnInconclusive
 from gpuprof.roofline.gate.judgement import Judgement
-from gpuprof.roofline.gate.launching import OpLine
 from gpuprof.roofline.gate.measurement import Measurement
 from gpuprof.roofline.gate.result import GateResult, Place
 from gpuprof.roofline.gate.rule import RuleSettings
@@ -53,16 +53,13 @@ def recorded(output: Path, target: Target) -> Iterator[Benchmark]:
             for kernel in analysis.kernels
         )
         analysis = msgspec.structs.replace(analysis, kernels=slower)
-    yield Benchmark(target.name, capture, analysis)
-
-
-def lines_of(
-    program: SideProgram, target: Target, *, output: Path, only: Collection[str]
-) -> tuple[OpLine, ...]:
-    """Where a made-up program launches operators."""
-    name = "aten::_fused_adamw_"
-    common: dict[str, Any] = {"op": name, "call": f"{name} [8]", "file": "train.py"}
-    return (OpLine(**common, line=7, calls=20), OpLine(**common, line=3, calls=1))
+    # The program's only line that is known.
+    optimizer = pl.col("name") == "aten::_fused_adamw_"
+    ops = capture.ops.with_columns(
+        file=pl.when(optimizer).then(pl.lit("train.py")),
+        line=pl.when(optimizer).then(pl.lit(7, pl.Int32)),
+    )
+    yield Benchmark(target.name, replace(capture, ops=ops), analysis)
 
 
 @dataclass
@@ -133,7 +130,6 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
         monkeypatch.setattr(engine, "measure_process", machine)
         # The machine's captures are empty folders; what stands in them is an older recording's.
         monkeypatch.setattr(explaining, "benchmarks", recorded)
-        monkeypatch.setattr(explaining, "launching_lines", lines_of)
         targets = tuple(Target(name=name, script=f"{name}.py") for name in names)
         common: dict[str, Any] = {"targets": targets, "python": "python"}
         return run_gate(
@@ -383,7 +379,6 @@ def test_the_command_ends_with_the_code_of_its_verdict(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(engine, "measure_process", Machine(times))
     monkeypatch.setattr(explaining, "benchmarks", recorded)
-    monkeypatch.setattr(explaining, "launching_lines", lines_of)
     for script in ("one.py", "two.py"):
         (tmp_path / script).touch()
     (tmp_path / "gpuprof.toml").write_text(f"[gate]\npairs = [5]\n{settings}\n")

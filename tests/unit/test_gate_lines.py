@@ -1,39 +1,67 @@
-"""Which line of a program launches an operator: seen by running it, and told by a recording."""
+"""Which line of a program launches an operator, told by a recording."""
 
+import os
 import runpy
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 from capture_builder import CaptureBuilder
-from torch.profiler import ProfilerActivity, profile
 
-from gpuprof.collectors import kineto, storage
-from gpuprof.profiler.gate.source_lines import make_recorder
+from gpuprof.collectors import kineto, schema, storage
+from gpuprof.collectors.call_tree.program_places import (
+    LINE,
+    PlaceCodes,
+    with_places,
+    with_positions,
+)
+from gpuprof.collectors.live.program_positions import ProgramPositions
+from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.comparison.compare import compare
-from gpuprof.roofline.gate.call_text import tensors_of
-from gpuprof.roofline.gate.launching import OpLine, launching_places, recorded_places
+from gpuprof.roofline.gate.call_text import call_text, tensors_of
+from gpuprof.roofline.gate.launching import recorded_places
 from gpuprof.roofline.gate.result import Explanation, Place
+from gpuprof.roofline.work.op_tree import op_phases
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
-def places_in(source: str, folder: Path) -> dict[str, Place | None]:
-    """Where the program `source` launches operators; None for those of several lines."""
-    program = folder / "program.py"
-    program.write_text(source)
-    counts: Counter[tuple[str, str, str, int]] = Counter()
-    with make_recorder(counts, folder):
-        runpy.run_path(str(program))
-    return launching_places(
-        OpLine(op=op, call=call, file=file, line=line, calls=calls)
-        for (op, call, file, line), calls in counts.items()
-    )
+def recorded_lines(source: str, folder: Path, *, autograd_seen: bool = True) -> dict[str, int]:
+    """The lines of the program `source` that launch what a recording of it holds.
+
+    Without `autograd_seen` as on a GPU, where nobody sees what autograd's own threads run.
+    """
+    (folder / "program.py").write_text(source)
+    trace, recorder = TorchTrace(folder / "trace.json", steps=None), ProgramPositions()
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        trace.start()
+        recorder.start()
+        runpy.run_path("program.py")
+        positions = recorder.stop()["positions"]
+        trace.stop()
+    finally:
+        os.chdir(before)
+    capture = kineto.read(trace.export(), advise=False)
+    process = capture.ops["process"][0]
+    rows = [{**row, "process": process, "rank": 0} for row in positions]
+    ops = with_positions(capture.ops, pl.DataFrame(rows, schema=schema.POSITIONS))
+    if not autograd_seen:
+        unseen = pl.lit(op_phases(capture)["phase"] == "backward")
+        ops = ops.with_columns(
+            pl.when(~unseen).then(pl.col(name)).alias(name) for name in ("file", "line")
+        )
+    places = recorded_places([replace(capture, ops=ops)])
+    assert {place.file for place in places.values()} <= {"program.py"}
+    return {call: place.line for call, place in places.items()}
 
 
 def test_the_line_that_launches_an_operator_is_known_where_it_is_one(tmp_path: Path) -> None:
-    places = places_in(
+    lines = recorded_lines(
         "import torch\n"
         "x = torch.ones(4, 4)\n"
         "def normalised(y):\n"
@@ -45,15 +73,13 @@ def test_the_line_that_launches_an_operator_is_known_where_it_is_one(tmp_path: P
         tmp_path,
     )
 
-    assert places["aten::_softmax"] == Place(file="program.py", line=4)
-    assert places["aten::mm"] == Place(file="program.py", line=6)
-    assert places["aten::gelu"] == Place(file="program.py", line=7)
+    assert (lines["aten::_softmax"], lines["aten::mm"], lines["aten::gelu"]) == (4, 6, 7)
     # Two lines call it.
-    assert places["aten::cumsum"] is None
+    assert "aten::cumsum" not in lines
 
 
 def test_of_many_products_each_is_found_by_its_tensors(tmp_path: Path) -> None:
-    places = places_in(
+    lines = recorded_lines(
         "import torch\n"
         "x = torch.ones(4, 8, requires_grad=True)\n"
         "w = torch.ones(8, 2)\n"
@@ -65,28 +91,10 @@ def test_of_many_products_each_is_found_by_its_tensors(tmp_path: Path) -> None:
         tmp_path,
     )
 
-    lines = {call: place and place.line for call, place in places.items()}
-    assert lines["aten::mm"] is None
+    assert "aten::mm" not in lines
     assert lines["aten::mm float32[4, 8], float32[8, 2]"] == 5
     assert lines["aten::mm bfloat16[4, 8], bfloat16[8, 2]"] == 6
-    # Python calls backward(), and that the products which it runs.
-    assert not any("backward pass" in call for call in places)
     assert lines["aten::cat [4, 2], [4, 2]"] == 7
-
-
-def recorded_lines(source: str, folder: Path, *, autograd_seen: bool = True) -> dict[str, int]:
-    """The lines of `source` that launch what a recording of it holds.
-
-    Without `autograd_seen` as on a GPU, where nobody sees what autograd's own threads run.
-    """
-    seen = places_in(source, folder)
-    if not autograd_seen:
-        seen = {call: place for call, place in seen.items() if "backward pass" not in call}
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-        runpy.run_path(str(folder / "program.py"))
-    profiler.export_chrome_trace(str(folder / "trace.json"))
-    found = recorded_places([kineto.read(folder / "trace.json")], seen)
-    return {call: place.line for call, place in found.items()}
 
 
 def test_what_an_operator_calls_inside_is_launched_where_that_one_is(tmp_path: Path) -> None:
@@ -220,11 +228,22 @@ def test_on_a_gpu_the_causes_of_a_slow_down_have_their_lines() -> None:
         "aten::bmm bfloat16[64, 2048, 2048], bfloat16[64, 2048, 128]": 22,
     }
     base, head = (storage.load(CAPTURES / f"h100_attention_{side}") for side in ("base", "head"))
-    places = {call: Place(file="train.py", line=line) for call, line in seen.items()}
+    lines = [
+        seen.get(call_text(name, tensors_of(f"{dims} {types}") or "", backward=False), 0)
+        for name, dims, types in head.ops.select("name", "input_dims", "input_types").iter_rows()
+    ]
+    forward = (op_phases(head)["phase"] != "backward").to_numpy()
+    at_start = np.where(forward, lines, 0)
+    # Codes of places count from 1, so a line is its own code here.
+    table = pl.DataFrame(
+        {"file": "train.py", "line": range(1, 23), "function": "", "function_line": 1}
+    )
+    table = table.cast({"line": pl.Int32, "function_line": pl.Int32})
+    codes = PlaceCodes(table, at_start, np.zeros_like(at_start), at_start)
     why = Explanation(
         benchmark="train",
         comparison=compare(analyze(base), analyze(head)),
-        sources=recorded_places([head], places),
+        sources=recorded_places([replace(head, ops=with_places(head.ops, LINE, codes))]),
     )
 
     largest = [(cause.op, cause.source and cause.source.line) for cause in why.culprits[:9]]
@@ -256,14 +275,31 @@ def test_each_thread_counts_what_autograd_records_for_itself(build: CaptureBuild
         start = 210 + 20 * number
         parent = build.op(node, start, start + 10, sequence=7 - number, **autograd)
         build.op(inner, start + 1, start + 9, parent_id=parent, **autograd)
-    seen = {
-        f"aten::{name}": Place(file="a.py", line=line)
-        for name, line in (("exp", 1), ("sin", 2), ("relu", 3))
-    }
+    capture = build.build()
+    known = {"aten::exp": 1, "aten::sin": 2, "aten::relu": 3}
+    capture = replace(
+        capture,
+        ops=capture.ops.with_columns(
+            line=pl.col("name").replace_strict(known, default=None, return_dtype=pl.Int32)
+        ).with_columns(file=pl.when(pl.col("line").is_not_null()).then(pl.lit("a.py"))),
+    )
 
-    lines = {call: place.line for call, place in recorded_places([build.build()], seen).items()}
+    lines = {call: place.line for call, place in recorded_places([capture]).items()}
 
-    assert lines["aten::mul in the backward pass"] == 1
+    assert lines["aten::exp"] == 1
     assert lines["aten::relu in the backward pass"] == 3
     # Of sin or of relu.
     assert "aten::threshold_backward in the backward pass" not in lines
+
+
+def test_a_line_outside_of_the_repository_is_no_place(build: CaptureBuilder) -> None:
+    files = {"aten::exp": "train.py", "aten::sin": "/home/me/lib.py", "aten::cos": "<string>"}
+    for number, name in enumerate(files):
+        build.op(name, 10 * number, 10 * number + 5)
+    capture = build.build()
+    ops = capture.ops.with_columns(
+        file=pl.col("name").replace_strict(files), line=pl.lit(3, pl.Int32)
+    )
+    assert recorded_places([replace(capture, ops=ops)]) == {
+        "aten::exp": Place(file="train.py", line=3)
+    }

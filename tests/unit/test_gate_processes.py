@@ -12,7 +12,7 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.gate_settings import GateSettings
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import process
-from gpuprof.profiler.gate.process import launching_lines, measure_process, process_folder
+from gpuprof.profiler.gate.process import measure_process, process_folder
 from gpuprof.profiler.gate.programs import Preparation
 from gpuprof.profiler.gate.sides import SideProgram, checked_out, commit_of
 from gpuprof.profiler.gate.target_locations import places_of
@@ -267,14 +267,6 @@ def test_places_of_scripts_modules_and_tests(tmp_path: Path) -> None:
         "tests": Place(file="test_a.py"),
         "tests/test_a.test_c": Place(file="test_a.py", line=6),
     }
-
-
-def test_of_a_program_that_cannot_run_no_line_is_known(tmp_path: Path) -> None:
-    target = Target(script="train.py")
-    program = SideProgram(
-        side="B", label="head", folder=tmp_path, targets=(target,), python="/nowhere/python"
-    )
-    assert launching_lines(program, target, output=tmp_path / "lines") == ()
 
 
 def test_targets_whose_names_a_folder_cannot_have_do_not_share_one(tmp_path: Path) -> None:
