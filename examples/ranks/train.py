@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--fault", choices=["work", "loader", "sleep"])
     parser.add_argument("--slow-rank", type=int, default=-1)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=FAULT_SECONDS, help="of loader and sleep")
     options = parser.parse_args()
 
     if CUDA:
@@ -100,13 +101,13 @@ def main() -> None:
     model = parallel(layers, options.parallelism)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     factor = torch.randn(EXTRA_WIDTH, EXTRA_WIDTH, device=DEVICE)
-    seconds = FAULT_SECONDS if fault == "loader" else 0.0
+    seconds = options.seconds if fault == "loader" else 0.0
     for samples in DataLoader(Samples(options.steps, seconds), batch_size=None):
         loss = model(samples.to(DEVICE)).square().mean()
         if fault == "work":
             compute_more(factor)
         if fault == "sleep":
-            time.sleep(FAULT_SECONDS)  # fault: sleep
+            time.sleep(options.seconds)  # fault: sleep
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

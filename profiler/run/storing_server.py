@@ -64,7 +64,11 @@ def _next(connection: socket.socket, watched: WatchedRank | None) -> Any:
             poll.register(descriptor, select.POLLIN)
         if connection.fileno() not in dict(poll.poll()):
             return None
-    return receive(connection)
+    try:
+        return receive(connection)
+    except ConnectionResetError:
+        # It ended without reading the last answer.
+        return None
 
 
 def _in_a_child(connection: socket.socket, message: Any) -> int:

@@ -423,35 +423,3 @@ def test_the_summary_names_the_steps_and_the_next_command(tmp_path: Path, gpupro
     )
     assert place == ("Linear", "script.py", line, "train")
     assert analysis["modules"]["rows"]
-
-
-def test_torchrun_makes_one_capture_of_all_ranks(
-    tmp_path: Path, gpuprof_environment: dict[str, str]
-) -> None:
-    script = write(
-        tmp_path,
-        TRAINING
-        + "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
-        + "dist.all_reduce(torch.ones(4))\ntrain(20)\nprint('done', flush=True)\n"
-        + "dist.destroy_process_group()",
-    )
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, "-m", "gpuprof", "run", "-o", "out.gpuprof", script],
-        cwd=tmp_path,
-        env={**gpuprof_environment, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    # The ranks share the stream, so their lines may run into each other.
-    assert (done.returncode, sorted(done.stdout)) == (0, sorted("done\ndone\n")), done.stderr
-    capture = storage.load(tmp_path / "out.gpuprof")
-    assert capture.manifest.ranks == (0, 1)
-    assert [process.world_size for process in capture.processes] == [2, 2]
-    for rank in (0, 1):
-        assert phases(capture.rank(rank)).count("timed") == 10
-        assert matmul_calls(capture.rank(rank)) > 0
-    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
-    assert done.stderr.count("gpuprof report out.gpuprof") == 1

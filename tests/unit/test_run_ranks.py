@@ -4,6 +4,7 @@ named."""
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Ending, Manifest, ProcessInfo
 from gpuprof.collectors.opening import open_trace
+from gpuprof.profiler.run import storing_server
 from gpuprof.profiler.run.parts import Joined, Parts
 from gpuprof.profiler.run.rank_marks import Death, RankMarks
 from gpuprof.profiler.run.ranks import Ranks
@@ -244,6 +246,14 @@ def test_the_end_of_a_process_is_seen_before_its_parent_asks(
     # Nothing is made up where nobody can tell any more.
     assert death_of(child.pid) == Death()
     assert death_of(os.getpid()) == Death()
+
+
+def test_a_program_that_was_killed_with_an_answer_unread_has_ended() -> None:
+    program, server = socket.socketpair()
+    with server:
+        server.send(b"an answer")
+        program.close()
+        assert storing_server._next(server, None) is None
 
 
 def test_a_death_that_is_half_written_is_none_yet(tmp_path: Path) -> None:
