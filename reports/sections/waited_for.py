@@ -98,13 +98,20 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 def _none(ranks: RanksAnalysis) -> str:
     if ranks.matched:
         return formatting.sentence(_NOBODY if ranks.stragglers_told else _last(ranks))
-    missing = f": {ranks_text(ranks.missing)} of the job is not here" if ranks.missing else ""
+    missing = ""
+    if ranks.missing:
+        are = "is" if len(ranks.missing) == 1 else "are"
+        missing = f": {ranks_text(ranks.missing)} of the job {are} not here"
     return f"Who is waited for is unknown: no collective is known of all its ranks{missing}."
 
 
 def _last(ranks: RanksAnalysis) -> str:
     """Who came last most often, where steps and ranks are too few to say more."""
     last = max(ranks.ranks, key=lambda one: one.came_last)
+    if not last.collectives:
+        return (
+            "in none of the collectives here do all ranks the same, so that one waits for another"
+        )
     return (
         f"rank {last.rank} came last to {last.came_last} of {last.collectives} collectives; fewer "
         "than three steps and four ranks do not tell how much they vary"

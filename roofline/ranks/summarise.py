@@ -62,7 +62,7 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
     left_out = found.height - collectives.height
     return RankSummary(
         msgspec.structs.replace(facts, collectives_left_out=left_out),
-        _with_parts(own.steps, _parts(work.kernels, found, steps)),
+        _with_parts(_marks(own.steps, steps), _parts(work.kernels, found, steps)),
         collectives,
         work_rows(own, work, collectives, _WORK),
         idle_rows(own, work, steps, collectives, _IDLE, on_cpu=on_cpu),
@@ -96,6 +96,15 @@ def _parts(kernels: pl.DataFrame, collectives: pl.DataFrame, steps: Stretch) -> 
     return pl.DataFrame(rows, schema=["index", *_PARTS], orient="row")
 
 
+def _marks(steps: pl.DataFrame, found: Stretch) -> pl.DataFrame:
+    """The table of steps, of a trace that marks none with all of it as one."""
+    if found.definition != "whole trace":
+        return steps
+    ((begun_ns, done_ns),) = found.spans_ns
+    row = {"index": 0, "phase": "profiled", "start_ns": begun_ns, "end_ns": done_ns}
+    return pl.DataFrame([row], schema=steps.schema)
+
+
 def _with_parts(steps: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     """The rows of `STEPS`: the profiled ones first, then as many others as there is room for."""
     rows = steps.join(
@@ -114,7 +123,7 @@ def _with_parts(steps: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
 
 def _states(samples: pl.DataFrame, steps: Stretch, device: int | None) -> pl.DataFrame:
     """The samples in each step, the nearest one where there are none."""
-    own = samples.filter(pl.col("device") == device).sort("time_ns")
+    own = samples.filter(pl.col("device") == pl.lit(device, pl.Int32)).sort("time_ns")
     times = own["time_ns"].to_numpy()
     rows = []
     for index, (begun_ns, done_ns) in zip(steps.indices or (0,), steps.spans_ns, strict=True):

@@ -100,3 +100,14 @@ def test_a_recorded_rank_is_a_few_kilobytes() -> None:
     # 20 products of bf16 4096 cubed in each step, forward of the first all-reduce.
     assert extra.select("step", "segment", "calls").rows() == [(2, 0, 20), (3, 0, 20), (4, 0, 20)]
     assert 3e6 < extra["device_ns"].min() < 4e6
+
+
+def test_a_trace_that_marks_no_steps_is_one() -> None:
+    build = one_rank()
+    build.rows["steps"].clear()
+    summary = summarise(build.build(None, world_size=2), 0)
+    (step,) = summary.steps.iter_rows(named=True)
+    assert (step["index"], step["phase"]) == (0, "profiled")
+    assert (step["begun_ns"], step["done_ns"]) == (1_000_000, 131_000_000)
+    assert (step["working_ns"], step["exposed_communication_ns"]) == (40_000_000, 20_000_000)
+    assert summary.collectives["step"].to_list() == [0, 0]

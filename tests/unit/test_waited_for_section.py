@@ -1,8 +1,10 @@
 """Who is waited for, in summaries, reports and advice."""
 
+from dataclasses import replace
 from io import StringIO
 
 import msgspec
+import polars as pl
 import pytest
 from made_up_ranks import Idle, MadeUpRank, Work, summaries
 from rich.console import Console
@@ -118,3 +120,13 @@ def test_few_steps_of_few_ranks_do_not_tell_that_nobody_is_late(
     assert "not known  rank 1 came last to 1 of 1 collectives" in " ".join(
         summary_of(analysis).split(" ")
     )
+
+
+def test_sends_and_receives_do_not_tell_who_is_waited_for(training_analysis: Analysis) -> None:
+    made = [
+        replace(each, collectives=each.collectives.with_columns(collective=pl.lit("send")))
+        for each in summaries(MadeUpRank(STEPS), MadeUpRank(STEPS))
+    ]
+    found = join(made, instances(made))
+    page = render_markdown(msgspec.structs.replace(training_analysis, ranks=found))
+    assert "In none of the collectives here do all ranks the same" in page
