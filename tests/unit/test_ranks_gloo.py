@@ -13,7 +13,7 @@ from gpuprof.roofline.ranks.instances import instances
 from gpuprof.roofline.ranks.summarise import summarise
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "ranks"
-NAMES = sorted(path.name for path in RECORDINGS.iterdir() if path.is_dir())
+NAMES = sorted(path.name for path in RECORDINGS.glob("gloo*"))
 WIDTH, LAYERS, BATCH, FLOAT_BYTES, STEPS = 256, 3, 64, 4, 3
 LAYER_BYTES = FLOAT_BYTES * (2 * 2 * WIDTH * WIDTH + 3 * WIDTH)
 # What one step of each calls on each rank, as its own arithmetic has it: kind -> messages in bytes.
@@ -104,6 +104,23 @@ def test_without_a_fault_nobody_is_named(name: str) -> None:
     found = analyze(load(name)).ranks
     assert found is not None
     assert found.stragglers == ()
+
+
+def test_each_dimension_of_a_mesh_has_groups_of_its_own() -> None:
+    """Two times two ranks: ranks 0 and 2 shard what 0 and 1 hold a half of each."""
+    found = instances_of("mesh4")
+    assert found.height == collectives(load("mesh4")).height
+    members = found.group_by("instance", "collective").agg(pl.col("rank").sort())
+    by_kind = {
+        kind: {tuple(ranks) for ranks in rows["rank"]}
+        for (kind,), rows in members.group_by("collective")
+    }
+    across, within = {(0, 2), (1, 3)}, {(0, 1), (2, 3)}
+    assert by_kind == {
+        "_allgather_base": across,
+        "_reduce_scatter_base": across,
+        "allreduce": within,
+    }
 
 
 @pytest.mark.parametrize("name", ["gloo4_ddp_sleep", "gloo2_fsdp_loader", "gloo4_tensor"])
