@@ -35,7 +35,7 @@ SIZES: Final = {
     "cuda": tuple(4 * _KIB * 4**power for power in range(9)),
     "cpu": tuple(4 * _KIB * 4**power for power in range(6)),
 }
-_REPEATS: Final = 15
+_REPEATS: Final = 11
 _WARMUPS: Final = 3
 # NCCL's names of them.
 _ALGORITHMS: Final = {"ring": "Ring", "tree": "Tree"}

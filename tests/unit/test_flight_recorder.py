@@ -11,11 +11,13 @@ import pytest
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.flight_recorder import reader
 from gpuprof.collectors.opening import open_trace, open_traces
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.sections.recorder import stuck_sentence
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.ranks.rank_text import ranks_text
+from gpuprof.roofline.ranks.recorder import recorder_findings
 from gpuprof.roofline.recorder_figures import RecorderFindings, StuckCollective
 
 # Two processes of gloo, torch 2.13: three all-reduces, an all-gather in a group of its own, then
@@ -78,7 +80,7 @@ def dumped(
 
 
 def found(capture: Capture) -> RecorderFindings:
-    findings = analyze(capture).recorder
+    findings = recorder_findings(capture)
     assert findings is not None
     return findings
 
@@ -247,8 +249,11 @@ def test_another_form_is_one_line(change: dict[str, Any], tmp_path: Path) -> Non
         assert "\n" not in str(raised.value)
 
 
-def test_one_list_in_a_million_places_is_refused(tmp_path: Path) -> None:
-    sizes = [[1] * 10_000] * 10_000
+def test_one_list_in_many_places_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_MOST_NUMBERS", 50_000)
+    sizes = [[1] * 1000] * 1000
     dump = {"version": "2.9", "pg_config": {}, "entries": [entry(1) | {"input_sizes": sizes}]}
     (tmp_path / "rank_0").write_bytes(pickle.dumps(dump, protocol=2))
     with pytest.raises(CaptureError, match="another form"):
@@ -260,7 +265,7 @@ def test_damaged_dumps_are_read_or_refused_and_never_anything_else(tmp_path: Pat
     refusals = []
     for name in (NAMES[0], "rank_1.json"):
         whole = (DATA / name).read_bytes()
-        for _ in range(150):
+        for _ in range(60):
             content = bytearray(whole)
             for _ in range(rng.randint(1, 4)):
                 content[rng.randrange(len(content))] = rng.randrange(256)
@@ -270,7 +275,7 @@ def test_damaged_dumps_are_read_or_refused_and_never_anything_else(tmp_path: Pat
                 found(open_trace(file))
             except CaptureError as error:
                 refusals.append(str(error))
-    assert len(refusals) > 100
+    assert len(refusals) > 40
     assert not any("\n" in refusal for refusal in refusals)
 
 

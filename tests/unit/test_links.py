@@ -6,8 +6,10 @@ Times are made here from an alpha and a beta, and waits that differ by rank.
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pytest
+from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.link_calibration import CollectiveTimes, LinkCalibration
 from gpuprof.collectors.opening import open_traces
@@ -17,6 +19,7 @@ from gpuprof.roofline.link_figures import CollectiveGroup, LinkFigures
 from gpuprof.roofline.nccl_figures import LoggedAlgorithm, LoggedCommunicator, NcclFigures
 from gpuprof.roofline.ranks.instances import instances
 from gpuprof.roofline.ranks.links import link_figures
+from gpuprof.roofline.ranks.summarise import summarise
 from gpuprof.roofline.ranks.summary import COLLECTIVES, RankProcess, RankSummary
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "data" / "recordings"
@@ -228,9 +231,7 @@ def test_without_collectives_there_are_none() -> None:
 def test_four_ranks_of_an_h200_recording() -> None:
     """Beside a calculation of its own: times by order in the trace, for each message."""
     capture = open_traces(sorted(RECORDINGS.glob("h200x4_ddp_rank*.json.gz")))
-    analysis = analyze(capture)
-    links = analysis.links
-    assert links is not None
+    links = figures([summarise(capture, rank) for rank in capture.manifest.ranks])
     rows = capture.kernels.filter(pl.col("message_bytes").is_not_null()).sort("rank", "start_ns")
     for one in links.groups:
         of_size = rows.filter(pl.col("message_bytes") == one.message_bytes)
@@ -248,7 +249,19 @@ def test_four_ranks_of_an_h200_recording() -> None:
         assert one.bus_bytes_per_s < 450e9
     # Every all-reduce of the profiled steps has its bytes: 11 a step.
     assert sum(one.calls for one in links.groups) == 33
-    page = render_markdown(analysis)
+    assert {one.compiled_for for one in links.groups} == {"ring LL"}
+    (line,) = links.lines
+    assert "sizes within a factor of 16" in line.reason
+
+
+def test_a_report_has_a_row_for_each_kind(build: CaptureBuilder) -> None:
+    found = summaries(4, groups=(("0", 4), ("1", 2)))
+    links = link_figures(found, instances(found), calibration())
+    build.kernel(50, 1000, 2000, "some_kernel")
+    page = render_markdown(msgspec.structs.replace(analyze(build.build()), links=links))
     assert "## Collectives over all ranks" in page
     assert "compiled for ring LL" in page
-    assert "sizes within a factor of 16" in page
+    assert page.count("| all-reduce | 4 |") >= len(SIZES)
+    # Beside what was measured: half of it, of four ranks alone.
+    assert page.count("50.0%") == len(SIZES)
+    assert "| ring hop |" in page

@@ -20,6 +20,7 @@ from gpuprof.reports.sections.recorder import stuck_sentence
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.nccl_figures import NcclFigures
 from gpuprof.roofline.ranks.nccl import nccl_figures
+from gpuprof.roofline.ranks.recorder import recorder_findings
 
 DATA = Path(__file__).parents[1] / "data"
 IDENTITY = "0x52e965372ad155ed"
@@ -136,8 +137,10 @@ def test_all_ranks_of_one_log(tmp_path: Path) -> None:
     # Of bfloat16, 2 bytes each.
     assert capture.collective_records["message_bytes"].unique().to_list() == [2 * 1048576]
     # All entered the same: nothing says that any is stuck.
-    assert analyze(capture).recorder.stuck == ()  # type: ignore[union-attr]
-    page = render_markdown(analyze(capture)).replace("\\", "")
+    analysis = analyze(capture)
+    assert analysis.recorder is not None
+    assert analysis.recorder.stuck == ()
+    page = render_markdown(analysis).replace("\\", "")
     assert "8 connections by P2P/CUMEM/read" in page
     assert "tree LL128" in page
 
@@ -170,7 +173,7 @@ def test_ranks_that_differ_and_do_not_finish(tmp_path: Path) -> None:
 
 def test_the_rank_that_has_not_entered_is_named(tmp_path: Path) -> None:
     ranks = [lines_of(0, calls=9), lines_of(1, calls=9), lines_of(2, calls=7), lines_of(3, calls=9)]
-    findings = analyze(open_trace(log(tmp_path, *ranks))).recorder
+    findings = recorder_findings(open_trace(log(tmp_path, *ranks)))
     assert findings is not None
     (stuck,) = findings.stuck
     assert (stuck.sequence, stuck.waiting, stuck.not_entered) == (7, (0, 1, 3), (2,))
@@ -191,7 +194,7 @@ def test_timeouts_of_torch_s_watchdog(tmp_path: Path) -> None:
         "Timeout(ms)=600000) ran for 600081 milliseconds before timing out."
         for rank in (0, 1)
     ]
-    findings = analyze(open_trace(log(tmp_path, iter(lines)))).recorder
+    findings = recorder_findings(open_trace(log(tmp_path, iter(lines))))
     assert findings is not None
     (stuck,) = findings.stuck
     assert (stuck.sequence, stuck.waiting) == (11, (0, 1))
@@ -266,7 +269,7 @@ def test_damaged_logs_are_read_or_refused(tmp_path: Path) -> None:
     whole = log(tmp_path, *(lines_of(rank, hosts=2) for rank in range(4))).read_bytes()
     rng = random.Random(3)
     file = tmp_path / "damaged.log"
-    for _ in range(100):
+    for _ in range(40):
         content = bytearray(whole[: rng.randint(2000, len(whole))])
         for _ in range(rng.randint(1, 60)):
             content[rng.randrange(len(content))] = rng.choice(b"0123456789 \n:x[]-\xff")
