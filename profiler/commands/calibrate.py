@@ -90,7 +90,12 @@ def _calibrate_links(ranks: "Ranks", arguments: argparse.Namespace) -> int:
     """Measure collectives with all ranks; rank 0 prints them. Raises `CommandError`."""
     import msgspec
 
-    from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
+    from gpuprof.collectors.errors import (
+        TORCH,
+        CommandError,
+        MissingDependencyError,
+        describe,
+    )
     from gpuprof.collectors.files.writing import write_file
     from gpuprof.reports.console.progress import showing_stages
 
@@ -105,9 +110,13 @@ def _calibrate_links(ranks: "Ranks", arguments: argparse.Namespace) -> int:
         raise CommandError(f"{wanted}: under torchrun each rank has a GPU, or cpu", exit_code=2)
     on_cpu = arguments.device == "cpu" or not torch.cuda.is_available()
     with showing_stages("Measuring", hidden=ranks.rank != 0) as progress:
-        calibration = calibrate_links(
-            ranks.local_rank, on_cpu=on_cpu, force=arguments.force, progress=progress
-        )
+        try:
+            calibration = calibrate_links(
+                ranks.local_rank, on_cpu=on_cpu, force=arguments.force, progress=progress
+            )
+        # What torch.distributed raises: ranks that do not come, a rank that died, no such GPU.
+        except (RuntimeError, ValueError) as error:
+            raise CommandError(f"collectives cannot be measured: {describe(error)}") from error
     if ranks.rank == 0:
         _print_links(calibration)
         if arguments.json is not None:

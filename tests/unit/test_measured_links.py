@@ -7,6 +7,7 @@ from capture_builder import H100, CaptureBuilder
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.link_calibration import CollectiveTimes, LinkCalibration
 from gpuprof.collectors.manifest import Fingerprint, ProcessInfo
+from gpuprof.profiler.cli import main
 from gpuprof.profiler.machine.link_calibration_cache import (
     link_cache_file,
     load_links,
@@ -144,3 +145,19 @@ def test_what_is_kept_grows_by_numbers_of_ranks(
 
 def test_processes_of_older_captures_have_none() -> None:
     assert msgspec.json.decode(b"{}", type=ProcessInfo).link_calibration is None
+
+
+def test_ranks_that_cannot_meet_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    assert main(["calibrate", "--device", "cpu"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("gpuprof: collectives cannot be measured: ")
+    assert "MASTER_ADDR" in told
+    assert told.count("\n") == 1
+    assert main(["calibrate", "--device", "cuda:0"]) == 2
+    assert "under torchrun each rank has a GPU" in capsys.readouterr().err
