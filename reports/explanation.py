@@ -30,7 +30,7 @@ def render_explanation(explanation: WorkExplanation, console: Console) -> None:
     """Print what is known, one layer after the other."""
     point, steps = explanation.point, explanation.profiled_steps
     console.print(Text(formatting.printable(work_title(point)), "bold"))
-    elsewhere = tuple(fused_facts(point.fused))
+    elsewhere = tuple(fused_facts(point))
     figures = tuple(
         fact
         for fact in point_figures(point, steps)

@@ -79,7 +79,7 @@ def _origin(point: RooflinePoint, layers: WorkLayers) -> Iterator[Fact]:
         yield Fact("Line", layers.line)
     if layers.module:
         yield Fact("Module", layers.module)
-    yield from fused_facts(point.fused)
+    yield from fused_facts(point)
     if layers.called_by:
         yield Fact("Operators", " > ".join(layers.called_by))
     elif operator and operator != point.name:

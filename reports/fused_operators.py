@@ -6,6 +6,7 @@ from typing import Final
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
 from gpuprof.reports.figures import line_text, source_text
+from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.module_figures import FusedOperator, SourceLine
 
 # A kernel may be made of hundreds.
@@ -24,8 +25,11 @@ def lines_text(source: SourceLine | None, fused: Sequence[FusedOperator]) -> str
     return f"{line} and {formatting.counted(len(others), 'other line')}" if others else line
 
 
-def fused_facts(fused: Sequence[FusedOperator]) -> Iterator[Fact]:
-    """A fact for each operator, its line and module as the note."""
+def fused_facts(point: RooflinePoint) -> Iterator[Fact]:
+    """A fact for each operator, with its place as the note; none for what is made of itself."""
+    fused = point.fused
+    if len(fused) == 1 and fused[0].name == point.name:
+        return
     label = "Made of"
     for each in fused[:_MOST_SHOWN]:
         place = formatting.joined((source_text(each.source), each.module))

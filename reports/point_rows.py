@@ -157,7 +157,7 @@ def point_figures(point: RooflinePoint, profiled_steps: int) -> tuple[Fact, ...]
     """
     return (
         *_identity(point),
-        *fused_facts(point.fused),
+        *fused_facts(point),
         *_time(point, profiled_steps),
         *_work(point, profiled_steps),
         *_transfer(point.transfer, profiled_steps),
