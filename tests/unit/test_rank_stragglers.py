@@ -38,8 +38,8 @@ def varying(seed: int, ranks: int, steps: int, spread: float = 0.02) -> list[lis
     ]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 16])
-@pytest.mark.parametrize("spread", [0.003, 0.02, 0.2])
+@pytest.mark.parametrize("ranks", [2, 4, 16])
+@pytest.mark.parametrize("spread", [0.003, 0.2])
 def test_ranks_that_only_vary_are_no_stragglers(ranks: int, spread: float) -> None:
     for seed in range(3):
         for steps in (1, 3, 8):
