@@ -99,7 +99,8 @@ def _fitted(
     """Least squares of the relative errors: small messages count as much as large ones."""
     sizes = {size for size, _, ns in measured if size > 0 and ns > 0}
     if len(sizes) < _FEWEST_SIZES:
-        return f"{len(sizes)} sizes: a line needs {_FEWEST_SIZES}"
+        number = f"{len(sizes)} size{'' if len(sizes) == 1 else 's'}"
+        return f"{number}: a line needs {_FEWEST_SIZES}"
     if max(sizes) < _NARROWEST * min(sizes):
         return f"sizes within a factor of {_NARROWEST} of each other tell no line"
     rows = [

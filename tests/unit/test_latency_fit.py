@@ -58,6 +58,7 @@ def test_hops_and_links_of_ring_and_tree_over_several_numbers_of_ranks() -> None
     ("times", "reason"),
     [
         ([], "0 sizes"),
+        ([(4096, 10.0)], "1 size:"),
         ([(4096, 10.0), (8192, 20.0), (2**20, 30.0)], "3 sizes"),
         # The same size several times is one.
         ([(4096, 10.0)] * 9 + [(2**20, 30.0)], "2 sizes"),
