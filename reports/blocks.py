@@ -210,8 +210,9 @@ class HeatMap(Block):
 
     row_heads: tuple[str, ...]
     column_heads: tuple[str, ...]
-    # A tuple for each row.
+    # A tuple for each row, and the words of each cell.
     values: tuple[tuple[int | None, ...], ...]
+    notes: tuple[tuple[str, ...], ...]
     caption: str
 
 

@@ -64,7 +64,7 @@ def make_heat_map(block: HeatMap) -> HeatMapLayout:
             round(_LEFT + column * width, 1),
             _TOP + row * height,
             _shade(value, largest),
-            f"{block.row_heads[row]}, {block.column_heads[column]}: {duration(value)}",
+            block.notes[row][column],
         )
         for row, values in enumerate(block.values)
         for column, value in enumerate(values)

@@ -8,7 +8,7 @@ import dask
 import msgspec
 import pytest
 import worker_reads
-from synthetic_ranks import Planted, write_ranks
+from synthetic_ranks import WRONG_CLOCK_NS, Planted, write_ranks
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.opening import open_trace
@@ -126,6 +126,15 @@ def test_workers_say_what_one_capture_of_all_ranks_says(
     assert len(summaries) == RANKS
     expected = join(summaries, instances(summaries))
     assert without_titles(analysis.ranks) == without_titles(expected)
+
+    ranks = without_titles(analysis.ranks)
+    assert {late.rank for late in ranks.stragglers} == {planted.extra_work, planted.slow_device}
+    (cause, *_) = ranks.stragglers[0].causes
+    assert (ranks.stragglers[0].rank, cause.calls) == (planted.extra_work, 20)
+    assert ranks.clocks is not None
+    offsets_ns = {clock.rank: clock.offset_ns for clock in ranks.clocks.clocks}
+    assert offsets_ns[planted.wrong_clock] == pytest.approx(WRONG_CLOCK_NS, abs=10**6)
+    assert [rank for rank in range(RANKS) if rank not in offsets_ns] == [planted.halved]
 
     other = load_analysis(stored, planted.extra_work)
     assert other.rank == planted.extra_work
