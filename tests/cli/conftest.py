@@ -1,14 +1,14 @@
-"""Starts the real command in a process of its own."""
+"""Runs the real command in a process of its own."""
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from chromium import Chromium, started
+from fork_server import ForkServer, fork_server
 
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
@@ -52,20 +52,27 @@ def gpuprof_environment(cache_folder: Path) -> dict[str, str]:
     return {**os.environ, "XDG_CACHE_HOME": str(cache_folder), "COLUMNS": "80"}
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[ForkServer]:
+    """One interpreter for all programs under test that has torch ready."""
+    with fork_server() as started_server:
+        yield started_server
+
+
 @pytest.fixture
-def gpuprof(tmp_path: Path, gpuprof_environment: dict[str, str]) -> GpuprofCommand:
+def gpuprof(
+    tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer
+) -> GpuprofCommand:
     """Run `gpuprof ARGUMENTS` in the test's own folder and return what it printed."""
 
     def run(*arguments: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "gpuprof", *arguments],
-            cwd=tmp_path,
-            env=gpuprof_environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-            check=False,
+        return server.run(
+            "-m",
+            "gpuprof",
+            *arguments,
+            folder=tmp_path,
+            environment=gpuprof_environment,
+            timeout_s=timeout_s,
         )
 
     return run

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from fork_server import ForkServer
 
 import gpuprof
 from gpuprof.collectors import storage
@@ -37,19 +38,15 @@ def tell(profiled):
 
 
 @pytest.fixture
-def python(tmp_path: Path, gpuprof_environment: dict[str, str]) -> Python:
+def python(tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer) -> Python:
     """Run TRAINING and then a script in the test's own folder."""
 
     def run(source: str) -> "subprocess.CompletedProcess[str]":
         (tmp_path / "script.py").write_text(TRAINING + textwrap.dedent(source))
-        return subprocess.run(
-            [sys.executable, "script.py"],
-            cwd=tmp_path,
-            env={**gpuprof_environment, "KINETO_LOG_LEVEL": "99"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        return server.run(
+            "script.py",
+            folder=tmp_path,
+            environment={**gpuprof_environment, "KINETO_LOG_LEVEL": "99"},
         )
 
     return run

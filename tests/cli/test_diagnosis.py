@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "diagnosis"
 EXPECTED = tomllib.loads((EXAMPLES / "expected.toml").read_text())
 ON_A_CPU = [name for name, row in EXPECTED.items() if "cpu" in row["devices"]]
@@ -24,20 +26,12 @@ def marked_line(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", ON_A_CPU)
-def test_the_first_finding_is_what_is_wrong(name: str, tmp_path: Path) -> None:
-    capture = tmp_path / "c.gpuprof"
+def test_the_first_finding_is_what_is_wrong(name: str, gpuprof: Gpuprof, tmp_path: Path) -> None:
     schedule = ["--warmup", "2", "--timed", "3", "--profiled", "2", "--stop-after"]
-    options = ["-o", str(capture), "--no-ceilings", *schedule]
-    script = str(EXAMPLES / f"{name}.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuprof", "run", *options, script],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    options = ["-o", "c.gpuprof", "--no-ceilings", *schedule]
+    done = gpuprof("run", *options, str(EXAMPLES / f"{name}.py"), timeout_s=300)
     assert done.returncode == 0, done.stderr
-    analysis = json.loads((capture / "analysis.json").read_bytes())
+    analysis = json.loads((tmp_path / "c.gpuprof" / "analysis.json").read_bytes())
     assert analysis["steps"]["profiled"] == 2
     assert analysis["advice"], done.stderr
     first = analysis["advice"][0]

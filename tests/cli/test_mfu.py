@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import ForkServer
 
 ROOT = Path(__file__).parent.parent
 CAPTURE = ROOT / "data" / "captures" / "h200_llama_block"
@@ -209,18 +210,17 @@ for _ in range(9):
 
 @pytest.mark.parametrize("kind", ["reentrant", "not-reentrant"])
 def test_a_run_with_checkpointing_executes_four_thirds_of_its_model(
-    tmp_path: Path, cache_folder: Path, kind: str
+    tmp_path: Path, server: ForkServer, gpuprof_environment: dict[str, str], kind: str
 ) -> None:
     script, capture = tmp_path / "train.py", tmp_path / "train.gpuprof"
     script.write_text(_CHECKPOINTED)
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "gpuprof", "run", "-q", "--warmup", "2", "--timed", "2"),
-            *("--profiled", "2", "-o", str(capture), str(script), kind),
-        ],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache_folder)},
-        check=True,
+    done = server.run(
+        *("-m", "gpuprof", "run", "-q", "--warmup", "2", "--timed", "2", "--profiled", "2"),
+        *("-o", capture.name, script.name, kind),
+        folder=tmp_path,
+        environment=gpuprof_environment,
     )
+    assert done.returncode == 0, done.stderr
     analysis = json.loads((capture / "analysis.json").read_bytes())
     use, steps = analysis["utilization"], analysis["steps"]
     parameters = 3 * 2 * 64 * 256

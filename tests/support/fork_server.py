@@ -1,0 +1,222 @@
+"""Python programs for tests in processes of their own, forked from one that has torch ready.
+
+A new interpreter spends two seconds of CPU time on `import torch` and two more on
+`torch._dynamo`, which the first optimizer imports. The server does that once for a test session.
+To each program the modules of torch look as if nobody had imported them: they are not in
+`sys.modules`, and an import finds them through `sys.meta_path`, only sooner. What a program gets
+is otherwise what a new interpreter gives it: arguments, folder, environment, output, exit.
+
+Not for tests of what is settled before `main` starts: interpreter options, variables that libraries
+read as they are loaded, signals to the process. Those start `sys.executable`.
+"""
+
+import importlib.abc
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Final, NamedTuple
+
+# What imports of these load: the second only what the first has not.
+_TORCH: Final = "torch"
+_HIDDEN: Final = (_TORCH, "torch._dynamo")
+# Imports nothing of torch, and is what most programs under test need.
+_SHOWN: Final = ("polars", "gpuprof.profiler.cli", "gpuprof.roofline.analyze")
+_LONGEST_MESSAGE: Final = 1 << 20
+
+
+class Started(NamedTuple):
+    """What a program is started with."""
+
+    arguments: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+
+
+class ForkServer:
+    """The tests' side of the server."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def run(
+        self,
+        *arguments: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        timeout_s: float = 120,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `python ARGUMENTS`, which are `-m gpuprof ...` or a script's, and wait for its end.
+
+        Raises `subprocess.TimeoutExpired`, after which the program is killed.
+        """
+        started = Started(arguments, str(folder), dict(environment))
+        outputs = [_Pipe(), _Pipe()]
+        socket.send_fds(
+            self._connection, [json.dumps(started).encode()], [pipe.writing for pipe in outputs]
+        )
+        process = self._answer()
+        for pipe in outputs:
+            os.close(pipe.writing)
+        self._connection.settimeout(timeout_s)
+        try:
+            status = self._answer()
+        except TimeoutError:
+            os.kill(process, 9)
+            self._connection.settimeout(None)
+            self._answer()
+            raise subprocess.TimeoutExpired(arguments, timeout_s) from None
+        finally:
+            self._connection.settimeout(None)
+        output, errors = (pipe.text() for pipe in outputs)
+        return subprocess.CompletedProcess(arguments, status, output, errors)
+
+    def _answer(self) -> int:
+        answer = self._connection.recv(_LONGEST_MESSAGE)
+        assert answer, "the fork server has ended"
+        return int(answer)
+
+
+class _Pipe:
+    """Reads what is written until nobody can write any more, as `subprocess.run` does."""
+
+    def __init__(self) -> None:
+        self._reading, self.writing = os.pipe()
+        self._content = b""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with open(self._reading, "rb") as file:
+            self._content = file.read()
+
+    def text(self) -> str:
+        self._thread.join()
+        return self._content.decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+@contextmanager
+def fork_server() -> Iterator[ForkServer]:
+    """The server, until the context ends."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        yield ForkServer(ours)
+    assert process.wait() == 0
+
+
+class _HiddenModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules of torch that are loaded, and that seem not to be until one of them is imported."""
+
+    def __init__(self, name: str) -> None:
+        known = set(sys.modules)
+        import_module(name)
+        self._modules = {
+            loaded: module
+            for loaded, module in sys.modules.items()
+            if loaded not in known and loaded.partition(".")[0] == _TORCH
+        }
+        self._specs = {loaded: module.__spec__ for loaded, module in self._modules.items()}
+
+    def hide(self) -> None:
+        """As if they had never been imported."""
+        for name in self._modules:
+            del sys.modules[name]
+        for parent, child, _ in self._names_in_others():
+            delattr(parent, child)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        loaded = self._specs.get(name)
+        if loaded is None:
+            return None
+        spec = ModuleSpec(name, self, origin=loaded.origin)
+        spec.submodule_search_locations = loaded.submodule_search_locations
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module as it was loaded."""
+        return self._modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Show all, as an import of one imports the others."""
+        sys.meta_path.remove(self)
+        sys.modules.update(self._modules)
+        module.__spec__ = self._specs[module.__name__]
+        for parent, child, hidden in self._names_in_others():
+            setattr(parent, child, hidden)
+
+    def _names_in_others(self) -> Iterator[tuple[ModuleType, str, ModuleType]]:
+        """The modules whose parent is not one of them: parent, name there, module."""
+        for name, module in self._modules.items():
+            parent, _, child = name.rpartition(".")
+            if parent and parent not in self._modules:
+                yield sys.modules[parent], child, module
+
+
+def _serve(connection: socket.socket) -> Started:
+    """Fork a child for each request and tell how it ended; returns only in the children."""
+    while True:
+        message, outputs, _, _ = socket.recv_fds(connection, _LONGEST_MESSAGE, 2)
+        if not message:
+            # The tests are over.
+            os._exit(0)
+        child = os.fork()
+        if child == 0:
+            connection.close()
+            for number, output in enumerate(outputs, start=1):
+                os.dup2(output, number)
+                os.close(output)
+            return Started(*json.loads(message))
+        for output in outputs:
+            os.close(output)
+        connection.send(str(child).encode())
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        connection.send(str(status).encode())
+
+
+def _become(started: Started) -> None:
+    """Run the program as a new interpreter would; what it raises is the interpreter's to tell."""
+    os.chdir(started.folder)
+    os.environ.clear()
+    os.environ.update(started.environment)
+    sys.orig_argv[:] = [sys.executable, *started.arguments]
+    first, *rest = started.arguments
+    if first == "-m":
+        sys.path[0] = started.folder
+        sys.argv[:] = rest
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+    else:
+        sys.path[0] = str(Path(first).parent)
+        sys.argv[:] = [first, *rest]
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        main.__file__ = first
+        exec(compile(Path(first).read_text(), first, "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    for shown in _SHOWN:
+        import_module(shown)
+    assert _TORCH not in sys.modules
+    groups = [_HiddenModules(hidden) for hidden in _HIDDEN]
+    for group in reversed(groups):
+        group.hide()
+    _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
