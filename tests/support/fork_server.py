@@ -10,6 +10,7 @@ Not for tests of what is settled before `main` starts: interpreter options, vari
 read as they are loaded, signals to the process. Those start `sys.executable`.
 """
 
+import gc
 import importlib.abc
 import json
 import os
@@ -219,4 +220,7 @@ if __name__ == "__main__":
     groups = [_HiddenModules(hidden) for hidden in _HIDDEN]
     for group in reversed(groups):
         group.hide()
+    # Else each child, as it ends, visits and copies all that was loaded here: a second.
+    gc.collect()
+    gc.freeze()
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
