@@ -12,8 +12,7 @@ import pytest
 GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SCRIPT = """\
-import os, sys, time, torch, gpuprof
-x = torch.ones(8, 8)
+import os, sys, time
 if "end-the-gate" in sys.argv:
     with open("pid", "x") as file:
         file.write(str(os.getpid()))
@@ -21,6 +20,8 @@ if "end-the-gate" in sys.argv:
     time.sleep(600)
 if "fail" in sys.argv:
     raise ValueError("boom")
+import torch, gpuprof
+x = torch.ones(8, 8)
 if "tf32" in sys.argv:
     torch.backends.cuda.matmul.allow_tf32 = True
 for _ in range(12):

@@ -10,6 +10,7 @@ Not for tests of what is settled before `main` starts: interpreter options, vari
 read as they are loaded, signals to the process. Those start `sys.executable`.
 """
 
+import atexit
 import gc
 import importlib.abc
 import json
@@ -25,7 +26,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 # What imports of these load: the second only what the first has not.
 _TORCH: Final = "torch"
@@ -195,22 +196,43 @@ def _serve(connection: socket.socket) -> Started:
 
 
 def _become(started: Started) -> None:
-    """Run the program as a new interpreter would; what it raises is the interpreter's to tell."""
+    """Run the program as a new interpreter would, and end."""
     os.chdir(started.folder)
     os.environ.clear()
     os.environ.update(started.environment)
     sys.orig_argv[:] = [sys.executable, *started.arguments]
     first, *rest = started.arguments
-    if first == "-m":
-        sys.path[0] = started.folder
-        sys.argv[:] = rest
-        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
-    else:
-        sys.path[0] = str(Path(first).parent)
-        sys.argv[:] = [first, *rest]
-        main = sys.modules["__main__"] = ModuleType("__main__")
-        main.__file__ = first
-        exec(compile(Path(first).read_text(), first, "exec"), main.__dict__)
+    try:
+        if first == "-m":
+            sys.path[0] = started.folder
+            sys.argv[:] = rest
+            runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+        else:
+            sys.path[0] = str(Path(first).parent)
+            sys.argv[:] = [first, *rest]
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            main.__file__ = first
+            exec(compile(Path(first).read_text(), first, "exec"), main.__dict__)
+    except SystemExit as error:
+        # Another code is printed, and then the interpreter's to answer.
+        if not isinstance(error.code, int | None):
+            raise
+        _end(error.code or 0)
+    except Exception as error:
+        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+        sys.excepthook(type(error), error, error.__traceback__)
+        _end(1)
+    _end(0)
+
+
+def _end(status: int) -> NoReturn:
+    """What a program may see of the interpreter's end; freeing all of torch would take a second."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
@@ -220,7 +242,7 @@ if __name__ == "__main__":
     groups = [_HiddenModules(hidden) for hidden in _HIDDEN]
     for group in reversed(groups):
         group.hide()
-    # Else each child, as it ends, visits and copies all that was loaded here: a second.
+    # Else a garbage collection of a program visits and copies all that was loaded here.
     gc.collect()
     gc.freeze()
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
