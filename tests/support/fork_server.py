@@ -116,10 +116,13 @@ def fork_server() -> Iterator[ForkServer]:
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                # Pipes, as the programs have: what Python's streams can do is settled at its start.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
             )
         yield ForkServer(ours)
-    assert process.wait() == 0
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
 
 
 class _HiddenModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
