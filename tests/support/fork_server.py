@@ -211,11 +211,12 @@ def _become(started: Started) -> None:
             sys.argv[:] = rest
             runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
         else:
-            sys.path[0] = str(Path(first).parent)
+            script = Path(first).absolute()
+            sys.path[0] = str(script.parent)
             sys.argv[:] = [first, *rest]
             main = sys.modules["__main__"] = ModuleType("__main__")
-            main.__file__ = first
-            exec(compile(Path(first).read_text(), first, "exec"), main.__dict__)
+            main.__file__ = str(script)
+            exec(compile(script.read_text(), script, "exec"), main.__dict__)
     except SystemExit as error:
         # Another code is printed, and then the interpreter's to answer.
         if not isinstance(error.code, int | None):
