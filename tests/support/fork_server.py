@@ -32,7 +32,7 @@ from typing import Final, NamedTuple, NoReturn
 _TORCH: Final = "torch"
 _HIDDEN: Final = (_TORCH, "torch._dynamo")
 # Imports nothing of torch, and is what most programs under test need.
-_SHOWN: Final = ("polars", "gpuprof.profiler.cli", "gpuprof.roofline.analyze")
+_SHOWN: Final = ("polars", "scipy.stats", "gpuprof.profiler.cli", "gpuprof.roofline.analyze")
 _LONGEST_MESSAGE: Final = 1 << 20
 
 
