@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,6 +74,25 @@ def gpuprof(
             folder=tmp_path,
             environment=gpuprof_environment,
             timeout_s=timeout_s,
+        )
+
+    return run
+
+
+@pytest.fixture
+def cold_gpuprof(tmp_path: Path, gpuprof_environment: dict[str, str]) -> GpuprofCommand:
+    """The same in a new interpreter: see `fork_server` for what needs one."""
+
+    def run(*arguments: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "gpuprof", *arguments],
+            cwd=tmp_path,
+            env=gpuprof_environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
 
     return run

@@ -48,11 +48,11 @@ def one_core_for_all() -> Iterator[None]:
     reason="the system does not count how long a thread waited for a core",
 )
 def test_a_run_says_that_others_had_the_core_and_for_how_much(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     with one_core_for_all():
-        done = gpuprof("run", "-o", "out.gpuprof", "script.py")
+        done = cold_gpuprof("run", "-o", "out.gpuprof", "script.py")
     assert done.returncode == 0, done.stderr
     fraction = analyze(storage.load(tmp_path / "out.gpuprof")).steps.waiting_fraction
     assert fraction is not None

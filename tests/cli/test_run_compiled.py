@@ -58,12 +58,12 @@ LINES = {
 
 
 def test_kernels_of_a_compiled_step_have_their_operators_lines_and_modules(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     """With --stacks, which leaves torch's caches of graphs alone: what is in them has no lines."""
     (tmp_path / "program.py").write_text(PROGRAM)
     steps = ("--warmup", "2", "--timed", "3", "--profiled", str(STEPS))
-    result = gpuprof("run", "-q", "--stacks", *steps, "-o", "capture.gpuprof", "program.py")
+    result = cold_gpuprof("run", "-q", "--stacks", *steps, "-o", "capture.gpuprof", "program.py")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     capture = storage.load(tmp_path / "capture.gpuprof")
     passes = STEPS * 4
@@ -114,6 +114,6 @@ def test_kernels_of_a_compiled_step_have_their_operators_lines_and_modules(
         ("aten::sigmoid", "blocks.*"),
         ("aten::mul", "blocks.*"),
     ]
-    explained = gpuprof("explain", "capture.gpuprof", "cpp_fused_mul_sigmoid_0")
+    explained = cold_gpuprof("explain", "capture.gpuprof", "cpp_fused_mul_sigmoid_0")
     assert f"aten::mul  program.py:{LINES['scale']} in Block.forward" in explained.stdout
     assert "Lines that lead to it" in explained.stdout

@@ -176,10 +176,10 @@ def test_an_older_capture_is_left_alone_where_the_program_did_not_start(
 
 
 def test_a_program_on_a_cpu_keeps_its_capture_output_and_exit_code(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     source = "import sys, torch; torch.ones(3) + 1; print(sys.argv[1:]); sys.exit(3)"
-    ours = gpuprof("run", "--counters", "-q", "-o", "out.gpuprof", "-c", source, "a", "-q")
+    ours = cold_gpuprof("run", "--counters", "-q", "-o", "out.gpuprof", "-c", source, "a", "-q")
     assert (ours.returncode, ours.stdout) == (3, "['a', '-q']\n")
     assert ours.stderr == (
         "gpuprof: no counters: Nsight Compute counts on NVIDIA GPUs; this program ran on a CPU\n"
@@ -190,10 +190,10 @@ def test_a_program_on_a_cpu_keeps_its_capture_output_and_exit_code(
 
 
 def test_several_ranks_are_refused_before_the_program_runs(
-    tmp_path: Path, gpuprof: Gpuprof, gpuprof_environment: dict[str, str]
+    tmp_path: Path, cold_gpuprof: Gpuprof, gpuprof_environment: dict[str, str]
 ) -> None:
     gpuprof_environment["WORLD_SIZE"] = "2"
-    ours = gpuprof("run", "--counters", "-c", "print('ran')")
+    ours = cold_gpuprof("run", "--counters", "-c", "print('ran')")
     assert (ours.returncode, ours.stdout) == (2, "")
     assert "--counters works for one process" in ours.stderr
     assert list(tmp_path.glob("*.gpuprof")) == []

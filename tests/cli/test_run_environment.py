@@ -164,7 +164,7 @@ def test_gpuprof_itself_leaves_torch_to_the_program(both: Both, statements: str)
 
 
 def test_a_block_under_run_joins_it_though_torch_comes_with_it(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(
         "import gpuprof\n"
@@ -172,7 +172,7 @@ def test_a_block_under_run_joins_it_though_torch_comes_with_it(
         f"    import torch\n{textwrap.indent(TRAINING, '    ')}    train(9)\n"
         "print(block.analysis)\n"
     )
-    done = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+    done = cold_gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
     process = storage.load(tmp_path / "out.gpuprof").processes[0]
     assert process.steps_found_by == "optimizer steps (SGD)"
@@ -328,31 +328,31 @@ def test_a_loop_goes_on_while_the_early_capture_is_stored(
 
 
 def test_where_the_storing_process_is_gone_the_program_stores_itself(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(
         f"import os\nimport torch\n{TRAINING}os.closerange(3, 256)\ntrain(9)\nprint('trained')\n"
     )
-    done = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+    done = cold_gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
     assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
     assert storage.load(tmp_path / "out.gpuprof").processes[0].ending == "finished"
 
 
 def test_another_file_in_the_place_of_the_connection_is_left_alone(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(
         f"import os\nimport torch\n{TRAINING}os.closerange(3, 256)\n"
         "files = [open(f'{n}.txt', 'wb', 0) for n in range(60)]\n"
         "train(9)\n"
     )
-    done = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+    done = cold_gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
     assert done.returncode == 0, done.stderr
     assert {os.path.getsize(tmp_path / f"{n}.txt") for n in range(60)} == {0}
 
 
 def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "script.py").write_text(
@@ -361,7 +361,7 @@ def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
         "train(9)\ntime.sleep(3)\n"
         "os.remove('sub')\nos.mkdir('sub')\n"
     )
-    done = gpuprof("run", "-q", *FEW, "-o", "sub/out.gpuprof", "script.py")
+    done = cold_gpuprof("run", "-q", *FEW, "-o", "sub/out.gpuprof", "script.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert storage.load(tmp_path / "sub" / "out.gpuprof").kernels.height > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "sub"]

@@ -23,7 +23,7 @@ def ourselves(number):
 
 
 @pytest.fixture
-def both(tmp_path: Path, gpuprof: Gpuprof) -> Both:
+def both(tmp_path: Path, cold_gpuprof: Gpuprof) -> Both:
     """Run a script with python and with gpuprof: it prints and ends the same, and is captured."""
 
     def run(*source: str) -> tuple["subprocess.CompletedProcess[str]", ProcessInfo]:
@@ -36,7 +36,7 @@ def both(tmp_path: Path, gpuprof: Gpuprof) -> Both:
             timeout=120,
             check=False,
         )
-        ours = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+        ours = cold_gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
         assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout), ours.stderr
         return ours, storage.load(tmp_path / "out.gpuprof").processes[0]
 
@@ -262,7 +262,7 @@ session.Session._advance = slow_hook
     ],
 )
 def test_what_a_handler_raises_while_our_hook_runs_reaches_the_program(
-    tmp_path: Path, gpuprof: Gpuprof, handler: str
+    tmp_path: Path, cold_gpuprof: Gpuprof, handler: str
 ) -> None:
     (tmp_path / "script.py").write_text(
         SCRIPT
@@ -271,7 +271,7 @@ def test_what_a_handler_raises_while_our_hook_runs_reaches_the_program(
         + "signal.signal(signal.SIGALRM, handler)\n"
         + "try:\n    train(9)\nexcept Exception as error:\n    print('caught', type(error))\n"
     )
-    ours = gpuprof("run", "-q", "-o", "out.gpuprof", "script.py")
+    ours = cold_gpuprof("run", "-q", "-o", "out.gpuprof", "script.py")
     assert ours.returncode == 0
     assert ours.stdout.startswith("caught <class")
     (warning,) = storage.load(tmp_path / "out.gpuprof").processes[0].warnings

@@ -7,7 +7,7 @@ To each program the modules of torch look as if nobody had imported them: they a
 is otherwise what a new interpreter gives it: arguments, folder, environment, output, exit.
 
 Not for tests of what is settled before `main` starts: interpreter options, variables that libraries
-read as they are loaded, signals to the process. Those start `sys.executable`.
+read as they are loaded, signals to the process, whole stacks. Those start `sys.executable`.
 """
 
 import atexit
