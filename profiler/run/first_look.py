@@ -5,6 +5,7 @@ optimizer ends a step of several. So the first look keeps the steps that lie who
 marks that lead at the end; one that ended too soon holds none.
 """
 
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,11 @@ from pathlib import Path
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
-from gpuprof.profiler.run.main_thread import call_on_main_thread
+from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_torch
 
 # A script that never steps is watched no longer than this, so that memory stays bounded.
 FIRST_LOOK_SECONDS = 20.0
-_ONCE_MORE_SECONDS = 1.0
+_ONCE_MORE_SECONDS = 0.2
 
 
 class FirstLook:
@@ -58,10 +59,14 @@ class FirstLook:
         self._timer.start()
 
     def _over(self) -> None:
-        # A profile that stops waits for the device, which ends a capture in an error.
-        if self.running and cuda.is_capturing_a_graph():
+        if not self.running:
+            return
+        # A profile that stops waits for the device, which ends a capture in an error; and one that
+        # stops within an operator or a compilation takes the process with it (SIGSEGV, torch 2.11
+        # and 2.13, after "Tensor metadata exhausted prematurely").
+        if cuda.is_capturing_a_graph() or is_called_by_torch(sys._getframe()):
             self._end_in(_ONCE_MORE_SECONDS)
-        elif self.running:
+        else:
             self._time_is_over()
 
     def boundary(self, *, ends_a_step: bool) -> None:

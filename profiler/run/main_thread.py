@@ -5,17 +5,26 @@ that is in C, it has to wait.
 """
 
 import ctypes
+import os
 import sys
 import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+import torch
 
 _CALL: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 # The interpreter keeps a bare pointer, so that each must live on. They are few.
 _calls: list[Any] = []
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_OF_PYTHON = tuple(
+    _TORCH + folder.replace("/", os.sep)
+    for folder in ("nn/modules/", "nn/parallel/", "optim/", "utils/data/", "distributed/fsdp/")
+)
 
 
 def call_on_main_thread(function: Callable[[], None]) -> bool:
@@ -34,6 +43,20 @@ def call_on_main_thread(function: Callable[[], None]) -> bool:
     pointer = _CALL(call)
     _calls.append(pointer)
     return bool(ctypes.pythonapi.Py_AddPendingCall(pointer, None) == 0)
+
+
+def is_called_by_torch(frame: FrameType | None) -> bool:
+    """Whether code of torch called what runs in `frame`: an operator, a compiler, autograd.
+
+    Modules, optimizers and loaders count as the program's: Python calls them, and they Python.
+    """
+    while frame is not None:
+        file = frame.f_code.co_filename
+        of_torch = file.startswith(_TORCH) and not file.startswith(_OF_PYTHON)
+        if of_torch or frame.f_code.co_name == "__torch_dispatch__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _raise_after(call: CodeType, thread: int, error: BaseException) -> None:

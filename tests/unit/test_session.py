@@ -195,6 +195,57 @@ def test_a_first_look_that_ended_within_the_first_step_is_none(start: Start) -> 
     assert not assemble(recorded(seen)).steps["phase"].is_in(["profiled"]).any()
 
 
+class _Ends(torch.utils._python_dispatch.TorchDispatchMode):
+    """Asks for the end of the first look within the first operator."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self.running: list[bool] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        look = self.session._first_look
+        assert look is not None
+        look._over()
+        self.running.append(look.running)
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_first_look_does_not_end_within_an_operator_or_a_backward_pass(start: Start) -> None:
+    """torch's profiler would take the process with it."""
+    session = start()
+    look = session._first_look
+    assert look is not None
+    with _Ends(session) as mode:
+        product = torch.ones(2, 2) @ torch.ones(2, 2)
+    assert mode.running
+    assert all(mode.running)
+
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, value: torch.Tensor) -> torch.Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            look._over()
+            assert look.running
+            return gradient
+
+    Backward.apply(product.requires_grad_()).sum().backward()
+    ended = []
+
+    class Model(torch.nn.Module):
+        def forward(self) -> None:
+            look._over()
+            ended.append(not look.running)
+
+    Model()()
+    assert ended == [True]
+
+
 def test_a_first_look_at_marks_that_were_no_steps_is_none(start: Start) -> None:
     session = start()
     training = Training()
