@@ -274,6 +274,8 @@ def true_refusal(path: Path) -> str | None:
         return "an archive; unpack it"
     if path.name.endswith("nsys_stats.csv"):
         return "no CSV of Nsight Compute"
+    if path.suffix == ".log" and b"NCCL INFO" in path.read_bytes():
+        return "a log of NCCL without a communicator"
     if path.suffix in (".md", ".log", ".py", ".sh"):
         return "not a trace that is known here; expected a PyTorch profiler trace"
     if path.suffix == ".nsys-rep" and shutil.which("nsys") is None:
