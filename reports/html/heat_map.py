@@ -7,7 +7,7 @@ from gpuprof.reports.blocks import HeatMap
 from gpuprof.reports.formatting import duration
 
 WIDTH: Final = 760
-_LEFT, _TOP = 92, 22
+_LEFT, _TOP = 118, 22
 _MOST_CELL_WIDTH: Final = 90
 _ROW_HEIGHT, _LEAST_ROW_HEIGHT = 16, 7
 # Rows from which on they are drawn low.
