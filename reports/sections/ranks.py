@@ -167,14 +167,17 @@ def _span(what: str, span: tuple[int, int]) -> str:
 
 
 def _outliers_first(ranks: RanksAnalysis) -> list[RankFigures]:
-    """Stragglers, ranks that disagree, those that launch late, then the furthest from the median.
+    """Stragglers, ranks that disagree, those that are late in turn with others or launch late, then
+    the furthest from the median.
 
     All of a few ranks stay in order.
     """
     if len(ranks.ranks) <= _MOST_ROWS:
         return list(ranks.ranks)
-    named = [late.rank for late in ranks.stragglers]
+    in_turn = [late.rank for late in ranks.stragglers if late.pattern == "moving"]
+    named = [late.rank for late in ranks.stragglers if late.pattern != "moving"]
     named += [rank for each in ranks.disagreements for rank in each.ranks]
+    named += in_turn
     named += [late.rank for late in ranks.late_launches]
     place = {rank: index for index, rank in reversed(list(enumerate(named)))}
     known = [value for one in ranks.ranks if (value := _own_ns(one)) is not None]

@@ -20,8 +20,9 @@ from gpuprof.roofline.ranks.late_text import (
     when_text,
 )
 
-# Lines of each kind in a summary.
+# Lines of each kind in a summary, and of those of a page.
 _NAMED: Final = 2
+_SHOWN: Final = 10
 _NOBODY: Final = "no rank is later than ranks and steps vary"
 _COLUMNS: Final = (
     Column("Rank", "number"),
@@ -85,14 +86,36 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         )
     ]
     if ranks.stragglers:
-        blocks.append(Table(_COLUMNS, tuple(map(_row, ranks.stragglers))))
+        blocks.append(Table(_COLUMNS, tuple(map(_row, ranks.stragglers[:_SHOWN]))))
+        blocks += _more(
+            ranks.stragglers, "more rank makes others wait", "more ranks make others wait"
+        )
     else:
         blocks.append(Paragraph(_none(ranks), "absent"))
-    said = [launches_text(late) for late in ranks.late_launches]
-    said += [each.sentence for each in ranks.disagreements]
-    blocks += [Paragraph(formatting.sentence(text), "note") for text in said]
+    for said, one, several in (
+        (
+            [launches_text(late) for late in ranks.late_launches],
+            "more rank is late with launches",
+            "more ranks are late with launches",
+        ),
+        (
+            [each.sentence for each in ranks.disagreements],
+            "more difference",
+            "more differences",
+        ),
+    ):
+        blocks += [Paragraph(formatting.sentence(text), "note") for text in said[:_SHOWN]]
+        blocks += _more(said, one, several)
     clocks = _clocks(ranks.clocks)
     return (*blocks, Paragraph(clocks, "note")) if clocks else blocks
+
+
+def _more(all_of_them: Sequence[object], one: str, several: str) -> list[Block]:
+    """How many are left out, if any: of a thousand ranks some are always last."""
+    left = len(all_of_them) - _SHOWN
+    if left <= 0:
+        return []
+    return [Paragraph(f"{formatting.counted(left, one, several)}: JSON has all.", "note")]
 
 
 def _none(ranks: RanksAnalysis) -> str:

@@ -130,3 +130,18 @@ def test_sends_and_receives_do_not_tell_who_is_waited_for(training_analysis: Ana
     found = join(made, instances(made))
     page = render_markdown(msgspec.structs.replace(training_analysis, ranks=found))
     assert "In none of the collectives here do all ranks the same" in page
+
+
+def test_of_many_stragglers_ten_are_shown_and_the_others_counted(
+    training_analysis: Analysis,
+) -> None:
+    """Of a thousand ranks some are always last: their rows filled a report."""
+    ranks = with_straggler()
+    (late,) = ranks.stragglers
+    many = tuple(
+        msgspec.structs.replace(late, rank=rank, pattern="moving") for rank in range(100, 135)
+    )
+    ranks = msgspec.structs.replace(ranks, stragglers=(late, *many))
+    page = render_markdown(msgspec.structs.replace(training_analysis, ranks=ranks))
+    assert page.count("512x256x128") == 10
+    assert "26 more ranks make others wait: JSON has all." in page
