@@ -13,14 +13,15 @@ _SIDES = {"A": "the base", "B": "the change"}
 
 def refusal(series: Series, settings: RuleSettings) -> Judgement | None:
     """The verdict on a series that cannot be compared, or None where it can."""
+    failed = next((run for run in series.runs if run.failure), None)
+    if failed is not None:
+        # First: what a process did not live to see of its environment is no difference of that.
+        message = f"a process of {_SIDES[failed.side]} failed: {failed.failure}"
+        return _refuse(series, "ERROR", "crashed", message)
     if series.incomparable:
         return _refuse(
             series, "INCOMPARABLE", "environment-differs", "; ".join(series.incomparable)
         )
-    failed = next((run for run in series.runs if run.failure), None)
-    if failed is not None:
-        message = f"a process of {_SIDES[failed.side]} failed: {failed.failure}"
-        return _refuse(series, "ERROR", "crashed", message)
     if not series.side("B"):
         return _refuse(series, "ERROR", "missing-metric", "missing metric: the change lacks it")
     for run in series.runs:

@@ -194,6 +194,15 @@ def test_a_failed_process_is_an_error() -> None:
     assert "139" in found.message
 
 
+def test_a_process_that_crashed_is_no_other_environment() -> None:
+    """One that ends before it imports torch has none to compare."""
+    crashed = ProcessRun(side="B", pair=0, failure="exit code 1")
+    found = verdict(
+        Series(benchmark="gemm", runs=(crashed,), incomparable=("torch: 2.13.0 against not set",))
+    )
+    assert (found.verdict, found.reason) == ("ERROR", "crashed")
+
+
 def test_a_difference_of_machines_is_named_and_nothing_is_compared() -> None:
     found = verdict(series(*noisy(1.5, 5, 0.001), incomparable=("driver 550.54 against 570.86",)))
 
