@@ -15,16 +15,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
-
 _CALL: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 # The interpreter keeps a bare pointer, so that each must live on. They are few.
 _calls: list[Any] = []
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_OF_PYTHON = tuple(
-    _TORCH + folder.replace("/", os.sep)
-    for folder in ("nn/modules/", "nn/parallel/", "optim/", "utils/data/", "distributed/fsdp/")
-)
+# Packages of torch that Python calls, and that call Python.
+_OF_PYTHON = ("nn/modules/", "nn/parallel/", "optim/", "utils/data/", "distributed/fsdp/")
 
 
 def call_on_main_thread(function: Callable[[], None]) -> bool:
@@ -50,9 +45,14 @@ def is_called_by_torch(frame: FrameType | None) -> bool:
 
     Modules, optimizers and loaders count as the program's: Python calls them, and they Python.
     """
+    module = sys.modules.get("torch")
+    if module is None or module.__file__ is None:
+        return False
+    torch = str(Path(module.__file__).parent) + os.sep
+    of_python = tuple(torch + folder.replace("/", os.sep) for folder in _OF_PYTHON)
     while frame is not None:
         file = frame.f_code.co_filename
-        of_torch = file.startswith(_TORCH) and not file.startswith(_OF_PYTHON)
+        of_torch = file.startswith(torch) and not file.startswith(of_python)
         if of_torch or frame.f_code.co_name == "__torch_dispatch__":
             return True
         frame = frame.f_back

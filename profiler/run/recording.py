@@ -103,6 +103,8 @@ class Recording:
 
     def _profiled(self, session: Session) -> None:
         self._collection.slow_down()
+        # What is generated from now on runs in no profiled step.
+        inductor_codegen.remove()
         if self._store_early is None:
             return
         with enough_address_space():

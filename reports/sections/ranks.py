@@ -1,10 +1,8 @@
 """The ranks of the job: what each needs by itself, and what it waits for the others."""
 
 from collections.abc import Callable, Sequence
-from statistics import fmean, median_low
+from statistics import fmean, median_low, quantiles
 from typing import Final
-
-import numpy as np
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Fact, Facts, HeatMap, Paragraph, Table
@@ -39,7 +37,7 @@ _SPREAD: Final = (
 )
 _PERCENTILES: Final = (0, 10, 50, 90, 99, 100)
 
-Figure = Callable[[RankFigures], float | None]
+FigureOfRank = Callable[[RankFigures], float | None]
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
@@ -119,7 +117,7 @@ def _mean(lengths_ns: Sequence[int]) -> float | None:
 
 def _spread(ranks: Sequence[RankFigures]) -> Table:
     """How the figures are spread over the ranks."""
-    figures: tuple[tuple[str, Figure], ...] = (
+    figures: tuple[tuple[str, FigureOfRank], ...] = (
         ("Length", _length_ns),
         ("By itself", _own_ns),
         ("Late launches", _launch_ns),
@@ -129,10 +127,18 @@ def _spread(ranks: Sequence[RankFigures]) -> Table:
     for name, figure in figures:
         known = [(value, one.rank) for one in ranks if (value := figure(one)) is not None]
         if known:
-            values = np.percentile([value for value, _ in known], _PERCENTILES)
+            values = _percentiles([value for value, _ in known])
             _, most = max(known)
-            rows.append((name, *map(formatting.duration, values.tolist()), str(most)))
+            rows.append((name, *map(formatting.duration, values), str(most)))
     return Table(_SPREAD, tuple(rows))
+
+
+def _percentiles(values: Sequence[float]) -> list[float]:
+    """Those of `_PERCENTILES`, between neighbours in proportion."""
+    if len(values) < 2:
+        return [*values] * len(_PERCENTILES)
+    cuts = [min(values), *quantiles(values, n=100, method="inclusive"), max(values)]
+    return [cuts[percentile] for percentile in _PERCENTILES]
 
 
 def _heat_map(grid: RankGrid) -> HeatMap:

@@ -47,6 +47,8 @@ READERS = {
     "compare, base": ("compare", "{}", CAPTURE),
     "compare, head": ("compare", CAPTURE, "{}"),
     "mfu": ("mfu", "{}"),
+    "plan": ("plan", "{}", "--sequence", "1024", "--batch", "8"),
+    "plan --capture": ("plan", "--sequence", "8", "--batch", "8", "--capture", "{}"),
     "bench --claims": ("bench", "--claims", "{}/claims.toml"),
     "bench --measured": ("bench", "--claims", "cuda-l2", "--measured", "{}"),
     "gate --config": ("gate", "--config", "{}", "--base", "main"),

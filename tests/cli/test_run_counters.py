@@ -192,7 +192,7 @@ def test_a_program_on_a_cpu_keeps_its_capture_output_and_exit_code(
 def test_several_ranks_are_refused_before_the_program_runs(
     tmp_path: Path, cold_gpuprof: Gpuprof, gpuprof_environment: dict[str, str]
 ) -> None:
-    gpuprof_environment["WORLD_SIZE"] = "2"
+    gpuprof_environment |= {"RANK": "0", "WORLD_SIZE": "2"}
     ours = cold_gpuprof("run", "--counters", "-c", "print('ran')")
     assert (ours.returncode, ours.stdout) == (2, "")
     assert "--counters works for one process" in ours.stderr

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import dask
+
+# Its defaults are there before `dask.config.set` puts one beside them, and takes it away again.
+import distributed  # noqa: F401
 import msgspec
 import pytest
 import worker_reads

@@ -57,7 +57,8 @@ def test_a_loader_without_workers_computes_or_waits_itself(busy_s: float, asleep
     # The counts of both kinds: what it computed is there, and sleep is not.
     assert event.cpu_ns >= 0.9e9 * busy_s * ROWS
     length_ns = int(str(rows[0]["end_ns"])) - int(str(rows[0]["start_ns"]))
-    assert length_ns - event.cpu_ns >= 0.9e9 * asleep_s * ROWS
+    # The two clocks differ by little.
+    assert length_ns - event.cpu_ns >= 0.9e9 * asleep_s * ROWS - 0.1 * length_ns
 
 
 def test_workers_are_told_apart_from_the_thread_that_waits_for_them() -> None:
