@@ -193,13 +193,13 @@ def _decoder(arguments: argparse.Namespace) -> "DecoderShape":
 def _decoder_of_file(path: Path) -> "DecoderShape":
     import msgspec
 
-    from gpuprof.collectors.errors import describe
     from gpuprof.roofline.plan.families import decoder_of_config
 
     try:
         return decoder_of_config(msgspec.json.decode(path.read_bytes(), type=dict[str, object]))
     except OSError as error:
-        raise _misfit(describe(error)) from None
+        # A read that fails names no file.
+        raise _misfit(f"{path}: {error.strerror}") from None
     # msgspec's errors are ValueErrors too.
     except ValueError as error:
         raise _misfit(f"{path}: {error}") from None

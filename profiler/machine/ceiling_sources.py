@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from gpuprof.collectors.errors import CommandError, describe
+from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.manifest import Calibration
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
@@ -61,6 +61,7 @@ def _decoded(path: Path, kind: type[_Decoded]) -> _Decoded:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
-        raise CommandError(describe(error), exit_code=2) from None
+        # A read that fails names no file.
+        raise CommandError(f"{path}: {error.strerror}", exit_code=2) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CommandError(f"{path} is no such calibration: {error}", exit_code=2) from None

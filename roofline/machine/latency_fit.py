@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
-import numpy as np
 
 from gpuprof.roofline.bus_bandwidth import find_collective
 
@@ -97,6 +96,9 @@ def _fitted(
     measured: Sequence[TimedMessage], columns: Sequence[tuple[float, float]]
 ) -> LatencyFit | str:
     """Least squares of the relative errors: small messages count as much as large ones."""
+    # Not above: summaries of captures show such fits, and need no numpy.
+    import numpy as np
+
     sizes = {size for size, _, ns in measured if size > 0 and ns > 0}
     if len(sizes) < _FEWEST_SIZES:
         number = f"{len(sizes)} size{'' if len(sizes) == 1 else 's'}"

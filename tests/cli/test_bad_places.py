@@ -17,6 +17,9 @@ from gpuprof.profiler.cli import COMMANDS, main, make_parser
 CAPTURE = str(Path(__file__).parents[1] / "data" / "captures" / "h100_llama_block")
 TRACE = str(Path(__file__).parents[1] / "data" / "kineto" / "nested-ops.json")
 
+# A model and a job to plan.
+MODEL = ("--layers=2", "--hidden=64", "--heads=4", "--ffn=256", "--vocabulary=100")
+JOB = ("--sequence=8", "--batch=8")
 # What each command writes, with {} for the place. None of them gets as far as measuring.
 WRITERS = {
     "run -o": ("run", "-f", "-o", "{}.gpuprof", "-c", "print('ran')"),
@@ -47,8 +50,10 @@ READERS = {
     "compare, base": ("compare", "{}", CAPTURE),
     "compare, head": ("compare", CAPTURE, "{}"),
     "mfu": ("mfu", "{}"),
-    "plan": ("plan", "{}", "--sequence", "1024", "--batch", "8"),
-    "plan --capture": ("plan", "--sequence", "8", "--batch", "8", "--capture", "{}"),
+    "plan": ("plan", "{}", *JOB),
+    "plan --capture": ("plan", *MODEL, *JOB, "--capture", "{}"),
+    "plan --calibration": ("plan", *MODEL, *JOB, "--calibration", "{}"),
+    "plan --links": ("plan", *MODEL, *JOB, "--device=H100 SXM5", "--links", "{}"),
     "bench --claims": ("bench", "--claims", "{}/claims.toml"),
     "bench --measured": ("bench", "--claims", "cuda-l2", "--measured", "{}"),
     "gate --config": ("gate", "--config", "{}", "--base", "main"),
