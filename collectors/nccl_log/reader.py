@@ -20,7 +20,11 @@ from gpuprof.collectors.nccl_log import patterns
 from gpuprof.collectors.nccl_log.process import LoggedProcess
 
 SOURCE: Final = "NCCL log"
-_A_LINE: Final = re.compile(rb"[^\s:\[\]]+:\d+:\d+ \[-?\d+\] [^\n]{0,300}?NCCL (?:INFO|WARN)")
+# It begins at a colon and not at the host before it: of a megabyte without one, as a table's row is,
+# each byte began another search to its end.
+_A_LINE: Final = re.compile(
+    rb"(?<=[^\s:\[\]]):\d{1,10}:\d{1,10} \[-?\d{1,4}\] [^\n]{0,300}?NCCL (?:INFO|WARN)"
+)
 _LONGEST_LINE: Final = 1 << 16
 _EXPECTED: Final = "lines of NCCL_DEBUG=INFO with the initialisation of a communicator"
 _MOST_PROCESSES: Final = 100_000

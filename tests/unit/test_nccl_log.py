@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuprof.collectors import nccl_log
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.host_identity import host_identity
@@ -279,3 +280,9 @@ def test_damaged_logs_are_read_or_refused(tmp_path: Path) -> None:
         except CaptureError:
             continue
         assert nccl_figures(capture) is None or figures(capture).communicators
+
+
+def test_a_megabyte_without_a_space_is_no_log() -> None:
+    """A row of a table: each byte of it began a search to the end, 50 s for one."""
+    assert not nccl_log.recognises(b"x" * (1 << 20) + b"\n")
+    assert not nccl_log.recognises(b"1:2:3" * (1 << 18) + b"\n")
