@@ -20,8 +20,8 @@ from gpuprof.collectors.nccl_log import patterns
 from gpuprof.collectors.nccl_log.process import LoggedProcess
 
 SOURCE: Final = "NCCL log"
-# It begins at a colon and not at the host before it: of a megabyte without one, as a table's row is,
-# each byte began another search to its end.
+# It begins at a colon and not at the host before it: of a megabyte without one, as a row of a table
+# is, each byte began another search to its end.
 _A_LINE: Final = re.compile(
     rb"(?<=[^\s:\[\]]):\d{1,10}:\d{1,10} \[-?\d{1,4}\] [^\n]{0,300}?NCCL (?:INFO|WARN)"
 )

@@ -223,9 +223,12 @@ def analysis(
         patch.setenv("XDG_CACHE_HOME", str(cache_folder))
         output = tmp_path_factory.mktemp("example") / "example.gpuprof"
         with gpuprof.profile(output, warmup=1, timed=2, profiled=2) as profiled:
-            # Models that other tests left behind would be others of the program.
-            gc.collect()
-            example.train(7)
+            # Models that other tests of this process keep would be others of the program.
+            gc.freeze()
+            try:
+                example.train(7)
+            finally:
+                gc.unfreeze()
     assert profiled.analysis is not None
     return profiled.analysis
 
