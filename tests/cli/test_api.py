@@ -222,13 +222,13 @@ def analysis(
         patch.setattr(example.torch.cuda, "is_available", lambda: False)
         patch.setenv("XDG_CACHE_HOME", str(cache_folder))
         output = tmp_path_factory.mktemp("example") / "example.gpuprof"
-        with gpuprof.profile(output, warmup=1, timed=2, profiled=2) as profiled:
-            # Models that other tests of this process keep would be others of the program.
-            gc.freeze()
-            try:
+        # Models that other tests of this process keep would be others of the program.
+        gc.freeze()
+        try:
+            with gpuprof.profile(output, warmup=1, timed=2, profiled=2) as profiled:
                 example.train(7)
-            finally:
-                gc.unfreeze()
+        finally:
+            gc.unfreeze()
     assert profiled.analysis is not None
     return profiled.analysis
 
