@@ -96,7 +96,7 @@ class profile:
         import torch  # noqa: F401
 
         from gpuprof.profiler.run.recording import Recording
-        from gpuprof.profiler.run.store_recorded import store_early
+        from gpuprof.profiler.run.store_recorded import analysed_early, store_early
 
         if current_session.current is not None:
             self._recordings.append(None)
@@ -106,7 +106,11 @@ class profile:
         apply_configuration()
         title = output.requested.stem
         subject = Subject(output, title, source="gpuprof.profile", command=())
-        recording = Recording(subject, self._options, store_early=store_early)
+        recording = Recording(
+            subject,
+            self._options,
+            store_early=lambda recorded: store_early(recorded, analysed_early(recorded)),
+        )
         recording.start()
         self._recordings.append(recording)
         return self

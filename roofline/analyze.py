@@ -278,7 +278,9 @@ def analyze(
         if device is None
         else activity(
             capture,
-            ModelledStep(times, state, ceilings, whole, shares, covered, kernels, device),
+            ModelledStep(
+                *(times, state, ceilings, whole, shares, covered, kernels, device, len(uses)),
+            ),
         ),
         warnings=(
             *process.warnings,

@@ -33,15 +33,15 @@ _ATTACHED_AGAIN_SINCE: Final = (12, 6)
 class GraphTraces:
     """Watches `torch.cuda.CUDAGraph`'s captures."""
 
-    def __init__(self, beside: ProfileRecording, wanted: Callable[[], bool]) -> None:
-        """`wanted` is asked last, of a capture that could be profiled alone."""
+    def __init__(self, beside: ProfileRecording, begins: Callable[[], bool]) -> None:
+        """`begins` is told of each capture that could be profiled alone, and says whether it is."""
         # Of captures that were profiled alone.
         self.traces: list[GraphTrace] = []
         # Of all captures.
         self.graphs: list[CapturedGraph] = []
         self._folder = Path()
         self._beside = beside
-        self._wanted = wanted
+        self._begins = begins
         self._trace: TorchTrace | None = None
         self._begun_ns: dict[int, int] = {}
         self._spent_s = 0.0
@@ -116,7 +116,7 @@ class GraphTraces:
 
     def _before(self, graph: Any) -> None:
         self._begun_ns[id(graph)] = unix_ns()
-        if not self._may_profile():
+        if not (self._may_profile() and self._begins()):
             return
         begun_s = time.perf_counter()
         trace = TorchTrace(self._folder / f"graph-{len(self.traces)}.json", steps=None)
@@ -139,7 +139,6 @@ class GraphTraces:
             and self._spent_s < _MOST_SECONDS
             and (version is None or _numbers(version) >= _ATTACHED_AGAIN_SINCE)
             and not cuda.is_capturing_a_graph()
-            and self._wanted()
         )
 
     def _ending(self, graph: Any) -> None:

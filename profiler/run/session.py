@@ -65,7 +65,7 @@ class Session:
         self._first_look: FirstLook | None = None
         self._no_first_look_because: str | None = None
         self._beside = ProfileRecording(profile_recorders(whole_stacks=options.stacks))
-        self._graphs = GraphTraces(self._beside, self._may_profile_a_capture)
+        self._graphs = GraphTraces(self._beside, self._capture_begins)
         self._exits = ExitStack()
         self._process = os.getpid()
         self._unix = UnixClock()
@@ -108,8 +108,7 @@ class Session:
 
     def _restart(self) -> None:
         self._drop_trace()
-        if self._clock is not None:
-            self._clock.stop()
+        self._timed.stop()
         if self._first_look is not None:
             self._first_look.restart()
         self._phase, self._clock, self._boundaries = "warmup", None, 0
@@ -170,55 +169,35 @@ class Session:
         if steps >= self.options.schedule.warmup and self._finder.may_settle():
             self._finder.settle()
             self.seen.steps += self._clock.read()
-            self._enter_timed(mark)
+            self._clock = None
+            self._phase = "timed"
+            self._timed.start()
+            self._timed_boundary(mark)
 
-    def _enter_timed(self, mark: Mark) -> None:
-        self._phase = "timed"
-        self._start_timing()
-        self._timed_boundary(mark)
-
-    def _start_timing(self) -> None:
-        """Time from the next boundary on."""
-        if self._clock is not None:
-            self._clock.stop()
-        self._clock = StepClock("timed", device_events=cuda.in_use())
-
-    def _may_profile_a_capture(self) -> bool:
-        """Whether a capture of a CUDA graph that begins now may be profiled alone.
+    def _capture_begins(self) -> bool:
+        """A CUDA graph is about to be captured; whether that may be profiled alone.
 
         What was timed before it is the program's warm-up: its steps are others from then on.
         """
         if self._phase == "timed":
-            self._timed.restart()
-            self._start_timing()
+            self._timed.begin_again()
         return self._phase in ("warmup", "timed", "dropped")
 
     def _timed_boundary(self, mark: Mark) -> None:
-        assert self._clock is not None
         if torch_trace.script_is_profiling():
             # Steps under the script's own profiler are not what we came to time.
             self.seen.warn("the script runs torch.profiler itself; steps under it were not timed")
-            self._start_timing()
-        self._clock.boundary(mark.tokens)
-        if self._clock.steps < self._timed.missing():
-            return
-        self._timed.take(self._clock.read())
-        if self._timed.missing() <= 0:
-            self._clock = None
+            self._timed.start()
+        if self._timed.boundary(mark.tokens):
             self.seen.steps += self._timed.read()
             self._enter_profiled()
-        else:
-            self._start_timing()
-            self._clock.boundary(mark.tokens)
 
     def _close_clock(self) -> None:
-        if self._clock is None:
-            return
-        steps, self._clock = self._clock.read(), None
         if self._phase == "timed":
-            self._timed.take(steps)
-            steps = self._timed.read()
-        self.seen.steps += steps
+            self.seen.steps += self._timed.read()
+        elif self._clock is not None:
+            self.seen.steps += self._clock.read()
+        self._clock = None
 
     def _enter_profiled(self) -> None:
         if self.options.schedule.profiled == 0:

@@ -22,9 +22,14 @@ Calibrate = Callable[[Device], Calibration]
 _NEVER: Final = Event()
 
 
-def store_early(recorded: Recorded) -> None:
-    """Keep what is known once the profiled steps are done, whatever happens to the program."""
-    capture, analysis = _analysed(recorded, calibrate=None, read_again=True)
+def analysed_early(recorded: Recorded) -> tuple[Capture, Analysis]:
+    """What is known once the profiled steps are done; nothing is stored yet."""
+    return _analysed(recorded, calibrate=None, read_again=True)
+
+
+def store_early(recorded: Recorded, analysed: tuple[Capture, Analysis]) -> None:
+    """Keep that, whatever happens to the program."""
+    capture, analysis = analysed
     if recorded.ranks.alone:
         recorded.subject.output.store_early(capture, analysis)
     else:

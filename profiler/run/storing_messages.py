@@ -31,6 +31,11 @@ class StoreEarly:
 
 
 @dataclass(frozen=True)
+class SkipEarly:
+    """The whole run comes next: what is not stored early by now need not be. No answer."""
+
+
+@dataclass(frozen=True)
 class StoredEarly:
     """The output as it is then, or why nothing was stored."""
 

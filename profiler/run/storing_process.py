@@ -19,6 +19,7 @@ from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.profiler.run.storing_messages import (
     Done,
     Hurry,
+    SkipEarly,
     StoredEarly,
     StoreEarly,
     StoreFinal,
@@ -79,10 +80,11 @@ class StoringProcess:
         self._early = recorded
 
     def take_early(self) -> str:
-        """Wait for the early capture, if one was asked for; returns what went wrong, or ""."""
+        """End the early capture, if one was asked for; returns what went wrong, or ""."""
         if self._early is None:
             return ""
         recorded, self._early = self._early, None
+        self._ask(SkipEarly())
         answer = self._answer()
         if not isinstance(answer, StoredEarly):
             return "the process that stores the capture has ended"

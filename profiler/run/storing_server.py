@@ -10,12 +10,15 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from gpuprof.collectors.errors import describe
 from gpuprof.profiler.run.storing_messages import (
     Done,
     Hurry,
+    SkipEarly,
     StoredEarly,
     StoreEarly,
     StoreFinal,
@@ -26,6 +29,7 @@ from gpuprof.profiler.run.storing_messages import (
 from gpuprof.profiler.run.watched_rank import WatchedRank
 
 _NICENESS: Final = 19
+_SKIP: Final = signal.SIGUSR1
 
 
 def main(descriptor: int, encoding: str) -> None:
@@ -35,12 +39,15 @@ def main(descriptor: int, encoding: str) -> None:
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
+    # A child has it wait until it can act on it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [_SKIP])
     if sys.stderr is not None:
         sys.stderr.reconfigure(encoding=encoding, errors="replace")  # type: ignore[union-attr]
     with socket.socket(fileno=descriptor) as connection:
         watched: WatchedRank | None = None
         while (message := _next(connection, watched)) is not None:
-            if isinstance(message, Hurry):
+            if isinstance(message, (Hurry, SkipEarly)):
+                # What they are about has ended meanwhile.
                 continue
             if isinstance(message, WatchRank):
                 watched = WatchedRank(message.marks, message.process)
@@ -72,8 +79,13 @@ def _next(connection: socket.socket, watched: WatchedRank | None) -> Any:
 
 
 def _in_a_child(connection: socket.socket, message: Any) -> int:
+    ended, ends = os.pipe()
     child = os.fork()
     if child != 0:
+        os.close(ends)
+        if isinstance(message, StoreEarly):
+            _skip_once_asked(connection, child, ended)
+        os.close(ended)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 1
     try:
@@ -87,18 +99,53 @@ def _in_a_child(connection: socket.socket, message: Any) -> int:
         os._exit(status)
 
 
+def _skip_once_asked(connection: socket.socket, child: int, ended: int) -> None:
+    """Until `child`, which stores early, has ended and `ended` says so: hear whether it still must.
+
+    Where other processes take all cores it has hardly any time, and the program waits for it.
+    """
+    poll = select.poll()
+    for descriptor in (connection.fileno(), ended):
+        poll.register(descriptor, select.POLLIN)
+    if ended not in dict(poll.poll()) and isinstance(_next(connection, None), SkipEarly):
+        os.kill(child, _SKIP)
+
+
 def _store_early(connection: socket.socket, message: StoreEarly) -> None:
     # Meanwhile the program steps, perhaps on all cores.
     os.nice(_NICENESS)
     os.environ["POLARS_MAX_THREADS"] = "1"
-    from gpuprof.profiler.run.store_recorded import store_early
-
     output, problem = message.recorded.subject.output, ""
     try:
-        store_early(message.recorded)
+        with _skippable():
+            from gpuprof.profiler.run.store_recorded import analysed_early, store_early
+
+            analysed = analysed_early(message.recorded)
+        store_early(message.recorded, analysed)
+    except _SkippedError:
+        pass
     except BaseException as error:
         problem = describe(error)
     _answer(connection, StoredEarly(output, problem))
+
+
+class _SkippedError(BaseException):
+    """The early capture is not needed any more."""
+
+
+@contextmanager
+def _skippable() -> Iterator[None]:
+    """Within this context the signal to skip raises; after it what is begun is done whole."""
+
+    def skip(*_: object) -> None:
+        raise _SkippedError
+
+    signal.signal(_SKIP, skip)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [_SKIP])
+    try:
+        yield
+    finally:
+        signal.signal(_SKIP, signal.SIG_IGN)
 
 
 def _store_final(connection: socket.socket, message: StoreFinal) -> None:

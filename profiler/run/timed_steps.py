@@ -6,7 +6,9 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
+from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
+from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.step_time import StepTime
 
 # Cards differ in how they come down to their power limit, so a device has to be steady too, or to
@@ -20,7 +22,7 @@ _MOST_TIMED: Final = 2000
 
 
 class TimedSteps:
-    """Takes timed steps in batches and tells those apart that a settling device did.
+    """Times steps in batches and tells those apart that a settling device did.
 
     It settles under load, so what counts is how long the device took for the steps before, and
     whether the last of them took as long as those before.
@@ -28,12 +30,50 @@ class TimedSteps:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
+        # Of the batch that is under way.
+        self._clock: StepClock | None = None
         self._unsettled: list[StepTime] = []
         self._settled: list[StepTime] = []
         self._worked_ns = 0
         self._next_look_ns = schedule.settling_ns
         # Asked at every step.
         self._missing = self._now_missing()
+
+    def start(self) -> None:
+        """Time from the next boundary on; a batch that is under way is dropped."""
+        self.stop()
+        self._clock = StepClock("timed", device_events=cuda.in_use())
+
+    def stop(self) -> None:
+        """Time no longer, and leave the program as it was."""
+        if self._clock is not None:
+            self._clock.stop()
+            self._clock = None
+
+    def begin_again(self) -> None:
+        """Time others, from the next boundary on: the program has only now warmed up."""
+        self._unsettled += self._settled
+        self._settled = []
+        self._missing = self._now_missing()
+        self.start()
+
+    def boundary(self, tokens: int | None) -> bool:
+        """Note that one step ends here and the next begins; whether all have been timed."""
+        assert self._clock is not None
+        self._clock.boundary(tokens)
+        if self._clock.steps < self._missing:
+            return False
+        self._take_batch()
+        if self._missing <= 0:
+            return True
+        self.start()
+        self._clock.boundary(tokens)
+        return False
+
+    def _take_batch(self) -> None:
+        if self._clock is not None:
+            steps, self._clock = self._clock.read(), None
+            self.take(steps)
 
     def missing(self) -> int:
         """How many more are to be timed, by what those so far took."""
@@ -58,17 +98,12 @@ class TimedSteps:
         more = math.ceil(left_ns * len(on_device) / sum(on_device))
         return min(more, _MOST_TIMED - len(self._settled))
 
-    def restart(self) -> None:
-        """Take those that were taken for early ones: the program has only now warmed up."""
-        self._unsettled += self._settled
-        self._settled = []
-        self._missing = self._now_missing()
-
     def read(self) -> list[StepTime]:
-        """All that were taken, the early ones as warm-up.
+        """All of them, the early ones as warm-up; a batch that is under way as far as it got.
 
         Where the script ended before the device had settled, the last ones count as timed.
         """
+        self._take_batch()
         timed = self._settled or self._unsettled[-self._schedule.timed :]
         early = self._unsettled if self._settled else self._unsettled[: -len(timed) or None]
         return [*(replace(step, phase="warmup") for step in early), *timed]

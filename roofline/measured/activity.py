@@ -52,6 +52,13 @@ class ModelledStep:
     coverage: Coverage
     kernels: Sequence[RooflinePoint]
     device: Device
+    # That the process used.
+    devices: int
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its work is that of a timed step of this device, and of no other."""
+        return self.devices == 1 and not self.times.unequal
 
     @property
     def clock_mhz(self) -> int | None:
@@ -160,6 +167,8 @@ def _modelled_tensor(modelled: ModelledStep) -> tuple[float | None, float | None
     work, times, roof = modelled.work, modelled.times, modelled.roof
     if roof is None or work is None or work.flops is None or not times.length_ns:
         return None, None
+    if not modelled.comparable:
+        return None, None
     seconds = dropped_s = 0.0
     shares = modelled.shares
     for part in work.flops:
@@ -181,7 +190,9 @@ def _dram_bytes(active: float | None, modelled: ModelledStep) -> tuple[int | Non
     counted = by_models = None
     if active is not None and peak is not None and times.length_ns:
         counted = round(active * peak.rate * times.length_ns / 1e9)
-    if work is not None and work.bytes_read is not None and work.bytes_written is not None:
+    if not modelled.comparable or work is None:
+        return counted, None
+    if work.bytes_read is not None and work.bytes_written is not None:
         by_models = round((work.bytes_read + work.bytes_written) / max(times.profiled, 1))
     return counted, by_models
 

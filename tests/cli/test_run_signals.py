@@ -153,6 +153,22 @@ def test_a_signal_ends_it_wherever_it_is(both: Both, number: signal.Signals, wor
     assert process.ending == number.name.lower()
 
 
+def test_a_signal_waits_for_no_early_capture_that_gets_no_time(both: Both) -> None:
+    """It is stored at the lowest priority, and others, as workers of a loader, take all cores."""
+    _, process = both(
+        """
+        import subprocess
+        busy = f"import os\\nwhile os.getppid() == {os.getpid()}: pass"
+        for _ in range(len(os.sched_getaffinity(0))):
+            subprocess.Popen([sys.executable, "-c", busy])
+        train(9)
+        ourselves(signal.SIGTERM)
+        """
+    )
+    assert process.ending == "sigterm"
+    assert process.warnings == ()
+
+
 def test_a_signal_sent_twice_at_once_keeps_the_capture(both: Both) -> None:
     _, process = both(
         """

@@ -15,7 +15,7 @@ import gc, json, random
 from torch.utils.data import dataloader
 random.seed(3)
 batches = dataloader.DataLoader([torch.randn(8)] * 400, batch_size=2)
-before = dataloader._BaseDataLoaderIter.__next__
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for number, batch in enumerate(batches):
     model(batch).sum().backward()
     optimizer.step()

@@ -9,6 +9,7 @@ import pytest
 from capture_builder import H100, CaptureBuilder
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.reports.markdown import render_markdown
 from gpuprof.roofline.activity_figures import Activity
 from gpuprof.roofline.analyze import analyze
 
@@ -139,3 +140,57 @@ def test_a_rate_that_is_unknown_stays_unknown(build: CaptureBuilder) -> None:
     assert found.tensor_active is None
     assert found.tensor_reason == ""
     assert found.dram_active == pytest.approx(0.2)
+
+
+def test_what_several_devices_did_is_not_compared_with_the_counters_of_one(
+    build: CaptureBuilder,
+) -> None:
+    for number in range(3):
+        start = 2000 * MS + number * STEP_NS
+        build.mm(start + 200, start + 300, N, N, N)
+        build.kernel(start + 210, start + 20, start + STEP_NS, device=1)
+    found = sampled(products(build), [window(100, 0.0), window(300, 50.0, 20.0)])
+    assert found is not None
+    assert (found.tensor_active, found.dram_active) == (0.5, pytest.approx(0.2))
+    assert (found.modelled_tensor, found.modelled_tensor_full) == (None, None)
+    assert (found.modelled_bytes, found.tensor_reason, found.dram_reason) == (None, "", "")
+
+
+def test_steps_that_did_other_work_than_the_timed_ones_are_not_compared(
+    build: CaptureBuilder,
+) -> None:
+    """Every profiled step has ten times the work that the timed ones had time for."""
+    for number in range(3):
+        start = 2000 * MS + number * STEP_NS
+        for other in range(9):
+            build.mm(start + 200 + other, start + 300, N, N, N)
+            build.kernel(start + 210, start + 20 * MS * (other + 1), start + 20 * MS * (other + 2))
+    found = sampled(products(build), [window(100, 0.0), window(300, 50.0)])
+    assert found is not None
+    assert found.tensor_active == 0.5
+    assert found.modelled_tensor is None
+
+
+def test_a_clock_that_nobody_saw_is_said_to_be_the_datasheets(build: CaptureBuilder) -> None:
+    capture = products(build)
+    rows = [{**each, "sm_clock_mhz": None} for each in (window(100, 0.0), window(300, 90.0))]
+    found = sampled(capture, rows)
+    assert found is not None
+    assert found.clock_mhz is None
+    assert found.modelled_tensor == pytest.approx(2 * N**3 / PEAK_FLOPS / (STEP_NS / 1e9))
+
+
+def test_the_report_says_both_sides_with_windows_and_coverage(build: CaptureBuilder) -> None:
+    for number in range(3):
+        start = 2000 * MS + number * STEP_NS
+        build.op("mine::product", start + 200, start + 300)
+        build.kernel(start + 210, start + 20, start + STEP_NS // 2, name="mine", stream=8)
+    capture = products(build)
+    rows = [window(100, 0.0), window(300, 34.0, 12.0)]
+    frame = pl.DataFrame([{"rank": 0, "device": 0, **row} for row in rows])
+    samples = pl.concat([capture.samples, frame], how="diagonal_relaxed")
+    page = render_markdown(analyze(replace(capture, samples=samples.cast(capture.samples.schema))))
+    assert "## Activity counted by the device" in page
+    assert "of the whole device: 1 window of 200 ms, 40.0% of the timed steps" in page
+    assert "without a FLOP model" in page
+    assert "at the datasheet's clock" in page

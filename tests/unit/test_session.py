@@ -19,7 +19,7 @@ from gpuprof.collectors.live import nvtx_ranges, torch_trace, unix_clock
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
 from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.step_time import StepTime
-from gpuprof.profiler.run import current_session
+from gpuprof.profiler.run import current_session, timed_steps
 from gpuprof.profiler.run import first_look as first_look_module
 from gpuprof.profiler.run import session as session_module
 from gpuprof.profiler.run.assemble import assemble
@@ -574,7 +574,7 @@ def settled_run(
     schedule = Schedule(warmup=2, timed=4, profiled=2, settling_ns=100_000_000)
     session = start(schedule=schedule)
     device = DeviceClock(session)
-    monkeypatch.setattr(session_module, "StepClock", device.timed())
+    monkeypatch.setattr(timed_steps, "StepClock", device.timed())
     training = Training()
     for _ in range(steps):
         training.step()
