@@ -279,7 +279,15 @@ def analyze(
         else activity(
             capture,
             ModelledStep(
-                *(times, state, ceilings, whole, shares, covered, kernels, device, len(uses)),
+                times=times,
+                state=state,
+                ceilings=ceilings,
+                work=whole,
+                shares=shares,
+                coverage=covered,
+                kernels=kernels,
+                device=device,
+                devices=len(uses),
             ),
         ),
         warnings=(

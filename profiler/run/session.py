@@ -193,11 +193,10 @@ class Session:
             self._enter_profiled()
 
     def _close_clock(self) -> None:
-        if self._phase == "timed":
-            self.seen.steps += self._timed.read()
-        elif self._clock is not None:
+        self.seen.steps += self._timed.read()
+        if self._clock is not None:
             self.seen.steps += self._clock.read()
-        self._clock = None
+            self._clock = None
 
     def _enter_profiled(self) -> None:
         if self.options.schedule.profiled == 0:

@@ -99,13 +99,14 @@ class TimedSteps:
         return min(more, _MOST_TIMED - len(self._settled))
 
     def read(self) -> list[StepTime]:
-        """All of them, the early ones as warm-up; a batch that is under way as far as it got.
+        """Those not read yet, the early ones as warm-up; a batch under way as far as it got.
 
         Where the script ended before the device had settled, the last ones count as timed.
         """
         self._take_batch()
         timed = self._settled or self._unsettled[-self._schedule.timed :]
         early = self._unsettled if self._settled else self._unsettled[: -len(timed) or None]
+        self._settled, self._unsettled = [], []
         return [*(replace(step, phase="warmup") for step in early), *timed]
 
     def _is_settling(self) -> bool:

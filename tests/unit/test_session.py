@@ -639,3 +639,17 @@ def test_with_a_watch_later_steps_are_kept_in_full_and_the_program_is_left_as_it
     assert watched.marked == 18 - (2 + 2 + 1 + 2) - 1
     assert not watched.on_device
     assert all(step.processor_ns and step.loader_ns == 0 for step in watched.slowest)
+
+
+def test_given_up_among_timed_steps_it_keeps_them_and_leaves_the_program_as_it_was(
+    start: Start,
+) -> None:
+    original = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
+    session = start(schedule=Schedule(warmup=2, timed=9, profiled=2))
+    Training().step(5)
+    assert torch.utils.data.dataloader._BaseDataLoaderIter.__next__ is not original
+    session.give_up(RuntimeError("something of ours"))
+    seen = session.finish()
+    assert torch.utils.data.dataloader._BaseDataLoaderIter.__next__ is original
+    assert phases(seen) == ["warmup", "timed", "timed", "timed"]
+    assert seen.warnings == ["profiling ended early: RuntimeError: something of ours"]
