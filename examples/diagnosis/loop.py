@@ -20,7 +20,12 @@ if not CUDA:
 
 
 def repeat(step: Callable[[], object], *, seconds: float = 3.0 if FIXED else 20.0) -> None:
-    """Run `step` again and again, and print what one took in the last third, in ms, as JSON."""
+    """Run `step` again and again, and print what one took in the last third, in ms, as JSON.
+
+    The seconds begin after the first step, which may compile for longer than they last.
+    """
+    step()
+    _wait()
     begin, steps, since = time.perf_counter(), 0, 0.0
     while True:
         step()
