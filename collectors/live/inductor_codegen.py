@@ -50,6 +50,13 @@ _VIEWS: Final = frozenset(
         *("slice", "split", "squeeze", "t", "transpose", "unsqueeze", "view"),
     )
 )
+# How torch marks a stack that is not of the sum but of what the gradients are of
+# (pytorch torch/fx/traceback.py, torch/_functorch/_aot_autograd/logging_utils.py).
+_GRADIENT_SUM: Final = "Gradient addition node"
+# Products that add a tensor to their result, and the operator without that.
+_PRODUCTS_WITH_SUM: Final = {"aten::addmm": "aten::mm", "aten::baddbmm": "aten::bmm"}
+# Transpositions that torch itself makes for a product.
+_TRANSPOSED: Final = ("aten::t", "aten::transpose")
 
 
 @dataclass(frozen=True)
@@ -236,17 +243,37 @@ def _origins(nodes: Iterable[Any], order: dict[Any, int]) -> Iterable[Origin]:
     for node in called:
         if node not in order:
             order.update((each, place) for place, each in enumerate(node.graph.nodes))
-    found = [_origin(node) for node in sorted(called, key=order.__getitem__)]
+    found = [each for node in sorted(called, key=order.__getitem__) for each in _made_of(node)]
     working = [each for each in found if each.operator not in _VIEWS]
     return dict.fromkeys(working or found)
 
 
-def _origin(node: Any) -> Origin:
-    operator = _aten_name(node)
+def _made_of(node: Any) -> Iterator[Origin]:
+    """The operators of the program's graph that `node` stands for.
+
+    A product and the sum behind it become one node, which has the place of the sum: the next layer,
+    or none where gradients are added up. What was transposed for the product tells where it was.
+    """
     backward = node.meta.get("partitioner_tag") == "is_backward"
+    operator = _aten_name(node)
+    product = _PRODUCTS_WITH_SUM.get(_name(node.target))
+    if product is not None and operator in ("aten::add", "aten::add_"):
+        factors = [each for each in node.args[1:3] if isinstance(each, torch.fx.Node)]
+        transposed = [each for each in factors if _aten_name(each) in _TRANSPOSED]
+        for each in transposed[-1:]:
+            yield _origin(product, each, backward=backward)
+            # The sum is no work of its own, and the kernel is where its product is.
+            yield Origin(operator, "", (), backward)
+            return
     # Where gradients are added up, torch gives the place of a neighbour.
-    if node.meta.get("is_gradient_acc"):
-        return Origin(operator, "", (), backward)
+    if node.meta.get("is_gradient_acc") or _GRADIENT_SUM in str(node.meta.get("stack_trace")):
+        yield Origin(operator, "", (), backward)
+    else:
+        yield _origin(operator, node, backward=backward)
+
+
+def _origin(operator: str, node: Any, *, backward: bool) -> Origin:
+    """`operator`, where `node` is."""
     modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     return Origin(
         operator,

@@ -23,7 +23,7 @@ class Seen:
 def run_program(name: str, source: str, folder: Path) -> Seen:
     """Run `source` as a person would start it; what gpuprof printed is kept in `folder`.
 
-    Raises `RuntimeError` with the end of it where the program fails.
+    Raises `RuntimeError` with what was printed where the program fails.
     """
     script, capture = folder / f"{name}.py", folder / f"{name}.gpuprof"
     script.write_text(source)
@@ -31,7 +31,7 @@ def run_program(name: str, source: str, folder: Path) -> Seen:
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     (folder / f"{name}.txt").write_text(done.stderr)
     if done.returncode:
-        raise RuntimeError(done.stderr[-800:])
+        raise RuntimeError(done.stderr[-4000:])
     analysis = json.loads((capture / "analysis.json").read_bytes())
     return Seen(analysis, json.loads(done.stdout.splitlines()[-1]), capture)
 

@@ -58,6 +58,8 @@ def train():
     step(x).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+    # In the memory of a replayed graph, which the next replay writes again.
+    x.grad = None
 
 train()
 # A GPU settles before its steps are timed; a CPU takes 60 steps.
