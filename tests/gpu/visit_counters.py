@@ -61,9 +61,9 @@ torch.cuda.synchronize()
 print("ended")
 """
 
-# Counting is stopped by another thread after three seconds.
+# Counting, or the program, is ended by another thread after three seconds.
 STOPPED: Final = """
-import threading, time, torch
+import os, sys, threading, time, torch
 a = torch.ones(1 << 28, device="cuda")
 a.add_(1)
 torch.cuda.synchronize()
@@ -71,6 +71,8 @@ runtime = torch.cuda.cudart()
 stopped = []
 def stop():
     time.sleep(3)
+    if "exit" in sys.argv:
+        os._exit(0)
     begun = time.time()
     runtime.cudaProfilerStop()
     stopped.append(time.time() - begun)
@@ -300,13 +302,20 @@ def filters(tool: Tool) -> list[str]:
         print(f"filter {name}: {len(rows)} launches, {seconds:.0f} s: {told(rows)}")
         if not rows:
             print(f"    {printed[-300:]!r} {page.read_text()[-300:] if page.exists() else ''!r}")
-    page = tool.folder / "stopped.csv"
-    command = [
-        *("--csv", "--page", "raw", "--log-file", str(page), "--metrics", "dram__bytes_read.sum"),
-        *("--profile-from-start", "no", sys.executable, tool.script("stopped", STOPPED)),
-    ]
-    printed, seconds = tool.run(command, 60)
-    print(f"stopped by a thread: {len(launches(page))} launches, {seconds:.0f} s: {printed!r}")
+    script = tool.script("stopped", STOPPED)
+    for name in ("stop", "exit"):
+        page = tool.folder / f"ended_{name}.csv"
+        command = [
+            *("--csv", "--page", "raw", "--log-file", str(page)),
+            *("--metrics", "dram__bytes_read.sum", "--profile-from-start", "no"),
+            *(sys.executable, script, name),
+        ]
+        printed, seconds = tool.run(command, 60)
+        text = page.read_text() if page.exists() else ""
+        print(
+            f"ended by a thread ({name}): {len(launches(page))} launches, {seconds:.0f} s: "
+            f"{printed!r} {text[:300]!r} ... {text[-300:]!r}"
+        )
     return []
 
 
