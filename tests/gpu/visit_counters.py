@@ -16,6 +16,7 @@ import gzip
 import io
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -262,7 +263,9 @@ def installed(name: str) -> list[str]:
         for pattern in (name, f"target/*64/{name}", f"*/{name}", f"*/*/{name}")
         for path in Path(root).glob(pattern)
     }
-    return sorted(found, reverse=True)
+    machine = "x64" if platform.machine() == "x86_64" else "a64"
+    ours = [path for path in found if "/target/" not in path or f"{machine}/" in path]
+    return sorted(ours, reverse=True)
 
 
 def launches(page: Path) -> list[dict[str, str]]:
@@ -290,6 +293,21 @@ def filters(tool: Tool) -> list[str]:
             (),
         ),
         ("kernel_id", ("--kernel-id", f"::{elementwise}:^(2|4)$"), ()),
+        # Two launches where all that match are counted together, one where each function is.
+        (
+            "functions",
+            ("--kernel-id", "::regex:^(vectorized_elementwise_kernel|nvjet.*)$:^(3|8)$"),
+            (),
+        ),
+        ("all_functions", ("--kernel-id", ":::^(3|8)$"), ()),
+        (
+            "ranges",
+            (
+                *("--nvtx", "--nvtx-include", "regex:aten..(mul|sin|mm)/"),
+                *("--range-filter", ":1:[2|4]"),
+            ),
+            ("nvtx",),
+        ),
         ("nvtx", ("--nvtx", "--nvtx-include", "regex:aten..mul/"), ("nvtx",)),
     ):
         page = tool.folder / f"filter_{name}.csv"
