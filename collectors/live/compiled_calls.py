@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
-from types import ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -47,6 +47,8 @@ class CompiledCalls:
     def start(self) -> None:
         """See `ProfileRecorder`."""
         self._runs, self._graphs = [], {}
+        # Graphs whose run was under way at the start, and when that was.
+        self._begun: list[tuple[object, int]] = []
         self._clock = UnixClock()
         output_code = sys.modules.get("torch._inductor.output_code")
         cache = sys.modules.get("torch._inductor.codecache")
@@ -60,6 +62,11 @@ class CompiledCalls:
         """See `ProfileRecorder`. No rows of tables that are stored: they lead to `ops.origins`."""
         while self._undo:
             self._undo.pop()()
+        # A profile of the capture of a CUDA graph begins and ends within a run.
+        still = _running(self._code) if self._begun else []
+        for compiled, start in self._begun:
+            if any(each is compiled for each in still):
+                self._ran(compiled, start, perf_counter_ns())
         if not self._graphs:
             return {}
         return {
@@ -77,6 +84,9 @@ class CompiledCalls:
 
     def _watch_graphs(self, compiled_graph: Any) -> None:
         original = compiled_graph.__call__
+        self._code = original.__code__
+        now = perf_counter_ns()
+        self._begun = [(each, now) for each in _running(self._code)]
 
         def call(compiled: Any, inputs: Any) -> Any:
             start = perf_counter_ns()
@@ -118,6 +128,17 @@ class CompiledCalls:
                         "origin": place,
                         **_described(origin, names, files),
                     }
+
+
+def _running(method: CodeType) -> list[object]:
+    """The objects whose `method` has not returned on this thread, the innermost first."""
+    found = []
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is method:
+            found.append(frame.f_locals[method.co_varnames[0]])
+        frame = frame.f_back
+    return found
 
 
 def _recorded(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -252,18 +252,20 @@ def _made_of(node: Any) -> Iterator[Origin]:
     """The operators of the program's graph that `node` stands for.
 
     A product and the sum behind it become one node, which has the place of the sum: the next layer,
-    or none where gradients are added up. What was transposed for the product tells where it was.
+    or none where gradients are added up, and then torch 2.11 tells of no operator either. What was
+    transposed for the product tells where it was.
     """
     backward = node.meta.get("partitioner_tag") == "is_backward"
     operator = _aten_name(node)
     product = _PRODUCTS_WITH_SUM.get(_name(node.target))
-    if product is not None and operator in ("aten::add", "aten::add_"):
+    is_told = operator not in ("aten::add", "aten::add_") and node.meta.get("stack_trace")
+    if product is not None and not is_told:
         factors = [each for each in node.args[1:3] if isinstance(each, torch.fx.Node)]
         transposed = [each for each in factors if _aten_name(each) in _TRANSPOSED]
         for each in transposed[-1:]:
             yield _origin(product, each, backward=backward)
             # The sum is no work of its own, and the kernel is where its product is.
-            yield Origin(operator, "", (), backward)
+            yield Origin("aten::add", "", (), backward)
             return
     # Where gradients are added up, torch gives the place of a neighbour.
     if node.meta.get("is_gradient_acc") or _GRADIENT_SUM in str(node.meta.get("stack_trace")):
