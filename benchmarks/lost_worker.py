@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _watch(process: "subprocess.Popen[bytes]", after_s: float) -> None:
-    """Kill a worker of the command once it took `after_s` of processor time; print what was used."""
+    """Kill a worker of the command after `after_s` of processor time; print what was used."""
     command = psutil.Process(process.pid)
     victim = None
     worker_bytes = command_bytes = 0

@@ -3,6 +3,9 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from gpuprof.collectors.errors import CaptureError
 
@@ -22,3 +25,9 @@ def read(place: str) -> tuple[bytes, ...]:
     if path.name == "damaged":
         raise CaptureError(path, "no events", place="byte 7")
     return (path.read_bytes(), str(os.getpid()).encode())
+
+
+def what_is_costly(dask_worker: Any) -> tuple[int, list[str]]:
+    """Threads that polars takes in a worker, and what it calls to note the stacks of its tasks."""
+    noting = [name for name in dask_worker.periodic_callbacks if name.startswith("profile")]
+    return pl.thread_pool_size(), noting

@@ -66,6 +66,11 @@ def test_what_workers_read_and_what_they_cannot(client: Any, tmp_path: Path) -> 
     assert sum("kills" in names for names in lost) > 1
 
 
+def test_a_worker_takes_one_core_and_keeps_nothing_of_its_tasks(client: Any) -> None:
+    (costly,) = client.run(worker_reads.what_is_costly).values()
+    assert costly == (1, [])
+
+
 def test_a_cluster_that_runs_is_found_by_its_address(client: Any, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("content")
