@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 SUFFIX = ".gpuprof"
 MANIFEST_FILE = "manifest.json"
 PROCESS_FILE = "process.json"
+# What `gpuprof run --nsys` keeps of Nsight Systems.
+NSYS_REPORT = "report.nsys-rep"
 # Files beside the manifest: what `save` is given as `extra`, and the results of a bench.
-_FURTHER_FILES = ("analysis.json", "bench.json", "ranks.msgpack")
+_FURTHER_FILES = ("analysis.json", "bench.json", "ranks.msgpack", NSYS_REPORT)
 _RANK_FOLDER = re.compile(r"rank=\d+")
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.live.nvtx_marks import pushed
 from gpuprof.collectors.live.recorded_range import RecordedRange
 from gpuprof.collectors.live.script_errors import exception_names
 from gpuprof.collectors.live.unix_clock import unix_ns
@@ -171,21 +172,22 @@ def region(name: str, flops: int | None = None, bytes: int | None = None) -> Ite
     """Name a part of the program; `flops` and `bytes` say what one pass through it costs.
 
     The region shows as a range with its own roofline point. Where gpuprof does not record, it is
-    a `torch.profiler.record_function` range, which other profilers see. Raises `CommandError`
-    for negative counts.
+    a `torch.profiler.record_function` range, which other profilers see, and in both cases an NVTX
+    range where Nsight Systems or Nsight Compute listens. Raises `CommandError` for negative counts.
     """
     for what, count in (("flops", flops), ("bytes", bytes)):
         if count is not None and count < 0:
             raise CommandError(f"region {name!r}: {what} is {count}; give 0 or more, or None")
     if current_session.current is None:
-        with _visible_to_other_profilers(name):
+        with _visible_to_other_profilers(name), pushed(name):
             yield
         return
     from gpuprof.collectors.live import nvtx_ranges
 
     start_ns = unix_ns()
     try:
-        yield
+        with pushed(name):
+            yield
     finally:
         nvtx_ranges.add(
             RecordedRange(

@@ -14,6 +14,7 @@ from gpuprof.collectors.joining.graph_partners import with_partners
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.joining.launch_matching import match_launches
 from gpuprof.collectors.joining.ranks import with_distinct_ranks, without_bystanders
+from gpuprof.collectors.joining.recorded_device_work import with_recorded_device_work
 from gpuprof.collectors.joining.same_process import without_second_recordings
 from gpuprof.collectors.manifest import ProcessInfo
 
@@ -27,7 +28,8 @@ def join(captures: Sequence[Capture]) -> Capture:
     their key columns become those of the trace. The kernels of a report are not added: they are
     launches that the trace has. Without a trace the first report takes its place. What found no
     partner is counted in the warnings. Memory snapshots beside traces are left out, and recordings
-    of Nsight Systems of a process that there is a trace of. What
+    of Nsight Systems of a process that there is a trace of, unless that has no device work: then it
+    gets the recording's. What
     flight recorders and logs tell becomes part of the rank that it is of. Raises `ValueError`
     without captures.
     """
@@ -38,9 +40,10 @@ def join(captures: Sequence[Capture]) -> Capture:
         return beside(join(traces), told) if traces else told
     captures, left_out = _without_snapshots(captures)
     reports = [capture for capture in captures if capture.manifest.source == COUNTER_SOURCE]
-    traces, recorded_twice = without_second_recordings(
+    traces = with_recorded_device_work(
         [capture for capture in captures if capture.manifest.source != COUNTER_SOURCE]
     )
+    traces, recorded_twice = without_second_recordings(traces)
     left_out += recorded_twice
     if not traces:
         traces, reports = reports[:1], reports[1:]

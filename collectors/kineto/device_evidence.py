@@ -31,6 +31,7 @@ def found(tables: Mapping[str, pl.DataFrame], fields: Mapping[str, object], seen
         or tables["launches"]["name"].str.contains("(?i)launch").any()
         or any(map(_ACCELERATOR.search, seen.unread_categories))
         or seen.unread_device
+        or seen.device_elsewhere
         or _backend(fields) in _DEVICE_BACKENDS
         or tables["ops"]["name"].str.contains(_DEVICE_OPERATORS).any()
         or (tables["allocations"]["device_type"] != events.CPU_DEVICE_TYPE).any()

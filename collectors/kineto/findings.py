@@ -23,6 +23,8 @@ class Findings:
     uncategorised: Counter[str] = field(default_factory=Counter)
     # Among the events that are not read are some with a stream or a grid.
     device_rows: bool = False
+    # The program used a device, and another tool than torch's profiler recorded its work.
+    device_elsewhere: bool = False
     # What the trace calls its processes, by process.
     process_names: dict[str, str] = field(default_factory=dict)
     # Stretches of text that no repair makes an event of.
@@ -41,6 +43,7 @@ class Findings:
         self.malformed += other.malformed
         self.uncategorised.update(other.uncategorised)
         self.device_rows |= other.device_rows
+        self.device_elsewhere |= other.device_elsewhere
         self.process_names.update(other.process_names)
         self.negative_durations += other.negative_durations
         self.unreadable += other.unreadable

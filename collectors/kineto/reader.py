@@ -39,6 +39,10 @@ from gpuprof.collectors.recorded_lists import beside
 
 # A time before 1973 is no time of a recording but counts from an unknown start.
 _EPOCH_AFTER_NS: Final = 100_000_000_000_000_000
+NO_DEVICE_EVENT: Final = (
+    "No device event in the trace that is read: CUPTI recorded none (ProfilerActivity.CUDA), they "
+    "are of another accelerator, or they are in a missing part of the file."
+)
 
 
 def recognises(start: bytes) -> bool:
@@ -46,7 +50,9 @@ def recognises(start: bytes) -> bool:
     return start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
 
 
-def read(path: Path, *, advise: bool = True, recorded: bool = False) -> Capture:
+def read(
+    path: Path, *, advise: bool = True, recorded: bool = False, device_elsewhere: bool = False
+) -> Capture:
     """Read one trace file, plain or gzip, into a capture.
 
     The rank is what the trace's distributedInfo says, else 0. Several processes that were merged
@@ -56,7 +62,8 @@ def read(path: Path, *, advise: bool = True, recorded: bool = False) -> Capture:
 
     `advise` adds to the warnings how to record GPU activity and steps that the trace lacks.
     With `recorded` gpuprof recorded the trace, and what it leaves out is read from beside it: lists
-    of tensors, and what torch's flight recorder has of collectives.
+    of tensors, and what torch's flight recorder has of collectives. `device_elsewhere`: the program
+    used a GPU, whose work another tool recorded.
     Raises `CaptureError` where the file cannot be read, holds no events, is a trace of torch_npu,
     or holds several processes whose kernels nothing tells apart.
     """
@@ -83,6 +90,7 @@ def read(path: Path, *, advise: bool = True, recorded: bool = False) -> Capture:
         if beside(path).is_file():
             raw["ops"] = with_tensor_lists(raw["ops"], beside(path))
         collectives = read_collectives(path)
+    findings.device_elsewhere = device_elsewhere
     return _capture(path, metadata_fields, raw, findings, collectives, advise=advise)
 
 
@@ -225,10 +233,7 @@ def _missing(
             "used, record with ProfilerActivity.CUDA where CUPTI works."
         )
     elif not on_cpu and frames["kernels"].is_empty():
-        missing.append(
-            "No device event in the trace that is read: CUPTI recorded none (ProfilerActivity."
-            "CUDA), they are of another accelerator, or they are in a missing part of the file."
-        )
+        missing.append(NO_DEVICE_EVENT)
     launches = device_launches(frames["launches"])
     without_work = unnamed(launches, frames["kernels"])
     # In a step they are a part of it, whose figures are then of too little.

@@ -25,6 +25,17 @@ def synchronize() -> None:
     _cuda.synchronize()
 
 
+def start_other_profiler() -> None:
+    """Open the window of a tool that was told to record from cudaProfilerStart on."""
+    _cuda.cudart().cudaProfilerStart()
+
+
+def stop_other_profiler() -> None:
+    """Close it, once all work of the window is done."""
+    _cuda.synchronize()
+    _cuda.cudart().cudaProfilerStop()
+
+
 def hold(nanoseconds: int) -> None:
     """Let the current stream wait about so long before what is put on it next.
 

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from gpuprof.collectors.live import cpp_log_level
+from gpuprof.collectors.live import cpp_log_level, cuda
+from gpuprof.collectors.live.cupti_holders import cupti_holder
 from gpuprof.collectors.live.flight_recorder import write_collectives
+from gpuprof.collectors.live.nvtx_marks import tool_listens
 from gpuprof.collectors.live.tensor_lists import write_tensor_lists
 
 # Ids of the profilers that this module runs, to tell them from the script's own.
@@ -49,8 +51,11 @@ class TorchTrace:
         # Where the level cannot be set, torch would complain on the script's stderr.
         self._allocations = allocations and cpp_log_level.can_be_set()
         activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available():
+        # The tool that records the device's work instead, where there is one.
+        self.cupti_held_by = cupti_held_by()
+        if torch.cuda.is_available() and self.cupti_held_by is None:
             activities.append(ProfilerActivity.CUDA)
+        self._window_is_open = False
         self._profiler = torch.profiler.profile(
             activities=activities,
             record_shapes=True,
@@ -66,6 +71,10 @@ class TorchTrace:
         # of the script pays: 400 small kernels took 7.5 ms instead of 5.0 (H200, torch 2.11).
         os.environ.setdefault("TEARDOWN_CUPTI", "1")
         self._thread = threading.get_ident()
+        if self._steps_left is not None and tool_listens() and cuda.in_use():
+            # It may have been told to record only what stands between these two calls.
+            cuda.start_other_profiler()
+            self._window_is_open = True
         own_profilers.add(id(self._profiler))
         with _without_warnings(), _without_compilers():
             self._profiler.start()
@@ -94,6 +103,9 @@ class TorchTrace:
             with _without_warnings():
                 self._profiler.stop()
             own_profilers.discard(id(self._profiler))
+        if self._window_is_open:
+            self._window_is_open = False
+            cuda.stop_other_profiler()
         if self._restore_log_level is not None:
             self._restore_log_level()
             self._restore_log_level = None
@@ -121,6 +133,14 @@ class TorchTrace:
             write_collectives(self.path)
         self._exported = True
         return self.path
+
+
+def cupti_held_by() -> str | None:
+    """The tool that has CUPTI where there is a GPU: torch's profiler is not to ask for it then.
+
+    Its attempt would fail, or cost the other tool its records.
+    """
+    return cupti_holder() if torch.cuda.is_available() else None
 
 
 def initialise(folder: Path) -> None:

@@ -11,6 +11,7 @@ from gpuprof.collectors.joining.lost_launches import (
     unnamed,
 )
 from gpuprof.collectors.nsys.activities import WHOLE_GRAPH
+from gpuprof.collectors.nvtx_names import STEP
 
 
 def missing(kernels: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> list[str]:
@@ -22,7 +23,8 @@ def missing(kernels: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) ->
             f"{whole} CUDA graph launches were recorded as a whole; record with "
             "--cuda-graph-trace=node to see their kernels"
         )
-    unfinished = ranges["end_ns"].null_count()
+    # gpuprof leaves the step open in which a program ends.
+    unfinished = ranges.filter(pl.col("name") != STEP)["end_ns"].null_count()
     if unfinished:
         warnings.append(f"{unfinished} NVTX ranges were never closed; they have no end")
     busy = kernels["global_pid"].unique()

@@ -1,15 +1,15 @@
 """From a path that a user gives to the SQLite file to read."""
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.files.decompression import first_bytes, plain_file
 from gpuprof.collectors.nsys.database import MAGIC
+from gpuprof.collectors.tools import find_tool
 
 # First bytes of a .nsys-rep, as nsys 2025.3 writes it.
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -19,7 +19,7 @@ _EXPORT_COMMAND = "nsys export --type sqlite REPORT.nsys-rep"
 
 @contextmanager
 def sqlite_file(path: Path) -> Iterator[Path]:
-    """The export that `path` is, holds compressed, or can be turned into by `nsys` on PATH.
+    """The export that `path` is, holds compressed, or can be turned into by `nsys`.
 
     Raises `CaptureError` where it is none of these.
     """
@@ -39,15 +39,18 @@ def sqlite_file(path: Path) -> Iterator[Path]:
 
 
 def _export(path: Path, report: Path, target: Path) -> Path:
-    nsys = shutil.which("nsys")
+    nsys = find_tool("nsys")
     if nsys is None:
         raise CaptureError(
             path,
-            "a report of Nsight Systems, which only `nsys` can read and it is not on PATH",
+            "a report of Nsight Systems, which only `nsys` can read, and it is not found here",
             remedy=f"where nsys is installed run `{_EXPORT_COMMAND}` and pass the .sqlite file",
         )
     command = [nsys, "export", "--type", "sqlite", "--output", str(target), str(report)]
-    finished = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    try:
+        finished = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise CaptureError(path, f"{nsys} could not be started: {problem_of(error)}") from error
     if finished.returncode != 0 or not target.is_file():
         said = (finished.stderr.strip() or finished.stdout.strip()).splitlines()
         reason = said[-1] if said else f"exit code {finished.returncode}"

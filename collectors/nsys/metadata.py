@@ -29,10 +29,24 @@ class SessionClock:
     started_ns: int | None
 
 
-def clock(database: Database) -> SessionClock:
-    """The session's clock. Without a start time the export's own times are kept."""
+def clock(database: Database, marks: pl.DataFrame) -> SessionClock:
+    """The session's clock. Without a start time the export's own times are kept.
+
+    Where gpuprof ran in the recorded program `marks` tell the time by its clock, which is that of
+    torch's profiler. It counts then: launches must find the operators around them. A mark is
+    recorded right after the clock was read; of all distances the middle one is taken.
+    """
+    by_session = _clock_of_session(database)
+    distances = (marks["unix_ns"] - marks["time_ns"]).sort()
+    if distances.is_empty():
+        return by_session
+    # As an integer: the middle of floats of this size is off by a tenth of a microsecond.
+    return SessionClock(distances[len(distances) // 2], "unix epoch", by_session.started_ns)
+
+
+def _clock_of_session(database: Database) -> SessionClock:
     starts = database.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": int})["utcEpochNs"]
-    started = starts.drop_nulls().first()
+    started = starts.drop_nulls().min()
     if not isinstance(started, int) or not 0 < started < 2**62:
         return SessionClock(0, "session start", None)
     options = _settings(database, "META_DATA_EXPORT")
@@ -74,9 +88,7 @@ def diagnostics(database: Database) -> tuple[str, ...]:
     """Warnings and errors that nsys left about CUDA and NVTX data, such as dropped events."""
     rows = database.read("DIAGNOSTIC_EVENT", {"severity": int, "text": str}).drop_nulls()
     texts = rows.filter(pl.col("severity").is_in(_WARNING_SEVERITIES))["text"]
-    ours = [
-        text.strip() for text in texts.unique(maintain_order=True) if _ABOUT_OUR_DATA.search(text)
-    ]
+    ours = [text.strip() for text in texts.unique().sort() if _ABOUT_OUR_DATA.search(text)]
     warnings = [f"Nsight Systems: {text}" for text in ours[:_MOST_DIAGNOSTICS]]
     if len(ours) > _MOST_DIAGNOSTICS:
         warnings.append(f"Nsight Systems: {len(ours) - _MOST_DIAGNOSTICS} more warnings")
@@ -96,7 +108,8 @@ def _devices(database: Database, process: int | None) -> tuple[Device, ...]:
     mine = (
         numbering.filter(pl.col("pid").eq_missing(process))
         .drop_nulls()
-        .unique("cudaId")
+        .sort("cudaId", "gpuId")
+        .unique("cudaId", keep="first", maintain_order=True)
         .sort("cudaId")
     )
     if mine.height:

@@ -1,5 +1,6 @@
-"""NVTX ranges of an export."""
+"""NVTX ranges of an export, and the marks by which gpuprof tells it the time."""
 
+import re
 from typing import Final
 
 import polars as pl
@@ -11,8 +12,10 @@ from gpuprof.collectors.nsys.identifiers import (
     resolve,
     thread_of,
 )
+from gpuprof.collectors.nvtx_names import CLOCK
 
-# Ids of ENUM_NSYS_EVENT_TYPE: NvtxPushPopRange, NvtxStartEndRange, NvtxDomainCreate.
+# Ids of ENUM_NSYS_EVENT_TYPE: NvtxMark, NvtxPushPopRange, NvtxStartEndRange, NvtxDomainCreate.
+_MARK: Final = 34
 _PUSH_POP: Final = 59
 _START_END: Final = 60
 _DOMAIN: Final = 75
@@ -24,6 +27,33 @@ def nvtx_ranges(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
     The default domain is called nvtx, others by their own name. A range that was never closed has
     a null `end_ns`.
     """
+    events = _events(database, strings)
+    domains = (
+        events.filter(pl.col("eventType") == _DOMAIN)
+        .sort("start_ns", "name")
+        .select("global_pid", "domainId", pl.col("name").alias("domainName"))
+        .unique(["global_pid", "domainId"], keep="first", maintain_order=True)
+    )
+    ranges = events.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
+    named = ranges.join(domains, on=["global_pid", "domainId"], how="left", maintain_order="left")
+    return named.with_columns(
+        pl.col("name").fill_null(""),
+        pl.when(pl.col("domainId") == 0)
+        .then(pl.lit("nvtx"))
+        .otherwise(pl.coalesce("domainName", pl.format("nvtx domain {}", "domainId")))
+        .alias("domain"),
+        across_threads=pl.col("eventType") == _START_END,
+    ).drop("domainId", "domainName", "eventType")
+
+
+def clock_marks(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+    """Marks in which gpuprof tells the time: columns time_ns, of the export, and unix_ns."""
+    events = _events(database, strings).filter(pl.col("eventType") == _MARK)
+    told = pl.col("name").str.extract(rf"^{re.escape(CLOCK)}(\d{{1,19}})$")
+    return events.select(time_ns="start_ns", unix_ns=told.cast(pl.Int64, strict=False)).drop_nulls()
+
+
+def _events(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
     events = database.read(
         "NVTX_EVENTS",
         {
@@ -36,7 +66,7 @@ def nvtx_ranges(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
             "domainId": int,
         },
     )
-    events = resolve(events, strings, "textId", "textById").select(
+    return resolve(events, strings, "textId", "textById").select(
         global_pid_of_thread("globalTid").alias("global_pid"),
         pl.coalesce("text", "textById").alias("name"),
         pl.col("domainId").fill_null(0),
@@ -46,18 +76,3 @@ def nvtx_ranges(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
         pl.col("end").alias("end_ns"),
         "eventType",
     )
-    domains = (
-        events.filter(pl.col("eventType") == _DOMAIN)
-        .select("global_pid", "domainId", pl.col("name").alias("domainName"))
-        .unique(["global_pid", "domainId"], keep="first")
-    )
-    ranges = events.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
-    named = ranges.join(domains, on=["global_pid", "domainId"], how="left", maintain_order="left")
-    return named.with_columns(
-        pl.col("name").fill_null(""),
-        pl.when(pl.col("domainId") == 0)
-        .then(pl.lit("nvtx"))
-        .otherwise(pl.coalesce("domainName", pl.format("nvtx domain {}", "domainId")))
-        .alias("domain"),
-        across_threads=pl.col("eventType") == _START_END,
-    ).drop("domainId", "domainName", "eventType")

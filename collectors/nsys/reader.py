@@ -19,7 +19,7 @@ from gpuprof.collectors.nsys.activities import device_work, launches
 from gpuprof.collectors.nsys.completeness import missing
 from gpuprof.collectors.nsys.database import MAGIC, Database, opened
 from gpuprof.collectors.nsys.export import REPORT_MAGIC, sqlite_file
-from gpuprof.collectors.nsys.ranges import nvtx_ranges
+from gpuprof.collectors.nsys.ranges import clock_marks, nvtx_ranges
 
 # 2^61 ns is 73 years from the session's start: further away is damage, and below it no sum of a
 # time and the Unix epoch overflows.
@@ -44,7 +44,7 @@ def read(path: Path) -> Capture:
 def _capture(path: Path, database: Database) -> Capture:
     _refuse_foreign(path, database)
     strings = database.strings()
-    clock = metadata.clock(database)
+    clock = metadata.clock(database, clock_marks(database, strings))
     warnings: list[str] = []
     kernels = _timed(device_work(database, strings), "pieces of device work", clock, warnings)
     calls = _timed(launches(database, strings), "API calls", clock, warnings)
@@ -102,9 +102,9 @@ def _timed(
         warnings.append(
             f"{frame.height - kept.height} {what} have impossible times and are left out"
         )
-    return kept.with_columns(start + clock.offset_ns, end + clock.offset_ns).sort(
-        "start_ns", maintain_order=True
-    )
+    # Rows of an export may come in any order, those of one time too.
+    columns = ["start_ns", *(name for name in kept.columns if name != "start_ns")]
+    return kept.with_columns(start + clock.offset_ns, end + clock.offset_ns).sort(columns)
 
 
 def _ranks(kernels: pl.DataFrame) -> list[int]:

@@ -102,6 +102,11 @@ class RunCommand:
             action="store_true",
             help="run it again under Nsight Compute and count the work of its largest kernels",
         )
+        parser.add_argument(
+            "--nsys",
+            action="store_true",
+            help="run it under Nsight Systems, which records the device's work and its own report",
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. The exit code is the program's."""
@@ -113,6 +118,14 @@ class RunCommand:
                 "--watch is for the steps after the profiled ones, which --stop-after leaves out",
                 exit_code=2,
             )
+        if arguments.counters and arguments.nsys:
+            raise CommandError(
+                "--counters and --nsys are two runs: only one of Nsight Compute and "
+                "Nsight Systems can hold a program's CUPTI",
+                exit_code=2,
+            )
+        if arguments.nsys:
+            return _run_under_nsys(arguments)
         return _run_with_counters(arguments) if arguments.counters else _run(arguments)
 
 
@@ -146,7 +159,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_with_counters(arguments: argparse.Namespace) -> int:
     """Both runs are processes of their own; this one does not import torch."""
-    from gpuprof.profiler.run.counters_pass import Runs, interpreter_flags, run_with_counters
+    from gpuprof.profiler.run.counters_pass import Runs, run_with_counters
     from gpuprof.profiler.run.ranks import Ranks
 
     if not Ranks.from_environment().alone:
@@ -157,26 +170,56 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         )
     target = _target(arguments)
     output = _output(arguments, target)
-    python = (sys.executable, *interpreter_flags())
-    steps = _given(("--steps", arguments.steps), ("--step-range", arguments.step_range))
-    first = (
-        *(*python, "-m", "gpuprof", "run", "--quiet", "--output", str(output.requested)),
-        *steps,
+    first = _in_its_own_process(arguments, target, output)
+    second = (
+        *(*_python(), "-m", "gpuprof.profiler.run.counted_program"),
+        *_given(("--warmup", arguments.warmup)),
+        *(*_steps(arguments), target.kind, target.value, *target.arguments),
+    )
+    return run_with_counters(Runs(first, second), output.shown, quiet=arguments.quiet)
+
+
+def _run_under_nsys(arguments: argparse.Namespace) -> int:
+    """The program is a process of its own, which nsys starts; this one does not import torch."""
+    from gpuprof.profiler.run.nsys_pass import find_nsys, run_under_nsys
+    from gpuprof.profiler.run.ranks import Ranks
+
+    if not Ranks.from_environment().alone:
+        raise CommandError(
+            "--nsys works for one process; several ranks have one recording with `nsys profile "
+            "torchrun ...`, which `gpuprof analyze` reads beside the capture",
+            exit_code=2,
+        )
+    nsys = find_nsys()
+    target = _target(arguments)
+    output = _output(arguments, target)
+    command = _in_its_own_process(arguments, target, output)
+    return run_under_nsys(nsys, command, output.shown, quiet=arguments.quiet)
+
+
+def _in_its_own_process(
+    arguments: argparse.Namespace, target: "RunTarget", output: "CaptureOutput"
+) -> tuple[str, ...]:
+    """The command line of the same run, without what needs another process around it."""
+    flags = ("--force", "--stop-after", "--watch", "--memory", "--stacks", "--no-ceilings")
+    return (
+        *(*_python(), "-m", "gpuprof", "run", "--quiet", "--output", str(output.requested)),
+        *_steps(arguments),
         *_given(*((f"--{phase}", getattr(arguments, phase)) for phase in _PHASES)),
-        *(
-            flag
-            for flag in ("--force", "--stop-after", "--watch", "--memory", "--stacks")
-            if _is_set(arguments, flag)
-        ),
+        *(flag for flag in flags if _is_set(arguments, flag)),
         *{"script": (), "module": ("-m",), "command": ("-c",)}[target.kind],
         *(target.value, *target.arguments),
     )
-    second = (
-        *(*python, "-m", "gpuprof.profiler.run.counted_program"),
-        *_given(("--warmup", arguments.warmup)),
-        *(*steps, target.kind, target.value, *target.arguments),
-    )
-    return run_with_counters(Runs(first, second), output.shown, quiet=arguments.quiet)
+
+
+def _python() -> tuple[str, ...]:
+    from gpuprof.profiler.run.own_process import interpreter_flags
+
+    return (sys.executable, *interpreter_flags())
+
+
+def _steps(arguments: argparse.Namespace) -> tuple[str, ...]:
+    return _given(("--steps", arguments.steps), ("--step-range", arguments.step_range))
 
 
 def _target(arguments: argparse.Namespace) -> "RunTarget":

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gpuprof.collectors.errors import CommandError, problem_of
+from gpuprof.collectors.tools import configure_tools
 from gpuprof.profiler.configuration.gate_settings import (
     BudgetSettings,
     GateSettings,
@@ -28,11 +29,19 @@ _UNKNOWN_KEY = re.compile(
 )
 
 
+class ToolPaths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where NVIDIA's command-line profilers are, instead of those on PATH."""
+
+    nsys: str | None = None
+    ncu: str | None = None
+
+
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that a `gpuprof.toml` may hold. Without a file everything has its default."""
 
     # Rows of the device table; they win over the built-in ones.
     device: tuple[DeviceSpec, ...] = ()
+    tools: ToolPaths = ToolPaths()
     gate: GateSettings = GateSettings()
     target: tuple[Target, ...] = ()
     budget: tuple[BudgetSettings, ...] = ()
@@ -76,8 +85,12 @@ def read_configuration(file: Path) -> Configuration:
 def apply_configuration(start: Path | None = None) -> None:
     """Make what `gpuprof.toml` says hold in this process, where there is one."""
     file = find_configuration(start)
-    if file is not None:
-        register_devices(read_configuration(file).device, origin=str(file))
+    if file is None:
+        return
+    configuration = read_configuration(file)
+    register_devices(configuration.device, origin=str(file))
+    paths = msgspec.structs.asdict(configuration.tools)
+    configure_tools({name: path for name, path in paths.items() if path is not None})
 
 
 def _explained(problem: str) -> str:

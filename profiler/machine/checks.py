@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from glob import glob
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from gpuprof.collectors.live.fingerprint import accelerators, cpu_device
 from gpuprof.collectors.live.nvml.library import ask, device_count
 from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
+from gpuprof.collectors.tools import TOOL_PLACES, find_tool
 from gpuprof.profiler.machine.calibration_cache import load_cached
 from gpuprof.profiler.machine.health_checks import health_checks
 from gpuprof.profiler.machine.other_owners import other_owners
@@ -49,22 +49,6 @@ _OPTIONAL_PACKAGES: Final = {
     "cuda-core": ("kernels in CUDA C++", install_command(with_extra("cuda"))),
     "ncu-report": ("reading .ncu-rep files", install_command(with_extra("ncu"))),
     "distributed": ("ranks on workers of Dask", install_command(with_extra("cluster"))),
-}
-# Where the tools are installed without being on PATH.
-TOOL_PLACES: Final = {
-    "nsys": (
-        "/opt/nvidia/nsight-systems/*/bin/nsys",
-        "/usr/local/cuda*/bin/nsys",
-        "/usr/local/cuda*/nsight-systems*/bin/nsys",
-        # Nsight Compute brings a copy of it.
-        "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
-        "/usr/local/cuda*/nsight-compute*/host/target-linux-x64/nsys",
-    ),
-    "ncu": (
-        "/opt/nvidia/nsight-compute/*/ncu",
-        "/usr/local/cuda*/bin/ncu",
-        "/usr/local/cuda*/nsight-compute*/ncu",
-    ),
 }
 _TOOL_NAMES: Final = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
 _CAP_SYS_ADMIN: Final = 21
@@ -205,7 +189,7 @@ def _filled(
 
 def tool_check(name: str) -> Check:
     """Whether one of NVIDIA's command-line profilers is installed, and where."""
-    path = find_tool(name, TOOL_PLACES[name])
+    path = find_tool(name)
     title = f"{_TOOL_NAMES[name]} ({name})"
     if path is None:
         remedy = f"developer.nvidia.com/nsight-{_TOOL_NAMES[name].split()[1].lower()}"
@@ -215,15 +199,6 @@ def tool_check(name: str) -> Check:
         remedy = f"add {Path(path).parent} to PATH"
         return Check("Tools", title, "partly", f"{version}{path}, not on PATH", remedy)
     return Check("Tools", title, "yes", f"{version}{path}")
-
-
-def find_tool(name: str, places: tuple[str, ...]) -> str | None:
-    """The path of a tool: on PATH, else the last by name of the places where it is installed."""
-    on_path = shutil.which(name)
-    if on_path is not None:
-        return on_path
-    installed = [path for place in places for path in sorted(glob(place))]
-    return installed[-1] if installed else None
 
 
 def counter_permission(

@@ -15,8 +15,10 @@ from gpuprof.collectors.call_tree.compiled_origins import with_origins
 from gpuprof.collectors.call_tree.program_places import with_positions
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.held_cupti import held_sentence, suspect_sentence
 from gpuprof.collectors.joining.captured_graphs import with_kernels
 from gpuprof.collectors.joining.graph_partners import with_nodes_of
+from gpuprof.collectors.kineto.reader import NO_DEVICE_EVENT
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
@@ -37,7 +39,9 @@ _STEP_COLUMNS = (
 def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
     """The attributed capture of one process; `read_again`: the next one has the same trace."""
     seen, process = recorded.seen, recorded.process
-    traced, problem = _read_trace(seen.trace, read_again=read_again)
+    traced, problem = _read_trace(
+        seen.trace, read_again=read_again, elsewhere=seen.cupti_held_by is not None
+    )
     found_by = seen.found_by or WHOLE_SCRIPT
     steps = _steps(seen, found_by, process.rank)
     process = msgspec.structs.replace(
@@ -53,7 +57,7 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
             *seen.warnings,
             *_unmarked_loop(seen, traced),
             *problem,
-            *_trace_warnings(traced),
+            *_trace_warnings(seen, traced),
         ),
     )
     if traced is not None:
@@ -86,7 +90,9 @@ def _with_captured_graphs(capture: Capture, seen: Observations, *, read_again: b
     for trace in seen.graph_traces:
         if trace.path == seen.trace:
             continue
-        captured, _ = _read_trace(trace.path, read_again=read_again)
+        captured, _ = _read_trace(
+            trace.path, read_again=read_again, elsewhere=seen.cupti_held_by is not None
+        )
         if captured is not None:
             nodes = with_kernels(captured.graph_nodes, seen.graphs)
             ops = _placed(captured.ops, _tables(trace.beside, capture.processes[0]))
@@ -103,22 +109,24 @@ def _placed(ops: pl.DataFrame, beside: Mapping[str, pl.DataFrame]) -> pl.DataFra
     return ops
 
 
-def _read_trace(path: Path | None, *, read_again: bool) -> tuple[Capture | None, tuple[str, ...]]:
+def _read_trace(
+    path: Path | None, *, read_again: bool, elsewhere: bool
+) -> tuple[Capture | None, tuple[str, ...]]:
     """The trace, and why there is none: step times are worth keeping without it."""
     if path is None:
         return None, ()
     try:
-        return _read_once(path, read_again=read_again), ()
+        return _read_once(path, read_again=read_again, elsewhere=elsewhere), ()
     except CaptureError as error:
         return None, (f"nothing was profiled: {error.problem}",)
 
 
-def _read_once(path: Path, *, read_again: bool) -> Capture:
+def _read_once(path: Path, *, read_again: bool, elsewhere: bool) -> Capture:
     """The trace at `path`; with `read_again` its tables stay beside it, which are quicker read."""
     tables = path.with_suffix(storage.SUFFIX)
     if storage.is_capture(tables):
         return storage.load(tables)
-    traced = kineto.read(path, advise=False, recorded=True)
+    traced = kineto.read(path, advise=False, recorded=True, device_elsewhere=elsewhere)
     if read_again:
         with suppress(OSError):
             storage.save(traced, tables)
@@ -220,5 +228,16 @@ def backward_passes(traced: Capture) -> int:
     return min(nodes["name"].value_counts()["count"], default=0)
 
 
-def _trace_warnings(traced: Capture | None) -> tuple[str, ...]:
-    return () if traced is None else traced.processes[0].warnings
+def _trace_warnings(seen: Observations, traced: Capture | None) -> tuple[str, ...]:
+    """What is missing in the trace, and who has it where another tool held CUPTI."""
+    if traced is None:
+        return ()
+    said = traced.processes[0].warnings
+    if NO_DEVICE_EVENT not in said:
+        return said
+    others = tuple(sentence for sentence in said if sentence != NO_DEVICE_EVENT)
+    if seen.cupti_held_by is not None:
+        return (held_sentence(seen.cupti_held_by), *others)
+    if seen.cupti_suspect is not None:
+        return (suspect_sentence(seen.cupti_suspect), *others)
+    return said

@@ -7,7 +7,7 @@ which ncu counts (cudaProfilerStart); ncu ends the program once it has counted e
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuprof.collectors.live.module_import import once_imported
 from gpuprof.collectors.manifest import Schedule
@@ -48,15 +48,11 @@ def main() -> None:
 
 def _open_window(_: "Session") -> None:
     """The warm-up steps are done."""
-    import torch
-
     from gpuprof.collectors.live import cuda
 
     if cuda.in_use():
         cuda.synchronize()
-        # torch leaves it without annotations.
-        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        runtime.cudaProfilerStart()
+        cuda.start_other_profiler()
 
 
 def _parse() -> argparse.Namespace:

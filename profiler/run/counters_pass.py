@@ -3,18 +3,12 @@
 The first run is a child process too, so that the device memory it held is free for the second.
 """
 
-import itertools
 import re
-import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -26,10 +20,10 @@ from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
 from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
+from gpuprof.collectors.tools import find_tool
 from gpuprof.profiler.captures import load_analysis, store
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
-from gpuprof.profiler.machine.checks import TOOL_PLACES, find_tool
-from gpuprof.profiler.run.ending_signals import die_by
+from gpuprof.profiler.run.own_process import add_warning, capture_of, ended_as, run_program
 from gpuprof.reports.console.streams import write_note
 from gpuprof.reports.console.terminal import stderr
 from gpuprof.reports.formatting import counted
@@ -52,9 +46,6 @@ METRICS: Final = (
     "gpu__time_duration.sum",
     "sm__cycles_elapsed.avg.per_second",
 )
-_Handler: TypeAlias = Callable[[int, FrameType | None], Any] | signal.Handlers
-# As many captures of one name as are looked through.
-_PLACES: Final = 100
 _UNMODIFIED_CLOCKS: Final = "unmodified GPU clocks"
 
 
@@ -74,85 +65,27 @@ def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
     Where nothing can be counted one line on stderr and the capture's warnings say why; the capture
     of the first run is kept as it is.
     """
-    status, process = _run_first(runs.first)
-    stored = _capture_of(process, output)
+    status, process = run_program(runs.first)
+    stored = capture_of(process, output)
     if stored is None:
         # The program did not start; what stands there with --force is an older capture.
-        return _ended_as(status)
+        return ended_as(status)
     try:
         _add_counters(runs.second, stored)
     except (GpuprofError, OSError) as error:
         write_note(f"gpuprof: no counters: {describe(error)}")
-        _add_warning(stored, f"no counters: {describe(error)}")
+        add_warning(stored, f"no counters: {describe(error)}")
     except KeyboardInterrupt:
         write_note("gpuprof: no counters: interrupted; the capture is kept")
     if not quiet:
         render_summary(load_analysis(stored), stderr(), stored)
-    return _ended_as(status)
-
-
-def _ended_as(status: int) -> int:
-    """The exit code of the first run; where a person's signal ended that, it ends us too."""
-    if -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        die_by(signal.Signals(-status))
-    return status if status >= 0 else 128 - status
-
-
-def interpreter_flags() -> list[str]:
-    """The options this interpreter was started with, as in `python -O -m gpuprof run ...`."""
-    own_arguments = len(sys.argv) - 1
-    head = sys.orig_argv[1 : len(sys.orig_argv) - own_arguments]
-    # What is left ends with "-m gpuprof" or the path of the gpuprof script.
-    return head[: -2 if head[-2:-1] == ["-m"] else -1]
-
-
-def _capture_of(process: int, output: Path) -> Path | None:
-    """Where the first run stored its capture: at `output` or beside it."""
-    for place in itertools.islice(storage.names_beside(output), _PLACES):
-        with suppress(CaptureError):
-            manifest = storage.load_manifest(place)
-            if storage.load_process(place, manifest.ranks[0]).process == process:
-                return place
-    return None
-
-
-def _run_first(command: Sequence[str]) -> tuple[int, int]:
-    """Its exit code, -N where a signal N ended it, and its process id.
-
-    Signals that end us are its to answer.
-    """
-    process: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def forward(number: int, _: FrameType | None) -> None:
-        if process is None:
-            early.append(number)
-        else:
-            process.send_signal(number)
-
-    with _handling(signal.SIGTERM, forward):
-        process = subprocess.Popen(command)
-        for number in early:
-            process.send_signal(number)
-        # A terminal sends Ctrl-C to the child itself.
-        with _handling(signal.SIGINT, signal.SIG_IGN):
-            status = process.wait()
-    return status, process.pid
+    return ended_as(status)
 
 
 def _run_second(command: Sequence[str], printed: Path) -> None:
     """Its output goes to a file: the first run's was shown. Ended with us, ncu and program both."""
     with printed.open("wb") as sink, sigterm_raises():
         run_child(command, stdout=sink, stderr=sink)
-
-
-@contextmanager
-def _handling(number: signal.Signals, handler: _Handler) -> Iterator[None]:
-    previous = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, previous)
 
 
 def _add_counters(program: Sequence[str], output: Path) -> None:
@@ -164,7 +97,7 @@ def _add_counters(program: Sequence[str], output: Path) -> None:
     plan = plan_counters(capture)
     if plan is None:
         raise CollectorError("the first run shows no kernel on a GPU")
-    ncu = find_tool("ncu", TOOL_PLACES["ncu"])
+    ncu = find_tool("ncu")
     if ncu is None:
         raise CollectorError(
             "Nsight Compute (ncu) is not on PATH; it comes with the CUDA toolkit, or by itself "
@@ -245,11 +178,3 @@ def _why(error: Exception, printed: Path) -> str:
     lines = printed.read_text(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f"ncu wrote nothing; its last line: {last[:300]}" if last else "ncu wrote nothing"
-
-
-def _add_warning(output: Path, warning: str) -> None:
-    capture = storage.load(output)
-    first, *others = capture.processes
-    first = msgspec.structs.replace(first, warnings=(*first.warnings, warning))
-    capture = capture.with_processes((first, *others))
-    store(capture, analyze(capture), output)

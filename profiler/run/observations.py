@@ -36,6 +36,10 @@ class Observations:
     beside_trace: Rows = field(default_factory=dict)
     # Start and end of the steps in `trace` where it is the first look; else empty.
     first_look_steps: list[tuple[int, int]] = field(default_factory=list)
+    # The tool that held CUPTI while the trace of a program with a GPU was recorded, as is known or,
+    # where the trace turns out to have no device work, suspected.
+    cupti_held_by: str | None = None
+    cupti_suspect: str | None = None
     later_steps: LaterSteps | None = None
     watched_steps: WatchedSteps | None = None
     warnings: list[str] = field(default_factory=list)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda, garbage_collection, nvtx_ranges, torch_trace
+from gpuprof.collectors.live.cupti_holders import suspected_holder
+from gpuprof.collectors.live.nvtx_marks import StepRanges
 from gpuprof.collectors.live.profile_recorder import ProfileRecording
 from gpuprof.collectors.live.profiled_roster import profile_recorders
 from gpuprof.collectors.live.script_errors import is_ours
@@ -57,6 +59,8 @@ class Session:
         self._clock: StepClock | None = None
         self._timed = TimedSteps(options.schedule)
         self._later: LaterClock | None = None
+        # For other tools, which see the steps as ranges.
+        self._step_ranges = StepRanges()
         self._boundaries = 0
         self._trace: TorchTrace | None = None
         # Attempts to profile steps, and why the last one was dropped.
@@ -121,6 +125,7 @@ class Session:
         if not self.active or cuda.is_capturing_a_graph():
             return
         with self._guarded():
+            self._step_ranges.boundary()
             if self._later is not None:
                 self._later.mark()
                 return
@@ -233,6 +238,9 @@ class Session:
         assert self._trace is not None
         self._stop_beside()
         self.seen.trace = self._trace.export()
+        if cuda.in_use():
+            self.seen.cupti_held_by = self._trace.cupti_held_by
+            self.seen.cupti_suspect = suspected_holder()
         self._close_clock()
         self._trace = None
         if self._dropped_because is not None:
@@ -287,6 +295,11 @@ class Session:
             # It may only have loaded torch for another thread, and a profile stays on its own.
             torch_trace.initialise(self._folder)
             self._no_first_look_because = "torch was imported by another thread than the main one"
+            return
+        holder = torch_trace.cupti_held_by()
+        if holder is not None:
+            # Kineto would ask for CUPTI before the program has started CUDA, and get it.
+            self._no_first_look_because = f"{holder} holds CUPTI"
             return
         self._beside.start()
         self._first_look = FirstLook(

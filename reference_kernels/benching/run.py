@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
+from gpuprof.collectors.live.nvtx_marks import pushed
 from gpuprof.reference_kernels.benching.checking import check
 from gpuprof.reference_kernels.benching.coordination import Coordination
 from gpuprof.reference_kernels.benching.timing import Clock, time_calls
@@ -89,7 +90,9 @@ def run_plan(
     reference = problem.reference()
     for version in able:
         starting(version)
-        yield _run_case(version, problem, reference, options, timed)
+        with pushed(f"{version.label} {problem.size} {problem.dtype}"):
+            case = _run_case(version, problem, reference, options, timed)
+        yield case
         if options.device.type == "cuda":
             torch.cuda.empty_cache()
 

@@ -18,6 +18,7 @@ from msgspec import structs
 from gpuprof.collectors import schema
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.nvtx_names import STEP
 from gpuprof.roofline.numbered_names import without_numbers
 from gpuprof.roofline.work.attribution import launch_of_kernels
 
@@ -102,7 +103,12 @@ def _marks(ranges: pl.DataFrame, name: str) -> _Marks | None:
 
 
 def _evident(capture: Capture) -> _Marks | None:
-    """The ranges that evidently mark steps; of several names those that hold the others."""
+    """The ranges that evidently mark steps; of several names those that hold the others.
+
+    Those of gpuprof itself, however few, where it ran in the program.
+    """
+    if (own := _named(capture.ranges, STEP)) is not None:
+        return own
     launches = launch_of_kernels(capture)["launch_ns"].fill_null(capture.kernels["start_ns"])
     times_ns = np.sort(launches.to_numpy())
     if not times_ns.size:

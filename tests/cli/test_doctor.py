@@ -16,8 +16,9 @@ from rich.console import Console
 from gpuprof.collectors.live.collector import Availability
 from gpuprof.collectors.live.roster import ROSTER
 from gpuprof.collectors.manifest import Device
+from gpuprof.collectors.tools import TOOL_PLACES, find_tool
 from gpuprof.profiler.machine import checks as machine_checks
-from gpuprof.profiler.machine.checks import counter_permission, find_tool, torch_checks
+from gpuprof.profiler.machine.checks import counter_permission, torch_checks
 from gpuprof.reports.machine.checks import checks_table
 from gpuprof.roofline.machine.check import Check
 
@@ -104,14 +105,15 @@ def test_a_tool_off_the_path_is_found_where_it_is_installed(
     for version in ("2025.1.0", "2025.3.1"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "ncu").touch()
-    places = (str(tmp_path / "*" / "ncu"),)
-    assert find_tool("ncu", places) == str(tmp_path / "2025.3.1" / "ncu")
-    assert find_tool("ncu", ()) is None
+    monkeypatch.setitem(TOOL_PLACES, "ncu", ())
+    assert find_tool("ncu") is None
+    monkeypatch.setitem(TOOL_PLACES, "ncu", (str(tmp_path / "*" / "ncu"),))
+    assert find_tool("ncu") == str(tmp_path / "2025.3.1" / "ncu")
     (tmp_path / "bin").mkdir()
     on_path = tmp_path / "bin" / "ncu"
     on_path.write_text("#!/bin/sh\necho 'NVIDIA (R) Nsight Compute'\necho Version 2025.3.1.0\n")
     on_path.chmod(0o755)
-    assert find_tool("ncu", places) == str(on_path)
+    assert find_tool("ncu") == str(on_path)
     check = machine_checks.tool_check("ncu")
     assert check.state == "yes"
     assert check.finding == f"2025.3.1.0, {on_path}"

@@ -16,8 +16,8 @@ import pytest
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.tools import TOOL_PLACES
 from gpuprof.profiler.captures import load_analysis
-from gpuprof.profiler.machine import checks as machine_checks
 from gpuprof.profiler.run.counters_pass import Runs, run_with_counters
 
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -126,7 +126,7 @@ def test_without_ncu_it_says_where_it_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(machine_checks.TOOL_PLACES, "ncu", ())
+    monkeypatch.setitem(TOOL_PLACES, "ncu", ())
     output = tmp_path / "out.gpuprof"
     assert count(output) == 5
     assert "Nsight Compute (ncu) is not on PATH" in capsys.readouterr().err

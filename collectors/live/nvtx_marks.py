@@ -1,0 +1,72 @@
+"""What gpuprof marks for other tools: steps, regions and versions of a benchmark as NVTX ranges.
+
+Nothing is emitted unless a tool listens: NVTX loads the one that NVTX_INJECTION64_PATH names, and
+Nsight Systems and Nsight Compute set it for the programs that they start. torch's own functions are
+called, which each of its CUDA builds has. The package nvtx asks a tool whether a domain is enabled,
+which tools older than that question never answer (nsys 2022.4): it emits nothing then.
+
+Without torch.cuda.nvtx's Python functions around them, `nvtx_ranges` does not take these ranges for
+the program's.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from gpuprof.collectors.live.unix_clock import unix_ns
+from gpuprof.collectors.nvtx_names import CLOCK, STEP
+
+_INJECTED: Final = "NVTX_INJECTION64_PATH"
+
+
+def tool_listens() -> bool:
+    """Whether a tool sees the NVTX ranges of this process, as far as torch is there to emit any."""
+    torch: Any = sys.modules.get("torch")
+    # Other builds have a module in its place that raises.
+    return (
+        bool(os.environ.get(_INJECTED))
+        and getattr(torch, "_C", None) is not None
+        and hasattr(torch._C, "_nvtx")
+    )
+
+
+class StepRanges:
+    """One range for each step, on all threads: backward passes launch from threads of their own.
+
+    The last one stays open: what it would hold is no complete step.
+    """
+
+    def __init__(self) -> None:
+        self._listens = tool_listens()
+        self._open: Any = None
+
+    def boundary(self) -> None:
+        """One step ends here, if one has begun, and the next begins."""
+        if not self._listens:
+            return
+        nvtx = _nvtx()
+        if self._open is not None:
+            nvtx.rangeEnd(self._open)
+        # The tool has a clock of its own.
+        nvtx.markA(f"{CLOCK}{unix_ns()}")
+        self._open = nvtx.rangeStartA(STEP)
+
+
+@contextmanager
+def pushed(name: str) -> Iterator[None]:
+    """A range of the calling thread around what runs in this context."""
+    if not tool_listens():
+        yield
+        return
+    nvtx = _nvtx()
+    nvtx.rangePushA(name)
+    try:
+        yield
+    finally:
+        nvtx.rangePop()
+
+
+def _nvtx() -> Any:
+    return sys.modules["torch"]._C._nvtx
