@@ -34,6 +34,9 @@ class ReportCommand:
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old report")
         parser.add_argument(
+            "--open", action="store_true", help="show the page in a browser once it is written"
+        )
+        parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to show (the one that was analysed)"
         )
 
@@ -41,9 +44,12 @@ class ReportCommand:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
         from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.captures import load_analysis
+        from gpuprof.profiler.page_output import PageOutput
         from gpuprof.reports.console.streams import write_bytes, write_note
 
         output = arguments.output or default_output(arguments.capture)
+        if arguments.open and output.suffix.lower() != ".html":
+            raise CommandError(f"--open shows an HTML page, and not {output}", exit_code=2)
         if output == _STDOUT:
             write_bytes(render(load_analysis(arguments.capture, arguments.rank), ".html"))
             return 0
@@ -51,6 +57,11 @@ class ReportCommand:
         if suffix not in _SUFFIXES:
             expected = ", ".join(_SUFFIXES)
             raise CommandError(f"{output}: the name must end in one of {expected}", exit_code=2)
+        if suffix == ".html":
+            page = PageOutput(output, opens=arguments.open)
+            page.refuse_existing(force=arguments.force)
+            write_note(f"gpuprof: {page.write(load_analysis(arguments.capture, arguments.rank))}")
+            return 0
         refuse_existing(output, force=arguments.force)
         write_file(output, render(load_analysis(arguments.capture, arguments.rank), suffix))
         write_note(f"gpuprof: wrote {output}")

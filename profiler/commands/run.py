@@ -45,7 +45,11 @@ class RunCommand:
             "--output",
             type=Path,
             metavar="CAPTURE",
-            help="folder to write (gpuprof-TARGET-TIME.gpuprof here)",
+            help="folder to write (gpuprof-TARGET-TIME.gpuprof here); NAME.html writes the page "
+            "too, beside NAME.gpuprof",
+        )
+        parser.add_argument(
+            "--open", action="store_true", help="write the page, and show it in a browser"
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old capture")
         parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
@@ -176,7 +180,9 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
         *_given(("--warmup", arguments.warmup)),
         *(*_steps(arguments), target.kind, target.value, *target.arguments),
     )
-    return run_with_counters(Runs(first, second), output.shown, quiet=arguments.quiet)
+    return run_with_counters(
+        Runs(first, second), output.shown, quiet=arguments.quiet, page=output.page
+    )
 
 
 def _run_under_nsys(arguments: argparse.Namespace) -> int:
@@ -194,7 +200,7 @@ def _run_under_nsys(arguments: argparse.Namespace) -> int:
     target = _target(arguments)
     output = _output(arguments, target)
     command = _in_its_own_process(arguments, target, output)
-    return run_under_nsys(nsys, command, output.shown, quiet=arguments.quiet)
+    return run_under_nsys(nsys, command, output.shown, quiet=arguments.quiet, page=output.page)
 
 
 def _in_its_own_process(
@@ -233,7 +239,9 @@ def _output(arguments: argparse.Namespace, target: "RunTarget") -> "CaptureOutpu
     """Where the capture goes. Raises `CommandError` where it may not."""
     from gpuprof.profiler.run.output import choose_output
 
-    output = choose_output(arguments.output, target.stem, force=arguments.force)
+    output = choose_output(
+        arguments.output, target.stem, force=arguments.force, opens=arguments.open
+    )
     output.refuse_existing()
     return output
 

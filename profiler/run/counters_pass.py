@@ -21,13 +21,13 @@ from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
 from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.collectors.tools import find_tool
-from gpuprof.profiler.captures import load_analysis, store
+from gpuprof.profiler.captures import store
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
+from gpuprof.profiler.page_output import PageOutput
 from gpuprof.profiler.run.own_process import add_warning, capture_of, ended_as, run_program
+from gpuprof.profiler.run.telling import tell_of
 from gpuprof.reports.console.streams import write_note
-from gpuprof.reports.console.terminal import stderr
 from gpuprof.reports.formatting import counted
-from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.measured.counters_plan import CountersPlan, plan_counters
 
@@ -59,7 +59,9 @@ class Runs:
     second: tuple[str, ...]
 
 
-def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
+def run_with_counters(
+    runs: Runs, output: Path, *, quiet: bool, page: PageOutput | None = None
+) -> int:
     """Run the program, then count its largest kernels; this process ends as the first run did.
 
     Where nothing can be counted one line on stderr and the capture's warnings say why; the capture
@@ -77,8 +79,7 @@ def run_with_counters(runs: Runs, output: Path, *, quiet: bool) -> int:
         add_warning(stored, f"no counters: {describe(error)}")
     except KeyboardInterrupt:
         write_note("gpuprof: no counters: interrupted; the capture is kept")
-    if not quiet:
-        render_summary(load_analysis(stored), stderr(), stored)
+    tell_of(stored, page, quiet=quiet)
     return ended_as(status)
 
 

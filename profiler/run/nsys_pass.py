@@ -19,11 +19,11 @@ from gpuprof.collectors.errors import CollectorError, CommandError, GpuprofError
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
 from gpuprof.collectors.tools import find_tool
-from gpuprof.profiler.captures import load_analysis, store
+from gpuprof.profiler.captures import store
+from gpuprof.profiler.page_output import PageOutput
 from gpuprof.profiler.run.own_process import add_warning, capture_of, ended_as, run_program
+from gpuprof.profiler.run.telling import tell_of
 from gpuprof.reports.console.streams import write_note
-from gpuprof.reports.console.terminal import stderr
-from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.attribution import attribute
 
@@ -70,7 +70,14 @@ def find_nsys() -> str:
     return found
 
 
-def run_under_nsys(nsys_path: str, program: Sequence[str], output: Path, *, quiet: bool) -> int:
+def run_under_nsys(
+    nsys_path: str,
+    program: Sequence[str],
+    output: Path,
+    *,
+    quiet: bool,
+    page: PageOutput | None = None,
+) -> int:
     """Run `program` under Nsight Systems; this process ends as the program did.
 
     `program` is a `gpuprof run` that stores its capture at `output`. The report is kept in it.
@@ -96,8 +103,7 @@ def run_under_nsys(nsys_path: str, program: Sequence[str], output: Path, *, quie
             )
         except KeyboardInterrupt:
             write_note("gpuprof: no recording of Nsight Systems: interrupted; the capture is kept")
-    if not quiet:
-        render_summary(load_analysis(stored), stderr(), stored)
+    tell_of(stored, page, quiet=quiet)
     return ended_as(status)
 
 

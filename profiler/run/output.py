@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from gpuprof.collectors import storage
 from gpuprof.collectors.errors import describe
 from gpuprof.collectors.files.writing import refuse_unwritable
+from gpuprof.profiler.page_output import PAGE_SUFFIX, PageOutput
 from gpuprof.profiler.run.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -28,9 +29,20 @@ if TYPE_CHECKING:
 class CaptureOutput:
     """The name that a run was given, and where its capture lies."""
 
-    def __init__(self, requested: Path, *, force: bool = False, named: bool = True) -> None:
-        """`named`: a person chose `requested`, and wants to hear of another place."""
+    def __init__(
+        self,
+        requested: Path,
+        *,
+        force: bool = False,
+        named: bool = True,
+        page: PageOutput | None = None,
+    ) -> None:
+        """`named`: a person chose `requested`, and wants to hear of another place.
+
+        `page` is written too once the capture is stored.
+        """
         self.named = named
+        self.page = page
         # For people, as they would type it where the run was started.
         self._shown = requested
         # A program may change its directory.
@@ -48,6 +60,8 @@ class CaptureOutput:
             storage.refuse_existing_capture(self._shown, force=self._force)
         else:
             refuse_unwritable(self._shown)
+        if self.page is not None:
+            self.page.refuse_existing(force=self._force)
 
     @property
     def shown(self) -> Path:
@@ -157,16 +171,33 @@ class CaptureOutput:
         return self._force and place == self.requested
 
 
-def choose_output(requested: Path | None, stem: str, *, force: bool) -> CaptureOutput:
+def choose_output(
+    requested: Path | None, stem: str, *, force: bool, opens: bool = False
+) -> CaptureOutput:
     """`requested`, or else a folder in the working directory named after `stem` and the time.
 
-    The ranks of one job must agree on it: what tells the job stands for the time there.
+    The ranks of one job must agree on it: what tells the job stands for the time there. Where a
+    page is requested, by its ending or because a browser `opens` it, capture and page lie side by
+    side.
     """
-    if requested is not None:
-        return CaptureOutput(requested, force=force)
+    capture, page = _pair(requested or _named_after(stem), opens=opens)
+    return CaptureOutput(capture, force=force, named=requested is not None, page=page)
+
+
+def _pair(requested: Path, *, opens: bool) -> tuple[Path, PageOutput | None]:
+    is_page = requested.suffix.lower() == PAGE_SUFFIX
+    if not is_page and not opens:
+        return requested, None
+    stem = requested.name[: -len(PAGE_SUFFIX)] if is_page else _without_our_suffix(requested)
+    page = requested if is_page else requested.with_name(stem + PAGE_SUFFIX)
+    capture = requested.with_name(stem + storage.SUFFIX) if is_page else requested
+    return capture, PageOutput(Path(os.path.abspath(page)), opens=opens)
+
+
+def _named_after(stem: str) -> Path:
     ranks = Ranks.from_environment()
     when = time.strftime("%Y%m%d-%H%M%S") if ranks.alone else _job_name(ranks)
-    return CaptureOutput(Path(f"gpuprof-{stem}-{when}{storage.SUFFIX}"), named=False)
+    return Path(f"gpuprof-{stem}-{when}{storage.SUFFIX}")
 
 
 def _job_name(ranks: Ranks) -> str:
@@ -179,7 +210,11 @@ def _job_name(ranks: Ranks) -> str:
 
 
 def _with_our_suffix(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(storage.SUFFIX) + storage.SUFFIX)
+    return path.with_name(_without_our_suffix(path) + storage.SUFFIX)
+
+
+def _without_our_suffix(path: Path) -> str:
+    return path.name.removesuffix(storage.SUFFIX)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

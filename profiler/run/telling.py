@@ -8,8 +8,9 @@ from threading import Event
 
 from gpuprof.collectors.errors import describe
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device, Fingerprint
+from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.machine import calibration_cache
-from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler.page_output import PageOutput
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.profiler.run.store_recorded import store_final
 from gpuprof.reports.console.streams import write_note
@@ -36,8 +37,7 @@ def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> bool:
         return True
     if output.moved_because:
         tell(f"{output.moved_because}; the capture is {output.shown}")
-    if not quiet:
-        _print_summary(stored.analysis, output)
+    _show(stored.analysis, output.shown, output.page, quiet=quiet)
     if stored.elsewhere:
         tell(_elsewhere_sentence(stored.elsewhere, recorded.ranks.world_size, output.shown))
     return True
@@ -52,20 +52,42 @@ def _elsewhere_sentence(ranks: Sequence[int], world_size: int, shown: Path) -> s
     )
 
 
+def tell_of(capture: Path, page: PageOutput | None, *, quiet: bool) -> None:
+    """The same of a capture to which something was added after its run."""
+    _show(load_analysis(capture), capture, page, quiet=quiet)
+
+
+def _show(analysis: Analysis, capture: Path, page: PageOutput | None, *, quiet: bool) -> None:
+    if not quiet:
+        _print_summary(analysis, capture)
+    if page is not None:
+        _write_page(page, analysis, quiet=quiet)
+
+
 def tell(sentence: str) -> None:
     """Print one line on stderr."""
     write_note(f"gpuprof: {sentence}")
 
 
-def _print_summary(analysis: Analysis, output: CaptureOutput) -> None:
+def _print_summary(analysis: Analysis, capture: Path) -> None:
     # A quiet run, such as the gate's, does without what prints.
     from gpuprof.reports.console.terminal import stderr
     from gpuprof.reports.terminal import render_summary
 
     try:
-        render_summary(analysis, stderr(), output.shown)
+        render_summary(analysis, stderr(), capture)
     except BaseException as error:
-        tell(f"the summary of {output.shown} could not be printed: {describe(error)}")
+        tell(f"the summary of {capture} could not be printed: {describe(error)}")
+
+
+def _write_page(page: PageOutput, analysis: Analysis, *, quiet: bool) -> None:
+    try:
+        sentence = page.write(analysis)
+    except BaseException as error:
+        tell(f"the page could not be written: {describe(error)}")
+    else:
+        if not quiet:
+            tell(sentence)
 
 
 def _calibrate(fingerprint: Fingerprint, quiet: bool, device: Device) -> Calibration:

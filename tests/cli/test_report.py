@@ -65,6 +65,13 @@ def test_nothing_is_overwritten_without_force(capture: Path, tmp_path: Path) -> 
     assert (tmp_path / "run.html").read_text("utf-8") != "mine"
 
 
+def test_only_a_page_can_be_opened(capture: Path, tmp_path: Path) -> None:
+    result = _gpuprof("report", capture, "--open", "-o", "a.md", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--open shows an HTML page, and not a.md" in result.stderr
+    assert not (tmp_path / "a.md").exists()
+
+
 def test_another_ending_is_a_usage_error(capture: Path, tmp_path: Path) -> None:
     result = _gpuprof("report", capture, "-o", "a.pdf", cwd=tmp_path)
     assert result.returncode == 2

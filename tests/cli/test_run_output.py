@@ -100,6 +100,31 @@ def test_force_replaces_a_capture(tmp_path: Path, gpuprof: Gpuprof) -> None:
     assert storage.load(tmp_path / "out").processes[0].exit_code == 4
 
 
+def test_a_page_and_its_capture_are_made_by_one_command_and_shown(
+    tmp_path: Path,
+    gpuprof: Gpuprof,
+    gpuprof_environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    browser, shown = tmp_path / "browser", tmp_path / "shown"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {shown}\n')
+    browser.chmod(0o755)
+    monkeypatch.setitem(gpuprof_environment, "BROWSER", f"{browser} %s")
+    page = tmp_path / "page.html"
+    script = write(tmp_path, "train(9); os.chdir('/')")
+    result = gpuprof("run", *FEW, "--open", "-o", "page.html", script)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert result.stderr.rstrip().endswith(f"gpuprof: wrote {page}")
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert captures(tmp_path) == ["page.gpuprof"]
+    assert shown.read_text() == f"{page.as_uri()}\n"
+
+    (tmp_path / "page.gpuprof").rename(tmp_path / "other.gpuprof")
+    again = gpuprof("run", *FEW, "-o", "page.html", script)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert f"{page} exists; choose another -o or pass --force to replace it" in again.stderr
+
+
 @pytest.mark.parametrize("options", [["-o", "out.gpuprof"], []])
 def test_runs_at_the_same_time_have_a_capture_each(
     tmp_path: Path, gpuprof_environment: dict[str, str], options: list[str]

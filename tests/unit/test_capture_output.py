@@ -9,7 +9,9 @@ from capture_builder import CaptureBuilder
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.storage import is_capture
-from gpuprof.profiler.run.output import CaptureOutput
+from gpuprof.profiler import page_output
+from gpuprof.profiler.page_output import PageOutput, open_in_browser
+from gpuprof.profiler.run.output import CaptureOutput, choose_output
 from gpuprof.roofline.analyze import analyze
 
 
@@ -77,3 +79,34 @@ def test_a_place_taken_by_something_else_moves_the_capture_beside_it(
     output.store(capture, analyze(capture))
     assert output.path == tmp_path / "results" / "train.gpuprof"
     assert output.moved_because == f"{tmp_path}/results/train was not free"
+
+
+@pytest.mark.parametrize(
+    ("requested", "opens", "capture", "page"),
+    [
+        ("runs/a.gpuprof", False, "runs/a.gpuprof", None),
+        ("runs/a.gpuprof", True, "runs/a.gpuprof", "runs/a.html"),
+        ("runs/a", True, "runs/a", "runs/a.html"),
+        ("runs/v1.2", True, "runs/v1.2", "runs/v1.2.html"),
+        ("runs/a.html", False, "runs/a.gpuprof", "runs/a.html"),
+        ("a.HTML", True, "a.gpuprof", "a.HTML"),
+    ],
+)
+def test_a_page_lies_beside_its_capture(
+    requested: str, opens: bool, capture: str, page: str | None
+) -> None:
+    output = choose_output(Path(requested), "train", force=False, opens=opens)
+    assert output.shown == Path(capture)
+    assert output.page == (None if page is None else PageOutput(Path(page).absolute(), opens))
+
+
+def test_without_a_display_no_browser_takes_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(page_output.webbrowser, "open", lambda page: asked.append(page) or True)
+    monkeypatch.setattr(page_output.sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    assert not open_in_browser(Path("/tmp/a b.html"))
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert open_in_browser(Path("/tmp/a b.html"))
+    assert asked == ["file:///tmp/a%20b.html"]
