@@ -40,3 +40,8 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
     # Numbers of the driver's error messages about it in the kernel's log, oldest first; None where
     # the log cannot be read.
     xids: tuple[int, ...] | None = None
+
+    @property
+    def other_processes(self) -> int:
+        """Others than this one whose kernels ran in the last seconds; 0 where that is unknown."""
+        return max(0, (self.active_processes or 0) - 1)

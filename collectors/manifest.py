@@ -206,9 +206,9 @@ GPU_SETTLING_NS: Final = 300_000_000
 STEPS_SETTLING_NS: Final = 2_000_000_000
 
 
-# NVML's activity counters are read every 0.1 to 0.12 s: in so long a time one window of them lies
-# whole, and mostly two.
-STEPS_COUNTED_NS: Final = 300_000_000
+# NVML's activity counters are read every 0.1 to 0.12 s, and are up to 0.12 s old then: in so long a
+# time two windows of them lie whole, and mostly three.
+STEPS_COUNTED_NS: Final = 500_000_000
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

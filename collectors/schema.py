@@ -203,8 +203,14 @@ SAMPLES: Final = pl.Schema(
         "pcie_rx_bytes_per_s": pl.Int64,
         "nvlink_tx_bytes_per_s": pl.Int64,
         "nvlink_rx_bytes_per_s": pl.Int64,
+        "sm_active_percent": pl.Float32,
         "tensor_active_percent": pl.Float32,
         "dram_active_percent": pl.Float32,
+        # Between the two readings of the device's counters (GPM) whose difference its activity and
+        # the rates of its links are. Null where they come from elsewhere, and in captures of older
+        # versions, where the end is `time_ns` and the start that of the row with figures before.
+        "window_start_ns": pl.Int64,
+        "window_end_ns": pl.Int64,
     }
 )
 

@@ -27,6 +27,7 @@ from gpuprof.roofline.idle.evidence import with_culprit
 from gpuprof.roofline.idle.idle_time import find_idle, idle_time
 from gpuprof.roofline.machine.ceilings import Roof, preferred_source
 from gpuprof.roofline.measured.activity import ModelledStep, activity
+from gpuprof.roofline.measured.alarms import discrepancies
 from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.measured.measured_work import measured_work
@@ -204,6 +205,22 @@ def analyze(
     health = health_of(process, device)
     covered = coverage(ops, kernels, work)
     whole = step_point(ops, machine, steps=work.steps, bottleneck=bottleneck)
+    measured, counted = measured_work(capture, work, device), None
+    if device is not None:
+        counted = activity(
+            capture,
+            ModelledStep(
+                times=times,
+                ceilings=ceilings,
+                work=modelled,
+                whole=whole,
+                shares=shares,
+                coverage=covered,
+                device=device,
+                devices=len(uses),
+                other_processes=0 if health is None else health.other_processes,
+            ),
+        )
     return Analysis(
         tool_version=__version__,
         source=capture.manifest.source,
@@ -273,23 +290,8 @@ def analyze(
         health=health,
         peak_memory_bytes=process.peak_memory_bytes,
         memory=memory_use(capture),
-        measured=measured_work(capture, work, device),
-        activity=None
-        if device is None
-        else activity(
-            capture,
-            ModelledStep(
-                times=times,
-                state=state,
-                ceilings=ceilings,
-                work=whole,
-                shares=shares,
-                coverage=covered,
-                kernels=kernels,
-                device=device,
-                devices=len(uses),
-            ),
-        ),
+        measured=measured,
+        activity=counted,
         warnings=(
             *process.warnings,
             *notes,
@@ -300,6 +302,7 @@ def analyze(
             *of_unequal_steps(times),
             *sentences(clip_warning(split), slower_warning(split)),
             *without_mbu(shares, roof, traffic),
+            *discrepancies(counted, measured, whole),
         ),
     )
 

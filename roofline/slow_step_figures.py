@@ -44,11 +44,12 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[StepDifference, ...] = ()
     # As NVML sampled them in the step, or within a second of it.
     sm_clock_mhz: int | None = None
+    power_watts: float | None = None
     slowed_by: tuple[str, ...] | None = None
 
 
 class RunPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive steps of the run: how long they took, and the device's clock meanwhile."""
+    """Consecutive steps of the run: how long they took, the device's clock and power meanwhile."""
 
     index: int
     start_ns: int
@@ -56,6 +57,7 @@ class RunPoint(msgspec.Struct, frozen=True, kw_only=True):
     mean_ns: int
     longest_ns: int
     sm_clock_mhz: int | None = None
+    power_watts: float | None = None
     slowed_by: tuple[str, ...] | None = None
 
 

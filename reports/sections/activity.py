@@ -1,13 +1,23 @@
 """What the device's own counters say of the timed steps, beside the models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Fact, Facts, Paragraph
+from gpuprof.reports.blocks import (
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Paragraph,
+    Table,
+    folded_table,
+)
 from gpuprof.reports.sections.section import Section, titled
-from gpuprof.roofline.activity_figures import Activity
+from gpuprof.roofline.activity_figures import Activity, ActivityWindow, Reconciliation
 from gpuprof.roofline.analysis import Analysis, Coverage
+from gpuprof.roofline.measured.alarms import causes, differs
 
 # Of the cycles: what is less on both sides is no line.
 _NO_PRODUCTS: Final = 0.001
@@ -20,6 +30,11 @@ _LINKS: Final = (
     ("PCIe, received", "pcie_rx_bytes_per_s"),
     ("NVLink, sent", "nvlink_tx_bytes_per_s"),
     ("NVLink, received", "nvlink_rx_bytes_per_s"),
+)
+_HOW_TIMED: Final = (
+    "Counters are refreshed every 0.1 s and are up to 0.12 s old when they are read: the steps of "
+    "a window are all that it can hold anything of. Power is the driver's average, on recent "
+    "devices of about the last second."
 )
 
 
@@ -38,9 +53,36 @@ def _tensor(found: Activity, coverage: Coverage) -> Fact | None:
         notes.append(
             f"the counted products need {needs} at {at}{_part(coverage.with_flops, 'FLOP')}"
         )
-    if found.tensor_reason:
-        notes.append(found.tensor_reason)
     return Fact("Tensor cores", formatting.percent(found.tensor_active), "; ".join(notes))
+
+
+def _utilization(found: Activity) -> Fact | None:
+    """OFU with what it is made of, and why it is not MFU."""
+    reconciled = found.reconciled
+    if reconciled is None or found.tensor_active is None:
+        return None
+    if max(reconciled.ofu, reconciled.mfu) < _NO_PRODUCTS:
+        return None
+    notes = [
+        f"of the {reconciled.precision} peak: tensor cores active in "
+        f"{formatting.percent(found.tensor_active)} of the cycles, at {reconciled.clock_mhz} MHz "
+        f"of the peak's {reconciled.peak_clock_mhz}"
+    ]
+    if differs(reconciled):
+        notes.append(f"{_points(reconciled.gap)} from MFU: {causes(reconciled)}")
+    else:
+        notes.append(f"within {_points(reconciled.uncertainty, sign='')} of MFU")
+    return Fact("OFU", formatting.percent(reconciled.ofu), "; ".join(notes))
+
+
+def _points(fraction: float, sign: str = "+") -> str:
+    return f"{fraction * 100:{sign}.1f} points"
+
+
+def _multiprocessors(found: Activity) -> Fact | None:
+    if found.sm_active is None:
+        return None
+    return Fact("Multiprocessors", formatting.percent(found.sm_active), "had work, on average")
 
 
 def _dram(found: Activity, coverage: Coverage) -> Fact | None:
@@ -76,9 +118,93 @@ def _links(found: Activity) -> list[Fact]:
     ]
 
 
-def _facts(found: Activity, coverage: Coverage) -> list[Fact]:
-    facts = (_tensor(found, coverage), _dram(found, coverage), *_links(found))
-    return [fact for fact in facts if fact is not None]
+def _known(*facts: Fact | None) -> tuple[Fact, ...]:
+    return tuple(fact for fact in facts if fact is not None)
+
+
+def _table_of_differences(found: Reconciliation) -> Table:
+    """From MFU to OFU, so that the rows add up."""
+    rows = [
+        ("MFU, causal attention in full", _points(found.mfu, sign="")),
+        *((each.reason, _points(each.fraction)) for each in found.differences),
+        ("not explained", _points(found.unexplained)),
+        ("OFU", f"{_points(found.ofu, sign='')} ± {found.uncertainty * 100:.1f}"),
+    ]
+    return Table(
+        (Column("From MFU to OFU"), Column("Of the peak", "number")),
+        tuple(rows),
+        frozenset({0, len(rows) - 1}),
+    )
+
+
+def _time_line(windows: Sequence[ActivityWindow]) -> tuple[Block, ...]:
+    begun_ns = windows[0].start_ns
+    columns = [
+        column
+        for column in _TIME_LINE
+        if any(
+            value is not None and value >= column.worth_showing
+            for value in map(column.value, windows)
+        )
+    ]
+    heads = tuple(Column(each.head, "number") for each in columns)
+    rows = tuple(
+        (
+            formatting.duration(window.start_ns - begun_ns),
+            formatting.duration(window.end_ns - window.start_ns),
+            f"{window.first_step} to {window.last_step}"
+            if window.first_step != window.last_step
+            else str(window.first_step),
+            *(_cell(each, window) for each in columns),
+            formatting.UNKNOWN
+            if window.slowed_by is None
+            else ", ".join(window.slowed_by) or "nothing",
+        )
+        for window in windows
+    )
+    return folded_table(
+        (
+            Column("From", "number"),
+            Column("Length", "number"),
+            Column("Steps", "number"),
+            *heads,
+            Column("Slowed down by"),
+        ),
+        rows,
+        "windows",
+    )
+
+
+@dataclass(frozen=True)
+class _TimeLineColumn:
+    """A column of the time line, left out where no window has such a value."""
+
+    head: str
+    field: str
+    text: Callable[[float], str]
+    worth_showing: float = 0.0
+
+    def value(self, window: ActivityWindow) -> float | None:
+        found: float | None = getattr(window, self.field)
+        return found
+
+
+def _cell(column: _TimeLineColumn, window: ActivityWindow) -> str:
+    value = column.value(window)
+    return formatting.UNKNOWN if value is None else column.text(value)
+
+
+_TIME_LINE: Final = (
+    _TimeLineColumn("SM clock", "sm_clock_mhz", lambda value: f"{value:.0f} MHz"),
+    _TimeLineColumn("Power", "power_watts", lambda value: f"{value:.0f} W"),
+    _TimeLineColumn("SMs", "sm_active", formatting.percent),
+    _TimeLineColumn("Tensor cores", "tensor_active", formatting.percent),
+    _TimeLineColumn("DRAM", "dram_active", formatting.percent),
+    *(
+        _TimeLineColumn(label, field, formatting.byte_rate, worth_showing=_WORTH_A_LINE)
+        for label, field in _LINKS
+    ),
+)
 
 
 def _windows(found: Activity) -> str:
@@ -99,7 +225,10 @@ def _windows(found: Activity) -> str:
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
     found = analysis.activity
-    facts = () if found is None else tuple(_facts(found, analysis.coverage))
+    if found is None:
+        return ()
+    utilization = _utilization(found) or _tensor(found, analysis.coverage)
+    facts = _known(utilization, _dram(found, analysis.coverage), *_links(found))
     return (Facts(facts),) if facts else ()
 
 
@@ -112,8 +241,22 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     found = analysis.activity
     if found is None:
         return ()
-    facts = tuple(_facts(found, analysis.coverage))
-    return (Paragraph(_windows(found)), *((Facts(facts),) if facts else ()))
+    facts = _known(
+        _multiprocessors(found),
+        _tensor(found, analysis.coverage),
+        _utilization(found),
+        _dram(found, analysis.coverage),
+        *_links(found),
+    )
+    blocks: list[Block] = [Paragraph(_windows(found))]
+    if facts:
+        blocks.append(Facts(facts))
+    if found.reconciled is not None:
+        blocks.append(_table_of_differences(found.reconciled))
+    if found.time_line:
+        blocks += _time_line(found.time_line)
+        blocks.append(Paragraph(_HOW_TIMED, "note"))
+    return tuple(blocks)
 
 
 SECTION = Section(

@@ -16,8 +16,9 @@ from typing import Final, Literal
 import msgspec
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import Cost, MatrixProduct
 from gpuprof.roofline.measured.counters import ExecutedWork
+from gpuprof.roofline.measured.tile_padding import paddings
 from gpuprof.roofline.measured_figures import UNEXPLAINED, DifferenceReason
 
 # Differences in bytes up to this need no reason.
@@ -27,7 +28,6 @@ _FIT: Final = 0.03
 # Launches that read no input read 10 to 15 kB on an H100 (recordings: ops.py, random fills), for
 # their code and arguments.
 _LAUNCH_BYTES: Final = 64 * 1024
-_TILE: Final = re.compile(r"(?<![0-9])(\d{1,3})x(\d{1,3})(?:x(\d{1,3})|_(\d{1,3})x)?")
 _WRITE_BACK: Final = "PTX ISA, cache operators: the default store (.wb) is written back on eviction"
 _BETWEEN_KERNELS: Final = (
     "CUDA C++ Programming Guide, device memory L2 access management: L2 keeps data across kernels"
@@ -220,21 +220,13 @@ def _rounded_to_tiles(differing: Differing, figure: _Figure) -> tuple[str, str] 
         return None
     batch, m, k, n = sizes
     for name in differing.kernels:
-        for match in _TILE.finditer(name):
-            rows, columns = int(match[1]), int(match[2])
-            depth = int(match[3] or match[4] or 1)
-            for height, width in ((rows, columns), (columns, rows)):
-                for step in (1, depth):
-                    tiles = [(m, height), (n, width), (k, step)]
-                    if 0 in (height, width, step):
-                        continue
-                    padded = math.prod(math.ceil(size / tile) * tile for size, tile in tiles)
-                    if 2 * batch * padded == figure.measured:
-                        return (
-                            f"the product's sizes are filled up to tiles of {rows}x{columns}, "
-                            "which run whole",
-                            "the tile in the kernel's name, with which the count agrees exactly",
-                        )
+        for padding in paddings(name, MatrixProduct(m, k, n, batch)):
+            if padding.flops == figure.measured:
+                return (
+                    f"the product's sizes are filled up to tiles of {padding.text}, which run "
+                    "whole",
+                    "the tile in the kernel's name, with which the count agrees exactly",
+                )
     return None
 
 

@@ -126,7 +126,7 @@ def _memory_errors(known: KnownOfStep) -> CostEvidence | None:
 
 def _other_processes(known: KnownOfStep) -> CostEvidence | None:
     health = known.health
-    if health is None or health.active_processes is None or health.active_processes < 2:
+    if health is None or not health.other_processes:
         return None
     return CostEvidence(f"{health.active_processes} processes had kernels at the end of the run")
 

@@ -9,6 +9,7 @@ from typing import Final
 from gpuprof.collectors.watched_steps import WatchedStep
 from gpuprof.roofline.length_distribution import common_period
 from gpuprof.roofline.slow_step_figures import CauseTotal, SlowStep, StepDifference
+from gpuprof.roofline.steps.device_readings import DeviceReading
 
 GARBAGE_COLLECTION: Final = "garbage collection"
 WAITING_FOR_A_CORE: Final = "waiting for a core"
@@ -22,14 +23,6 @@ DEVICE_WORK: Final = "longer device work"
 
 # Clocks closer than this are the same.
 _SAME_CLOCK: Final = 0.02
-
-
-@dataclass(frozen=True)
-class DeviceReading:
-    """What NVML said of the device during a step; None where it did not."""
-
-    sm_clock_mhz: int | None = None
-    slowed_by: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from gpuprof.roofline.slow_steps.causes import (
     differences,
     ordinary_step,
 )
-from gpuprof.roofline.slow_steps.device_readings import DeviceReadings, device_readings
 from gpuprof.roofline.slow_steps.profiled import differences_of_profiled
 from gpuprof.roofline.step_figures import DEVICE_CLOCK, Exposed, StepTimes
+from gpuprof.roofline.steps.device_readings import DeviceReadings, device_readings
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.work import Work
 
@@ -198,6 +198,7 @@ class _Comparison:
             longer_ns=max(0, length_ns - self.ordinary.length_ns),
             differences=found,
             sm_clock_mhz=reading.sm_clock_mhz,
+            power_watts=reading.power_watts,
             slowed_by=reading.slowed_by,
         )
 
@@ -212,6 +213,7 @@ def _run_point(block: StepBlock, steps_per_mark: int, readings: DeviceReadings) 
         mean_ns=round(block.total_ns / block.marked),
         longest_ns=block.longest_ns,
         sm_clock_mhz=reading.sm_clock_mhz,
+        power_watts=reading.power_watts,
         slowed_by=reading.slowed_by,
     )
 

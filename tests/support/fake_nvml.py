@@ -21,6 +21,7 @@ class FakeNvml:
     NVML_VOLATILE_ECC = 0
     NVML_NVLINK_MAX_LINKS = 36
     NVML_GPM_METRICS_GET_VERSION = 1
+    NVML_GPM_METRIC_SM_UTIL = 2
     NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
     NVML_GPM_METRIC_DRAM_BW_UTIL = 10
     NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
@@ -162,7 +163,7 @@ class FakeNvml:
 
     def nvmlGpmMetricsGet(self, request: SimpleNamespace) -> None:
         assert request.sample1 is not request.sample2
-        answers = {5: 61.5, 10: 33.25, 20: 2.0, 21: 3.0, 61: 0.0}
+        answers = {2: 88.5, 5: 61.5, 10: 33.25, 20: 2.0, 21: 3.0, 61: 0.0}
         for metric in request.metrics[: request.numMetrics]:
             metric.value = answers.get(metric.metricId, float("nan"))
 

@@ -255,6 +255,44 @@ def test_sizes_are_filled_up_to_the_tile_that_gives_the_count_exactly() -> None:
     assert told(what, executed(2 * 100 * 64 * 200), kernel) == []
 
 
+def test_a_cluster_of_tiles_is_filled_up_together() -> None:
+    what = product(4100, 64, 4100)
+    # 4100 are 21.4 tiles of 192: 22 along one side, and 22 in clusters of two along the other.
+    # 9000 are 46.9: 47, and 48 in clusters.
+    larger = product(9000, 64, 4100)
+    kernel = "nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
+    for each, sides, text in (
+        (what, (22, 22), "tiles of 192x192"),
+        (larger, (47, 22), "tiles of 192x192"),
+        (larger, (48, 22), "tiles of 192x192 in clusters of 2x1"),
+    ):
+        count = 2 * 64 * sides[0] * 192 * sides[1] * 192
+        executed = ExecutedWork(flops=(ExecutedFlops("tensor", "bf16", count),))
+        ((_, said),) = told(each, executed, kernel)
+        assert f"filled up to {text}, which" in said
+
+
+def test_a_count_far_from_its_model_is_a_warning_with_its_cause(build: CaptureBuilder) -> None:
+    for number, name in enumerate(("gemm_256x128_64x3", "k")):
+        build.mm(100 * number, 100 * number + 10, 1000, 64, 200)
+        build.kernel(100 * number + 5, 100 * number + 20, 100 * number + 30, name=name)
+    modelled = 2 * 1000 * 64 * 200
+    tiles = 2 * 1024 * 64 * 256
+    same = analyze(counted(build.build(), {0: {BF16: modelled}, 1: {BF16: modelled}}))
+    assert not [each for each in same.warnings if "of its model" in each]
+    differing = analyze(counted(build.build(), {0: {BF16: tiles}, 1: {BF16: modelled}}))
+    (alarm,) = [each for each in differing.warnings if "of its model" in each]
+    assert alarm == (
+        f"aten::mm has {tiles / modelled:.2f} times the tensor FLOPs of its model, in 50% of the "
+        "counted kernels' time: the product's sizes are filled up to tiles of 256x128, which run "
+        "whole"
+    )
+    unknown = analyze(counted(build.build(), {0: {BF16: modelled}, 1: {BF16: 1.5 * modelled}}))
+    (alarm,) = [each for each in unknown.warnings if "of its model" in each]
+    assert "1.50 times" in alarm
+    assert alarm.endswith(UNEXPLAINED)
+
+
 def test_arguments_that_may_be_one_tensor_are_found_by_what_is_left() -> None:
     shape = Tensor((4096, 4096), named("bfloat16"))
     what = costed(OpCall("aten::add", (shape, shape, Scalar("1"))))

@@ -70,6 +70,10 @@ def test_activity_comes_from_gpm_where_the_device_has_it(monkeypatch: pytest.Mon
     # NaN from the driver is unknown.
     assert row["nvlink_rx_bytes_per_s"] is None
     assert row["nvlink_tx_bytes_per_s"] == 0
+    assert row["sm_active_percent"] == 88.5
+    # Each window begins where the one before has ended.
+    first, last = frame.select("window_start_ns", "window_end_ns").rows()
+    assert first[0] < first[1] == last[0] < last[1]
     assert library.gpm_samples == 0
     assert not sampler.notes
 
@@ -81,6 +85,7 @@ def test_gpm_is_not_asked_again_before_its_averages_mean_something(
     monkeypatch.setattr("gpuprof.collectors.live.nvml.gpm.time.monotonic_ns", lambda: next(clock))
     _, frame = sample_once(FakeNvml(gpm=True))
     assert frame["tensor_active_percent"].to_list() == [None, None]
+    assert frame["window_end_ns"].to_list() == [None, None]
 
 
 def test_without_nvml_nothing_is_sampled_and_the_reason_is_noted(

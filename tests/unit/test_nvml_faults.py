@@ -43,7 +43,7 @@ EMPTIES = {
 }
 # Without these there is no device to ask.
 NEEDED = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
-GPM_COLUMNS = {name for name in RANGES if re.match("tensor|dram|nvlink", name)}
+GPM_COLUMNS = {name for name in RANGES if re.match("sm_active|tensor|dram|nvlink|window", name)}
 
 
 @pytest.fixture(autouse=True)

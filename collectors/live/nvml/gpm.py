@@ -1,6 +1,7 @@
 """GPU performance monitoring (GPM): activity of units, counted by Hopper and later.
 
-NVML keeps the counters in two samples; the rates are averages over the time between them.
+NVML keeps the counters in two samples; the rates are averages over the time between them. The
+device refreshes its counters only so often: a sample holds them as they were up to that long ago.
 """
 
 import math
@@ -10,12 +11,14 @@ from typing import Any, Final
 
 from gpuprof.collectors.live.nvml.library import answer
 
-# NVIDIA documents the rates for samples at least this far apart.
-_MINIMUM_NS: Final = 100_000_000
+# NVML API reference, nvmlGpmMetricsGet: the interval between two samples should be longer than
+# 100 ms, because of the counters' internal refresh rate.
+REFRESH_NS: Final = 100_000_000
 _MEBIBYTE: Final = 2**20
 
 _METRICS: Final[Mapping[str, tuple[str, float]]] = {
     # column: (name of the GPM metric, factor to the column's unit)
+    "sm_active_percent": ("NVML_GPM_METRIC_SM_UTIL", 1.0),
     "tensor_active_percent": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 1.0),
     "dram_active_percent": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 1.0),
     "pcie_tx_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", _MEBIBYTE),
@@ -42,7 +45,7 @@ class Gpm:
         try:
             self._samples.append(library.nvmlGpmSampleAlloc())
             self._samples.append(library.nvmlGpmSampleAlloc())
-            self._earlier_ns = time.monotonic_ns()
+            self._earlier_ns, self._start_ns = time.monotonic_ns(), time.time_ns()
             library.nvmlGpmSampleGet(handle, self._samples[0])
         except BaseException:
             self.close()
@@ -50,16 +53,16 @@ class Gpm:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it fills."""
+        """The columns of rates that it fills."""
         return tuple(self._metrics)
 
     def read(self) -> dict[str, float | None]:
-        """Rates since the last read by column; empty where that was too short a while ago.
+        """Rates since the last read by column, with both times; empty where that was too recent.
 
         Raises what NVML raises.
         """
-        now = time.monotonic_ns()
-        if now - self._earlier_ns < _MINIMUM_NS:
+        now, now_unix = time.monotonic_ns(), time.time_ns()
+        if now - self._earlier_ns < REFRESH_NS:
             return {}
         lib = self._library
         earlier, later = self._samples
@@ -73,8 +76,11 @@ class Gpm:
             request.metrics[position].metricId = metric
         lib.nvmlGpmMetricsGet(request)
         self._samples.reverse()
-        self._earlier_ns = now
-        rates: dict[str, float | None] = {}
+        rates: dict[str, float | None] = {
+            "window_start_ns": self._start_ns,
+            "window_end_ns": now_unix,
+        }
+        self._earlier_ns, self._start_ns = now, now_unix
         for position, (column, (_, factor)) in enumerate(self._metrics.items()):
             answer = request.metrics[position]
             known = answer.nvmlReturn == lib.NVML_SUCCESS and math.isfinite(answer.value)

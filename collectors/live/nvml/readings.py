@@ -23,8 +23,12 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "pcie_rx_bytes_per_s": (0, 1e13),
     "nvlink_tx_bytes_per_s": (0, 1e14),
     "nvlink_rx_bytes_per_s": (0, 1e14),
+    "sm_active_percent": (0, 100),
     "tensor_active_percent": (0, 100),
     "dram_active_percent": (0, 100),
+    # Unix nanoseconds.
+    "window_start_ns": (0, 2**63 - 1),
+    "window_end_ns": (0, 2**63 - 1),
 }
 
 

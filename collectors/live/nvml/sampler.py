@@ -39,8 +39,9 @@ _MAXIMUM_ROWS: Final = 20_000
 _ROW: Final = ("time_ns", "device", *COLUMNS)
 # Columns that nothing but GPM fills.
 _ACTIVITY: Final = (
-    *("tensor_active_percent", "dram_active_percent"),
+    *("sm_active_percent", "tensor_active_percent", "dram_active_percent"),
     *("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+    *("window_start_ns", "window_end_ns"),
 )
 
 

@@ -1,4 +1,4 @@
-"""NVML's samples beside steps: the clock in a step, and what lowered it."""
+"""NVML's samples beside work: clock and power at some time, and what lowered the clock."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -10,10 +10,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
-from gpuprof.roofline.slow_steps.causes import DeviceReading
 
 # After the profiled steps a sample is taken each second: one of them is as near as this.
 _NEAR_NS: Final = 600_000_000
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """What NVML said of the device at some time; None where it did not."""
+
+    sm_clock_mhz: int | None = None
+    # By NVML an average, on recent devices of about the last second.
+    power_watts: float | None = None
+    slowed_by: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -23,22 +32,33 @@ class DeviceReadings:
     time_ns: NDArray[np.int64]
     # NaN and -1 where NVML did not answer.
     sm_clock_mhz: NDArray[np.float64]
+    power_watts: NDArray[np.float64]
     reasons: NDArray[np.int64]
 
     def within(self, start_ns: int, end_ns: int) -> DeviceReading:
-        """Median clock and all slow-downs of the samples in a time, else of the one nearest to it.
+        """Medians and all slow-downs of the samples in a time, else of the one nearest to it.
 
         Nothing where none is within about half a second.
         """
         first, last = np.searchsorted(self.time_ns, (start_ns, end_ns))
         if first == last:
             return self._nearest((start_ns + end_ns) // 2, int(first))
-        return self._reading(slice(int(first), int(last)))
+        return self.of(slice(int(first), int(last)))
 
     def median_clock_mhz(self, start_ns: int, end_ns: int) -> int | None:
         """The median over the samples in a time."""
         first, last = np.searchsorted(self.time_ns, (start_ns, end_ns))
-        return self._reading(slice(int(first), int(last))).sm_clock_mhz
+        return self.of(slice(int(first), int(last))).sm_clock_mhz
+
+    def of(self, rows: slice) -> DeviceReading:
+        """Medians and all slow-downs of some samples."""
+        clock, power = (_median(column[rows]) for column in (self.sm_clock_mhz, self.power_watts))
+        reasons = [int(bits) for bits in self.reasons[rows] if bits >= 0]
+        return DeviceReading(
+            sm_clock_mhz=None if clock is None else round(clock),
+            power_watts=power,
+            slowed_by=slowdown_reasons(reduce(or_, reasons, 0)) if reasons else None,
+        )
 
     def _nearest(self, moment_ns: int, after: int) -> DeviceReading:
         candidates = [row for row in (after - 1, after) if 0 <= row < len(self.time_ns)]
@@ -47,16 +67,7 @@ class DeviceReadings:
         if not near:
             return DeviceReading()
         row = min(near, key=lambda candidate: distances[candidate])
-        return self._reading(slice(row, row + 1))
-
-    def _reading(self, rows: slice) -> DeviceReading:
-        clocks = self.sm_clock_mhz[rows]
-        clocks = clocks[~np.isnan(clocks)]
-        reasons = [int(bits) for bits in self.reasons[rows] if bits >= 0]
-        return DeviceReading(
-            sm_clock_mhz=round(float(np.median(clocks))) if len(clocks) else None,
-            slowed_by=slowdown_reasons(reduce(or_, reasons, 0)) if reasons else None,
-        )
+        return self.of(slice(row, row + 1))
 
 
 def device_readings(samples: pl.DataFrame, device: int | None) -> DeviceReadings:
@@ -66,5 +77,11 @@ def device_readings(samples: pl.DataFrame, device: int | None) -> DeviceReadings
     return DeviceReadings(
         own["time_ns"].to_numpy(),
         own["sm_clock_mhz"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
+        (own["power_milliwatts"] / 1e3).cast(pl.Float64).fill_null(float("nan")).to_numpy(),
         own["throttle_reasons"].fill_null(-1).to_numpy(),
     )
+
+
+def _median(values: NDArray[np.float64]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else None
