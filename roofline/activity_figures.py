@@ -89,9 +89,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     nvlink_rx_bytes_per_s: float | None = None
     # None where one of the two, or the clock, is not known, or they are not of the same work.
     reconciled: Reconciliation | None = None
-    # Why OFU is not MFU, where they differ by more than the uncertainty; and why DRAM moved other
-    # bytes than modelled, where these differ by more than a tenth.
-    tensor_reason: str = ""
+    # Why DRAM moved other bytes than modelled, where these differ by more than a tenth.
     dram_reason: str = ""
     # The windows in order of time; those that follow each other together where there are many.
     time_line: tuple[ActivityWindow, ...] = ()

@@ -1,7 +1,7 @@
 """The windows over which a device's own counters (GPM) were averaged, and which steps are theirs.
 
 A reading holds the counters as they were at their last refresh. On an H200 work that began at a
-known moment appeared in them 40 to 118 ms later (docs/decisions/0050). So what a window counts may
+known moment appeared in them 36 to 119 ms later (docs/decisions/0050). So what a window counts may
 have begun so long before its first reading, and it belongs to steps that lie around all of it.
 """
 
@@ -22,7 +22,7 @@ RATES: Final = (
 # PCIe is also read without GPM, at one moment.
 _OF_GPM: Final = tuple(name for name in RATES if not name.startswith("pcie"))
 # How old the counters are at most when they are read.
-LATE_NS: Final = 120_000_000
+LATE_NS: Final = 150_000_000
 # Of a window: what may lie between timed steps, whose events are read in batches.
 _BETWEEN: Final = 0.02
 

@@ -119,9 +119,9 @@ def test_windows_are_a_time_line_with_the_steps_that_they_can_hold(build: Captur
     assert found is not None
     first, second = found.time_line
     assert (first.start_ns, first.end_ns, second.end_ns) == (150 * MS, 250 * MS, 400 * MS)
-    # From 120 ms before it begins to its end, steps of 5 ms.
-    assert (first.first_step, first.last_step) == (6, 49)
-    assert (second.first_step, second.last_step) == (26, 79)
+    # From 150 ms before it begins to its end, steps of 5 ms.
+    assert (first.first_step, first.last_step) == (0, 49)
+    assert (second.first_step, second.last_step) == (20, 79)
     assert [each.tensor_active for each in found.time_line] == pytest.approx([0.1, 0.2])
     assert [each.power_watts for each in found.time_line] == [100, 200]
     assert (first.sm_active, first.nvlink_tx_bytes_per_s) == (pytest.approx(0.99), 5e9)
@@ -267,8 +267,8 @@ def test_steps_that_are_too_short_for_a_window_say_how_many_it_needs(build: Capt
     found = sampled(capture, [window(20, 5.0), window(120, 5.0), window(1120, 5.0)])
     assert found is not None
     assert (found.windows, found.tensor_active) == (0, None)
-    # A window may begin right after a reading that is 120 ms late.
-    assert found.steps_needed == (2 * 100 + 120) * MS // STEP_NS
+    # A window may begin right after a reading that is 150 ms late.
+    assert found.steps_needed == (2 * 100 + 150) * MS // STEP_NS
 
 
 def test_without_timed_steps_there_is_no_activity(build: CaptureBuilder) -> None:
