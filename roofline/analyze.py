@@ -55,7 +55,7 @@ from gpuprof.roofline.ranks.links import link_figures
 from gpuprof.roofline.ranks.nccl import nccl_figures
 from gpuprof.roofline.ranks.parallelism.find import find_parallelism
 from gpuprof.roofline.ranks.recorder import recorder_findings
-from gpuprof.roofline.ranks.summarise import summarise
+from gpuprof.roofline.ranks.summarise import all_summaries
 from gpuprof.roofline.ranks.summary import RankSummary
 from gpuprof.roofline.settings.find import calls_of_profiled_steps, health_of, settings_of
 from gpuprof.roofline.settings.known import KnownOfStep
@@ -101,10 +101,13 @@ def analyze(
     rank = capture.manifest.ranks[0] if rank is None else rank
     capture = attribute(capture)
     if summaries is None:
-        communicates = len(capture.processes) > 1 or "collective" in capture.kernels["kind"]
-        summaries = [summarise(capture, each) for each in capture.manifest.ranks if communicates]
+        summaries = _summaries(capture)
     ends, matched = step_ends(capture), instances(summaries)
-    waits, stuck, nccl = waits_of(matched, rank), recorder_findings(capture), nccl_figures(capture)
+    waits, stuck, nccl = (
+        waits_of(matched, rank),
+        recorder_findings(summaries),
+        nccl_figures(summaries),
+    )
     all_ranks = join(summaries, matched)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
@@ -324,6 +327,19 @@ def _classified(
     # Whatever has a model has no ceiling either.
     why = "no ceiling is known for this device, so nothing tells how fast its work could be"
     return msgspec.structs.replace(found, evidence=why)
+
+
+def _summaries(capture: Capture) -> list[RankSummary]:
+    """Those of all ranks of a job; none of one process that does not communicate."""
+    alone = len(capture.processes) == 1
+    if (
+        alone
+        and "collective" not in capture.kernels["kind"]
+        and capture.collective_records.is_empty()
+        and not capture.processes[0].communicators
+    ):
+        return []
+    return all_summaries(capture)
 
 
 def _device_state(capture: Capture, device: Device | None) -> DeviceState | None:

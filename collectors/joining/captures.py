@@ -65,10 +65,15 @@ def _without_snapshots(captures: Sequence[Capture]) -> tuple[Sequence[Capture], 
     if not others or len(others) == len(captures):
         return captures, []
     return others, [
-        f"left out: {capture.manifest.title}: a memory snapshot, to be analysed by itself"
+        snapshot_left_out(capture.manifest.title)
         for capture in captures
         if capture.manifest.source == memory_snapshot.SOURCE
     ]
+
+
+def snapshot_left_out(title: str) -> str:
+    """The warning about a memory snapshot beside traces."""
+    return f"left out: {title}: a memory snapshot, to be analysed by itself"
 
 
 def join_ranks(captures: Sequence[Capture]) -> Capture:

@@ -15,12 +15,12 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.ranks import with_distinct_ranks
 from gpuprof.collectors.manifest import ProcessInfo
 
-_SOURCES: Final = (flight_recorder.SOURCE, nccl_log.SOURCE)
+SOURCES: Final = (flight_recorder.SOURCE, nccl_log.SOURCE)
 
 
 def is_companion(capture: Capture) -> bool:
     """Whether it tells of ranks without being a trace."""
-    return capture.manifest.source in _SOURCES
+    return capture.manifest.source in SOURCES
 
 
 def join_companions(captures: Sequence[Capture]) -> Capture:
@@ -30,7 +30,7 @@ def join_companions(captures: Sequence[Capture]) -> Capture:
     """
     numbered: list[Capture] = []
     warnings: list[str] = []
-    for source in _SOURCES:
+    for source in SOURCES:
         of_kind = [capture for capture in captures if capture.manifest.source == source]
         if len(of_kind) > 1:
             of_kind, renumbered = with_distinct_ranks(of_kind)

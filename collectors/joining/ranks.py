@@ -17,6 +17,8 @@ _RANK_IN_NAME: Final = re.compile(
 _TRUST: Final[tuple[RankSource, ...]] = ("content", "file name", "order")
 # Of the files that a warning is about, those that it names.
 _NAMED_FILES: Final = 3
+# Of each process of one file the rank that it has there, and what says so.
+Claims = Sequence[tuple[int, RankSource]]
 
 
 def with_rank_of_name(capture: Capture, name: str) -> Capture:
@@ -36,39 +38,50 @@ def with_rank_of_name(capture: Capture, name: str) -> Capture:
 def with_distinct_ranks(captures: Sequence[Capture]) -> tuple[list[Capture], list[str]]:
     """`captures` with a rank of its own for every process, and warnings about those that got one.
 
+    As `distinct_ranks` says.
+    """
+    ranks, warnings = distinct_ranks(
+        [capture.manifest.title for capture in captures],
+        [[(each.rank, each.rank_from) for each in capture.processes] for capture in captures],
+    )
+    numbered = [
+        renumbered(capture, mapping) for capture, mapping in zip(captures, ranks, strict=True)
+    ]
+    return numbered, warnings
+
+
+def distinct_ranks(
+    titles: Sequence[str], claims: Sequence[Claims]
+) -> tuple[list[dict[int, int]], list[str]]:
+    """Of each file the ranks in the job of its own ranks, and warnings about those that got one.
+
     What a file says counts before what its name says. Processes that neither tells, or whose rank
     another has, are numbered after those in the order given.
     """
-    ranks: list[dict[int, int]] = [{} for _ in captures]
+    ranks: list[dict[int, int]] = [{} for _ in claims]
     taken: set[int] = set()
     unplaced: list[tuple[int, int]] = []
-    for source in _TRUST:
-        for index, capture in enumerate(captures):
-            for process in capture.processes:
-                if process.rank_from != source:
+    for trusted in _TRUST:
+        for index, of_file in enumerate(claims):
+            for rank, source in of_file:
+                if source != trusted:
                     continue
-                if source != "order" and process.rank not in taken:
-                    ranks[index][process.rank] = process.rank
-                    taken.add(process.rank)
+                if source != "order" and rank not in taken:
+                    ranks[index][rank] = rank
+                    taken.add(rank)
                 else:
-                    unplaced.append((index, process.rank))
+                    unplaced.append((index, rank))
     none_stated = not taken
     # In the order of the files, whatever they claim.
     for index, rank in sorted(unplaced):
         ranks[index][rank] = max(taken, default=-1) + 1
         taken.add(ranks[index][rank])
-    numbered = [
-        renumbered(capture, mapping) for capture, mapping in zip(captures, ranks, strict=True)
-    ]
     if none_stated:
-        return numbered, ["no file names its rank: ranks are numbered in the order of the files"]
-    given = [
-        f"{captures[index].manifest.title} is rank {ranks[index][rank]}"
-        for index, rank in sorted(unplaced)
-    ]
+        return ranks, ["no file names its rank: ranks are numbered in the order of the files"]
+    given = [f"{titles[index]} is rank {ranks[index][rank]}" for index, rank in sorted(unplaced)]
     if not given:
-        return numbered, []
-    return numbered, [
+        return ranks, []
+    return ranks, [
         "some files name no rank, or one that another file has; they are numbered in the order of "
         f"the files: {_some(given)}"
     ]
@@ -80,15 +93,20 @@ def without_bystanders(captures: Sequence[Capture]) -> tuple[list[Capture], list
     A server's front end, a coordinator: it names no rank and gives a device no work, where others
     do one or the other.
     """
-    found = [capture for capture in captures if _is_bystander(capture)]
-    others = [capture for capture in captures if not _is_bystander(capture)]
+    others = [capture for capture in captures if not is_bystander(capture)]
+    found = [capture.manifest.title for capture in captures if is_bystander(capture)]
     if not found or not others:
         return list(captures), []
-    names = _some([capture.manifest.title for capture in found])
-    return others, [f"left out: {names}: no device work and no rank, so no rank of the job"]
+    return others, [bystanders_left_out(found)]
 
 
-def _is_bystander(capture: Capture) -> bool:
+def bystanders_left_out(titles: Sequence[str]) -> str:
+    """The warning about processes that are no rank of the job."""
+    return f"left out: {_some(titles)}: no device work and no rank, so no rank of the job"
+
+
+def is_bystander(capture: Capture) -> bool:
+    """Whether none of its processes names a rank or gives a device work."""
     return (
         all(process.rank_from == "order" for process in capture.processes)
         and (_ran_on_cpus(capture) or capture.kernels.is_empty())

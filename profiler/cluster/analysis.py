@@ -9,10 +9,12 @@ import msgspec
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.joining.companions import beside
 from gpuprof.collectors.joining.ranks import renumbered
 from gpuprof.profiler.cluster.here import read_here
 from gpuprof.profiler.cluster.job import Job, job_of
 from gpuprof.profiler.cluster.places import name_of
+from gpuprof.profiler.cluster.ranks_of_files import FileRank
 from gpuprof.profiler.cluster.reading import read_capture, read_summaries
 from gpuprof.profiler.cluster.workers import (
     local_workers,
@@ -64,11 +66,13 @@ def capture_of_rank(job: Job, rank: int | None, step_range: str | None = None) -
     chosen = job.rank(rank)
     if chosen is None:
         raise CommandError(f"--rank {rank}: {_ranks_of(job)}", exit_code=2)
-    number = chosen.summary.rank
-    capture = read_capture(chosen.place, step_range).rank(chosen.rank_there)
-    capture = prepared(renumbered(capture, {chosen.rank_there: number}))
-    manifest = msgspec.structs.replace(capture.manifest, title=job.title, ranks=(number,))
-    return Capture(manifest, capture.processes, **capture.tables())
+    facts = chosen.summary.process
+    capture = _read_as(chosen.file, facts.rank, step_range)
+    for other in chosen.beside:
+        capture = beside(capture, _read_as(other, facts.rank, step_range))
+    process = msgspec.structs.replace(capture.processes[0], world_size=facts.world_size)
+    manifest = msgspec.structs.replace(capture.manifest, title=job.title)
+    return prepared(Capture(manifest, (process,), **capture.tables()))
 
 
 def analyze_of_job(job: Job, capture: Capture) -> Analysis:
@@ -90,14 +94,16 @@ def _client(workers: Workers, most: int) -> Iterator[object]:
         yield None
 
 
-def _alone(capture: Capture, rank: int) -> Capture:
+def _read_as(file: FileRank, rank: int, step_range: str | None) -> Capture:
+    """The rank that `file` tells, as `rank` of the job."""
+    capture = renumbered(read_capture(file.place, step_range).rank(file.rank), {file.rank: rank})
     manifest = msgspec.structs.replace(capture.manifest, ranks=(rank,))
     return Capture(manifest, capture.processes, **capture.tables())
 
 
 def _of_lost(job: Job, lost: Sequence[tuple[str, ...]]) -> list[str]:
     """A sentence where workers were `lost` with these places and others read them after all."""
-    read = {each.place for each in job.ranks}
+    read = {file.place for each in job.ranks for file in (each.file, *each.beside)}
     names = sorted({name_of(place) for places in lost for place in places if place in read})
     if not names:
         return []

@@ -10,6 +10,7 @@ import msgspec
 from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.profiler.cluster.outcome import Outcome
 from gpuprof.profiler.cluster.places import name_of
+from gpuprof.profiler.cluster.ranks_of_files import FileRank, JobRank, ranks_of_files
 from gpuprof.roofline.ranks.summary import RankSummary
 
 JOB_FILE: Final = "ranks.msgpack"
@@ -17,15 +18,6 @@ JOB_FILE: Final = "ranks.msgpack"
 _SCHEMA_VERSION: Final = 1
 # Files that are left out, of which each has a sentence.
 _NAMED: Final = 20
-
-
-@dataclass(frozen=True)
-class JobRank:
-    """One rank, the file or folder that it was read from, and which of the ranks in that it is."""
-
-    place: str
-    rank_there: int
-    summary: RankSummary
 
 
 @dataclass(frozen=True)
@@ -54,6 +46,8 @@ class _StoredRank(msgspec.Struct, frozen=True):
     place: str
     rank_there: int
     summary: bytes
+    # Places and ranks there of what tells of the rank beside its trace.
+    beside: tuple[tuple[str, int], ...] = ()
 
 
 class _StoredJob(msgspec.Struct, frozen=True):
@@ -79,17 +73,20 @@ def job_of(
         done.append(outcome)
         progress(len(done))
     done.sort(key=lambda outcome: order[outcome.place])
-    read = [
-        JobRank(outcome.place, summary.rank, summary)
+    files = [
+        [
+            JobRank(FileRank(outcome.place, summary.rank), summary)
+            for summary in map(RankSummary.from_bytes, outcome.summaries)
+        ]
         for outcome in done
-        for summary in map(RankSummary.from_bytes, outcome.summaries)
+        if outcome.summaries
     ]
     problems = [f"{name_of(each.place)}: {each.problem}" for each in done if each.problem]
-    if not read:
+    if not files:
         raise CaptureError(
             places[0], f"none of {len(places)} files could be read, as in: {problems[0]}"
         )
-    ranks, warnings = _with_distinct_ranks(read)
+    ranks, warnings = ranks_of_files(files)
     left_out = [f"left out: {problem}" for problem in problems[:_NAMED]]
     if len(problems) > _NAMED:
         left_out.append(f"left out: {len(problems) - _NAMED} more files")
@@ -99,7 +96,13 @@ def job_of(
 def encode_job(job: Job) -> bytes:
     """The job as the content of `JOB_FILE`."""
     ranks = tuple(
-        _StoredRank(each.place, each.rank_there, each.summary.to_bytes()) for each in job.ranks
+        _StoredRank(
+            each.file.place,
+            each.file.rank,
+            each.summary.to_bytes(),
+            tuple((other.place, other.rank) for other in each.beside),
+        )
+        for each in job.ranks
     )
     return msgspec.msgpack.encode(_StoredJob(_SCHEMA_VERSION, job.title, ranks, job.left_out))
 
@@ -112,7 +115,11 @@ def read_job_file(capture: Path) -> Job:
         if stored.schema_version != _SCHEMA_VERSION:
             raise ValueError(f"schema version {stored.schema_version}, not {_SCHEMA_VERSION}")
         ranks = tuple(
-            JobRank(each.place, each.rank_there, RankSummary.from_bytes(each.summary))
+            JobRank(
+                FileRank(each.place, each.rank_there),
+                RankSummary.from_bytes(each.summary),
+                tuple(FileRank(place, rank) for place, rank in each.beside),
+            )
             for each in stored.ranks
         )
     except (OSError, ValueError) as error:
@@ -120,27 +127,3 @@ def read_job_file(capture: Path) -> Job:
             file, problem_of(error), remedy="run `gpuprof analyze` on the ranks again"
         ) from error
     return Job(stored.title, ranks, stored.left_out)
-
-
-def _with_distinct_ranks(read: Sequence[JobRank]) -> tuple[list[JobRank], list[str]]:
-    """`read` in the order of rank; those whose rank another has are numbered after all others."""
-    ranks: dict[int, JobRank] = {}
-    others: list[JobRank] = []
-    for each in read:
-        if each.summary.rank in ranks:
-            others.append(each)
-        else:
-            ranks[each.summary.rank] = each
-    first = max(ranks) + 1
-    for number, each in enumerate(others, first):
-        process = msgspec.structs.replace(each.summary.process, rank=number)
-        ranks[number] = replace(each, summary=replace(each.summary, process=process))
-    warnings = []
-    if others:
-        names = ", ".join(name_of(each.place) for each in others[:3])
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        warnings.append(
-            "some files name no rank, or one that another file has; they are numbered from "
-            f"{first} on in the order of the files: {names}{more}"
-        )
-    return [ranks[number] for number in sorted(ranks)], warnings

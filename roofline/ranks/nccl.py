@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.communicators import ChosenAlgorithm, Communicator
 from gpuprof.roofline.bus_bandwidth import find_collective
 from gpuprof.roofline.nccl_figures import (
@@ -14,6 +13,7 @@ from gpuprof.roofline.nccl_figures import (
     NcclFigures,
 )
 from gpuprof.roofline.ranks.rank_text import ranks_text
+from gpuprof.roofline.ranks.summary import RankSummary
 
 # What all ranks of a communicator should say alike.
 _ALIKE: Final = (
@@ -33,12 +33,12 @@ _OF_SHARES: Final = ("all-gather", "reduce-scatter")
 _WORDS: Final = {"RING": "ring", "TREE": "tree", "SIMPLE": "Simple", "Simple": "Simple"}
 
 
-def nccl_figures(capture: Capture) -> NcclFigures | None:
-    """What the logs of all ranks in `capture` say; None where it has none."""
+def nccl_figures(summaries: Sequence[RankSummary]) -> NcclFigures | None:
+    """What the logs of all ranks say; None where there are none."""
     groups: dict[tuple[str, int | None], dict[int, Communicator]] = {}
     warnings: dict[str, list[int]] = {}
     settings: dict[str, None] = {}
-    for process in capture.processes:
+    for process in (each.process for each in summaries):
         for one in process.communicators:
             groups.setdefault((one.identity, one.ranks), {})[process.rank] = one
             settings |= dict.fromkeys(one.settings)

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.stacks import user_line
+from gpuprof.roofline.ranks.stacked import stacked
+from gpuprof.roofline.ranks.summary import RankSummary
 from gpuprof.roofline.recorder_figures import (
     Disagreement,
     RecordedCall,
@@ -55,14 +56,16 @@ class _Group:
     sends: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
 
-def recorder_findings(capture: Capture) -> RecorderFindings | None:
-    """What the dumps of all ranks in `capture` say; None where it holds none."""
-    records = capture.collective_records
+def recorder_findings(summaries: Sequence[RankSummary]) -> RecorderFindings | None:
+    """What the dumps of all ranks say; None where there are none."""
+    if not summaries:
+        return None
+    records = stacked(summaries, "records").sort("rank", "record")
     if records.is_empty():
         return None
     ranks = tuple(sorted(records["rank"].unique().to_list()))
     last = _last_records(records)
-    groups = _groups(capture)
+    groups = _groups(summaries, records)
     stuck: list[StuckCollective] = []
     disagreements: list[Disagreement] = []
     for group in groups:
@@ -78,15 +81,15 @@ def recorder_findings(capture: Capture) -> RecorderFindings | None:
     )
 
 
-def _groups(capture: Capture) -> list[_Group]:
+def _groups(summaries: Sequence[RankSummary], records: pl.DataFrame) -> list[_Group]:
     """By name and members: a split of a group may give several of one name."""
     told = {
-        (process.rank, group.name): group
-        for process in capture.processes
-        for group in process.process_groups
+        (each.rank, group.name): group
+        for each in summaries
+        for group in each.process.process_groups
     }
     groups: dict[tuple[str, tuple[int, ...]], _Group] = {}
-    for row in capture.collective_records.sort("rank", "record").iter_rows(named=True):
+    for row in records.iter_rows(named=True):
         name = row["group"] or ""
         known = told.get((row["rank"], name))
         members = () if known is None else known.ranks
@@ -309,9 +312,9 @@ def _finished(row: Mapping[str, Any]) -> bool:
 
 
 def _last_records(records: pl.DataFrame) -> dict[int, dict[str, Any]]:
-    """Of each rank its last record, and whether it recorded any that is finished."""
+    """Of each rank its last record, and whether it recorded any that is finished; in order."""
     found: dict[int, dict[str, Any]] = {}
-    for row in records.sort("rank", "record").iter_rows(named=True):
+    for row in records.iter_rows(named=True):
         before = found.get(row["rank"], {"finished": False})
         found[row["rank"]] = {"row": row, "finished": before["finished"] or _finished(row)}
     return found

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.ranks import is_bystander
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.intervals import clipped, union_ns
 from gpuprof.roofline.points.process_roofs import device_of
@@ -41,6 +42,7 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
     process = own.processes[0]
     device = device_of(process)
     on_cpu = device is not None and device.kind == "cpu"
+    records = own.collective_records.drop("rank")
     facts = RankProcess(
         rank=rank,
         world_size=process.world_size,
@@ -52,11 +54,17 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
         environment=process.fingerprint.environment,
         title=capture.manifest.title,
         warnings=process.warnings,
+        source=capture.manifest.source,
+        rank_from=process.rank_from,
+        is_bystander=is_bystander(capture),
+        process_groups=process.process_groups if records.height else (),
+        communicators=process.communicators,
     )
     work = find_work(own, math_mode(device, process))
     steps = device_steps(own, work.kernels, on_cpu=on_cpu)
     if steps is None:
-        return RankSummary(facts, _with_parts(own.steps, pl.DataFrame({"index": []})))
+        parts = pl.DataFrame({"index": []})
+        return RankSummary(facts, _with_parts(own.steps, parts), records=records)
     found = collective_rows(own, work.kernels, steps, on_cpu=on_cpu)
     collectives = whole_steps(found, _COLLECTIVES)
     left_out = found.height - collectives.height
@@ -67,7 +75,13 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
         work_rows(own, work, collectives, _WORK),
         idle_rows(own, work, steps, collectives, _IDLE, on_cpu=on_cpu),
         _states(own.samples, steps, None if device is None else device.index),
+        records,
     )
+
+
+def all_summaries(capture: Capture) -> list[RankSummary]:
+    """Those of all ranks of `capture`."""
+    return [summarise(capture, rank) for rank in capture.manifest.ranks]
 
 
 def _versions(fingerprint: Fingerprint) -> dict[str, str]:

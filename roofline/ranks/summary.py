@@ -13,6 +13,10 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from gpuprof.collectors import schema
+from gpuprof.collectors.communicators import Communicator, ProcessGroup
+from gpuprof.collectors.manifest import RankSource
+
 # One row for each step of the rank. The last columns are of profiled steps alone.
 STEPS: Final = pl.Schema(
     {
@@ -110,13 +114,21 @@ STATES: Final = pl.Schema(
     }
 )
 
+# What a flight recorder or a log of NCCL kept of the rank: as many rows as that kept.
+RECORDS: Final = pl.Schema(
+    {name: dtype for name, dtype in schema.TABLES["collective_records"].items() if name != "rank"}
+)
+
 FRAMES: Final = {
     "steps": STEPS,
     "collectives": COLLECTIVES,
     "work": WORK,
     "idle": IDLE,
     "states": STATES,
+    "records": RECORDS,
 }
+# Those that a summary has had from the first on.
+_FIRST_FRAMES: Final = 5
 # What a row stands for in which those beyond the limit are added up.
 OTHERS: Final = "others"
 _LENGTH: Final = struct.Struct("<Q")
@@ -139,6 +151,15 @@ class RankProcess(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     # Of the capture or file it is from.
     title: str = ""
+    # What that file is, and what it or its name says of the rank: with these the rank is found
+    # among those of other files that are read by themselves.
+    source: str = ""
+    rank_from: RankSource = "content"
+    # No rank is named and no device has work.
+    is_bystander: bool = False
+    # Of torch.distributed where there are records, and of NCCL where there is a log.
+    process_groups: tuple[ProcessGroup, ...] = ()
+    communicators: tuple[Communicator, ...] = ()
     warnings: tuple[str, ...] = ()
     # Collectives of the last profiled steps that had no room.
     collectives_left_out: int = 0
@@ -158,12 +179,13 @@ class RankSummary:
     work: pl.DataFrame = field(default_factory=partial(_no_rows, "work"))
     idle: pl.DataFrame = field(default_factory=partial(_no_rows, "idle"))
     states: pl.DataFrame = field(default_factory=partial(_no_rows, "states"))
+    records: pl.DataFrame = field(default_factory=partial(_no_rows, "records"))
 
     def __post_init__(self) -> None:
-        for name, schema in FRAMES.items():
+        for name, expected in FRAMES.items():
             actual = self.frame(name).schema
-            if actual != schema:
-                differing = sorted(set(actual.items()) ^ set(schema.items()), key=str)
+            if actual != expected:
+                differing = sorted(set(actual.items()) ^ set(expected.items()), key=str)
                 raise ValueError(f"frame {name} does not have its schema: {differing}")
 
     @property
@@ -199,11 +221,11 @@ class RankSummary:
                 raise ValueError(f"no summary of a rank: cut off after {len(data)} bytes")
             parts.append(data[at : at + length])
             at += length
-        if len(parts) != 1 + len(FRAMES):
+        if not _FIRST_FRAMES < len(parts) <= 1 + len(FRAMES):
             raise ValueError(f"no summary of a rank: {len(parts)} parts, not {1 + len(FRAMES)}")
         try:
             process = msgspec.json.decode(parts[0], type=RankProcess)
             frames = [pl.read_ipc(BytesIO(part)) for part in parts[1:]]
         except (msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
             raise ValueError(f"no summary of a rank: {error}") from error
-        return cls(process, **dict(zip(FRAMES, frames, strict=True)))
+        return cls(process, **dict(zip(FRAMES, frames, strict=False)))

@@ -1,5 +1,7 @@
 """Files read on workers: lost workers, failures, and files that are at fault themselves."""
 
+import gzip
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,15 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.opening import open_trace
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.cli import main
+from gpuprof.profiler.cluster.analysis import (
+    Workers,
+    analyze_of_job,
+    capture_of_rank,
+    read_job,
+)
 from gpuprof.profiler.cluster.here import read_here
+from gpuprof.profiler.cluster.job import JOB_FILE, encode_job, read_job_file
+from gpuprof.profiler.cluster.places import files_of_ranks
 from gpuprof.profiler.cluster.workers import (
     local_workers,
     lost_workers,
@@ -25,12 +35,16 @@ from gpuprof.profiler.cluster.workers import (
     workers_of,
 )
 from gpuprof.profiler.step_range import with_steps
+from gpuprof.profiler.traces import read_run
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.rank_figures import RanksAnalysis
 from gpuprof.roofline.ranks.instances import instances
 from gpuprof.roofline.ranks.join import join
 from gpuprof.roofline.ranks.summarise import summarise
 
 DATA = Path(__file__).resolve().parents[1] / "data/ranks"
+KINETO = DATA.parent / "kineto"
 FINE = tuple(f"file {number}" for number in range(8))
 FAULTS = ("kills", "kills once", "fails once", "fails", "damaged")
 
@@ -67,6 +81,7 @@ def test_what_workers_read_and_what_they_cannot(client: Any, tmp_path: Path) -> 
 
 
 def test_a_worker_takes_one_core_and_keeps_nothing_of_its_tasks(client: Any) -> None:
+    client.wait_for_workers(1)
     (costly,) = client.run(worker_reads.what_is_costly).values()
     assert costly == (1, [])
 
@@ -152,3 +167,64 @@ def test_workers_say_what_one_capture_of_all_ranks_says(
     (folder / f"job_rank{planted.slow_device}.json.gz").rename(tmp_path / "away")
     assert run("summary", stored, "--rank", planted.slow_device) == 1
     assert "no such file" in capsys.readouterr().err
+
+
+def test_files_read_one_by_one_say_what_one_capture_of_them_says(
+    traces: tuple[Path, Planted], tmp_path: Path
+) -> None:
+    """Also where content, name or order tell the rank, and beside files that are no rank."""
+    folder, _ = traces
+    for rank in range(5, RANKS):
+        (folder / f"job_rank{rank}.json.gz").unlink()
+    # Named as another rank, without the rank in its content, and twice the same one.
+    (folder / "job_rank3.json.gz").rename(folder / "a_rank7.json.gz")
+    unnamed = gzip.decompress((folder / "job_rank4.json.gz").read_bytes())
+    unnamed = unnamed.replace(b'"distributedInfo"', b'"otherInfo"')
+    (folder / "job_rank4.json.gz").unlink()
+    (folder / "job_rank5.json").write_bytes(unnamed)
+    shutil.copy(folder / "job_rank2.json.gz", folder / "second.json.gz")
+    # No rank of the job: a process without device work, and a snapshot.
+    shutil.copy(KINETO / "cpu-only.json", folder / "front_end.json")
+    shutil.copy(
+        DATA.parent / "memory_snapshot/training_step.pickle.gz", folder / "memory.pickle.gz"
+    )
+    # Of ranks with a trace and of one without.
+    recorder = DATA.parent / "flight_recorder"
+    for rank, file in (
+        (0, "nccl_trace_rank_0"),
+        (1, "nccl_trace_rank_1"),
+        (9, "nccl_trace_rank_1"),
+    ):
+        shutil.copy(recorder / file, folder / f"nccl_trace_rank_{rank}")
+
+    def nothing(_: object) -> None:
+        pass
+
+    whole = read_run([folder], nothing)
+    job = read_job("traces", files_of_ranks(str(folder)), Workers(), nothing)
+    assert [each.summary.rank for each in job.ranks] == list(whole.manifest.ranks)
+    assert whole.manifest.ranks == (0, 1, 2, 3, 5, 6, 9)
+    assert len(job.left_out) == 3
+    # A rank with a dump beside its trace, and one with a dump alone.
+    for rank in (0, 9):
+        apart = analyze_of_job(job, capture_of_rank(job, rank))
+        together = analyze(whole, rank=rank)
+        assert apart.recorder is not None
+        assert apart.recorder.ranks == (0, 1, 9)
+        assert without_titles(apart.ranks) == without_titles(together.ranks)
+        assert differing(apart, together) == []
+        if rank == 0:
+            assert set(apart.warnings) == set(together.warnings)
+    stored = tmp_path / JOB_FILE
+    stored.write_bytes(encode_job(job))
+    assert encode_job(read_job_file(tmp_path)) == stored.read_bytes()
+
+
+# Of the capture that is stored, which has one rank in place of all; and of one capture the first
+# rank has the warnings about all files.
+OF_THE_CAPTURE = {"title", "source", "created_ns", "warnings"}
+
+
+def differing(one: Analysis, other: Analysis) -> list[str]:
+    names = [name for name in one.__struct_fields__ if name not in {*OF_THE_CAPTURE, "ranks"}]
+    return [name for name in names if getattr(one, name) != getattr(other, name)]

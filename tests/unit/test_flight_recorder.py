@@ -18,6 +18,7 @@ from gpuprof.reports.sections.recorder import stuck_sentence
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.ranks.rank_text import ranks_text
 from gpuprof.roofline.ranks.recorder import recorder_findings
+from gpuprof.roofline.ranks.summarise import all_summaries
 from gpuprof.roofline.recorder_figures import RecorderFindings, StuckCollective
 
 # Two processes of gloo, torch 2.13: three all-reduces, an all-gather in a group of its own, then
@@ -80,7 +81,7 @@ def dumped(
 
 
 def found(capture: Capture) -> RecorderFindings:
-    findings = recorder_findings(capture)
+    findings = recorder_findings(all_summaries(capture))
     assert findings is not None
     return findings
 

@@ -22,6 +22,7 @@ from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.nccl_figures import NcclFigures
 from gpuprof.roofline.ranks.nccl import nccl_figures
 from gpuprof.roofline.ranks.recorder import recorder_findings
+from gpuprof.roofline.ranks.summarise import all_summaries
 
 DATA = Path(__file__).parents[1] / "data"
 IDENTITY = "0x52e965372ad155ed"
@@ -105,7 +106,7 @@ def log(folder: Path, *ranks: Iterator[str]) -> Path:
 
 
 def figures(capture: Capture) -> NcclFigures:
-    found = nccl_figures(capture)
+    found = nccl_figures(all_summaries(capture))
     assert found is not None
     return found
 
@@ -174,7 +175,7 @@ def test_ranks_that_differ_and_do_not_finish(tmp_path: Path) -> None:
 
 def test_the_rank_that_has_not_entered_is_named(tmp_path: Path) -> None:
     ranks = [lines_of(0, calls=9), lines_of(1, calls=9), lines_of(2, calls=7), lines_of(3, calls=9)]
-    findings = recorder_findings(open_trace(log(tmp_path, *ranks)))
+    findings = recorder_findings(all_summaries(open_trace(log(tmp_path, *ranks))))
     assert findings is not None
     (stuck,) = findings.stuck
     assert (stuck.sequence, stuck.waiting, stuck.not_entered) == (7, (0, 1, 3), (2,))
@@ -195,7 +196,7 @@ def test_timeouts_of_torch_s_watchdog(tmp_path: Path) -> None:
         "Timeout(ms)=600000) ran for 600081 milliseconds before timing out."
         for rank in (0, 1)
     ]
-    findings = recorder_findings(open_trace(log(tmp_path, iter(lines))))
+    findings = recorder_findings(all_summaries(open_trace(log(tmp_path, iter(lines)))))
     assert findings is not None
     (stuck,) = findings.stuck
     assert (stuck.sequence, stuck.waiting) == (11, (0, 1))
@@ -279,7 +280,7 @@ def test_damaged_logs_are_read_or_refused(tmp_path: Path) -> None:
             capture = open_trace(file)
         except CaptureError:
             continue
-        assert nccl_figures(capture) is None or figures(capture).communicators
+        assert nccl_figures(all_summaries(capture)) is None or figures(capture).communicators
 
 
 def test_a_megabyte_without_a_space_is_no_log() -> None:
