@@ -23,6 +23,7 @@ from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.compare import CompareCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
 from gpuprof.profiler.commands.explain import ExplainCommand
+from gpuprof.profiler.commands.export import ExportCommand
 from gpuprof.profiler.commands.gate import GateCommand
 from gpuprof.profiler.commands.history import HistoryCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
@@ -55,6 +56,7 @@ COMMANDS: tuple[Command, ...] = (
     AnalyzeCommand(),
     SummaryCommand(),
     ReportCommand(),
+    ExportCommand(),
     ExplainCommand(),
     CompareCommand(),
     BenchCommand(),
