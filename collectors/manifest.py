@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from gpuprof.collectors.communicators import Communicator, ProcessGroup
+from gpuprof.collectors.counting import CountingPass
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.watched_steps import WatchedSteps
@@ -367,6 +368,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     process_groups: tuple[ProcessGroup, ...] = ()
     # Of NCCL, as its log tells.
     communicators: tuple[Communicator, ...] = ()
+    # None where nothing was counted in a run of its own.
+    counting: CountingPass | None = None
     # True once kernels.op_id and kernels.step have been filled.
     attributed: bool = False
     # Plain sentences: what is missing or was repaired, and how to get it.

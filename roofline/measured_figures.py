@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from gpuprof.collectors.counting import CountingPass
 from gpuprof.roofline.machine.ceilings import Unit
 from gpuprof.roofline.phase import Phase
 
@@ -89,3 +90,5 @@ class MeasuredWork(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     launches_in_trace: int
     kernels: tuple[MeasuredKernel, ...]
+    # How the launches were chosen, and what counting took; None where a report was given.
+    counting: CountingPass | None = None

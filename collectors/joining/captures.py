@@ -10,6 +10,7 @@ import polars as pl
 from gpuprof.collectors import memory_snapshot, schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.companions import beside, is_companion, join_companions
+from gpuprof.collectors.joining.first_launches import match_first_launches
 from gpuprof.collectors.joining.graph_partners import with_partners
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.joining.launch_matching import match_launches
@@ -124,12 +125,34 @@ def joined(captures: Sequence[Capture], warnings: Sequence[str] = ()) -> Capture
     )
 
 
+def with_first_launches(trace: Capture, report: Capture, window: pl.Series) -> Capture:
+    """`trace` of one process with the counters of `report`, as `join` adds them.
+
+    The report holds the first launches of each name, grid and block among the rows `window` of the
+    trace's kernels.
+    """
+    report = _on_rank_of(trace, report)
+    shared = trace.kernels.select("shared_memory").with_row_index("row")
+    launched = launch_keys(trace.kernels, trace.launches).join(
+        shared, on="row", maintain_order="left"
+    )
+    in_window = launched.filter(pl.col("row").is_in(window.implode()))
+    report_keys = launch_keys(report.kernels, report.launches)
+    return _with_matched(trace, report, match_first_launches(in_window, report_keys))
+
+
 def _with_counters(trace: Capture, report: Capture) -> Capture:
     """`trace` with the counters of `report`."""
     report = _on_rank_of(trace, report)
+    matched = match_launches(
+        launch_keys(trace.kernels, trace.launches), launch_keys(report.kernels, report.launches)
+    )
+    return _with_matched(trace, report, matched)
+
+
+def _with_matched(trace: Capture, report: Capture, matched: pl.DataFrame) -> Capture:
     trace_keys = launch_keys(trace.kernels, trace.launches)
     report_keys = launch_keys(report.kernels, report.launches)
-    matched = match_launches(trace_keys, report_keys)
     found = report_keys.select(pl.col(KEY).name.suffix("_report"), "row").join(
         matched.rename({"report_row": "row"}), on="row"
     )

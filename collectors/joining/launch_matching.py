@@ -33,6 +33,11 @@ def match_launches(trace: pl.DataFrame, report: pl.DataFrame) -> pl.DataFrame:
             (ours["row"][mine], theirs["row"][other], certain)
             for mine, other, certain in _align(trace_codes, report_codes)
         ]
+    return matched(matches, trace)
+
+
+def matched(matches: Sequence[tuple[int, int, bool]], trace: pl.DataFrame) -> pl.DataFrame:
+    """The frame of `match_launches`, of rows of the trace, rows of the report and certainty."""
     return pl.DataFrame(
         matches,
         schema={"trace_row": pl.UInt32, "report_row": pl.UInt32, "certain": pl.Boolean},

@@ -175,14 +175,12 @@ def _run_with_counters(arguments: argparse.Namespace) -> int:
     target = _target(arguments)
     output = _output(arguments, target)
     first = _in_its_own_process(arguments, target, output)
-    second = (
-        *(*_python(), "-m", "gpuprof.profiler.run.counted_program"),
+    program = (
         *_given(("--warmup", arguments.warmup)),
         *(*_steps(arguments), target.kind, target.value, *target.arguments),
     )
-    return run_with_counters(
-        Runs(first, second), output.shown, quiet=arguments.quiet, page=output.page
-    )
+    runs = Runs(first, _python(), program)
+    return run_with_counters(runs, output.shown, quiet=arguments.quiet, page=output.page)
 
 
 def _run_under_nsys(arguments: argparse.Namespace) -> int:

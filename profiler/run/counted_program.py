@@ -2,11 +2,14 @@
 
 `python -m gpuprof.profiler.run.counted_program [options] (script|module|command) TARGET [args ...]`
 is what `gpuprof run --counters` starts under `ncu`. After the warm-up steps it opens the window in
-which ncu counts (cudaProfilerStart); ncu ends the program once it has counted enough.
+which ncu counts (cudaProfilerStart). The program ends with that step, or when its time is up: what
+was counted until then is kept.
 """
 
 import argparse
+import os
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.live.module_import import once_imported
@@ -31,9 +34,16 @@ def main() -> None:
     sessions: list[Session] = []
 
     def begin() -> None:
+        if arguments.from_start:
+            _end_after(arguments.seconds)
+            return
         from gpuprof.profiler.run.session import Session
 
-        session = Session(options, on_profiled=_open_window)
+        session = Session(
+            options,
+            on_profiled=lambda _: _open_window(arguments.seconds),
+            on_later_step=_end_with_the_step,
+        )
         session.start()
         sessions.append(session)
 
@@ -46,18 +56,43 @@ def main() -> None:
             session.close()
 
 
-def _open_window(_: "Session") -> None:
+def _open_window(seconds: float) -> None:
     """The warm-up steps are done."""
     from gpuprof.collectors.live import cuda
 
     if cuda.in_use():
         cuda.synchronize()
         cuda.start_other_profiler()
+        _end_after(seconds)
+
+
+def _end_with_the_step() -> None:
+    """The window's step is done. Nothing of the program runs after it, as it ran once before."""
+    from gpuprof.collectors.live import cuda
+
+    if cuda.in_use():
+        cuda.synchronize()
+        _end()
+
+
+def _end_after(seconds: float) -> None:
+    timer = threading.Timer(seconds, _end)
+    timer.daemon = True
+    timer.start()
+
+
+def _end() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gpuprof.profiler.run.counted_program")
     parser.add_argument("--warmup", type=int, default=3)
+    # Of counting: from the window's begin, or from the import of torch on.
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--from-start", action="store_true")
     parser.add_argument("--steps")
     parser.add_argument("--step-range")
     parser.add_argument("kind", choices=("script", "module", "command"))

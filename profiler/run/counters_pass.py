@@ -5,6 +5,7 @@ The first run is a child process too, so that the device memory it held is free 
 
 import re
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,37 +16,34 @@ import polars as pl
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.counting import CountingPass
 from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError, describe
-from gpuprof.collectors.joining.captures import join
+from gpuprof.collectors.joining.captures import with_first_launches
+from gpuprof.collectors.joining.launch_keys import KEY
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
 from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.collectors.tools import find_tool
-from gpuprof.profiler.captures import store
+from gpuprof.profiler.captures import load_analysis, store
 from gpuprof.profiler.child_processes import run_child, sigterm_raises
 from gpuprof.profiler.page_output import PageOutput
 from gpuprof.profiler.run.own_process import add_warning, capture_of, ended_as, run_program
 from gpuprof.profiler.run.telling import tell_of
 from gpuprof.reports.console.streams import write_note
-from gpuprof.reports.formatting import counted
+from gpuprof.reports.formatting import counted, percent
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.measured.counters_plan import CountersPlan, plan_counters
-
-# What a roofline needs and no more: each further group is one more replay of every launch.
-METRICS: Final = (
-    # Every source type that this GPU's tensor units count.
-    "regex:^sm__ops_path_tensor_src_",
-    # ncu finds no instruction counters by regular expression.
-    *(
-        f"smsp__sass_thread_inst_executed_op_{instruction}_pred_on.sum"
-        for instruction in ("dadd", "dmul", "dfma", "fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
-    ),
-    "dram__bytes_read.sum",
-    "dram__bytes_write.sum",
-    "lts__t_bytes.sum",
-    "gpu__time_duration.sum",
-    "sm__cycles_elapsed.avg.per_second",
+from gpuprof.roofline.counting.plan import (
+    CountersPlan,
+    plan_counters,
+    window_of,
 )
+from gpuprof.roofline.measured.metric_table import TENSOR_METRICS, metrics_to_collect
+from gpuprof.roofline.points.process_roofs import device_of
+
+_COUNTED_PROGRAM: Final = "gpuprof.profiler.run.counted_program"
+# Of counting. Beside it a program needs the time to start and to warm up: together they are to stay
+# under 90 s for a training step.
+COUNTING_SECONDS: Final = 60
 _UNMODIFIED_CLOCKS: Final = "unmodified GPU clocks"
 
 
@@ -55,8 +53,10 @@ class Runs:
 
     # `gpuprof run` without --counters, quiet, into the output.
     first: tuple[str, ...]
-    # What ncu starts.
-    second: tuple[str, ...]
+    # Python with its options, and what is given to `counted_program`: how steps are found, and the
+    # program with its arguments.
+    interpreter: tuple[str, ...]
+    program: tuple[str, ...]
 
 
 def run_with_counters(
@@ -73,7 +73,7 @@ def run_with_counters(
         # The program did not start; what stands there with --force is an older capture.
         return ended_as(status)
     try:
-        _add_counters(runs.second, stored)
+        _add_counters(runs, stored)
     except (GpuprofError, OSError) as error:
         write_note(f"gpuprof: no counters: {describe(error)}")
         add_warning(stored, f"no counters: {describe(error)}")
@@ -89,13 +89,13 @@ def _run_second(command: Sequence[str], printed: Path) -> None:
         run_child(command, stdout=sink, stderr=sink)
 
 
-def _add_counters(program: Sequence[str], output: Path) -> None:
+def _add_counters(runs: Runs, output: Path) -> None:
     """Raises `CollectorError` or `CaptureError` where nothing can be counted."""
     capture = storage.load(output)
     if capture.processes[0].ending in ENDED_BY_A_SIGNAL:
         return
     _refuse_what_cannot_be_replayed(capture)
-    plan = plan_counters(capture)
+    plan = plan_counters(capture, load_analysis(output))
     if plan is None:
         raise CollectorError("the first run shows no kernel on a GPU")
     ncu = find_tool("ncu")
@@ -104,9 +104,28 @@ def _add_counters(program: Sequence[str], output: Path) -> None:
             "Nsight Compute (ncu) is not on PATH; it comes with the CUDA toolkit, or by itself "
             "from developer.nvidia.com/nsight-compute"
         )
+    command = (
+        *(*runs.interpreter, "-m", _COUNTED_PROGRAM, "--seconds", str(COUNTING_SECONDS)),
+        *(() if plan.one_step else ("--from-start",)),
+        *runs.program,
+    )
+    device = device_of(capture.processes[0])
+    metrics = metrics_to_collect(None if device is None else device.compute_capability)
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpuprof-counters-") as folder:
-        report = _count(ncu, plan, program, Path(folder))
-    joined = join([capture, report])
+        report = _count(ncu, plan, metrics, command, Path(folder))
+    joined = with_first_launches(capture, report, window_of(capture, one_step=plan.one_step))
+    counting = CountingPass(
+        chosen=plan.launches,
+        counted=report.kernels.height,
+        joined=joined.counters.select(KEY).n_unique(),
+        time_fraction=plan.time_fraction,
+        gain_fraction=plan.gain_fraction,
+        seconds=time.monotonic() - begun,
+        limit_s=COUNTING_SECONDS,
+    )
+    process = msgspec.structs.replace(joined.processes[0], counting=counting)
+    joined = joined.with_processes((process, *joined.processes[1:]))
     store(joined, analyze(joined), output)
 
 
@@ -124,39 +143,50 @@ def _refuse_what_cannot_be_replayed(capture: Capture) -> None:
         )
 
 
-def _count(ncu: str, plan: CountersPlan, program: Sequence[str], folder: Path) -> Capture:
+def _count(
+    ncu: str, plan: CountersPlan, metrics: Sequence[str], program: Sequence[str], folder: Path
+) -> Capture:
     page, printed = folder / "counters.csv", folder / "printed.txt"
-    command = [ncu, *ncu_options(plan, page), *program]
-    kernels = counted(len(plan.kernels), "kernel")
-    write_note(f"gpuprof: running the program again under ncu, for {kernels}")
+    command = [ncu, *ncu_options(plan, metrics, page), *program]
+    launches = counted(plan.launches, "launch", "launches")
+    write_note(
+        f"gpuprof: running the program again under ncu, for {launches} with "
+        f"{percent(plan.gain_fraction)} of the kernels' time above their roofs; counting ends "
+        f"after {COUNTING_SECONDS} s"
+    )
     _run_second(command, printed)
     try:
-        return _what_was_asked_for(read(page))
+        return _what_was_asked_for(read(page), metrics)
     except (CaptureError, OSError) as error:
         raise CollectorError(_why(error, printed)) from error
 
 
-def ncu_options(plan: CountersPlan, page: Path) -> list[str]:
+def ncu_options(plan: CountersPlan, metrics: Sequence[str], page: Path) -> list[str]:
     """What `ncu` is told before the program's command line."""
     names = "|".join(map(re.escape, plan.kernels))
     return [
         *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(page)),
-        *("--metrics", ",".join(METRICS)),
-        *("--kernel-name", f"regex:^({names})$", "--launch-count", str(plan.launches)),
-        *("--kill", "yes", "--target-processes", "application-only"),
+        *("--metrics", ",".join(metrics)),
+        *("--kernel-name", f"regex:^({names})$"),
+        *("--filter-mode", "per-launch-config", "--launch-count", str(plan.launches_of_each)),
+        *("--target-processes", "application-only"),
         *("--profile-from-start", "no" if plan.one_step else "yes"),
         # Durations are not used, and the clocks are the user's.
         *("--clock-control", "none"),
     ]
 
 
-def _what_was_asked_for(report: Capture) -> Capture:
+def _what_was_asked_for(report: Capture, metrics: Sequence[str]) -> Capture:
     """`report` without the rates and percentages that the regular expression brings along.
 
     Nor has it remarks on clocks and durations: clocks were left alone, and durations are not used.
     """
     counters = report.counters.filter(
-        pl.col("metric").str.ends_with(".sum") | pl.col("metric").is_in(METRICS)
+        pl.col("metric").is_in(metrics)
+        | (
+            pl.col("metric").str.starts_with(TENSOR_METRICS)
+            & pl.col("metric").str.ends_with(".sum")
+        )
     )
     processes = tuple(
         msgspec.structs.replace(

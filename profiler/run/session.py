@@ -50,10 +50,12 @@ class Session:
         options: SessionOptions,
         *,
         on_profiled: Callable[["Session"], None] = lambda session: None,
+        on_later_step: Callable[[], None] = lambda: None,
     ) -> None:
         self.options = options
         self.explicit = ExplicitSteps()
         self._on_profiled = on_profiled
+        self._on_later_step = on_later_step
         self._finder = StepFinder(step_sources(options, self.explicit), self)
         self._phase = "warmup"
         self._clock: StepClock | None = None
@@ -128,6 +130,7 @@ class Session:
             self._step_ranges.boundary()
             if self._later is not None:
                 self._later.mark()
+                self._on_later_step()
                 return
             with ample_recursion():
                 self._advance(mark)

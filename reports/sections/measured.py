@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from gpuprof.collectors.counting import CountingPass
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import (
     Block,
@@ -34,6 +35,26 @@ def lead(measured: MeasuredWork) -> str:
         "are of one call of the operator; x is counted over modelled. The model's bytes are "
         "compulsory traffic. Vector operations are counted by formula, so theirs agrees only "
         "roughly."
+        f"{_chosen(measured.counting)}"
+    )
+
+
+def _chosen(counting: CountingPass | None) -> str:
+    """How the launches were chosen, and what that took; "" where a report was given."""
+    if counting is None:
+        return ""
+    left_out = (
+        f" {formatting.counted(missing, 'launch was', 'launches were')} not counted: the time was "
+        "up, or the second run did less."
+        if (missing := counting.chosen - counting.counted) > 0
+        else ""
+    )
+    return (
+        f" {formatting.counted(counting.chosen, 'launch was', 'launches were')} chosen by what "
+        f"could be gained: they stand for {formatting.percent(counting.gain_fraction)} of the time "
+        f"above the roofs, and {formatting.percent(counting.time_fraction)} of the kernels' time. "
+        f"The second run took {counting.seconds:.0f} s; counting was given {counting.limit_s:.0f} "
+        f"s at most.{left_out}"
     )
 
 

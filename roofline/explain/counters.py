@@ -1,23 +1,11 @@
-"""The hardware counters of some kernels that say most: the table counters.toml."""
+"""The hardware counters of some kernels that have a name for people in metrics.toml."""
 
-from functools import cache
-from importlib.resources import files
-
-import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.roofline.explanation_figures import CounterValue
-
-
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    metric: str
-    name: str
-
-
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    counter: tuple[_Row, ...]
+from gpuprof.roofline.measured.metric_table import metric_table
 
 
 def counters_of(capture: Capture, kernel_rows: pl.Series) -> tuple[tuple[CounterValue, ...], int]:
@@ -38,15 +26,9 @@ def counters_of(capture: Capture, kernel_rows: pl.Series) -> tuple[tuple[Counter
     rows = {metric: (value, unit, number) for metric, value, unit, number in found.iter_rows()}
     shown = tuple(
         CounterValue(row.name, row.metric, value, unit or "", number)
-        for row in _rows()
+        for row in metric_table().metric
         if row.metric in rows
         for value, unit, number in (rows[row.metric],)
         if value is not None
     )
     return shown, len(rows) - len(shown)
-
-
-@cache
-def _rows() -> tuple[_Row, ...]:
-    text = files("gpuprof.roofline.explain").joinpath("counters.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Table).counter

@@ -24,7 +24,8 @@ from gpuprof.roofline.measured.counters import (
     tensor_counter,
     values_by_launch,
 )
-from gpuprof.roofline.measured.levels import level_traffic, levels_table
+from gpuprof.roofline.measured.levels import level_traffic
+from gpuprof.roofline.measured.metric_table import metric_table
 from gpuprof.roofline.measured.submetrics import peak_per_second
 
 _PEAKS: Final = ("peak_sustained", "peak_sustained_elapsed.per_second")
@@ -116,7 +117,7 @@ def _compute_peaks(
     clock = next((each for each in SM_CLOCKS if f"{each}.avg.per_second" in counters), "")
     hertz = sm_clock_hz(counters)
     found: dict[tuple[Unit, str], _Peak] = {}
-    for row in levels_table().vector:
+    for row in metric_table().vector_peak:
         rate = peak_per_second(counters, row.counter, clock)
         if rate is not None and rate > 0:
             count = work.count("vector", row.precision) or 0

@@ -6,8 +6,6 @@ instructions only, of varying size, so their tensor operations are unknown.
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from importlib.resources import files
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -19,6 +17,7 @@ from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.roofline.cost_models.cost import PeakTime
 from gpuprof.roofline.machine.ceilings import Unit
 from gpuprof.roofline.measured.levels import level_traffic
+from gpuprof.roofline.measured.metric_table import metric_table
 from gpuprof.roofline.measured.speed_of_light import peak_times
 from gpuprof.roofline.measured.submetrics import DURATION, total
 
@@ -152,7 +151,7 @@ def executed_by_kernel(capture: Capture) -> tuple[dict[int, ExecutedWork], froze
 
 def _vector_flops(counters: Mapping[str, float]) -> list[ExecutedFlops]:
     found = []
-    for kind in _weights().vector:
+    for kind in metric_table().vector:
         counts = [_instructions(counters, name) for name in kind.operations]
         known = [count for count in counts if count is not None]
         # Additions without the products would be a part passed off as the whole.
@@ -177,7 +176,7 @@ def _tensor_flops(counters: Mapping[str, float]) -> list[ExecutedFlops]:
         if source is not None and count is not None:
             by_source.setdefault(source.precision, []).append((source.parts, count))
     found = []
-    for precision in _weights().tensor.values():
+    for precision in metric_table().tensor.precisions.values():
         operations = _without_double_counting(by_source.get(precision, []))
         if operations is not None:
             found.append(ExecutedFlops("tensor", precision, round(operations)))
@@ -187,10 +186,10 @@ def _tensor_flops(counters: Mapping[str, float]) -> list[ExecutedFlops]:
 def tensor_counter(counter: str) -> TensorCounter | None:
     """What a counter, given without its submetric, counts on the tensor units; None if nothing."""
     match = _TENSOR.fullmatch(counter)
-    if match is None or match["src"] not in _weights().tensor:
+    if match is None or match["src"] not in metric_table().tensor.precisions:
         return None
     parts = {name: text for name, text in match.groupdict().items() if text and name != "src"}
-    return TensorCounter(_weights().tensor[match["src"]], parts)
+    return TensorCounter(metric_table().tensor.precisions[match["src"]], parts)
 
 
 def _tensor_idle(counters: Mapping[str, float]) -> bool:
@@ -223,19 +222,3 @@ def _moved(counters: Mapping[str, float], in_bytes: str, in_sectors: str) -> int
     if moved is not None:
         return round(moved)
     return None if sectors is None else round(sectors * _SECTOR_BYTES)
-
-
-class _VectorKind(msgspec.Struct, frozen=True):
-    precision: str
-    operations: dict[str, int]
-
-
-class _Weights(msgspec.Struct, frozen=True):
-    vector: tuple[_VectorKind, ...]
-    tensor: dict[str, str]
-
-
-@lru_cache(maxsize=1)
-def _weights() -> _Weights:
-    text = files("gpuprof.roofline.measured").joinpath("counters.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Weights)

@@ -48,6 +48,7 @@ def measured_work(capture: Capture, work: Work, device: Device | None) -> Measur
         launches=counted.frame.height,
         launches_in_trace=launches,
         kernels=tuple(sorted(groups, key=lambda one: (-one.device_ns, one.kernels, one.detail))),
+        counting=capture.processes[0].counting,
     )
 
 

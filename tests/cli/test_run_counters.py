@@ -65,7 +65,7 @@ def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 def count(output: Path, *, quiet: bool = True) -> int:
     first = (sys.executable, "-c", FIRST, str(RECORDED), str(output))
-    return run_with_counters(Runs(first, ("python", "program.py")), output, quiet=quiet)
+    return run_with_counters(Runs(first, ("python",), ("program.py",)), output, quiet=quiet)
 
 
 def warnings(capture: Capture) -> str:
@@ -90,13 +90,20 @@ def test_the_counters_of_a_step_join_the_capture(
     ]
     assert sum(part.measured == part.modelled for part in products) == 8
     assert all(reason.source for kernel in measured.kernels for reason in kernel.reasons)
-    assert "39 of 159 launches: tensor FLOPs equal in 8 of 11" in capsys.readouterr().err
-    told = arguments.read_text().split("\n")
-    assert told[-2:] == ["python", "program.py"]
-    assert told[told.index("--launch-count") + 1] == "39"
-    assert told[told.index("--profile-from-start") + 1] == "no"
-    assert told[told.index("--clock-control") + 1] == "none"
-    assert "multi_tensor_apply_kernel" in told[told.index("--kernel-name") + 1]
+    assert measured.counting is not None
+    assert (measured.counting.counted, measured.counting.joined) == (39, 39)
+    assert 0.9 < measured.counting.gain_fraction <= 1
+    told = capsys.readouterr().err
+    assert "39 of 159 launches: tensor FLOPs equal in 8 of 11" in told
+    assert f"for {measured.counting.chosen} launches with " in told
+    told_ncu = arguments.read_text().split("\n")
+    counted = told_ncu[told_ncu.index("python") :]
+    assert counted[1:3] == ["-m", "gpuprof.profiler.run.counted_program"]
+    assert counted[-1] == "program.py"
+    assert told_ncu[told_ncu.index("--filter-mode") + 1] == "per-launch-config"
+    assert told_ncu[told_ncu.index("--profile-from-start") + 1] == "no"
+    assert told_ncu[told_ncu.index("--clock-control") + 1] == "none"
+    assert "multi_tensor_apply_kernel" in told_ncu[told_ncu.index("--kernel-name") + 1]
 
 
 def test_without_permission_it_says_what_to_change_and_keeps_the_capture(
@@ -152,7 +159,7 @@ def test_a_terminated_count_leaves_no_process_and_keeps_the_capture(
         "import sys\n"
         "from pathlib import Path\n"
         "from gpuprof.profiler.run.counters_pass import Runs, run_with_counters\n"
-        "runs = Runs(tuple(sys.argv[2:]), ('python', 'program.py'))\n"
+        "runs = Runs(tuple(sys.argv[2:]), ('python',), ('program.py',))\n"
         "run_with_counters(runs, Path(sys.argv[1]), quiet=True)\n"
     )
     first = [sys.executable, "-c", FIRST, str(RECORDED), str(output)]
@@ -169,7 +176,7 @@ def test_an_older_capture_is_left_alone_where_the_program_did_not_start(
     arguments = fake_ncu("")
     output = tmp_path / "out.gpuprof"
     storage.save(storage.load(RECORDED), output)
-    runs = Runs((sys.executable, "-c", "raise SystemExit(2)"), ("python", "program.py"))
+    runs = Runs((sys.executable, "-c", "raise SystemExit(2)"), ("python",), ("program.py",))
     assert run_with_counters(runs, output, quiet=True) == 2
     assert not arguments.exists()
     assert warnings(storage.load(output)) == ""
@@ -229,7 +236,10 @@ def test_the_second_run_is_what_python_would_run(
         "print(sys.argv, __name__)\n"
         "sys.exit(4)\n"
     )
-    program = ("-m", "gpuprof.profiler.run.counted_program", "--warmup", "2", "script", "script.py")
+    program = (
+        *("-m", "gpuprof.profiler.run.counted_program", "--seconds", "60"),
+        *("--warmup", "2", "script", "script.py"),
+    )
     ran = subprocess.run(
         [sys.executable, *program, "-x"],
         cwd=tmp_path,

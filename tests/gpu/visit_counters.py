@@ -28,7 +28,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Final
 
-from gpuprof.profiler.machine.checks import TOOL_PLACES, find_tool
+from gpuprof.collectors.tools import TOOL_PLACES, find_tool
 
 CHIPS: Final = ("gv100", "tu102", "ga100", "ga102", "ad102", "gh100", "gb100", "gb202")
 DURATION: Final = "gpu__time_duration.sum"
@@ -443,7 +443,16 @@ def cost(tool: Tool) -> list[str]:
 
 def groups() -> dict[str, tuple[str, ...]]:
     """Groups of metrics, each with what those before it have."""
-    from gpuprof.profiler.run.counters_pass import METRICS
+    roofline = (
+        "regex:^sm__ops_path_tensor_src_",
+        *(
+            f"smsp__sass_thread_inst_executed_op_{kind}{operation}_pred_on.sum"
+            for kind in "dfh"
+            for operation in ("add", "mul", "fma")
+        ),
+        *("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum"),
+        *(DURATION, "sm__cycles_elapsed.avg.per_second"),
+    )
 
     stalls = (
         *("barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss"),
@@ -474,10 +483,10 @@ def groups() -> dict[str, tuple[str, ...]]:
         "l1tex__lsu_writeback_active_mem_lgds.sum",
     )
     return {
-        "roofline": METRICS,
-        "occupancy_memory": (*METRICS, *occupancy, *memory),
+        "roofline": roofline,
+        "occupancy_memory": (*roofline, *occupancy, *memory),
         "all": (
-            *(*METRICS, *occupancy, *memory),
+            *(*roofline, *occupancy, *memory),
             *(f"smsp__average_warps_issue_stalled_{s}_per_issue_active.ratio" for s in stalls),
         ),
     }
@@ -555,7 +564,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=list(PARTS))
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    ncu = find_tool("ncu", TOOL_PLACES["ncu"])
+    ncu = find_tool("ncu")
     if ncu is None:
         print("ncu is not installed here")
         return 1

@@ -1,0 +1,1 @@
+"""Which launches of a program are worth counting in a second run."""
