@@ -1,6 +1,11 @@
-"""Reports of Nsight Compute (.ncu-rep), read through NVIDIA's optional package ncu-report."""
+"""Reports of Nsight Compute (.ncu-rep), read through NVIDIA's optional package ncu-report.
+
+Since 2026.3 ncu writes .ncu-repz: the same, compressed with zstd. The package knows them by their
+names alone.
+"""
 
 import math
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +15,24 @@ from gpuprof.collectors.errors import CaptureError, MissingDependencyError
 from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
 
 MAGIC: Final = b"NVR\x00"
+# Of zstd (RFC 8878, section 3.1.1), so of other files too.
+COMPRESSED_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+
+def read_compressed(path: Path, file: Path) -> Profile:
+    """As `read_report`, of a file that is compressed with zstd."""
+    with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
+        named = Path(folder) / "report.ncu-repz"
+        named.symlink_to(file.absolute())
+        try:
+            return read_report(path, named)
+        except CaptureError as error:
+            raise CaptureError(
+                path,
+                "compressed with zstd, and no complete report of Nsight Compute",
+                expected="a .ncu-repz, as ncu writes it since 2026.3",
+                remedy="unpack another file with `zstd -d`, and pass what comes out",
+            ) from error
 
 
 def read_report(path: Path, file: Path) -> Profile:

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.collectors.named_kernels import with_kinds
-from gpuprof.collectors.nsys.database import Database
+from gpuprof.collectors.nsys.export_tables import Export
 from gpuprof.collectors.nsys.identifiers import (
     global_pid_of_thread,
     process_of,
@@ -61,14 +61,14 @@ _MEMORY_KINDS: Final = {
 }
 
 
-def device_work(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+def device_work(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
     """Kernels, copies, sets and graphs recorded as a whole, with the columns of `kernels`."""
-    kernels = _kernels(database, strings)
-    parts = [kernels, _copies(database), _sets(database), _whole_graphs(database, kernels)]
+    kernels = _kernels(export, strings)
+    parts = [kernels, _copies(export), _sets(export), _whole_graphs(export, kernels)]
     return pl.concat(parts, how="diagonal")
 
 
-def launches(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+def launches(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
     """Runtime and driver calls, with the columns of `launches`.
 
     The version in an entry point's name (cudaLaunchKernel_v7000) is left out.
@@ -81,9 +81,7 @@ def launches(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
         "nameId": int,
     }
     # Exports from before the two were merged have a table of driver calls.
-    calls = pl.concat(
-        database.read(f"{_ACTIVITY}{name}", columns) for name in ("RUNTIME", "DRIVER")
-    )
+    calls = pl.concat(export.read(f"{_ACTIVITY}{name}", columns) for name in ("RUNTIME", "DRIVER"))
     return resolve(calls, strings, "nameId", "name").select(
         global_pid_of_thread("globalTid").alias("global_pid"),
         pl.col("name").str.replace(r"_v\d+$", ""),
@@ -95,13 +93,13 @@ def launches(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _kernels(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+def _kernels(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
     names = ("demangledName", "mangledName", "shortName")
     integers = (
         "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
         "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", *names,
     )  # fmt: skip
-    frame = database.read(f"{_ACTIVITY}KERNEL", {**_STREAM_WORK, **dict.fromkeys(integers, int)})
+    frame = export.read(f"{_ACTIVITY}KERNEL", {**_STREAM_WORK, **dict.fromkeys(integers, int)})
     for column in names:
         frame = resolve(frame, strings, column, f"{column}Text")
     name = pl.coalesce(*(f"{column}Text" for column in names), pl.lit("(unnamed kernel)"))
@@ -118,12 +116,12 @@ def _kernels(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
     return with_kinds(kernels)
 
 
-def _copies(database: Database) -> pl.DataFrame:
-    frame = database.read(
+def _copies(export: Export) -> pl.DataFrame:
+    frame = export.read(
         f"{_ACTIVITY}MEMCPY",
         {**_STREAM_WORK, "bytes": int, "copyKind": int, "srcKind": int, "dstKind": int},
     )
-    memory = _MEMORY_KINDS | database.labels("ENUM_CUDA_MEM_KIND")
+    memory = _MEMORY_KINDS | export.labels("ENUM_CUDA_MEM_KIND")
     return frame.select(
         pl.format(
             "Memcpy {} ({} -> {})",
@@ -137,9 +135,9 @@ def _copies(database: Database) -> pl.DataFrame:
     )
 
 
-def _sets(database: Database) -> pl.DataFrame:
-    frame = database.read(f"{_ACTIVITY}MEMSET", {**_STREAM_WORK, "bytes": int, "memKind": int})
-    memory = _MEMORY_KINDS | database.labels("ENUM_CUDA_MEM_KIND")
+def _sets(export: Export) -> pl.DataFrame:
+    frame = export.read(f"{_ACTIVITY}MEMSET", {**_STREAM_WORK, "bytes": int, "memKind": int})
+    memory = _MEMORY_KINDS | export.labels("ENUM_CUDA_MEM_KIND")
     return frame.select(
         pl.format("Memset ({})", _label("memKind", memory)).alias("name"),
         pl.lit("memset").alias("kind"),
@@ -148,10 +146,10 @@ def _sets(database: Database) -> pl.DataFrame:
     )
 
 
-def _whole_graphs(database: Database, kernels: pl.DataFrame) -> pl.DataFrame:
+def _whole_graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
     """CUDA graphs that nsys recorded as one piece of work (--cuda-graph-trace=graph)."""
     columns = {**_STREAM_WORK, "graphId": int, "graphExecId": int}
-    frame = database.read(f"{_ACTIVITY}GRAPH_TRACE", columns).select(
+    frame = export.read(f"{_ACTIVITY}GRAPH_TRACE", columns).select(
         pl.format(f"{WHOLE_GRAPH}{{}}", pl.coalesce("graphId", "graphExecId").fill_null(0)).alias(
             "name"
         ),

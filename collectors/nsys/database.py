@@ -1,9 +1,4 @@
-"""The SQLite file that `nsys export` writes, opened as untrusted input.
-
-Tables are created only where there are rows for them, columns come and go with the version, and
-newer exports put _V2, _V3 after a table's name. So everything is looked up by name and whatever is
-absent reads as null.
-"""
+"""The SQLite file that `nsys export` writes, opened as untrusted input."""
 
 import re
 import sqlite3
@@ -15,6 +10,7 @@ from urllib.parse import quote
 import polars as pl
 
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.nsys.export_tables import Export, resolved_versions, schema_of
 
 MAGIC = b"SQLite format 3\x00"
 
@@ -29,34 +25,25 @@ _LONGEST_TEXT = 65_536
 _TEXT_PER_SIZE = 4
 
 
-class Database:
+class Database(Export):
     """Typed reads from one export. Values of another type than asked for read as null."""
 
     def __init__(self, path: Path, size: int, connection: sqlite3.Connection) -> None:
-        self.path = path
+        super().__init__(path)
         self._connection = connection
         self._size = size
         self._text_bytes = 0
         connection.text_factory = self._decode
         self._tables = self._resolve_tables()
 
-    def __contains__(self, table: str) -> bool:
-        return table in self._tables
-
     @property
     def tables(self) -> frozenset[str]:
-        """Names of the tables, without version suffix."""
+        """See `Export`."""
         return frozenset(self._tables)
 
     def read(self, table: str, columns: Mapping[str, type[int] | type[str]]) -> pl.DataFrame:
-        """The rows of `table`: int columns as Int64, str columns as String.
-
-        An absent table has no rows, an absent column is null. Raises `CaptureError` where the file
-        is damaged.
-        """
-        schema = pl.Schema(
-            {name: pl.Int64() if kind is int else pl.String() for name, kind in columns.items()}
-        )
+        """See `Export`."""
+        schema = schema_of(columns)
         if table not in self._tables:
             return pl.DataFrame(schema=schema)
         actual = self._tables[table]
@@ -69,16 +56,6 @@ class Database:
             return self._fetch(cursor, table, schema)
         except _DAMAGED as error:
             raise _damaged(self.path, str(error), f"table {table}") from error
-
-    def strings(self) -> pl.DataFrame:
-        """What the ids in columns such as `nameId` stand for: columns id and value."""
-        frame = self.read("StringIds", {"id": int, "value": str})
-        return frame.drop_nulls().unique("id", keep="first", maintain_order=True)
-
-    def labels(self, enumeration: str) -> dict[int, str]:
-        """An ENUM_ table as id -> label; empty in exports from before 2022."""
-        frame = self.read(enumeration, {"id": int, "label": str}).drop_nulls()
-        return dict(frame.iter_rows())
 
     def _fetch(self, cursor: sqlite3.Cursor, table: str, schema: pl.Schema) -> pl.DataFrame:
         batches: list[pl.DataFrame] = []
@@ -110,14 +87,7 @@ class Database:
             ]
         except _DAMAGED as error:
             raise _damaged(self.path, str(error)) from error
-        versions: dict[str, list[tuple[int, str]]] = {}
-        for name in names:
-            base, _, version = name.rpartition("_V")
-            if base and version.isdecimal():
-                versions.setdefault(base, []).append((int(version), name))
-        resolved = {base: max(found)[1] for base, found in versions.items()}
-        # An unsuffixed table wins over its versions.
-        return resolved | {name: name for name in names}
+        return resolved_versions(names)
 
 
 @contextmanager

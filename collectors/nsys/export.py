@@ -24,11 +24,12 @@ def sqlite_file(path: Path) -> Iterator[Path]:
     Raises `CaptureError` where it is none of these.
     """
     with plain_file(path) as plain:
-        if first_bytes(plain, len(MAGIC)) == MAGIC:
+        start = first_bytes(plain, len(REPORT_MAGIC))
+        if start.startswith(MAGIC):
             yield plain
-        elif path.name.removesuffix(".gz").endswith(_REPORT_SUFFIXES):
+        elif start == REPORT_MAGIC or path.name.removesuffix(".gz").endswith(_REPORT_SUFFIXES):
             with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
-                yield _export(path, plain, Path(folder) / "export.sqlite")
+                yield _export(path, plain, Path(folder))
         else:
             raise CaptureError(
                 path,
@@ -38,7 +39,13 @@ def sqlite_file(path: Path) -> Iterator[Path]:
             )
 
 
-def _export(path: Path, report: Path, target: Path) -> Path:
+def _export(path: Path, report: Path, folder: Path) -> Path:
+    target = folder / "export.sqlite"
+    if report.suffix not in _REPORT_SUFFIXES:
+        # nsys goes by the name.
+        named = folder / "report.nsys-rep"
+        named.symlink_to(report.absolute())
+        report = named
     nsys = find_tool("nsys")
     if nsys is None:
         raise CaptureError(

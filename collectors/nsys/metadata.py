@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.collectors.manifest import Device, Fingerprint
-from gpuprof.collectors.nsys.database import Database
+from gpuprof.collectors.nsys.export_tables import Export
 
 _WARNING_SEVERITIES: Final = (2, 3)
 # nsys also warns about APIs that were never asked for (OpenGL, Vulkan, OS runtime).
@@ -29,14 +29,14 @@ class SessionClock:
     started_ns: int | None
 
 
-def clock(database: Database, marks: pl.DataFrame) -> SessionClock:
+def clock(export: Export, marks: pl.DataFrame) -> SessionClock:
     """The session's clock. Without a start time the export's own times are kept.
 
     Where gpuprof ran in the recorded program `marks` tell the time by its clock, which is that of
     torch's profiler. It counts then: launches must find the operators around them. A mark is
     recorded right after the clock was read; of all distances the middle one is taken.
     """
-    by_session = _clock_of_session(database)
+    by_session = _clock_of_session(export)
     distances = (marks["unix_ns"] - marks["time_ns"]).sort()
     if distances.is_empty():
         return by_session
@@ -44,12 +44,12 @@ def clock(database: Database, marks: pl.DataFrame) -> SessionClock:
     return SessionClock(distances[len(distances) // 2], "unix epoch", by_session.started_ns)
 
 
-def _clock_of_session(database: Database) -> SessionClock:
-    starts = database.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": int})["utcEpochNs"]
+def _clock_of_session(export: Export) -> SessionClock:
+    starts = export.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": int})["utcEpochNs"]
     started = starts.drop_nulls().min()
     if not isinstance(started, int) or not 0 < started < 2**62:
         return SessionClock(0, "session start", None)
-    options = _settings(database, "META_DATA_EXPORT")
+    options = _settings(export, "META_DATA_EXPORT")
     if options.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         # The export already moved its times to UTC.
         return SessionClock(0, "unix epoch", started)
@@ -58,9 +58,9 @@ def _clock_of_session(database: Database) -> SessionClock:
     return SessionClock(started - moved, "unix epoch", started)
 
 
-def command(database: Database) -> tuple[str, ...]:
+def command(export: Export) -> tuple[str, ...]:
     """The command line that nsys started, where it started one."""
-    settings = _settings(database, "META_DATA_CAPTURE")
+    settings = _settings(export, "META_DATA_CAPTURE")
     program = settings.get("PROCESS_0:COMMAND")
     if program is None:
         return ()
@@ -70,13 +70,13 @@ def command(database: Database) -> tuple[str, ...]:
     return (program, *arguments)
 
 
-def fingerprint(database: Database, process: int | None) -> Fingerprint:
+def fingerprint(export: Export, process: int | None) -> Fingerprint:
     """The machine, with the devices in the order in which `process` numbers them."""
-    rows = database.read("TARGET_INFO_SYSTEM_ENV", {"name": str, "value": str})
+    rows = export.read("TARGET_INFO_SYSTEM_ENV", {"name": str, "value": str})
     system = dict(rows.filter(pl.col("name").is_in(_SYSTEM_NAMES)).drop_nulls().iter_rows())
     cores = system.get("CpuCores", "")
     return Fingerprint(
-        devices=_devices(database, process),
+        devices=_devices(export, process),
         driver=system.get("NvDriverVersion") or None,
         platform=system.get("OsDescription") or None,
         cpu=system.get("CpuDescription") or None,
@@ -84,9 +84,9 @@ def fingerprint(database: Database, process: int | None) -> Fingerprint:
     )
 
 
-def diagnostics(database: Database) -> tuple[str, ...]:
+def diagnostics(export: Export) -> tuple[str, ...]:
     """Warnings and errors that nsys left about CUDA and NVTX data, such as dropped events."""
-    rows = database.read("DIAGNOSTIC_EVENT", {"severity": int, "text": str}).drop_nulls()
+    rows = export.read("DIAGNOSTIC_EVENT", {"severity": int, "text": str}).drop_nulls()
     texts = rows.filter(pl.col("severity").is_in(_WARNING_SEVERITIES))["text"]
     ours = [text.strip() for text in texts.unique().sort() if _ABOUT_OUR_DATA.search(text)]
     warnings = [f"Nsight Systems: {text}" for text in ours[:_MOST_DIAGNOSTICS]]
@@ -95,16 +95,16 @@ def diagnostics(database: Database) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _devices(database: Database, process: int | None) -> tuple[Device, ...]:
+def _devices(export: Export, process: int | None) -> tuple[Device, ...]:
     integers = (
         "id", "totalMemory", "clockRate", "smCount", "l2CacheSize",
         "threadsPerWarp", "computeMajor", "computeMinor",
     )  # fmt: skip
-    rows = database.read(
+    rows = export.read(
         "TARGET_INFO_GPU", {**dict.fromkeys(integers, int), "name": str, "uuid": str}
     )
     # CUDA numbers devices per process (CUDA_VISIBLE_DEVICES); this table has that numbering.
-    numbering = database.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": int, "cudaId": int, "pid": int})
+    numbering = export.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": int, "cudaId": int, "pid": int})
     mine = (
         numbering.filter(pl.col("pid").eq_missing(process))
         .drop_nulls()
@@ -136,7 +136,7 @@ def _devices(database: Database, process: int | None) -> tuple[Device, ...]:
     )
 
 
-def _settings(database: Database, table: str) -> dict[str, str]:
-    rows = database.read(table, {"name": str, "value": str}).drop_nulls()
+def _settings(export: Export, table: str) -> dict[str, str]:
+    rows = export.read(table, {"name": str, "value": str}).drop_nulls()
     # The last of a repeated name counts; nothing read here repeats.
     return dict(rows.iter_rows())

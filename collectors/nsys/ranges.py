@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from gpuprof.collectors.nsys.database import Database
+from gpuprof.collectors.nsys.export_tables import Export
 from gpuprof.collectors.nsys.identifiers import (
     global_pid_of_thread,
     process_of,
@@ -21,13 +21,13 @@ _START_END: Final = 60
 _DOMAIN: Final = 75
 
 
-def nvtx_ranges(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+def nvtx_ranges(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
     """Push/pop and start/end ranges with the columns of `ranges`, `global_pid` in place of `rank`.
 
     The default domain is called nvtx, others by their own name. A range that was never closed has
     a null `end_ns`.
     """
-    events = _events(database, strings)
+    events = _events(export, strings)
     domains = (
         events.filter(pl.col("eventType") == _DOMAIN)
         .sort("start_ns", "name")
@@ -46,15 +46,15 @@ def nvtx_ranges(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
     ).drop("domainId", "domainName", "eventType")
 
 
-def clock_marks(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+def clock_marks(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
     """Marks in which gpuprof tells the time: columns time_ns, of the export, and unix_ns."""
-    events = _events(database, strings).filter(pl.col("eventType") == _MARK)
+    events = _events(export, strings).filter(pl.col("eventType") == _MARK)
     told = pl.col("name").str.extract(rf"^{re.escape(CLOCK)}(\d{{1,19}})$")
     return events.select(time_ns="start_ns", unix_ns=told.cast(pl.Int64, strict=False)).drop_nulls()
 
 
-def _events(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
-    events = database.read(
+def _events(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
+    events = export.read(
         "NVTX_EVENTS",
         {
             "start": int,

@@ -17,8 +17,10 @@ from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.nsys import metadata
 from gpuprof.collectors.nsys.activities import device_work, launches
 from gpuprof.collectors.nsys.completeness import missing
-from gpuprof.collectors.nsys.database import MAGIC, Database, opened
+from gpuprof.collectors.nsys.database import MAGIC, opened
 from gpuprof.collectors.nsys.export import REPORT_MAGIC, sqlite_file
+from gpuprof.collectors.nsys.export_tables import Export
+from gpuprof.collectors.nsys.parquet_folder import KNOWN_TABLES, ParquetFolder
 from gpuprof.collectors.nsys.ranges import clock_marks, nvtx_ranges
 
 # 2^61 ns is 73 years from the session's start: further away is damage, and below it no sum of a
@@ -32,29 +34,33 @@ def recognises(start: bytes) -> bool:
 
 
 def read(path: Path) -> Capture:
-    """Read a `.sqlite` export (plain or gzip), or a `.nsys-rep` where `nsys` is on PATH.
+    """Read an export (`.sqlite`, plain or gzip, or a folder of Parquet files) or a `.nsys-rep`.
+
+    A `.nsys-rep` is read where `nsys` is found.
 
     Times are nanoseconds since the Unix epoch, or since the session's start where the export does
     not say when that was. Raises `CaptureError` where the file is neither, or is damaged.
     """
-    with sqlite_file(path) as file, opened(path, file) as database:
-        return _capture(path, database)
+    if path.is_dir():
+        return _capture(path, ParquetFolder(path))
+    with sqlite_file(path) as file, opened(path, file) as export:
+        return _capture(path, export)
 
 
-def _capture(path: Path, database: Database) -> Capture:
-    _refuse_foreign(path, database)
-    strings = database.strings()
-    clock = metadata.clock(database, clock_marks(database, strings))
+def _capture(path: Path, export: Export) -> Capture:
+    _refuse_foreign(path, export)
+    strings = export.strings()
+    clock = metadata.clock(export, clock_marks(export, strings))
     warnings: list[str] = []
-    kernels = _timed(device_work(database, strings), "pieces of device work", clock, warnings)
-    calls = _timed(launches(database, strings), "API calls", clock, warnings)
-    ranges = _timed(nvtx_ranges(database, strings), "NVTX ranges", clock, warnings, open_ends=True)
+    kernels = _timed(device_work(export, strings), "pieces of device work", clock, warnings)
+    calls = _timed(launches(export, strings), "API calls", clock, warnings)
+    ranges = _timed(nvtx_ranges(export, strings), "NVTX ranges", clock, warnings, open_ends=True)
 
     ranks = _ranks(kernels)
     warnings += missing(kernels, calls, ranges)
-    warnings += metadata.diagnostics(database)
+    warnings += metadata.diagnostics(export)
     processes = tuple(
-        _process(database, kernels, rank, len(ranks) or 1, global_pid, tuple(warnings))
+        _process(export, kernels, rank, len(ranks) or 1, global_pid, tuple(warnings))
         for rank, global_pid in enumerate(ranks or [None])
     )
     return Capture(
@@ -73,9 +79,8 @@ def _capture(path: Path, database: Database) -> Capture:
     )
 
 
-def _refuse_foreign(path: Path, database: Database) -> None:
-    known = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "META_DATA_", "StringIds", "TARGET_INFO_")
-    if not any(table.startswith(known) for table in database.tables):
+def _refuse_foreign(path: Path, export: Export) -> None:
+    if not any(table.startswith(KNOWN_TABLES) for table in export.tables):
         raise CaptureError(
             path,
             "an SQLite file, but not of Nsight Systems",
@@ -134,7 +139,7 @@ def _ranked(table: str, frame: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
 
 
 def _process(
-    database: Database,
+    export: Export,
     kernels: pl.DataFrame,
     rank: int,
     world_size: int,
@@ -144,7 +149,7 @@ def _process(
     mine = kernels.filter(pl.col("global_pid").eq_missing(global_pid))
     process = mine["process"].first() if mine.height else None
     assert process is None or isinstance(process, int)
-    machine = metadata.fingerprint(database, process)
+    machine = metadata.fingerprint(export, process)
     busiest = mine["device"].drop_nulls().mode().min() if mine.height else None
     assert busiest is None or isinstance(busiest, int)
     indices = [device.index for device in machine.devices]
@@ -153,7 +158,7 @@ def _process(
         rank_from="order",
         world_size=world_size,
         process=process,
-        command=metadata.command(database),
+        command=metadata.command(export),
         fingerprint=machine,
         device=indices.index(busiest) if busiest is not None and busiest in indices else 0,
         warnings=warnings if rank == 0 else (),

@@ -43,7 +43,9 @@ FORMATS: Final = (
         nsys.recognises,
         nsys.read,
     ),
-    TraceFormat("Nsight Compute counters", (".ncu-rep", ".csv"), ncu.recognises, ncu.read),
+    TraceFormat(
+        "Nsight Compute counters", (".ncu-rep", ".ncu-repz", ".csv"), ncu.recognises, ncu.read
+    ),
     TraceFormat(
         "a CUDA memory snapshot of PyTorch",
         (".pickle", ".pkl"),

@@ -36,6 +36,17 @@ _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]|\(dp\d|\(d[pS]")
 _EXECUTION_NODE: Final = re.compile(rb'"(?:ctrl_deps|rf_id|op_schema|parent)"')
 # Names of planes (openxla/tsl, profiler/utils/xplane_schema.cc), in a protobuf message.
 _XPLANE: Final = re.compile(rb"/(?:host|device):|Task Environment")
+# Fields of a TracePacket and their wire types (google/perfetto, protos/perfetto/trace/
+# trace_packet.proto): timestamp, trusted_uid, clock_snapshot, trusted_packet_sequence_id,
+# track_event, interned_data, sequence_flags, trace_config, previous_packet_dropped,
+# trace_packet_defaults, track_descriptor. Packets are field 1 of the file's message.
+_PACKET_FIELDS: Final = {
+    **dict.fromkeys((3, 8, 10, 13, 42), 0),
+    **dict.fromkeys((6, 11, 12, 33, 59, 60), 2),
+}
+_PACKET: Final = 1 << 3 | 2
+_FEWEST_PACKETS: Final = 2
+_NSYS_STREAM: Final = b"NVIDIA Nsight Systems Stream"
 
 
 def _is_pickle(start: bytes) -> bool:
@@ -46,6 +57,33 @@ def _is_pickle(start: bytes) -> bool:
 
 def _is_json_without_events(start: bytes) -> bool:
     return start.lstrip().startswith(b"{") and b'"traceEvents"' not in start
+
+
+def _is_perfetto(start: bytes) -> bool:
+    """Whether the first packets are of Perfetto: each begins with a field that one has.
+
+    One packet alone has to be the whole file.
+    """
+    at, packets = 0, 0
+    while at < len(start) and packets < _FEWEST_PACKETS:
+        key, at = _varint(start, at)
+        length, at = _varint(start, at)
+        first, _ = _varint(start, at)
+        if key != _PACKET or _PACKET_FIELDS.get(first >> 3) != first & 7:
+            return False
+        at += length
+        packets += 1
+    return packets == _FEWEST_PACKETS or (packets > 0 and at == len(start))
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """The number that protobuf wrote at `at`, and where the next thing begins; -1 for none."""
+    number = 0
+    for place, byte in enumerate(content[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    return -1, len(content)
 
 
 # The first row that recognises a file names it.
@@ -85,9 +123,20 @@ OTHER_FILES: Final = (
         lambda start: start.lstrip().startswith(b"[["),
     ),
     OtherFile(
-        "an XPlane profile of XLA, no PyTorch trace",
-        "view it with XProf",
+        "an XPlane profile of XLA (JAX, torch_xla, TensorFlow), no PyTorch trace",
+        "view it with XProf; for a program with CUDA, pass a recording of Nsight Systems",
         lambda start: start.startswith(b"\n") and _XPLANE.search(start) is not None,
+    ),
+    OtherFile(
+        "a Perfetto trace in protobuf (torch's Cuspy, Perfetto, Chrome)",
+        "view it on ui.perfetto.dev; pass a JSON trace, as torch.profiler's export_chrome_trace "
+        "writes it to a name that ends in .json",
+        _is_perfetto,
+    ),
+    OtherFile(
+        "a stream of Nsight Systems that was not made a report yet",
+        "nsys's QdstrmImporter makes one: QdstrmImporter --input-file REPORT.qdstrm",
+        lambda start: _NSYS_STREAM in start[:_NAMES_BEGIN],
     ),
     OtherFile(
         "an HTML page",

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpuprof.collectors import storage
+from gpuprof.collectors import nsys, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDependencyError, problem_of
 from gpuprof.collectors.joining.captures import join
@@ -16,7 +16,10 @@ from gpuprof.collectors.joining.ranks import with_rank_of_name
 from gpuprof.collectors.opening.formats import SUFFIXES, format_of
 
 # All that may stand at the end of a trace's name and says nothing about the run.
-_ENDINGS: Final = (*SUFFIXES, ".gz", ".tar", ".pt", ".trace", ".nsys", ".gpuprof")
+_ENDINGS: Final = (
+    *(*SUFFIXES, ".gz", ".tar", ".pt", ".trace", ".nsys", ".gpuprof"),
+    *(".parquetdir", "_pqtdir"),
+)
 # How deep captures of hosts may lie: a folder a host, and one a job in that.
 _LEVELS: Final = 2
 # Of the files in a folder without traces, the ones that an error names.
@@ -37,6 +40,7 @@ def open_traces(
 def open_trace(path: Path, progress: Callable[[Path], None] = lambda _: None) -> Capture:
     """The trace or capture `path`, or the traces of all ranks in the folder `path`.
 
+    A folder of Parquet files that Nsight Systems exported is one trace.
     Files of a folder that cannot be read are named in the warnings. Raises `CaptureError` where
     nothing can be read, `MissingDependencyError` where a file needs an optional package.
     """
@@ -45,7 +49,7 @@ def open_trace(path: Path, progress: Callable[[Path], None] = lambda _: None) ->
     if storage.is_capture(path) or _is_damaged_capture(path):
         progress(path)
         return storage.load(path)
-    if path.is_dir():
+    if path.is_dir() and not nsys.is_parquet_folder(path):
         return _folder(path, progress)
     return _file(path, progress)
 
@@ -61,7 +65,7 @@ def run_name(path: Path) -> str:
 
 def _file(path: Path, progress: Callable[[Path], None]) -> Capture:
     """One trace. Its rank is what it says itself, else what its name says."""
-    read = format_of(path).read
+    read = nsys.read if path.is_dir() else format_of(path).read
     progress(path)
     return with_rank_of_name(read(path), path.name)
 

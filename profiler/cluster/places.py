@@ -16,6 +16,7 @@ from gpuprof.collectors.errors import (
     describe,
     problem_of,
 )
+from gpuprof.collectors.nsys import is_parquet_folder
 
 # s3://bucket/key, and fsspec's chains of them: simplecache::s3://bucket/key
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*(?:::.*)?://", re.IGNORECASE)
@@ -69,7 +70,7 @@ def _within(place: str) -> list[str] | None:
 def _local_entries(path: Path) -> list[tuple[str, bool]] | None:
     if not path.exists():
         raise CaptureError(path, "no such file or folder")
-    if not path.is_dir():
+    if not path.is_dir() or is_parquet_folder(path):
         return None
     try:
         return [(str(entry), entry.is_dir()) for entry in path.iterdir()]

@@ -108,6 +108,23 @@ def shuffled(source: Path, target: Path, seed: int) -> Path:
     return target
 
 
+def as_parquet(source: Path, folder: Path) -> Path:
+    """The tables of an SQLite export as nsys writes them with --type parquetdir."""
+    folder.mkdir()
+    connection = sqlite3.connect(source)
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+        cursor = connection.execute(f"SELECT * FROM {name}")
+        columns = [column[0] for column in cursor.description]
+        frame = pl.DataFrame(cursor.fetchall(), columns, orient="row", infer_schema_length=None)
+        # Ids of processes and threads are unsigned there.
+        unsigned = [column for column in columns if column in ("globalPid", "globalTid")]
+        frame.with_columns(pl.col(unsigned).cast(pl.Int64).reinterpret(signed=False)).write_parquet(
+            folder / f"{name}.parquet"
+        )
+    connection.close()
+    return folder
+
+
 def _insert(connection: sqlite3.Connection, kind: str, values: tuple[object, ...]) -> None:
     marks = ", ".join("?" * len(values))
     connection.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_{kind} VALUES ({marks})", values)

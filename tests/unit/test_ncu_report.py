@@ -14,6 +14,7 @@ from gpuprof.collectors.errors import CaptureError, MissingDependencyError
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.joining.launch_keys import KEY, launch_keys
 from gpuprof.collectors.ncu.units import base_unit
+from gpuprof.collectors.opening import open_trace
 from gpuprof.roofline.measured.counters import executed_by_launch
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -137,6 +138,40 @@ def test_without_ncu_report_the_pip_line_is_given(
     path.write_bytes(b"NVR\x00more")
     with pytest.raises(MissingDependencyError, match=r"pip install 'gpuprof-roofline\[ncu\]'"):
         ncu.read(path)
+
+
+def zstd_frame(content: bytes) -> bytes:
+    """`content` in a frame of zstd whose blocks are stored as they are (RFC 8878, 3.1.1)."""
+    largest = 128 * 1024
+    blocks = [content[at : at + largest] for at in range(0, len(content), largest)]
+    headers = [
+        (len(block) << 3 | (place == len(blocks) - 1)).to_bytes(3, "little")
+        for place, block in enumerate(blocks)
+    ]
+    # No dictionary and no checksum; the content's size follows in eight bytes.
+    start = b"\x28\xb5\x2f\xfd\xe0" + len(content).to_bytes(8, "little")
+    return start + b"".join(part for pair in zip(headers, blocks, strict=True) for part in pair)
+
+
+@pytest.mark.parametrize("name", ["run.ncu-repz", "run"])
+def test_a_compressed_report_is_the_report(report: Capture, name: str, tmp_path: Path) -> None:
+    plain = gzip.decompress(
+        shared("data", "recordings", "h200_block_targeted.ncu-rep.gz").read_bytes()
+    )
+    path = tmp_path / name
+    path.write_bytes(zstd_frame(plain))
+    compressed = open_trace(path)
+    assert compressed.counters.equals(report.counters)
+    assert compressed.kernels.equals(report.kernels)
+
+
+def test_what_else_is_compressed_with_zstd_is_told_how_to_unpack(tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report", reason="ncu-report is not installed")
+    path = tmp_path / "trace.json.zst"
+    path.write_bytes(zstd_frame(b'{"traceEvents": []}'))
+    with pytest.raises(CaptureError, match="compressed with zstd, and no complete") as caught:
+        open_trace(path)
+    assert "zstd -d" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["empty.ncu-rep", "garbage.ncu-rep"])

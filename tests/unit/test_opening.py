@@ -214,6 +214,11 @@ EXECUTION_TRACE = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes":
         (b"PK\x03\x04" + bytes(26) + b"model/data.pkl", "a file of torch.save"),
         (b"PK\x03\x04" + bytes(26) + b"trace.json", "an archive"),
         (b"\n\x90\x01\x12\x0d/device:GPU:0", "an XPlane profile"),
+        # A track's description, then an event on it: fields 60 and 8 of a packet.
+        (b"\n\x05\xe2\x03\x02\x08\x01\n\x04\x40\x07\x5a\x00", "a Perfetto trace"),
+        # The sequence alone.
+        (b"\n\x02\x50\x01", "a Perfetto trace"),
+        (b"U3w[END]NVIDIA Nsight Systems Stream 2022.4.2.1", "a stream of Nsight Systems"),
         (b"<!DOCTYPE html><html></html>", "an HTML page"),
     ],
 )
@@ -228,6 +233,16 @@ def test_files_that_are_no_traces_are_named_for_what_they_are(
         open_trace(file)
     assert raised.value.remedy
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"\n", b"\nAPI log\n", b"\nXPU 1\nXPU 2\nXPU 3\n", b"\n\n\n", b"\n  step 1\n"],
+)
+def test_text_that_begins_with_a_line_end_is_no_protobuf(start: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(start + gzip.decompress(NCU.read_bytes()))
+    assert open_trace(file).manifest.source == "ncu"
 
 
 class RunsCode:
