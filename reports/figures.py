@@ -65,6 +65,12 @@ def point_roof_percent(point: RooflinePoint) -> str:
     return formatting.percent(point.roof_fraction)
 
 
+def at_its_clock(point: RooflinePoint) -> str:
+    """The share of the roof at the clock that ran."""
+    fraction = None if point.reading is None else point.reading.roof_fraction
+    return formatting.percent(fraction)
+
+
 def is_unexplained(point: RooflinePoint) -> bool:
     """Whether the share of the roof is over 100 % and a cache does not explain it."""
     return is_over_peak(point.roof_fraction) and point.bottleneck.kind != CACHE

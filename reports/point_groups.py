@@ -69,6 +69,7 @@ def _together(members: Sequence[RooflinePoint]) -> RooflinePoint:
         roof=first.roof if one_roof else "",
         roof_fraction=roof_ns / device_ns if roof_ns is not None else None,
         bottleneck=_verdict(members),
+        reading=None,
         assumptions=tuple(dict.fromkeys(text for point in members for text in point.assumptions)),
     )
 

@@ -24,9 +24,12 @@ from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
 from gpuprof.roofline.kernel_names.decode import decode
 from gpuprof.roofline.measured_figures import COUNTED
+from gpuprof.roofline.reading_figures import WorkReading
 
 # Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
 MOST_ROWS = 300
+# Of a kernel's time: a reading of less of it says so.
+_ALL = 0.95
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,12 @@ class PointRows:
     def largest_fraction(self) -> float:
         """The largest share of device time, which the bars are drawn against."""
         return max((row.point.device_fraction for row in self.rows), default=0.0) or 1.0
+
+    @property
+    def sampled(self) -> bool:
+        """Whether any row knows its roof at the clock that ran."""
+        readings = (row.point.reading for row in self.rows)
+        return any(each is not None and each.roof_fraction is not None for each in readings)
 
     @property
     def number(self) -> int:
@@ -284,12 +293,34 @@ def _roof(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
         warning = OVER_PEAK if is_unexplained(point) else ""
         note = ", ".join(part for part in (roof, least, warning) if part)
         facts.append(Fact("Roof", formatting.percent(point.roof_fraction), note))
+    facts += _reading(point.reading)
     verdict = point.bottleneck
     facts.append(
         Fact("Class", verdict.kind, formatting.printable(formatting.sentence(verdict.evidence)))
     )
     if gain := gain_sentence(verdict, in_steps=profiled_steps > 0):
         facts.append(Fact("Gain", gain, bottleneck_class(verdict.kind).gain))
+    return facts
+
+
+def _reading(reading: WorkReading | None) -> list[Fact]:
+    """The clock and power while the kernel ran, and its share of the roof at that clock."""
+    if reading is None:
+        return []
+    facts = []
+    if reading.roof_fraction is not None:
+        share = formatting.percent(reading.roof_fraction)
+        facts.append(Fact("Roof at its clock", share, f"at {reading.sm_clock_mhz} MHz"))
+    parts = [
+        "" if reading.power_watts is None else f"{reading.power_watts:.0f} W",
+        "" if not reading.slowed_by else f"slowed down by {', '.join(reading.slowed_by)}",
+        ""
+        if reading.covered_fraction > _ALL
+        else f"sampled in {formatting.percent(reading.covered_fraction)} of its time",
+    ]
+    if reading.sm_clock_mhz is not None:
+        note = ", ".join(part for part in parts if part)
+        facts.append(Fact("SM clock", f"{reading.sm_clock_mhz} MHz", note))
     return facts
 
 

@@ -29,6 +29,7 @@ from gpuprof.roofline.parallelism_figures import Parallelism
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.range_figures import RangeTime
 from gpuprof.roofline.rank_figures import RanksAnalysis
+from gpuprof.roofline.reading_figures import StepReading, WorkReading
 from gpuprof.roofline.recorder_figures import RecorderFindings
 from gpuprof.roofline.setting_figures import Settings
 from gpuprof.roofline.slow_step_figures import SlowSteps
@@ -153,6 +154,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
     # Where most of its time is communication or copies over a link; its roof is the link's then.
     transfer: Transfer | None = None
+    # Of a kernel: clock and power while it ran, and its roof there; None where nothing was sampled.
+    reading: WorkReading | None = None
 
     @property
     def total_flops(self) -> int | None:
@@ -365,6 +368,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # Settings that cost, with their evidence.
     settings: Settings | None = None
     device_state: DeviceState | None = None
+    # The timed steps with clock and power, in order of time; () where nothing was sampled.
+    step_readings: tuple[StepReading, ...] = ()
     # Of the device, by its driver; None where that did not tell.
     health: DeviceHealth | None = None
     peak_memory_bytes: int | None = None

@@ -31,6 +31,7 @@ from gpuprof.roofline.measured.alarms import discrepancies
 from gpuprof.roofline.measured.counted_ceilings import with_counted_ceilings
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.measured.measured_work import measured_work
+from gpuprof.roofline.measured.step_readings import step_readings
 from gpuprof.roofline.memory.use import memory_use
 from gpuprof.roofline.modules import module_tree
 from gpuprof.roofline.points.bottleneck import classify_step
@@ -38,7 +39,6 @@ from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
 from gpuprof.roofline.points.points import (
     Machine,
-    clock_of,
     kernel_points,
     keyed_op_points,
     op_points,
@@ -49,6 +49,7 @@ from gpuprof.roofline.points.range_points import range_points
 from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
+from gpuprof.roofline.points.work_readings import WorkReadings, clock_of
 from gpuprof.roofline.ranks.instances import instances, waits_of
 from gpuprof.roofline.ranks.join import join
 from gpuprof.roofline.ranks.links import link_figures
@@ -61,6 +62,7 @@ from gpuprof.roofline.settings.find import calls_of_profiled_steps, health_of, s
 from gpuprof.roofline.settings.known import KnownOfStep
 from gpuprof.roofline.slow_steps.find import slow_steps
 from gpuprof.roofline.step_figures import StepSplit, StepTimes, has_no_room_to_wait
+from gpuprof.roofline.steps.device_readings import device_readings
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
@@ -123,7 +125,16 @@ def analyze(
         roof = Roof(tuple(c for c in ceilings if c.source == roof_source), roof_source)
     state = _device_state(capture, device)
     one_host = on_one_host(process.world_size, process.fingerprint)
-    machine = Machine(device, roof, clock_of(state), one_host, ceilings, process.link_calibration)
+    readings = device_readings(capture.samples, None if device is None else device.index)
+    machine = Machine(
+        device,
+        roof,
+        clock_of(state),
+        one_host,
+        ceilings,
+        process.link_calibration,
+        None if device is None else WorkReadings(readings, device.index),
+    )
 
     work = find_work(capture, math_mode(device, process), waits, counted_work(capture))
     verdicts = work_verdicts(work, machine)
@@ -290,6 +301,7 @@ def analyze(
             ),
         ),
         device_state=state,
+        step_readings=step_readings(capture, readings, None if device is None else device.index),
         health=health,
         peak_memory_bytes=process.peak_memory_bytes,
         memory=memory_use(capture),

@@ -8,7 +8,13 @@ from markupsafe import Markup, escape
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block
-from gpuprof.reports.figures import is_unexplained, per_step, point_roof_percent, step_basis
+from gpuprof.reports.figures import (
+    at_its_clock,
+    is_unexplained,
+    per_step,
+    point_roof_percent,
+    step_basis,
+)
 from gpuprof.reports.html.heat_map import make_heat_map
 from gpuprof.reports.html.memory_plot import draw_memory, make_memory_plot
 from gpuprof.reports.html.picture import make_picture
@@ -51,6 +57,7 @@ def make_environment() -> jinja2.Environment:
         per_step=per_step,
         point_figures=point_figures,
         point_roof_percent=point_roof_percent,
+        at_its_clock=at_its_clock,
         step_basis=step_basis,
     )
     environment.filters["css_class"] = _css_class

@@ -14,7 +14,11 @@ _COLUMNS = (
     Column("Longer by", "number"),
     Column("What differed"),
 )
-_CLOCK_COLUMNS = (Column("SM clock", "number"), Column("Slowed down by"))
+_CLOCK_COLUMNS = (
+    Column("SM clock", "number"),
+    Column("Power", "number"),
+    Column("Slowed down by"),
+)
 _MOST_ROWS = 12
 _OF = {
     "timed": "timed steps",
@@ -121,6 +125,7 @@ def _clock_cells(step: SlowStep) -> tuple[str, ...]:
     clock, reasons = step.sm_clock_mhz, step.slowed_by
     return (
         formatting.UNKNOWN if clock is None else f"{clock} MHz",
+        formatting.UNKNOWN if step.power_watts is None else f"{step.power_watts:.0f} W",
         formatting.UNKNOWN if reasons is None else ", ".join(reasons) or "nothing",
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.roofline.activity_figures import ActivityWindow
-from gpuprof.roofline.measured.windows import LATE_NS, averages
+from gpuprof.roofline.measured.windows import LATE_NS, activity_fields
 from gpuprof.roofline.steps.device_readings import DeviceReadings
 
 # In an analysis; of longer runs windows that follow each other are taken together.
@@ -32,14 +32,7 @@ def time_line(
         start_ns, end_ns = int(part["start_ns"][0]), int(part["end_ns"][-1])
         # The counters may have been that old already.
         held = np.flatnonzero((ends > start_ns - LATE_NS) & (starts < end_ns))
-        rates, reading = averages(part), readings.within(start_ns, end_ns)
-        active = {
-            f"{unit}_active": None
-            if (percent := rates[f"{unit}_active_percent"]) is None
-            else percent / 100
-            for unit in ("sm", "tensor", "dram")
-        }
-        links = {name: rate for name, rate in rates.items() if name.endswith("_bytes_per_s")}
+        reading = readings.within(start_ns, end_ns)
         found.append(
             ActivityWindow(
                 start_ns=start_ns,
@@ -49,8 +42,7 @@ def time_line(
                 sm_clock_mhz=reading.sm_clock_mhz,
                 power_watts=reading.power_watts,
                 slowed_by=reading.slowed_by,
-                **active,
-                **links,
+                **activity_fields(part),
             )
         )
     return tuple(found)

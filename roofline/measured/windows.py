@@ -62,3 +62,15 @@ def averages(windows: pl.DataFrame) -> Mapping[str, float | None]:
         name: None if value is None or not np.isfinite(value) else float(value)
         for name, value in means.items()
     }
+
+
+def activity_fields(windows: pl.DataFrame) -> dict[str, float | None]:
+    """The averages of `windows` by the names that figures have: activity as fractions."""
+    return {
+        name.removesuffix("_percent"): None
+        if rate is None
+        else rate / 100
+        if name.endswith("_percent")
+        else rate
+        for name, rate in averages(windows).items()
+    }

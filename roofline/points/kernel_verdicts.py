@@ -9,9 +9,10 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.measured.counted_costs import counted_work
-from gpuprof.roofline.points.points import Machine, clock_of, kernel_points
+from gpuprof.roofline.points.points import Machine, kernel_points
 from gpuprof.roofline.points.transfers import on_one_host
 from gpuprof.roofline.points.verdicts import work_verdicts
+from gpuprof.roofline.points.work_readings import clock_of
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.work import find_work
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.analysis import Bottleneck, DeviceState, Level, RooflinePoint
+from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof
 from gpuprof.roofline.machine.devices import find_spec
@@ -18,6 +18,7 @@ from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
+from gpuprof.roofline.points.work_readings import WorkReadings, with_reading
 from gpuprof.roofline.work.places import NOWHERE, ProgramPlace
 from gpuprof.roofline.work.work import Work
 
@@ -59,6 +60,8 @@ class Machine:
     ceilings: tuple[Ceiling, ...] = ()
     # Collectives between devices of this kind, as they were measured on this machine.
     collectives: LinkCalibration | None = None
+    # NVML's samples of the device; None where no launches are compared with them.
+    readings: WorkReadings | None = None
 
     @property
     def links(self) -> Links:
@@ -93,13 +96,6 @@ class Machine:
     def kind(self) -> str:
         """The device kind, "cuda" where unknown."""
         return "cuda" if self.device is None else self.device.kind
-
-
-def clock_of(state: DeviceState | None) -> SmClock | None:
-    """The clock that the profiled work ran at; None where NVML did not tell it."""
-    if state is None or not state.profiled_sm_clock_mhz_median:
-        return None
-    return SmClock(state.profiled_sm_clock_mhz_median, state.throttle_reasons or ())
 
 
 @dataclass(frozen=True)
@@ -191,6 +187,7 @@ def kernel_points(
     keys = ("name", "kind", *KEY)
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, keys, machine.links)
+    readings = {} if machine.readings is None else machine.readings.by(kernels, keys)
     groups = kernels.group_by(keys, maintain_order=True).agg(
         pl.len().alias("calls"),
         pl.col("owner_id").n_unique().alias("owners"),
@@ -232,8 +229,9 @@ def kernel_points(
         )
         bottleneck = _bottleneck(verdict, times, time, note)
         found = point(identity, time, total, times, bottleneck)
-        transfer = transfers.get(tuple(row[key] for key in keys))
-        points.append(against_its_link(found, transfer, steps=work.steps))
+        key = tuple(row[key] for key in keys)
+        found = against_its_link(found, transfers.get(key), steps=work.steps)
+        points.append(with_reading(found, readings.get(key), total, machine.roof))
     return largest_first(points)
 
 

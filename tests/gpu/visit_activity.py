@@ -8,8 +8,8 @@ time, within 5 %, and the counters show the first copy no more than 0.15 s late.
 counts cycles in which a tensor core does anything, so it is compared with the FLOPs of the products
 over the peak at the clock that ran: no less, and no more than 1.2 times. Of products, of a training
 step and of one with checkpoints OFU and MFU are reconciled: the parts add up, MFU and what is
-recomputed are those of arithmetic, and what is left is within the uncertainty. Exits 1 where one
-differs.
+recomputed are those of arithmetic, and what is left is within the uncertainty. Timed steps and the
+largest kernel have a clock and power. Exits 1 where one differs.
 """
 
 import statistics
@@ -24,6 +24,8 @@ from gpuprof.roofline.measured.windows import LATE_NS, windows_of
 
 TOLERANCE = 0.05
 ROUNDING = 1e-6
+# Of the datasheet's peak of tensor cores.
+PEAK_CLOCK_MHZ = 1830
 ACTIVE_OF_NEEDED = (0.95, 1.2)
 
 HEAD = """
@@ -124,6 +126,7 @@ def compared(name: str, seen: Seen) -> list[str]:
     wrong = []
     if len(found["time_line"]) != found["windows"]:
         wrong.append(f"{len(found['time_line'])} windows on the time line")
+    wrong += of_readings(seen.analysis)
     if name == "copy":
         expected = own["bytes"] / own["step_ms"] * 1e3 / peaks["memory", "DRAM"]["rate"]
         if abs(found["dram_active"] / expected - 1) > TOLERANCE:
@@ -138,6 +141,23 @@ def compared(name: str, seen: Seen) -> list[str]:
         ratio = found["tensor_active"] / found["modelled_tensor"]
         if not least <= ratio <= most:
             wrong.append(f"tensor cores are active {ratio:.3f} times as long as needed")
+    return wrong
+
+
+def of_readings(analysis: dict[str, Any]) -> list[str]:
+    """What is wrong with the clock and power beside kernels and steps."""
+    wrong = []
+    steps = sum(each["last_step"] - each["first_step"] + 1 for each in analysis["step_readings"])
+    if steps != analysis["steps"]["timed"]:
+        wrong.append(f"{steps} of {analysis['steps']['timed']} timed steps have a clock")
+    largest = analysis["kernels"][0]
+    reading = largest["reading"]
+    if reading is None or None in (reading["sm_clock_mhz"], reading["power_watts"]):
+        wrong.append(f"{largest['name']} has no clock and power: {reading}")
+    elif largest["roof"].startswith("bf16") and largest["roof_fraction"] is not None:
+        ratio = largest["roof_fraction"] / reading["roof_fraction"]
+        if abs(ratio - reading["sm_clock_mhz"] / PEAK_CLOCK_MHZ) > ROUNDING:
+            wrong.append(f"the roof at its clock is {1 / ratio:.4f} times the nominal share")
     return wrong
 
 
@@ -188,6 +208,7 @@ def seen_of(name: str, seen: Seen) -> tuple[list[str], str]:
     told = f"own {seen.own}\n    {found}\n    first window {windows[:1]}"
     if name == "copy":
         told += f"\n    counters were {lateness_ms(seen):.0f} ms late"
+    told += f"\n    largest kernel {seen.analysis['kernels'][0]['reading']}"
     warnings = [each for each in seen.analysis["warnings"] if "OFU" in each or "DRAM" in each]
     return compared(name, seen), f"{told}\n    {warnings}"
 
