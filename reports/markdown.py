@@ -14,7 +14,7 @@ from gpuprof.reports.figures import (
     step_basis,
 )
 from gpuprof.reports.point_rows import other_rows
-from gpuprof.reports.sections import SECTIONS
+from gpuprof.reports.sections import sections_of
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 
 TOP_ROWS = 30
@@ -28,7 +28,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@$])")
 def render_markdown(analysis: Analysis) -> str:
     """The report as GitHub-flavoured Markdown; names are escaped, so none can break its form."""
     parts: list[str] = []
-    for section in SECTIONS:
+    for section in sections_of(analysis):
         drawn = [part for block in section.body(analysis) for part in _drawn(block)]
         title = section.title(analysis)
         parts += [f"## {title}", *drawn] if title and drawn else drawn

@@ -32,7 +32,7 @@ from gpuprof.reports.figures import (
     per_step,
     point_roof_percent,
 )
-from gpuprof.reports.sections import SECTIONS
+from gpuprof.reports.sections import sections_of
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import bottleneck_class
 
@@ -55,10 +55,11 @@ def render_summary(analysis: Analysis, console: Console, capture: Path | None = 
     Names are printed as text: neither rich's markup nor a terminal's control codes work in them.
     What the figures rest on comes after them, and warnings stand last, where the eye is.
     """
-    blocks = [block for section in SECTIONS for block in section.summary(analysis)]
+    sections = sections_of(analysis)
+    blocks = [block for section in sections for block in section.summary(analysis)]
     # The table of kernels is long: what is said in a line comes first.
     blocks.sort(key=lambda block: isinstance(block, PointTable))
-    blocks += [block for section in SECTIONS for block in section.basis(analysis)]
+    blocks += [block for section in sections for block in section.basis(analysis)]
     blocks.sort(key=lambda block: isinstance(block, Notices))
     room = _Room(console.width, _label_width(blocks))
     previous: Block | None = None

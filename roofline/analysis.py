@@ -380,3 +380,12 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # What the device's own counters say of the timed steps.
     activity: Activity | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def holds_work(self) -> bool:
+        """Whether it is of steps or device work, and not of dumps or logs of collectives alone."""
+        if self.recorder is None and self.nccl is None:
+            return True
+        of_any_rank = self.ranks is not None and any(each.steps for each in self.ranks.ranks)
+        alone = self.steps.length_ns is not None or self.coverage.with_flops is not None
+        return alone or of_any_rank

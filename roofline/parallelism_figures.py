@@ -18,12 +18,14 @@ class GradientBucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataParallelism(msgspec.Struct, frozen=True, kw_only=True):
-    """Gradients that are summed over replicas in buckets, in order of their beginning."""
+    """Gradients that are summed over replicas, in order of their beginning."""
 
     group: str
     ranks: int | None
     # As torch names element types; None where buckets differ.
     dtype: str | None = None
+    # DistributedDataParallel fills buckets; else they are all-reduces of any making.
+    by_ddp: bool = True
     buckets: tuple[GradientBucket, ...]
 
     @property

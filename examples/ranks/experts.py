@@ -7,15 +7,13 @@ GPUs.
 """
 
 import argparse
-import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from job import CUDA, DEVICE, join_job
 from torch import Tensor, nn
 
-CUDA = torch.cuda.is_available()
-DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if CUDA else "cpu"
 WIDTH, TOKENS = (4096, 8192) if CUDA else (256, 256)
 LAYERS = 2
 
@@ -64,11 +62,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     options = parser.parse_args()
 
-    if CUDA:
-        torch.cuda.set_device(DEVICE)
-    else:
-        torch.set_num_threads(1)
-    dist.init_process_group("nccl" if CUDA else "gloo")
+    join_job()
     ranks = dist.get_world_size()
     busiest = round(options.share * TOKENS)
     other = (TOKENS - busiest) // (ranks - 1)

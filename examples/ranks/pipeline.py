@@ -6,15 +6,13 @@
 """
 
 import argparse
-import os
 
 import torch
 import torch.distributed as dist
+from job import CUDA, DEVICE, join_job
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
-CUDA = torch.cuda.is_available()
-DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if CUDA else "cpu"
 WIDTH, LAYERS, ROWS = (4096, 8, 1024) if CUDA else (512, 4, 64)
 MICRO_BATCHES = 8
 
@@ -37,11 +35,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     options = parser.parse_args()
 
-    if CUDA:
-        torch.cuda.set_device(DEVICE)
-    else:
-        torch.set_num_threads(1)
-    dist.init_process_group("nccl" if CUDA else "gloo")
+    join_job()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     count = 2 * LAYERS if rank == options.slow_stage else LAYERS
     chunks = [layers(count) for _ in range(options.chunks)]

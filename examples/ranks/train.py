@@ -8,11 +8,11 @@ waits for a slow loader (loader), or sleeps on its host (sleep).
 """
 
 import argparse
-import os
 import time
 
 import torch
 import torch.distributed as dist
+from job import CUDA, DEVICE, join_job
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -26,9 +26,6 @@ from torch.utils.data import DataLoader, Dataset
 
 WIDTH, LAYERS, BATCH = 256, 3, 64
 FAULT_SECONDS = 0.1
-
-CUDA = torch.cuda.is_available()
-DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if CUDA else "cpu"
 EXTRA_WIDTH, EXTRA_PRODUCTS = (8192, 20) if CUDA else (512, 40)
 
 
@@ -89,11 +86,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=FAULT_SECONDS, help="of loader and sleep")
     options = parser.parse_args()
 
-    if CUDA:
-        torch.cuda.set_device(DEVICE)
-    else:
-        torch.set_num_threads(1)
-    dist.init_process_group("nccl" if CUDA else "gloo")
+    join_job()
     is_slow = dist.get_rank() == options.slow_rank % dist.get_world_size()
     fault = options.fault if is_slow else None
 

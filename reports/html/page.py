@@ -16,7 +16,7 @@ from gpuprof.reports.blocks import (
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.templating import embedded_json, make_environment, source
-from gpuprof.reports.sections import SECTIONS
+from gpuprof.reports.sections import sections_of
 from gpuprof.reports.sections.overview import device_line
 from gpuprof.reports.sections.section import Section
 from gpuprof.roofline.analysis import Analysis
@@ -35,7 +35,9 @@ class PageSection:
 def render_html(analysis: Analysis) -> str:
     """The report as one HTML file. The same analysis gives the same text."""
     environment = make_environment()
-    sections = [found for each in SECTIONS if (found := _section(each, analysis)) is not None]
+    sections = [
+        found for each in sections_of(analysis) if (found := _section(each, analysis)) is not None
+    ]
     blocks = [block for each in sections for block in each.blocks]
     plots = [block for block in blocks if isinstance(block, RooflinePlot)]
     memory = any(isinstance(block, MemoryPlot) for block in blocks)

@@ -35,6 +35,7 @@ from gpuprof.reports.sections import (
     waited_for,
 )
 from gpuprof.reports.sections.section import Section
+from gpuprof.roofline.analysis import Analysis
 
 SECTIONS: Final[tuple[Section, ...]] = (
     overview.SECTION,
@@ -68,3 +69,10 @@ SECTIONS: Final[tuple[Section, ...]] = (
     machine.SECTION,
     reading.SECTION,
 )
+
+
+def sections_of(analysis: Analysis) -> tuple[Section, ...]:
+    """Those that may have anything to show of `analysis`."""
+    if analysis.holds_work:
+        return SECTIONS
+    return tuple(section for section in SECTIONS if not section.of_work)

@@ -129,5 +129,6 @@ SECTION = Section(
     title=titled("Coverage"),
     fields=("coverage",),
     basis=_basis,
+    of_work=True,
     body=_body,
 )

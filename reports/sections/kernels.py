@@ -33,4 +33,6 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     return (_table(analysis, "Leaf operator" if is_cpu(analysis) else "Kernel"),)
 
 
-SECTION = Section(key="kernels", title=_title, fields=("kernels",), summary=_summary, body=_body)
+SECTION = Section(
+    key="kernels", title=_title, fields=("kernels",), of_work=True, summary=_summary, body=_body
+)

@@ -47,7 +47,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     ending = ending_sentence(analysis)
     return (
         Heading(analysis.title),
-        Line(device_line(analysis)),
+        *_device(analysis),
         *((Line(ending, alert=True),) if ending else ()),
         *_notices(*analysis.warnings),
     )
@@ -56,11 +56,21 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
 def _body(analysis: Analysis) -> Sequence[Block]:
     return (
         Heading(analysis.title),
-        Line(device_line(analysis)),
+        *_device(analysis),
         *_notices(ending_sentence(analysis), *analysis.warnings),
-        Tiles(_tiles(analysis)),
-        BottleneckVerdict(analysis.bottleneck.kind, verdict_sentence(analysis)),
+        *_step_blocks(analysis),
     )
+
+
+def _device(analysis: Analysis) -> tuple[Line, ...]:
+    return (Line(device_line(analysis)),) if analysis.holds_work else ()
+
+
+def _step_blocks(analysis: Analysis) -> tuple[Block, ...]:
+    if not analysis.holds_work:
+        return ()
+    verdict = BottleneckVerdict(analysis.bottleneck.kind, verdict_sentence(analysis))
+    return Tiles(_tiles(analysis)), verdict
 
 
 def _tiles(analysis: Analysis) -> tuple[Tile, ...]:

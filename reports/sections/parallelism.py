@@ -11,8 +11,10 @@ from gpuprof.roofline.parallelism_figures import (
     DataParallelism,
     Exchange,
     ExpertParallelism,
+    ExpertRank,
     GroupExchanges,
     Parallelism,
+    PipelineStage,
     Pipelining,
 )
 
@@ -22,8 +24,7 @@ _WORTH_CHANGING: Final = 0.02
 _UNEVEN: Final = 1.1
 # Of a bubble over the least: stages that differ, or communication that is not hidden.
 _LARGE_BUBBLE: Final = 1.2
-_BUCKETS: Final = (
-    Column("Bucket", "number"),
+_SUMS: Final = (
     Column("Message", "number"),
     Column("Backward pass done", "number"),
     Column("Time", "number"),
@@ -77,11 +78,15 @@ def _exposed(label: str, exposed_ns: int, duration_ns: int, note: str) -> Fact:
 
 
 def _buckets_note(data: DataParallelism) -> str:
-    buckets = formatting.counted(len(data.buckets), "bucket")
+    buckets = formatting.counted(len(data.buckets), _one_sum(data))
     sizes = [bucket.message_bytes for bucket in data.buckets]
     total = _total(sizes)
     size = "" if total is None else f" of {formatting.byte_count(total)} in all"
     return f"{buckets}{size}{_over(data.ranks)}"
+
+
+def _one_sum(data: DataParallelism) -> str:
+    return "bucket" if data.by_ddp else "all-reduce"
 
 
 def _exchanges_note(group: GroupExchanges) -> str:
@@ -130,9 +135,9 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 
 def _of_data(data: DataParallelism, step_ns: int | None) -> Iterator[Block]:
     yield Paragraph(
-        f"Data parallel: gradients are summed{_over(data.ranks)}. A bucket can overlap with what "
-        "is left of the backward pass when it begins. Each row is of the rank that waited least in "
-        "it: what others wait for ranks that come later is left out."
+        f"Data parallel: gradients are summed{_over(data.ranks)}. {_one_sum(data).capitalize()}s "
+        "can overlap with what is left of the backward pass when they begin. Each row is of the "
+        "rank that waited least in it: what others wait for ranks that come later is left out."
     )
     rows = tuple(
         (
@@ -144,11 +149,21 @@ def _of_data(data: DataParallelism, step_ns: int | None) -> Iterator[Block]:
         )
         for number, bucket in enumerate(data.buckets, start=1)
     )
-    yield Table(_BUCKETS, rows)
-    yield from (Paragraph(sentence) for sentence in _data_advice(data, step_ns))
+    yield Table((Column(_one_sum(data).capitalize(), "number"), *_SUMS), rows)
+    advice = _bucket_advice if data.by_ddp else _sums_advice
+    yield from (Paragraph(sentence) for sentence in advice(data, step_ns))
 
 
-def _data_advice(data: DataParallelism, step_ns: int | None) -> Iterator[str]:
+def _sums_advice(data: DataParallelism, step_ns: int | None) -> Iterator[str]:
+    if _is_worth(data.exposed_ns, step_ns):
+        yield (
+            f"{formatting.duration(data.exposed_ns)} a step are exposed. Fewer and larger "
+            "all-reduces that begin during the backward pass could be hidden by it, as the buckets "
+            "of DistributedDataParallel are."
+        )
+
+
+def _bucket_advice(data: DataParallelism, step_ns: int | None) -> Iterator[str]:
     last = data.buckets[-1]
     before_ns = data.exposed_ns - last.exposed_ns
     if _is_worth(last.exposed_ns, step_ns) and last.message_bytes:
@@ -218,15 +233,7 @@ def _of_pipeline(pipeline: Pipelining) -> Iterator[Block]:
         f"{formatting.percent(pipeline.bubble)} of their time ({_schedule_note(pipeline)}). "
         "Waiting is what is exposed of sends and receives; the optimizer's work is left out."
     )
-    rows = tuple(
-        (
-            str(stage.rank),
-            formatting.duration(stage.working_ns),
-            formatting.duration(stage.waiting_ns),
-        )
-        for stage in pipeline.stages
-    )
-    yield Table(_STAGES, rows)
+    yield Table(_STAGES, tuple(map(_stage_row, pipeline.stages)))
     bubble, least = pipeline.bubble, pipeline.least_bubble
     if bubble is None or least is None:
         return
@@ -239,26 +246,28 @@ def _of_pipeline(pipeline: Pipelining) -> Iterator[Block]:
         )
 
 
+def _stage_row(stage: PipelineStage) -> tuple[str, ...]:
+    times_ns = (stage.working_ns, stage.waiting_ns)
+    return str(stage.rank), *map(formatting.duration, times_ns)
+
+
 def _of_experts(experts: ExpertParallelism) -> Iterator[Block]:
     yield Paragraph(
         f"Expert parallel: {experts.calls} all-to-alls a step take tokens to their experts and "
         f"back, {formatting.duration(experts.exposed_ns)} of them exposed. Bytes are the larger of "
         "what a rank sends and gets."
     )
-    rows = tuple(
-        (
-            str(rank.rank),
-            formatting.byte_count(rank.total_bytes),
-            formatting.duration(rank.expert_ns),
-        )
-        for rank in experts.ranks
-    )
-    yield Table(_EXPERTS, rows)
+    yield Table(_EXPERTS, tuple(map(_expert_row, experts.ranks)))
     if experts.imbalance is not None and experts.imbalance > _UNEVEN:
         yield Paragraph(
             f"The busiest rank's experts work {experts.imbalance:.2f} times the mean: the others "
             "wait in the next all-to-all."
         )
+
+
+def _expert_row(each: ExpertRank) -> tuple[str, ...]:
+    sent = formatting.byte_count(each.total_bytes)
+    return str(each.rank), sent, formatting.duration(each.expert_ns)
 
 
 def _is_worth(cost_ns: int, step_ns: int | None) -> bool:

@@ -44,7 +44,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     ranks = analysis.ranks
     if ranks is None:
         return ()
-    notes = [f"this is rank {analysis.rank}"]
+    notes = [f"this is rank {analysis.rank}"] if analysis.holds_work else []
     if ranks.missing:
         notes.append(f"{ranks_text(ranks.missing)} {_are(ranks.missing)} missing")
     needs = [(value, one) for one in ranks.ranks if (value := _own_ns(one)) is not None]
@@ -59,7 +59,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
 
 def _body(analysis: Analysis) -> Sequence[Block]:
     ranks = analysis.ranks
-    if ranks is None:
+    if ranks is None or not analysis.holds_work:
         return ()
     blocks: list[Block] = [Paragraph(_lead(ranks))]
     if ranks.missing:

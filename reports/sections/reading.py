@@ -56,4 +56,6 @@ def _is_shown(row: BottleneckClass, analysis: Analysis) -> bool:
     return any(point.bottleneck.kind == row.name for point in points)
 
 
-SECTION = Section(key="reading", title=titled("How to read this page"), page_only=_page_only)
+SECTION = Section(
+    key="reading", title=titled("How to read this page"), of_work=True, page_only=_page_only
+)

@@ -27,6 +27,8 @@ class Section:
     title: Callable[[Analysis], str]
     # The fields of `Analysis` that are its subject; together the sections cover all of them.
     fields: tuple[str, ...] = ()
+    # It is about steps and device work, and left out where only dumps or logs of collectives are.
+    of_work: bool = False
     # In a terminal.
     summary: BlocksOf = no_blocks
     # Below all summaries in a terminal: what the figures rest on.

@@ -242,6 +242,7 @@ def _why(analysis: Analysis) -> str:
 SECTION = Section(
     key="step",
     title=titled("Where a step's time goes"),
+    of_work=True,
     fields=("steps", "split", "exposed", "devices", "utilization", "closed_form"),
     summary=_summary,
     basis=_basis,

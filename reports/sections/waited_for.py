@@ -171,4 +171,6 @@ def _clocks(clocks: ClockAlignment | None) -> str:
     return text
 
 
-SECTION = Section(key="waited-for", title=titled("Who is waited for"), summary=_summary, body=_body)
+SECTION = Section(
+    key="waited-for", title=titled("Who is waited for"), of_work=True, summary=_summary, body=_body
+)

@@ -7,16 +7,21 @@ from gpuprof.collectors.link_calibration import CollectiveTimes, LinkCalibration
 
 
 def find_times(
-    calibration: LinkCalibration | None, collective: str, ranks: int, *, backend: str = ""
+    calibration: LinkCalibration | None,
+    collective: str,
+    ranks: int,
+    *,
+    hosts: int = 1,
+    backend: str = "",
 ) -> CollectiveTimes | None:
-    """The measurement of `collective` among `ranks` ranks of one host; None where there is none.
+    """The measurement of `collective` among `ranks` ranks on `hosts`; None where there is none.
 
     With the algorithm that the library chooses itself; of any backend where none is given.
     """
     if calibration is None:
         return None
     for one in calibration.collectives:
-        if (one.collective, one.ranks, one.hosts, one.algorithm) == (collective, ranks, 1, ""):
+        if (one.collective, one.ranks, one.hosts, one.algorithm) == (collective, ranks, hosts, ""):
             if backend in ("", one.backend):
                 return one
     return None

@@ -45,7 +45,8 @@ class PlannedCluster:
     link_bytes_per_s: float | None = None
     link_basis: str = ""
     network_bytes_per_s: float | None = None
-    # What collectives within a node take by size, which goes before their bandwidth.
+    # What collectives take by size, within a node or over whole nodes, which goes before their
+    # bandwidth.
     measured: LinkCalibration | None = None
 
     @property
@@ -81,8 +82,9 @@ def transfer_ns(row: PlannedTransfer, layout: ParallelLayout, cluster: PlannedCl
     near = ranks_in_node(row.group, row.ranks, layout, cluster.gpus_per_node)
     link, network = cluster.link_bytes_per_s, cluster.network_bytes_per_s
     nodes = -(-row.ranks // near)
-    if nodes == 1:
-        times = find_times(cluster.measured, row.kind, row.ranks)
+    # Measured alone: beside groups that share a node's ports a group over nodes takes longer.
+    if nodes == 1 or near == cluster.gpus_per_node:
+        times = find_times(cluster.measured, row.kind, row.ranks, hosts=nodes)
         took = None if times is None else time_of(times, row.total_bytes // max(1, row.calls))
         if took is not None:
             return took * row.calls

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.roofline.rank_figures import DisagreementAbout, RankDisagreement
+from gpuprof.roofline.ranks.collective_kinds import RECEIVE, SEND, kinds_of
 from gpuprof.roofline.ranks.late_text import ranks_text
 from gpuprof.roofline.ranks.stacked import stacked
 from gpuprof.roofline.ranks.summary import OTHERS, RankSummary
@@ -76,10 +77,14 @@ def _of_facts(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
 
 
 def _of_collectives(summaries: Sequence[RankSummary]) -> Iterator[RankDisagreement]:
-    """Members of one group that did not run as many of its collectives in a step."""
+    """Members of one group that did not run as many of its collectives in a step.
+
+    Sends and receives are each rank's own: stages in the middle of a pipeline have more.
+    """
     counts: defaultdict[tuple[str, str | None, int], dict[int, dict[int, int]]] = defaultdict(dict)
     keys = ("group", "group_ranks", "group_size", "rank", "step")
     ran = stacked(summaries, "collectives").drop_nulls(["group", "group_size"])
+    ran = ran.filter(~kinds_of(ran["collective"]).is_in([SEND, RECEIVE]).fill_null(False))
     for group, ranks, size, rank, step, count in ran.group_by(keys).len().iter_rows():
         counts[group, ranks, size].setdefault(rank, {})[step] = count
     for (group, _, size), of_ranks in sorted(counts.items(), key=str):

@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from gpuprof.roofline.bus_bandwidth import find_collective
+from gpuprof.roofline.ranks.collective_kinds import kinds_of
 from gpuprof.roofline.ranks.stacked import stacked
 from gpuprof.roofline.ranks.summary import COLLECTIVES, RankSummary
 
@@ -62,7 +62,7 @@ def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
     # Where a source names no group, of two ranks there is one only.
     told = pl.col("group").is_not_null() | (pl.col("world_size") == 2)
     rows = _with_members(rows.filter(told))
-    rows = rows.with_columns(common=_common_names(rows["collective"]))
+    rows = rows.with_columns(common=kinds_of(rows["collective"]).fill_null(rows["collective"]))
     numbered = rows.filter(pl.col("sequence").is_not_null())
     ordered = rows.filter(pl.col("sequence").is_null()).with_columns(
         nth=_order().rank("ordinal").over("rank", *_SAME), many=pl.len().over("rank", *_SAME)
@@ -112,16 +112,6 @@ def _order() -> pl.Expr:
     """When the rank called it; where that is not known of any launch, when it began."""
     launched = pl.col("launch_ns").is_not_null().all().over("rank")
     return pl.when(launched).then("launch_ns").otherwise("start_ns")
-
-
-def _common_names(collectives: pl.Series) -> pl.Series:
-    """Each collective as reports spell it, whatever it is called in a trace."""
-    names = {
-        name: (row.name if (row := find_collective(name)) else name)
-        for name in collectives.drop_nulls().unique()
-    }
-    found: pl.Series = collectives.replace_strict(names, default=None, return_dtype=pl.String)
-    return found
 
 
 def _complete(rows: pl.DataFrame, same: tuple[str, ...]) -> pl.DataFrame:

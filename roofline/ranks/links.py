@@ -115,8 +115,8 @@ def _group(
     factor = None if kind is None else kind.bus_factor(ranks)
     rate = None if size is None or not transfer_ns else size / transfer_ns * 1e9
     measured_ns = None
-    if size is not None and row["hosts"] == 1:
-        times = find_times(calibration, row["what"], ranks, backend=backend)
+    if size is not None and row["hosts"] is not None:
+        times = find_times(calibration, row["what"], ranks, hosts=row["hosts"], backend=backend)
         measured_ns = None if times is None else time_of(times, size)
     algorithm, compiled_for = _told_by_names(row["names"])
     return CollectiveGroup(

@@ -27,6 +27,8 @@ _COLLECTIVES: Final = 8192
 _WORK: Final = 4096
 _IDLE: Final = 1024
 _STEPS: Final = 2048
+# The range around its forward pass: torch/nn/parallel/distributed.py.
+_DDP: Final = "DistributedDataParallel.forward"
 _VERSIONS: Final = ("torch", "cuda", "hip", "nccl", "cudnn", "triton", "driver", "python")
 # A step may lie between two samples of NVML.
 _NEAR_NS: Final = 600_000_000
@@ -57,6 +59,7 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
         source=capture.manifest.source,
         rank_from=process.rank_from,
         is_bystander=is_bystander(capture),
+        uses_ddp=_DDP in own.ranges["name"],
         process_groups=process.process_groups if records.height else (),
         communicators=process.communicators,
     )

@@ -157,6 +157,8 @@ class RankProcess(msgspec.Struct, frozen=True, kw_only=True):
     rank_from: RankSource = "content"
     # No rank is named and no device has work.
     is_bystander: bool = False
+    # DistributedDataParallel ran: sums of gradients are its buckets.
+    uses_ddp: bool = False
     # Of torch.distributed where there are records, and of NCCL where there is a log.
     process_groups: tuple[ProcessGroup, ...] = ()
     communicators: tuple[Communicator, ...] = ()

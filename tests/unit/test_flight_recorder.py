@@ -3,18 +3,22 @@
 import gzip
 import pickle
 import random
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.flight_recorder import reader
 from gpuprof.collectors.opening import open_trace, open_traces
+from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.sections.recorder import stuck_sentence
+from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.ranks.rank_text import ranks_text
 from gpuprof.roofline.ranks.recorder import recorder_findings
@@ -283,3 +287,14 @@ def test_damaged_dumps_are_read_or_refused_and_never_anything_else(tmp_path: Pat
 def test_ranks_are_listed_in_spans() -> None:
     assert ranks_text([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
     assert ranks_text(range(0, 100, 2)).endswith(", ...")
+
+
+def test_of_dumps_alone_only_collectives_are_shown() -> None:
+    analysis = analyze(open_traces([DATA / "nccl_trace_rank_0", DATA / "nccl_trace_rank_1"]))
+    console = Console(file=StringIO(), width=100)
+    render_summary(analysis, console)
+    assert isinstance(console.file, StringIO)
+    for text in (console.file.getvalue(), render_markdown(analysis), render_html(analysis)):
+        assert "all_reduce" in text.replace("\\", "")
+        for unknown in ("Step time", "MFU", "Largest loss", "By itself", "Coverage"):
+            assert unknown not in text

@@ -141,13 +141,13 @@ def test_few_sizes_have_no_line() -> None:
     assert line.reason.startswith("2 sizes")
 
 
-def calibration(device: str = H200) -> LinkCalibration:
+def calibration(device: str = H200, hosts: int = 1) -> LinkCalibration:
     """Twice as fast as the collectives here."""
     times = CollectiveTimes(
         collective="all-reduce",
         backend="nccl",
         ranks=4,
-        hosts=1,
+        hosts=hosts,
         times=tuple((size, ns_of(size, 4) / 2) for size in SIZES),
         repeats=15,
         spread=0.0,
@@ -180,6 +180,14 @@ def test_other_hosts_and_devices_are_not_compared(
     links = figures(summaries(4, hosts=hosts), calibration(device))
     assert {one.hosts for one in links.groups} == {expected_hosts}
     assert {one.measured_fraction for one in links.groups} == {None}
+
+
+def test_what_was_measured_over_two_hosts_is_for_two_hosts() -> None:
+    for on in (("a", "a", "b", "b"), ("a", "a", "a", "a")):
+        links = figures(summaries(4, hosts=on), calibration(hosts=2))
+        known = [one.measured_fraction for one in links.groups if one.measured_fraction is not None]
+        assert len(known) == (len(SIZES) if len(set(on)) == 2 else 0)
+        assert known == pytest.approx([0.5] * len(known), rel=1e-3)
 
 
 def test_as_many_devices_as_ranks_are_one_host() -> None:

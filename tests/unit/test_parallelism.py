@@ -142,6 +142,8 @@ def test_buckets_are_hidden_by_the_backward_pass_that_is_left() -> None:
     # Of the rank that waits least.
     assert [bucket.duration_ns for bucket in data.buckets] == [400, 750]
     assert [bucket.exposed_ns for bucket in data.buckets] == [0, 750]
+    # Nothing tells that DistributedDataParallel sends them.
+    assert not data.by_ddp
     assert found.tensor == found.sharded == ()
 
 
@@ -256,6 +258,7 @@ def test_buckets_of_recorded_ranks(name: str) -> None:
     found = find_parallelism(summaries, 0)
     assert found is not None
     (data,) = found.data
+    assert data.by_ddp
     # 202.4 million parameters in bf16; the first bucket is cut at 1 MiB, others at 25 MiB, and a
     # bucket is as large as the parameter that fills it.
     sizes = [bucket.message_bytes or 0 for bucket in data.buckets]
@@ -280,7 +283,7 @@ def test_parallelism_of_four_processes(kind: str) -> None:
     assert found.experts == ()
     if kind == "ddp":
         (data,) = found.data
-        assert (data.ranks, data.dtype) == (4, "Float")
+        assert (data.ranks, data.dtype, data.by_ddp) == (4, "Float", True)
         # The first bucket is cut at 1 MiB: one layer fills it.
         assert [bucket.message_bytes for bucket in data.buckets] == [layer, 2 * layer]
         assert found.sharded == found.tensor == ()

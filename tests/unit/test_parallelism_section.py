@@ -60,6 +60,13 @@ def test_buckets_and_what_could_change_them(training_analysis: Analysis) -> None
     said = render_markdown(with_parallelism(analysis, Parallelism(data=(half,))))
     assert "of earlier buckets are exposed" in said
     assert "gradients in bf16" not in said
+    # Sums that no DistributedDataParallel makes are no buckets.
+    own = msgspec.structs.replace(slow, by_ddp=False)
+    analysis = with_parallelism(analysis, Parallelism(data=(own,)))
+    assert "a step; 2 all-reduces of 30.0 MB in all over 8 ranks" in summary(analysis)
+    said = render_markdown(analysis)
+    assert "Fewer and larger all-reduces that begin during the backward pass" in said
+    assert "bucket_cap_mb" not in said
 
 
 @pytest.mark.parametrize("hidden", [3, 0])

@@ -1,5 +1,8 @@
 """What should be alike on all ranks and is not: a sentence each."""
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 from made_up_ranks import Idle, MadeUpRank, Work, summaries
 
@@ -100,3 +103,15 @@ def test_an_update_that_loss_scaling_skips_on_one_rank() -> None:
 def test_an_update_that_all_skip_is_no_disagreement() -> None:
     step, skipped = (*SCALED, *STEP), (*SCALED, STEP[0])
     assert found_in(MadeUpRank([step, skipped]), MadeUpRank([step, skipped])) == ()
+
+
+def test_stages_of_a_pipeline_send_as_often_as_their_place_asks() -> None:
+    """The middle one of three sends and receives twice as often as its neighbours."""
+    for name, expected in (("allreduce", 1), ("send", 0), ("recv", 0)):
+        made = summaries(*[MadeUpRank([STEP] * 3)] * 3)
+        end = made[1].collectives.with_columns(
+            collective=pl.lit(name), sequence=pl.col("sequence") + 100
+        )
+        more = replace(made[1], collectives=pl.concat([made[1].collectives, end]))
+        found = disagreements([made[0], more, made[2]], instances(made))
+        assert len(found) == expected, name

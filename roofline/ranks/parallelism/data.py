@@ -1,4 +1,4 @@
-"""Buckets of gradients that are summed over replicas (DistributedDataParallel)."""
+"""Gradients that are summed over replicas: in DistributedDataParallel's buckets, or otherwise."""
 
 import polars as pl
 
@@ -9,10 +9,14 @@ _ALL_REDUCE = "all-reduce"
 
 
 def data_parallelism(
-    group: str, ranks: int | None, own: pl.DataFrame, group_rows: pl.DataFrame
+    group: str,
+    ranks: int | None,
+    own: pl.DataFrame,
+    group_rows: pl.DataFrame,
+    *,
+    by_ddp: bool,
 ) -> DataParallelism | None:
-    """The buckets of one group: `own` its collectives on one rank, `group_rows` on all that are
-    known.
+    """The sums of one group: `own` its collectives on one rank, `group_rows` on all that are known.
 
     None unless all are all-reduces that begin in the backward pass or after it, alike in all steps.
     """
@@ -32,6 +36,7 @@ def data_parallelism(
         group=group,
         ranks=ranks,
         dtype=dtypes[0] if len(dtypes) == 1 else None,
+        by_ddp=by_ddp,
         buckets=tuple(
             GradientBucket(
                 message_bytes=row["message_bytes"],

@@ -32,6 +32,7 @@ def find_parallelism(summaries: Sequence[RankSummary], rank: int) -> Parallelism
     experts: list[ExpertParallelism] = []
     of_rank = frames.collectives.filter(pl.col("rank") == rank)
     work = frames.work.filter(pl.col("rank") == rank)
+    by_ddp = any(each.process.uses_ddp for each in summaries if each.rank == rank)
     for (name, _, size), own in of_rank.group_by(GROUP, maintain_order=True):
         group = str(name or "")
         ranks = size if isinstance(size, int) else None
@@ -39,7 +40,7 @@ def find_parallelism(summaries: Sequence[RankSummary], rank: int) -> Parallelism
         rows = frames.collectives.join(
             known, on=GROUP, how="semi", nulls_equal=True, maintain_order="left"
         )
-        buckets = data_parallelism(group, ranks, own, rows)
+        buckets = data_parallelism(group, ranks, own, rows, by_ddp=by_ddp)
         data += [buckets] if buckets else []
         parameters = sharded_parameters(group, ranks, own)
         sharded += [parameters] if parameters else []

@@ -1,20 +1,17 @@
 """Stages of a pipeline: how long they wait for each other, and how long they would at least."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import polars as pl
 
 from gpuprof.roofline.parallelism_figures import PipelineStage, Pipelining
+from gpuprof.roofline.ranks.collective_kinds import RECEIVE, SEND
 from gpuprof.roofline.ranks.parallelism.placed import JobFrames, steps_of
-
-_SEND: Final = "send"
-_RECEIVE: Final = "receive"
 
 
 def pipelining(frames: JobFrames) -> Pipelining | None:
     """All ranks that send and receive; None unless there are two, and all of them do both."""
-    own = frames.collectives.filter(pl.col("kind").is_in((_SEND, _RECEIVE)))
+    own = frames.collectives.filter(pl.col("kind").is_in((SEND, RECEIVE)))
     if own.is_empty():
         return None
     steps = steps_of(frames.collectives)
@@ -23,8 +20,8 @@ def pipelining(frames: JobFrames) -> Pipelining | None:
         own.group_by("rank")
         .agg(
             waiting_ns=pl.col("exposed_ns").sum(),
-            sends=(pl.col("kind") == _SEND).sum(),
-            receives=(pl.col("kind") == _RECEIVE).sum(),
+            sends=(pl.col("kind") == SEND).sum(),
+            receives=(pl.col("kind") == RECEIVE).sum(),
         )
         .join(frames.steps.group_by("rank").agg(pl.col("working_ns").sum()), on="rank")
         .join(

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from gpuprof.roofline.bus_bandwidth import find_collective
+from gpuprof.roofline.ranks.collective_kinds import kinds_of
 from gpuprof.roofline.ranks.summary import RankSummary
 
 FORWARD: Final = "forward"
@@ -45,7 +45,8 @@ class JobFrames:
         """
         rows = self._shared(self._together("collectives"))
         rows = rows.with_columns(
-            segment=pl.int_range(pl.len()).over(_STEP).cast(pl.Int32), kind=_kinds(rows)
+            segment=pl.int_range(pl.len()).over(_STEP).cast(pl.Int32),
+            kind=kinds_of(rows["collective"]),
         )
         for name in (FORWARD, BACKWARD):
             own = self.work.filter(pl.col("phase") == name)
@@ -115,19 +116,6 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
 def is_regular(rows: pl.DataFrame) -> bool:
     """Whether every step of every rank has the same messages in the same order."""
     return messages_of(rows)["messages"].n_unique() == 1
-
-
-def _kinds(rows: pl.DataFrame) -> pl.Series:
-    """Each collective as reports spell it; null for what the table does not have."""
-    names = {
-        name: row.name
-        for name in rows["collective"].drop_nulls().unique()
-        if (row := find_collective(name)) is not None
-    }
-    found: pl.Series = rows["collective"].replace_strict(
-        names, default=None, return_dtype=pl.String
-    )
-    return found
 
 
 def _done(work: pl.DataFrame, rows: pl.DataFrame, column: str) -> pl.DataFrame:
