@@ -6,6 +6,7 @@ from typing import Final
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact, Facts
 from gpuprof.reports.callers import caller_facts
+from gpuprof.reports.checklist import check_facts
 from gpuprof.reports.figures import per_step
 from gpuprof.reports.fused_operators import fused_facts
 from gpuprof.reports.kernel_name_words import name_in_words
@@ -131,6 +132,8 @@ def _kernel(kernel: ExplainedKernel, steps: int) -> Iterator[Fact]:
     if further > 0:
         yield Fact("", f"and {formatting.counted(further, 'other configuration')}")
     yield Fact("Time", *_spread(kernel.time, steps, "launch", "launches"))
+    # Occupancy and waves of the launch stand above.
+    yield from check_facts(check for check in kernel.checks if kernel.counted or check.costs)
 
 
 def _launch(launch: LaunchConfiguration) -> Iterator[Fact]:

@@ -12,6 +12,7 @@ from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
 from gpuprof.roofline.activity_figures import Activity
 from gpuprof.roofline.advice_figures import Advice, Binding
+from gpuprof.roofline.checklist_figures import KernelChecklist
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.explanation_figures import ExplainedOperator
@@ -377,6 +378,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryUse | None = None
     # None where the capture has no hardware counters.
     measured: MeasuredWork | None = None
+    # Of the largest kernels, by counters where they were counted, else by their launches.
+    checklists: tuple[KernelChecklist, ...] = ()
     # What the device's own counters say of the timed steps.
     activity: Activity | None = None
     warnings: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.of_step import step_advice
 from gpuprof.roofline.advice.stragglers import with_late_ranks
 from gpuprof.roofline.analysis import Analysis, Bottleneck, DeviceState, RooflinePoint
+from gpuprof.roofline.checklist.find import kernel_checklists
 from gpuprof.roofline.classes import UNKNOWN
 from gpuprof.roofline.doubts import (
     of_timed_steps,
@@ -306,6 +307,7 @@ def analyze(
         peak_memory_bytes=process.peak_memory_bytes,
         memory=memory_use(capture),
         measured=measured,
+        checklists=kernel_checklists(capture, work, kernels, ops, device),
         activity=counted,
         warnings=(
             *process.warnings,

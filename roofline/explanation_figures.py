@@ -5,6 +5,7 @@ Frozen structs; unknown is None, "" or (). Times are integer nanoseconds, fracti
 
 import msgspec
 
+from gpuprof.roofline.checklist_figures import KernelCheck
 from gpuprof.roofline.kernel_names.decode import KernelName
 
 
@@ -48,6 +49,9 @@ class ExplainedKernel(msgspec.Struct, frozen=True, kw_only=True):
     decoded: KernelName | None = None
     launches: tuple[LaunchConfiguration, ...] = ()
     time: TimeSpread
+    # What may keep it from its roof, and how many of its launches were counted for that.
+    checks: tuple[KernelCheck, ...] = ()
+    counted: int = 0
 
 
 class Condition(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from typing import Final
 from gpuprof.reports.sections import (
     activity,
     advice,
+    checklist,
     coverage,
     explained,
     graphs,
@@ -66,6 +67,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     activity.SECTION,
     step_readings.SECTION,
     measured.SECTION,
+    checklist.SECTION,
     machine.SECTION,
     reading.SECTION,
 )

@@ -4,7 +4,7 @@ Nsight Compute filters by function name, and takes of each function, grid and bl
 many launches of its window. The window is a whole step, so they are spread over it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,6 +13,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.launch_matching import base_name
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.points.above_roof import shares_above_roof
 from gpuprof.roofline.points.points import NO_OP
 from gpuprof.roofline.points.process_roofs import device_of
 from gpuprof.roofline.work.attribution import attribute
@@ -147,7 +148,7 @@ def _choices(
 def _with_gains(work: Work, analysis: Analysis) -> pl.DataFrame:
     """Kernels of the profiled steps, with `gain_ns`: their part of their operator's time above its
     roof."""
-    shares = _shares_above_the_roof(analysis)
+    shares = shares_above_roof(analysis.ops)
     keys = [
         (NO_OP, "") if signature is None else _name_of(work, signature)
         for signature in work.kernels["signature"]
@@ -163,21 +164,6 @@ def _with_gains(work: Work, analysis: Analysis) -> pl.DataFrame:
 
 def _name_of(work: Work, signature: int) -> tuple[str, str]:
     return work.signatures[signature].name, work.signatures[signature].detail
-
-
-def _shares_above_the_roof(analysis: Analysis) -> Mapping[tuple[str, str, str], float]:
-    """Of the time of an operator (name, shapes, phase); left out where it has no roof."""
-    times: dict[tuple[str, str, str], list[tuple[int, int | None]]] = {}
-    for point in analysis.ops:
-        found = times.setdefault((point.name, point.detail, point.phase), [])
-        found.append((point.device_ns, point.roof_ns))
-    shares = {}
-    for key, each in times.items():
-        roofs = [roof_ns for _, roof_ns in each if roof_ns is not None]
-        device_ns = sum(device_ns for device_ns, _ in each)
-        if len(roofs) == len(each) and device_ns:
-            shares[key] = max(0.0, 1 - sum(roofs) / device_ns)
-    return shares
 
 
 def _functions(kernels: pl.DataFrame, *, one_step: bool) -> list[_Function]:

@@ -27,7 +27,7 @@ def counters_of(capture: Capture, kernel_rows: pl.Series) -> tuple[tuple[Counter
     shown = tuple(
         CounterValue(row.name, row.metric, value, unit or "", number)
         for row in metric_table().metric
-        if row.metric in rows
+        if row.shown and row.metric in rows
         for value, unit, number in (rows[row.metric],)
         if value is not None
     )

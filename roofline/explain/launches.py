@@ -1,89 +1,40 @@
 """The kernels of some work, and how they were launched."""
 
-import math
-from typing import Any, Final
-
 import polars as pl
 
 from gpuprof.collectors.manifest import Device
-from gpuprof.roofline.explanation_figures import (
-    ExplainedKernel,
-    LaunchConfiguration,
-    TimeSpread,
-)
+from gpuprof.roofline.checklist.find import CountedKernels
+from gpuprof.roofline.checklist.launches import launches_of
+from gpuprof.roofline.explanation_figures import ExplainedKernel, TimeSpread
 from gpuprof.roofline.kernel_names.decode import decode
-from gpuprof.roofline.machine.occupancy import occupancy
-
-_LAUNCH: Final = (
-    *(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz"),
-    "registers",
-    "shared_memory",
-)
 
 
-def kernels_of(kernels: pl.DataFrame, device: Device | None) -> tuple[ExplainedKernel, ...]:
-    """The kernels of rows of a `Work`, the largest first."""
+def kernels_of(
+    kernels: pl.DataFrame,
+    device: Device | None,
+    counted: CountedKernels,
+    above_roof: float | None,
+) -> tuple[ExplainedKernel, ...]:
+    """The kernels of rows of a `Work`, the largest first.
+
+    `above_roof` is the share of their time above the roof, None where that is unknown.
+    """
     found = []
     for (name, kind, role), rows in kernels.group_by("name", "kind", "role", maintain_order=True):
+        number, checks = counted.checks(rows, device, above_roof) if kind == "kernel" else (0, ())
         found.append(
             ExplainedKernel(
                 name=str(name),
                 kind=str(kind),
                 role=str(role or ""),
                 decoded=decode(str(name)) if kind in ("kernel", "collective") else None,
-                launches=_launches(rows, device),
+                launches=launches_of(rows, device),
                 time=spread_of(rows["duration_ns"]),
+                checks=checks,
+                counted=number,
             )
         )
     return tuple(sorted(found, key=lambda each: (-each.time.total_ns, each.name)))
-
-
-def _launches(rows: pl.DataFrame, device: Device | None) -> tuple[LaunchConfiguration, ...]:
-    groups = rows.group_by(_LAUNCH, maintain_order=True).len()
-    shapes = [_launch(row, device) for row in groups.iter_rows(named=True)]
-    known = [shape for shape in shapes if shape.grid is not None]
-    return tuple(sorted(known, key=lambda shape: -shape.number))
-
-
-def _launch(row: dict[str, Any], device: Device | None) -> LaunchConfiguration:
-    grid, block = (_dimensions(row, part) for part in ("grid", "block"))
-    registers, shared = row["registers"], row["shared_memory"]
-    shape = LaunchConfiguration(
-        number=row["len"],
-        grid=grid,
-        block=block,
-        registers_per_thread=registers,
-        shared_bytes=shared,
-    )
-    if device is None or grid is None or block is None or registers is None or shared is None:
-        return shape
-    held = occupancy(
-        device.compute_capability,
-        threads_per_block=math.prod(block),
-        registers_per_thread=registers,
-        shared_bytes=shared,
-    )
-    if held is None:
-        return shape
-    waves = None
-    if device.multiprocessors:
-        waves = held.waves(math.prod(grid), device.multiprocessors)
-    return LaunchConfiguration(
-        number=row["len"],
-        grid=grid,
-        block=block,
-        registers_per_thread=registers,
-        shared_bytes=shared,
-        occupancy=held.fraction,
-        blocks_per_multiprocessor=held.blocks,
-        limited_by=held.limits,
-        waves=waves,
-    )
-
-
-def _dimensions(row: dict[str, Any], part: str) -> tuple[int, int, int] | None:
-    x, y, z = (row[f"{part}_{axis}"] for axis in "xyz")
-    return None if None in (x, y, z) else (x, y, z)
 
 
 def spread_of(durations: pl.Series) -> TimeSpread:

@@ -11,6 +11,7 @@ from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.checklist.find import CountedKernels
 from gpuprof.roofline.cost_models.call import OpCall, parse_call
 from gpuprof.roofline.explain import attention, convolution
 from gpuprof.roofline.explain.callers import callers_of
@@ -49,7 +50,8 @@ class LayerReader:
         """Those of `point`, which is a row of operators or kernels of the analysis."""
         rows = _rows(self._work, point)
         chain = self._chain(rows)
-        kernels = kernels_of(rows, self._device)
+        above = None if point.roof_fraction is None else max(0.0, 1 - point.roof_fraction)
+        kernels = kernels_of(rows, self._device, self._counted, above)
         counters, further = counters_of(self._capture, rows["kernel_row"])
         module, line = _origin(self._capture, rows)
         return WorkLayers(
@@ -67,6 +69,10 @@ class LayerReader:
                 *self._unknown_launch(rows, counted=bool(counters)),
             ),
         )
+
+    @cached_property
+    def _counted(self) -> CountedKernels:
+        return CountedKernels(self._capture)
 
     @cached_property
     def _parents(self) -> Integers:

@@ -136,17 +136,25 @@ def executed_by_kernel(capture: Capture) -> tuple[dict[int, ExecutedWork], froze
 
     A report that holds some launches of a trace may not tell which of several alike they were.
     """
-    by_key = executed_by_launch(capture.counters)
+    values, unsure = counters_by_kernel(capture)
+    return {row: executed_work(counters) for row, counters in values.items()}, unsure
+
+
+def counters_by_kernel(
+    capture: Capture,
+) -> tuple[dict[int, dict[str, float]], frozenset[int]]:
+    """As `executed_by_kernel`, the counters themselves: metric -> value in base units."""
+    by_key = dict(values_by_launch(capture.counters))
     uncertain = set(capture.counters.filter(~pl.col("certain")).select(KEY).iter_rows())
-    executed, unsure = {}, set()
+    found, unsure = {}, set()
     keys = launch_keys(capture.kernels, capture.launches)
     for row, *parts in keys.select("row", *KEY).iter_rows():
         key = tuple(parts)
         if key in by_key:
-            executed[row] = by_key[key]
+            found[row] = by_key[key]
             if key in uncertain:
                 unsure.add(row)
-    return executed, frozenset(unsure)
+    return found, frozenset(unsure)
 
 
 def _vector_flops(counters: Mapping[str, float]) -> list[ExecutedFlops]:

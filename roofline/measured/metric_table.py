@@ -73,6 +73,8 @@ class CounterMetric(_Sourced, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     metric: str
     name: str
+    # Whether it says much by itself, as `gpuprof explain` lists it.
+    shown: bool = False
 
 
 class Stall(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
