@@ -30,6 +30,7 @@ from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.plan import PlanCommand
 from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
+from gpuprof.profiler.commands.serve import ServeCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
 from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.reports.console import streams
@@ -57,6 +58,7 @@ COMMANDS: tuple[Command, ...] = (
     SummaryCommand(),
     ReportCommand(),
     ExportCommand(),
+    ServeCommand(),
     ExplainCommand(),
     CompareCommand(),
     BenchCommand(),

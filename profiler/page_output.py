@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuprof.roofline.analysis import Analysis
 
 PAGE_SUFFIX: Final = ".html"
-_NO_BROWSER: Final = "; no browser can open it here: copy the file to where one is"
+NO_BROWSER: Final = "no browser can open it here"
 # Without any of these what `webbrowser` finds on Linux runs in the terminal, and takes it over.
 _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
@@ -38,13 +38,12 @@ class PageOutput:
         from gpuprof.reports.html.page import render_html
 
         write_file(self.path, render_html(analysis).encode())
-        if not self.opens:
-            return f"wrote {self.path}"
-        return f"wrote {self.path}{'' if open_in_browser(self.path) else _NO_BROWSER}"
+        unseen = self.opens and not show(self.path.absolute().as_uri())
+        return f"wrote {self.path}" + (f"; {NO_BROWSER}: copy the file to where one is" * unseen)
 
 
-def open_in_browser(page: Path) -> bool:
-    """Whether a browser was asked to show `page`."""
+def show(address: str) -> bool:
+    """Whether a browser was asked to show `address`."""
     if sys.platform == "linux" and not any(os.environ.get(name) for name in _DISPLAYS):
         return False
-    return webbrowser.open(page.absolute().as_uri())
+    return webbrowser.open(address)

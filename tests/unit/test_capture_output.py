@@ -10,7 +10,7 @@ from capture_builder import CaptureBuilder
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.storage import is_capture
 from gpuprof.profiler import page_output
-from gpuprof.profiler.page_output import PageOutput, open_in_browser
+from gpuprof.profiler.page_output import PageOutput, show
 from gpuprof.profiler.run.output import CaptureOutput, choose_output
 from gpuprof.roofline.analyze import analyze
 
@@ -106,7 +106,7 @@ def test_without_a_display_no_browser_takes_the_terminal(monkeypatch: pytest.Mon
     monkeypatch.setattr(page_output.sys, "platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
-    assert not open_in_browser(Path("/tmp/a b.html"))
+    assert not show("file:///tmp/a%20b.html")
     monkeypatch.setenv("DISPLAY", ":0")
-    assert open_in_browser(Path("/tmp/a b.html"))
+    assert show("file:///tmp/a%20b.html")
     assert asked == ["file:///tmp/a%20b.html"]

@@ -1,0 +1,1 @@
+"""Shows the captures of a folder in a browser of this machine."""
