@@ -319,7 +319,7 @@ def analyze(
             *of_unequal_steps(times),
             *sentences(clip_warning(split), slower_warning(split)),
             *without_mbu(shares, roof, traffic),
-            *discrepancies(counted, measured, whole),
+            *discrepancies(counted, measured),
         ),
     )
 

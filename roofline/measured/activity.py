@@ -139,12 +139,12 @@ class _Clock:
 
         NVML refreshes a reading no more often than its counters: samples between are copies.
         """
-        inside = samples.filter(
-            pl.any_horizontal(
-                pl.col("time_ns").is_between(start, end)
-                for start, end in windows.select("start_ns", "end_ns").iter_rows()
-            )
-        )["sm_clock_mhz"].drop_nulls()
+        ordered = windows.sort("start_ns")
+        starts, ends = (ordered[name].to_numpy() for name in ("start_ns", "end_ns"))
+        time_ns = samples["time_ns"].to_numpy()
+        window = np.searchsorted(starts, time_ns, side="right") - 1
+        within_one = (window >= 0) & (time_ns <= ends[window])
+        inside = samples["sm_clock_mhz"].filter(pl.Series(within_one)).drop_nulls()
         mean = inside.mean()
         if not isinstance(mean, float) or not mean:
             return None

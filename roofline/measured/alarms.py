@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuprof.roofline.activity_figures import Activity, Reconciliation
-from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.measured_figures import UNEXPLAINED, MeasuredKernel, MeasuredWork
 
 # Of the peak: between OFU and MFU, and of DRAM's bandwidth between counted and modelled bytes.
@@ -28,15 +27,14 @@ _NAMED: Final = 3
 _WORDS_FROM: Final = 0.005
 
 
-def discrepancies(
-    activity: Activity | None, measured: MeasuredWork | None, step: RooflinePoint | None
-) -> tuple[str, ...]:
+def discrepancies(activity: Activity | None, measured: MeasuredWork | None) -> tuple[str, ...]:
     """A sentence for each kind of counted work that is far from the models', with the cause."""
     found: list[str] = []
-    if activity is not None and activity.reconciled is not None:
-        found += _of_utilization(activity.reconciled)
-    if activity is not None and step is not None:
+    if activity is not None:
+        found += _without_products(activity)
         found += _of_dram(activity)
+        if activity.reconciled is not None:
+            found += _of_utilization(activity.reconciled)
     if measured is not None:
         found += _of_counters(measured)
     return tuple(found)
@@ -78,6 +76,15 @@ def _of_utilization(found: Reconciliation) -> Iterator[str]:
         f"tensor cores were in use for {found.ofu:.1%} of the peak (OFU) and the model's FLOPs are "
         f"{found.mfu:.1%} of it (MFU): {causes(found)}"
     )
+
+
+def _without_products(found: Activity) -> Iterator[str]:
+    """Where the step's operators do no product, and tensor cores work nevertheless."""
+    if found.modelled_tensor == 0.0 and (found.tensor_active or 0.0) >= _FAR_APART:
+        yield (
+            f"tensor cores were active in {found.tensor_active:.1%} of the cycles and no product "
+            "for them was counted: the models lack some, or other work runs on this device"
+        )
 
 
 def _of_dram(found: Activity) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.measured.windows import activity_fields, windows_of, within
+from gpuprof.collectors.live.nvml.gpm import REFRESH_NS
+from gpuprof.roofline.measured.windows import LATE_NS, activity_fields, windows_of, within
 from gpuprof.roofline.reading_figures import StepReading
 from gpuprof.roofline.steps.device_readings import DeviceReading, DeviceReadings
 from gpuprof.roofline.steps.device_state import working_times
@@ -46,6 +47,8 @@ def step_readings(
 
 
 def _counted(windows: pl.DataFrame, start_ns: int, end_ns: int) -> dict[str, float | None]:
+    if end_ns - start_ns < LATE_NS + REFRESH_NS:
+        return {}
     inside = windows.filter((pl.col("start_ns") >= start_ns) & (pl.col("end_ns") <= end_ns))
     inside = within(inside, [(start_ns, end_ns)])
     if inside.is_empty():

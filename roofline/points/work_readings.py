@@ -30,12 +30,11 @@ class WorkReadings:
 
     def by(self, kernels: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], WorkReading]:
         """What was read while the launches of each group ran; nothing for groups without."""
-        own = kernels.filter(pl.col("device") == self.device)
-        if own.is_empty() or not len(self.readings.time_ns):
+        if kernels.is_empty() or not len(self.readings.time_ns):
             return {}
         return {
             tuple(row[key] for key in keys): found
-            for row in self._joined(own)
+            for row in self._joined(kernels)
             .group_by(keys, maintain_order=True)
             .agg(
                 pl.col("duration_ns").sum(),
@@ -68,7 +67,7 @@ class WorkReadings:
         return kernels.with_columns(
             *(pl.Series(name, values, nan_to_null=True) for name, values in columns.items()),
             pl.Series("reasons", reasons),
-            pl.Series("near", near),
+            near=pl.Series(near) & (pl.col("device") == self.device).fill_null(False),
         ).with_columns(
             pl.when("near").then("sm_clock_mhz"),
             pl.when("near").then("power_watts"),

@@ -194,6 +194,22 @@ def test_a_difference_that_nothing_accounts_for_is_an_alarm(
     assert alarm[1:] in " ".join(render_markdown(analysis).replace("\\", "").split())
 
 
+def test_tensor_cores_that_work_without_any_product_are_an_alarm(build: CaptureBuilder) -> None:
+    for number in range(20):
+        start = number * 50 * MS
+        build.step("timed", start, start + 50 * MS, device_ns=50 * MS, device_start_ns=start)
+    start = 2000 * MS
+    build.step("profiled", start, start + 50 * MS)
+    build.op("aten::relu", start, start + 9, dims="[[64]]", types='["float"]')
+    build.kernel(start + 1, start + 10, start + 40 * MS)
+    capture = build.build(CAPABLE)
+    busy = analyze(with_samples(capture, [window(150, 0.0), window(300, 60.0)]))
+    (alarm,) = [each for each in busy.warnings if "tensor cores" in each]
+    assert "60.0% of the cycles and no product" in alarm
+    idle = analyze(with_samples(capture, [window(150, 0.0), window(300, 0.1)]))
+    assert not [each for each in idle.warnings if "tensor cores" in each]
+
+
 def test_a_difference_within_the_uncertainty_is_none(build: CaptureBuilder) -> None:
     rows = [window(150, 0.0), window(300, 100 * NEEDED - 3), window(450, 100 * NEEDED + 5)]
     capture = with_samples(products(build), rows)

@@ -117,6 +117,14 @@ def test_samples_of_another_device_are_not_the_works(build: CaptureBuilder) -> N
     assert kernel_of(other).reading is None
 
 
+def test_launches_on_another_device_are_a_part_without_samples(build: CaptureBuilder) -> None:
+    launches(build, (100, 110))
+    build.mm(500, 509, N, N, N)
+    build.kernel(501, 100 * MS, 130 * MS, device=1)
+    found = reading_of(sampled(build.build(), sample(105, 1500)))
+    assert found.covered_fraction == pytest.approx(0.25)
+
+
 def test_what_nvml_did_not_answer_is_unknown(build: CaptureBuilder) -> None:
     found = reading_of(sampled(launches(build, (100, 110)), sample(105, None, 500, None)))
     assert (found.sm_clock_mhz, found.slowed_by, found.roof_ns) == (None, None, None)
