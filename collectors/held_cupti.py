@@ -5,7 +5,7 @@ def held_sentence(tool: str) -> str:
     """That device work is not in the capture, and who has it instead."""
     return (
         f"{tool} holds CUPTI in this process, so torch.profiler recorded operators and no device "
-        "work; steps are timed as ever, and are NVTX ranges in the tool's own recording"
+        "work; the tool's own recording has that, and the steps as NVTX ranges"
     )
 
 

@@ -8,6 +8,7 @@ The recording's is set by marks of gpuprof in it (`gpuprof.collectors.nsys.metad
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -19,7 +20,9 @@ from gpuprof.collectors.joining.same_process import NSYS
 from gpuprof.collectors.manifest import ProcessInfo
 from gpuprof.collectors.nvtx_names import STEP
 
-_KEY = ("process", "correlation")
+_KEY: Final = ("process", "correlation")
+# nsys says so of each recording that a program began and ended. What was lost is counted.
+_NOT_ALL: Final = "Nsight Systems: Not all "
 
 
 def with_recorded_device_work(captures: Sequence[Capture]) -> list[Capture]:
@@ -70,7 +73,12 @@ def _with_work(capture: Capture, recording: Capture) -> Capture:
     process = msgspec.structs.replace(
         process,
         attributed=False,
-        warnings=(*own, *_clock_warning(recording), *recording.processes[0].warnings),
+        warnings=(
+            *own,
+            *_clock_warning(recording),
+            *_timed_warning(capture, recording),
+            *(said for said in recording.processes[0].warnings if not said.startswith(_NOT_ALL)),
+        ),
     )
     return Capture(capture.manifest, (process,), **tables)
 
@@ -121,4 +129,18 @@ def _clock_warning(recording: Capture) -> tuple[str, ...]:
     return (
         "Nsight Systems' recording holds no marks of gpuprof: its clock may differ from that of "
         "the operators, and kernels may be given to operators beside theirs",
+    )
+
+
+def _timed_warning(capture: Capture, recording: Capture) -> tuple[str, ...]:
+    """That the tool recorded during the timed steps, which are compared with nothing else."""
+    timed = capture.steps.filter(pl.col("phase") == "timed")
+    if timed.is_empty():
+        return ()
+    start_ns, end_ns = timed.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    if not recording.launches["start_ns"].is_between(start_ns, end_ns).any():
+        return ()
+    return (
+        "Nsight Systems recorded the timed steps too, which makes them longer, above all where the "
+        "host launches little work: with `gpuprof run --nsys` it records the profiled ones alone",
     )

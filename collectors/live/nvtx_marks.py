@@ -42,13 +42,17 @@ class StepRanges:
         self._listens = tool_listens()
         self._open: Any = None
 
-    def boundary(self) -> None:
-        """One step ends here, if one has begun, and the next begins."""
+    def end(self) -> None:
+        """One step ends here, if one has begun."""
+        if self._open is not None:
+            _nvtx().rangeEnd(self._open)
+            self._open = None
+
+    def begin(self) -> None:
+        """The next step begins here."""
         if not self._listens:
             return
         nvtx = _nvtx()
-        if self._open is not None:
-            nvtx.rangeEnd(self._open)
         # The tool has a clock of its own.
         nvtx.markA(f"{CLOCK}{unix_ns()}")
         self._open = nvtx.rangeStartA(STEP)

@@ -8,6 +8,7 @@ import polars as pl
 
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.collectors.nsys.export_tables import Export
+from gpuprof.collectors.nsys.identifiers import process_of
 
 _WARNING_SEVERITIES: Final = (2, 3)
 # nsys also warns about APIs that were never asked for (OpenGL, Vulkan, OS runtime).
@@ -84,9 +85,19 @@ def fingerprint(export: Export, process: int | None) -> Fingerprint:
     )
 
 
-def diagnostics(export: Export) -> tuple[str, ...]:
-    """Warnings and errors that nsys left about CUDA and NVTX data, such as dropped events."""
-    rows = export.read("DIAGNOSTIC_EVENT", {"severity": int, "text": str}).drop_nulls()
+def diagnostics(export: Export, busy: pl.Series) -> tuple[str, ...]:
+    """Warnings and errors that nsys left about CUDA and NVTX data, such as dropped events.
+
+    `busy` are the processes with GPU work, where there are any: that another one collected no CUDA
+    events is nothing to worry about.
+    """
+    rows = export.read("DIAGNOSTIC_EVENT", {"severity": int, "text": str, "globalPid": int})
+    rows = rows.drop_nulls(["severity", "text"])
+    # What is said of the session or the machine has no process.
+    process = pl.col("globalPid")
+    of_none = process.is_null() | (process < 0) | (process_of("globalPid") == 0)
+    if busy.len():
+        rows = rows.filter(of_none | process.is_in(busy.implode()))
     texts = rows.filter(pl.col("severity").is_in(_WARNING_SEVERITIES))["text"]
     ours = [text.strip() for text in texts.unique().sort() if _ABOUT_OUR_DATA.search(text)]
     warnings = [f"Nsight Systems: {text}" for text in ours[:_MOST_DIAGNOSTICS]]

@@ -58,7 +58,7 @@ def _capture(path: Path, export: Export) -> Capture:
 
     ranks = _ranks(kernels)
     warnings += missing(kernels, calls, ranges)
-    warnings += metadata.diagnostics(export)
+    warnings += metadata.diagnostics(export, kernels["global_pid"].unique())
     processes = tuple(
         _process(export, kernels, rank, len(ranks) or 1, global_pid, tuple(warnings))
         for rank, global_pid in enumerate(ranks or [None])

@@ -128,6 +128,11 @@ class RunCommand:
                 "Nsight Systems can hold a program's CUPTI",
                 exit_code=2,
             )
+        if arguments.watch and arguments.nsys:
+            raise CommandError(
+                "--watch is for the steps after the profiled ones, which Nsight Systems lengthens",
+                exit_code=2,
+            )
         if arguments.nsys:
             return _run_under_nsys(arguments)
         return _run_with_counters(arguments) if arguments.counters else _run(arguments)

@@ -11,13 +11,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuprof.collectors.live import cuda
-from gpuprof.collectors.live.torch_trace import TorchTrace
+from gpuprof.collectors.live.torch_trace import TorchTrace, cupti_held_by, initialise
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_torch
 
 # A script that never steps is watched no longer than this, so that memory stays bounded.
 FIRST_LOOK_SECONDS = 20.0
 _ONCE_MORE_SECONDS = 0.2
+
+
+def impossible_because(folder: Path) -> str | None:
+    """Why there can be no first look on this thread; None where there can.
+
+    `folder` is for what torch's profiler writes where it has to begin on another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        # It may only have loaded torch for another thread, and a profile stays on its own.
+        initialise(folder)
+        return "torch was imported by another thread than the main one"
+    holder = cupti_held_by()
+    # Kineto would ask for CUPTI before the program has started CUDA, and get it.
+    return None if holder is None else f"{holder} holds CUPTI"
 
 
 class FirstLook:

@@ -10,7 +10,6 @@ steps at all; a script that steps long enough never needs it and it is dropped.
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
 from gpuprof.profiler.run import current_session
-from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook
+from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook, impossible_because
 from gpuprof.profiler.run.graph_traces import GraphTraces
 from gpuprof.profiler.run.later_steps import LaterClock, read_clock, started_clock
 from gpuprof.profiler.run.observations import Observations
@@ -127,13 +126,15 @@ class Session:
         if not self.active or cuda.is_capturing_a_graph():
             return
         with self._guarded():
-            self._step_ranges.boundary()
+            # Between the two a tool's recording may begin or end.
+            self._step_ranges.end()
             if self._later is not None:
                 self._later.mark()
                 self._on_later_step()
-                return
-            with ample_recursion():
-                self._advance(mark)
+            else:
+                with ample_recursion():
+                    self._advance(mark)
+            self._step_ranges.begin()
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -272,7 +273,9 @@ class Session:
             self._finder.remove()
             raise StopAfterSteps(0)
         self._phase = "later"
-        self._later = started_clock(watch=self.options.watch)
+        # A tool that recorded the profiled steps stays attached: later ones are longer for it.
+        if self.seen.cupti_held_by is None or self.options.watch:
+            self._later = started_clock(watch=self.options.watch)
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
@@ -294,15 +297,8 @@ class Session:
     def _start_first_look(self) -> None:
         if not self.options.first_look or torch_trace.script_is_profiling():
             return
-        if threading.current_thread() is not threading.main_thread():
-            # It may only have loaded torch for another thread, and a profile stays on its own.
-            torch_trace.initialise(self._folder)
-            self._no_first_look_because = "torch was imported by another thread than the main one"
-            return
-        holder = torch_trace.cupti_held_by()
-        if holder is not None:
-            # Kineto would ask for CUPTI before the program has started CUDA, and get it.
-            self._no_first_look_because = f"{holder} holds CUPTI"
+        self._no_first_look_because = impossible_because(self._folder)
+        if self._no_first_look_because is not None:
             return
         self._beside.start()
         self._first_look = FirstLook(

@@ -42,7 +42,7 @@ _COLUMNS = {
     "NVTX_EVENTS": (
         "start INT, end INT, eventType INT, text TEXT, globalTid INT, textId INT, domainId INT"
     ),
-    "DIAGNOSTIC_EVENT": "severity INT, text TEXT",
+    "DIAGNOSTIC_EVENT": "severity INT, text TEXT, globalPid INT",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INT",
     "META_DATA_EXPORT": "name TEXT, value TEXT",
     "META_DATA_CAPTURE": "name TEXT, value TEXT",
@@ -481,9 +481,15 @@ def test_warnings_of_nsys_about_cuda_and_nvtx_are_passed_on(tmp_path: Path) -> N
             {"severity": 2, "text": "Not all CUDA events might have been collected."},
             {"severity": 2, "text": "No OpenGL events collected."},
             {"severity": 1, "text": "Number of CUDA events collected: 5."},
+            # Of a process without GPU work, of this one, and of the session.
+            {"severity": 2, "text": "No CUDA events collected.", "globalPid": 1 << 48 | 7 << 24},
+            {"severity": 2, "text": "CUDA buffers overflowed.", "globalPid": GLOBAL_PID},
+            {"severity": 2, "text": "GPU lost.", "globalPid": -(1 << 57)},
         ],
     )
     assert nsys.read(path).processes[0].warnings == (
+        "Nsight Systems: CUDA buffers overflowed.",
+        "Nsight Systems: GPU lost.",
         "Nsight Systems: Not all CUDA events might have been collected.",
     )
 

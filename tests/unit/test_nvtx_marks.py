@@ -102,6 +102,24 @@ def test_steps_and_regions_are_ranges_where_a_tool_listens(listening: Tool) -> N
     assert [found.name for found in nvtx_ranges.take_recorded()] == []
 
 
+@pytest.mark.parametrize("holder", [None, "Nsight Systems"])
+def test_steps_that_a_tool_lengthens_are_not_compared_with_the_timed_ones(
+    holder: str | None,
+) -> None:
+    schedule = Schedule(warmup=1, timed=1, profiled=0)
+    session = Session(SessionOptions(schedule, steps="explicit", first_look=False))
+    session.start()
+    try:
+        session.seen.cupti_held_by = holder
+        for _ in range(8):
+            gpuprof.step()
+        seen = session.finish()
+    finally:
+        session.close()
+    assert seen.steps[-1].phase == "timed"
+    assert (seen.later_steps is None) == (holder is not None)
+
+
 def test_nothing_is_emitted_where_nobody_listens(tool: Tool) -> None:
     a_session_of_three_steps()
     assert tool.calls == []

@@ -82,6 +82,20 @@ def test_a_recording_of_the_whole_program_adds_the_profiled_steps_only(
     assert set(joined.launches["start_ns"]) < set(whole.launches["start_ns"])
 
 
+def test_a_recording_of_the_timed_steps_is_told(
+    whole: Capture, operators: Capture, tmp_path: Path
+) -> None:
+    timed = whole.steps.filter(pl.col("phase") == "timed")["start_ns"].to_list()[0]
+    early = whole.launches[:1].with_columns(
+        start_ns=timed + 1, end_ns=timed + 2, correlation=pl.lit(1, pl.Int64)
+    )
+    recorded = replace(whole, launches=pl.concat([early, whole.launches]))
+    export = write_export(recorded, tmp_path / "all.sqlite", session_ns=timed - MILLISECOND_NS)
+    joined = join([operators, nsys.read(export)])
+    assert "recorded the timed steps too" in joined.processes[0].warnings[1]
+    assert work(attribute(joined)).equals(work(whole))
+
+
 def test_another_process_is_another_rank_and_work_that_is_there_is_not_added(
     whole: Capture, operators: Capture, export: Path, tmp_path: Path
 ) -> None:
