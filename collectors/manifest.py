@@ -93,10 +93,11 @@ class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
     precision: str | None = None
     # The unit of a device's compute; None where its datasheet tells which one the library uses.
     unit: Literal["tensor", "vector"] | None = None
-    # "DRAM", "L2", "L3", "shared"; "PCIe h2d", "PCIe d2h", the same with " pageable", "NVLink",
-    # "peer".
+    # "DRAM", "L3", "L2", "L1", "shared"; "PCIe h2d", "PCIe d2h", the same with " pageable",
+    # "NVLink", "peer".
     level: str | None = None
     # Of a link to the host: what a copy takes however small it is. The rate is that of the largest.
+    # Of a level of memory: what one load takes that waits for the one before.
     latency_ns: float | None = None
     # What a CPU's caches of `level` hold: work on less data than that is near them.
     capacity_bytes: int | None = None

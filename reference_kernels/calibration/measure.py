@@ -29,6 +29,10 @@ from gpuprof.reference_kernels.calibration.copies import measure_copies, with_la
 from gpuprof.reference_kernels.calibration.cpu import cpu_ceilings
 from gpuprof.reference_kernels.calibration.launch import launch_costs
 from gpuprof.reference_kernels.calibration.links import make_link_probes
+from gpuprof.reference_kernels.calibration.memory_latency import (
+    memory_latencies,
+    with_memory_latencies,
+)
 from gpuprof.reference_kernels.calibration.on_chip import make_on_chip_probes
 from gpuprof.reference_kernels.calibration.probe import Probe
 from gpuprof.reference_kernels.calibration.stream import make_streams
@@ -104,6 +108,7 @@ def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
     progress("warming up")
     conditions += warm_up(device)
     ceilings = [_measured(device, p, progress) for p in _probes(device, left_out, progress)]
+    ceilings = _with_latencies_of_loads(device, ceilings, left_out, progress)
     progress("copies by size")
     copies = measure_copies(device.index)
     if not copies:
@@ -124,6 +129,23 @@ def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
     )
 
 
+def _with_latencies_of_loads(
+    device: Device,
+    ceilings: list[MeasuredCeiling],
+    left_out: list[str],
+    progress: CeilingProgress,
+) -> list[MeasuredCeiling]:
+    if device.kind != "cuda":
+        return ceilings
+    progress("latency of a load")
+    try:
+        latencies = memory_latencies(torch.device("cuda", device.index), device.l2_cache_bytes)
+    except (MissingDependencyError, CompilationError, torch.OutOfMemoryError) as error:
+        left_out.append(f"latency of a load: {error}")
+        return ceilings
+    return with_memory_latencies(ceilings, latencies)
+
+
 def _with_conditions(
     ceilings: Sequence[MeasuredCeiling], other_work: float | None
 ) -> tuple[MeasuredCeiling, ...]:
@@ -142,9 +164,9 @@ def _probes(device: Device, left_out: list[str], progress: CeilingProgress) -> I
         try:
             yield from make_on_chip_probes(torch.device(place), device.l2_cache_bytes)
         except (MissingDependencyError, CompilationError) as error:
-            left_out.append(f"vector units, L2 and shared memory: {error}")
+            left_out.append(f"vector units, caches and shared memory: {error}")
     else:
-        left_out.append("vector units, L2 and shared memory: their kernels are CUDA C++")
+        left_out.append("vector units, caches and shared memory: their kernels are CUDA C++")
     yield from _streams(device, place, left_out)
     yield from make_link_probes(device.index)
 

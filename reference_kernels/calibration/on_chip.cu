@@ -1,4 +1,4 @@
-// Kernels for what no library call isolates: vector units, the L2 cache, and shared memory.
+// Kernels for what no library call isolates: vector units, the caches, and shared memory.
 //
 // Loads are written as volatile assembly, so that the compiler neither merges nor moves them, and
 // each kernel's result depends on all of them, so that none is dropped.
@@ -35,9 +35,10 @@ extern "C" __global__ void __launch_bounds__(1024, 2)
     fused_multiply_adds(factors, out, rounds);
 }
 
-// Every thread reads `rounds` x 4 x 16 bytes of `data`, 2^k vectors, past the L1 cache (.cg).
-extern "C" __global__ void __launch_bounds__(1024, 2)
-    read_l2(const float4* data, float* out, int vectors, int rounds) {
+// Every thread reads `rounds` x 4 x 16 bytes of `data`, 2^k vectors: past the L1 cache (.cg), or
+// through it (.ca).
+template <bool PAST_L1>
+__device__ void read_global(const float4* data, float* out, int vectors, int rounds) {
     const int stride = gridDim.x * blockDim.x;
     int position = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0.0f;
@@ -46,10 +47,17 @@ extern "C" __global__ void __launch_bounds__(1024, 2)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float4* source = data + (position & (vectors - 1));
-            asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-                         : "=f"(loaded[i].x), "=f"(loaded[i].y), "=f"(loaded[i].z),
-                           "=f"(loaded[i].w)
-                         : "l"(source));
+            if constexpr (PAST_L1) {
+                asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                             : "=f"(loaded[i].x), "=f"(loaded[i].y), "=f"(loaded[i].z),
+                               "=f"(loaded[i].w)
+                             : "l"(source));
+            } else {
+                asm volatile("ld.global.ca.v4.f32 {%0, %1, %2, %3}, [%4];"
+                             : "=f"(loaded[i].x), "=f"(loaded[i].y), "=f"(loaded[i].z),
+                               "=f"(loaded[i].w)
+                             : "l"(source));
+            }
             position += stride;
         }
 #pragma unroll
@@ -58,6 +66,16 @@ extern "C" __global__ void __launch_bounds__(1024, 2)
         }
     }
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 2)
+    read_l2(const float4* data, float* out, int vectors, int rounds) {
+    read_global<true>(data, out, vectors, rounds);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 2)
+    read_l1(const float4* data, float* out, int vectors, int rounds) {
+    read_global<false>(data, out, vectors, rounds);
 }
 
 constexpr int SHARED_VECTORS = 2048;

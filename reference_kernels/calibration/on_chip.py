@@ -1,4 +1,4 @@
-"""Vector units, L2 cache and shared memory of a GPU, by CUDA C++ kernels (`on_chip.cu`)."""
+"""Vector units, caches and shared memory of a GPU, by CUDA C++ kernels (`on_chip.cu`)."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -22,6 +22,9 @@ _LOADS_A_ROUND = 4
 _VECTOR_BYTES = 16
 _SHARED_BYTES = 2048 * _VECTOR_BYTES
 
+# Far below what any L1 holds beside shared memory.
+_L1_BYTES = 16 << 10
+
 _BLOCK = 1024
 _BLOCKS_A_MULTIPROCESSOR = 2
 # Rounds that take milliseconds, so that neither launch nor tail counts.
@@ -36,7 +39,7 @@ _L2_SHARE = 2
 
 
 def make_on_chip_probes(device: torch.device, l2_cache_bytes: int | None) -> Iterator[Probe]:
-    """FMA chains in fp32 and fp64, reads of L2 (where its size is known) and of shared memory.
+    """FMA chains in fp32 and fp64, reads of L2 (where its size is known), L1 and shared memory.
 
     Raises `MissingDependencyError` without the extra `cuda`.
     """
@@ -80,6 +83,21 @@ def make_on_chip_probes(device: torch.device, l2_cache_bytes: int | None) -> Ite
             method=f"{size / 2**20:g} MiB, read by all",
             level="L2",
         )
+    yield Probe(
+        kind="memory",
+        name="L1 read",
+        call=_launcher(
+            CudaKernel(program, "read_l1"),
+            blocks,
+            random_numbers(str(device), _L1_BYTES // 4),
+            results,
+            np.int32(_L1_BYTES // _VECTOR_BYTES),
+            np.int32(_SHARED_ROUNDS),
+        ),
+        amount=threads * _SHARED_ROUNDS * _LOADS_A_ROUND * _VECTOR_BYTES,
+        method=f"{_L1_BYTES >> 10} KiB, the same in each multiprocessor",
+        level="L1",
+    )
     yield Probe(
         kind="memory",
         name="shared read",

@@ -82,6 +82,7 @@ def remarks(calibration: Calibration) -> Iterator[str]:
                 f" (spread {formatting.percent(cost.device_spread)})"
             )
         yield f"{text}."
+    yield from _latencies(calibration)
     yield from _clocks(calibration)
     for sentence in calibration.conditions:
         yield formatting.sentence(sentence)
@@ -90,6 +91,33 @@ def remarks(calibration: Calibration) -> Iterator[str]:
         yield f"Refused, because too few repeats were undisturbed and agree: {names}."
     for reason in calibration.left_out:
         yield f"Not measured: {reason}."
+
+
+def _latencies(calibration: Calibration) -> Iterator[str]:
+    """How long a load takes, and how many bytes must be under way to reach the bandwidth."""
+    levels: dict[str, MeasuredCeiling] = {}
+    for each in calibration.ceilings:
+        if each.kind == "memory" and each.level and each.latency_ns is not None:
+            fastest = levels.setdefault(each.level, each)
+            levels[each.level] = max(fastest, each, key=lambda one: one.rate)
+    if not levels:
+        return
+    loads = ", ".join(
+        f"{level} {formatting.duration(each.latency_ns or 0.0)}" for level, each in levels.items()
+    )
+    needed = ", ".join(
+        f"{level} {formatting.byte_count(round(bytes_in_flight(each)))}"
+        for level, each in levels.items()
+    )
+    yield (
+        f"One load takes: {loads}. For the bandwidth so much must be under way at a time, on all "
+        f"multiprocessors together (Little's law): {needed}."
+    )
+
+
+def bytes_in_flight(ceiling: MeasuredCeiling) -> float:
+    """Bandwidth times latency (Little's law): bytes that must be under way to reach it."""
+    return ceiling.rate * (ceiling.latency_ns or 0.0) / 1e9
 
 
 def _clocks(calibration: Calibration) -> Iterator[str]:

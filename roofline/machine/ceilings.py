@@ -47,6 +47,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     # (maximum - minimum) / median of the repeats of a measured rate.
     spread: float | None = None
     # Of a link: what a copy takes however small it is; its roof is this and its bytes at the rate.
+    # Of a level of memory: what one load takes that waits for the one before.
     latency_ns: float | None = None
     # Of a cache: what it holds. Work on less data than that may find it there.
     capacity_bytes: int | None = None

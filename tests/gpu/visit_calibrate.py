@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -115,6 +116,7 @@ def _calibrate_twice(visit: Visit, device: Device, console: Console) -> None:
         console.print(ceiling_table(calibration))
         console.print(copies_table(calibration))
         _check_copies(visit, calibration)
+        _check_levels(visit, calibration)
         print(*remarks(calibration), sep="\n")
         print(f"calibration took {time.perf_counter() - started:.1f} s")
         visit.calibrations.append(calibration)
@@ -136,6 +138,21 @@ def _calibrate_twice(visit: Visit, device: Device, console: Console) -> None:
     for name, least in _MUST_REACH.get(spec.name, ()):
         if rates[name] < least:
             visit.problems.append(f"{name} reached {rates[name]:.4g}, must reach {least:.4g}")
+
+
+def _check_levels(visit: Visit, calibration: Calibration) -> None:
+    """Nearer levels answer sooner and give more."""
+    levels = {each.level: each for each in calibration.ceilings if each.kind == "memory"}
+    order = ("L1", "L2", "DRAM")
+    missing = [level for level in (*order, "shared") if level not in levels]
+    if missing:
+        visit.problems.append(f"not measured: {missing}")
+        return
+    for near, far in pairwise(levels[level] for level in order):
+        if near.latency_ns is None or far.latency_ns is None:
+            visit.problems.append(f"no latency of {near.level} or {far.level}")
+        elif not near.latency_ns < far.latency_ns or near.rate < far.rate:
+            visit.problems.append(f"{near} is not nearer than {far}")
 
 
 def _check_copies(visit: Visit, calibration: Calibration) -> None:
