@@ -109,6 +109,15 @@ class _Messages:
                 remedy="load the nvidia kernel module with NVreg_RestrictProfilingToAdminUsers=0, "
                 "or run ncu as root or with CAP_SYS_ADMIN",
             )
+        # ncu goes on: "Ensure that no other tool (like DCGM) is concurrently collecting".
+        if "resource was unavailable" in said:
+            return CaptureError(
+                path,
+                "another tool holds the GPU's performance counters, such as DCGM's profiling or "
+                "another ncu",
+                remedy="pause DCGM's with `dcgmi profile --pause` (and --resume later), or end the "
+                "other tool",
+            )
         if self.header_seen or "No kernels were profiled" in said:
             return CaptureError(
                 path,

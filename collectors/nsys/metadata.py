@@ -78,7 +78,8 @@ def fingerprint(export: Export, process: int | None) -> Fingerprint:
     cores = system.get("CpuCores", "")
     return Fingerprint(
         devices=_devices(export, process),
-        driver=system.get("NvDriverVersion") or None,
+        # 0 where there is none.
+        driver=system.get("NvDriverVersion", "0").removeprefix("0") or None,
         platform=system.get("OsDescription") or None,
         cpu=system.get("CpuDescription") or None,
         cpu_cores=int(cores) if re.fullmatch(r"[0-9]{1,6}", cores) else None,

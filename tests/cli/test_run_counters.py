@@ -121,6 +121,19 @@ def test_without_permission_it_says_what_to_change_and_keeps_the_capture(
     assert load_analysis(output).measured is None
 
 
+def test_counters_that_another_tool_holds_name_it_and_what_to_do(
+    tmp_path: Path, fake_ncu: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_ncu(
+        "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no "
+        "other tool (like DCGM) is concurrently collecting profiling data. See the FAQ.\n"
+    )
+    assert count(tmp_path / "out.gpuprof") == 5
+    told = capsys.readouterr().err
+    assert "another tool holds the GPU's performance counters" in told
+    assert "dcgmi profile --pause" in told
+
+
 def test_ncus_own_error_is_told_and_not_its_remarks(
     tmp_path: Path, fake_ncu: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

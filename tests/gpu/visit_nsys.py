@@ -49,6 +49,16 @@ print({name: os.environ[name].rsplit("/")[-1] for name in names if name in os.en
 print("the package nvtx:", type(nvtx.get_domain("visit")).__name__, "steps:", steps)
 """
 
+VARIABLES = """
+import os, torch
+from gpuprof.collectors.live.cupti_holders import cupti_holder
+torch.ones(8, device="cuda").add_(1)
+torch.cuda.synchronize()
+print("holder:", cupti_holder())
+parts = ("INJECTION", "NSIGHT", "NV_", "LD_PRELOAD")
+print({name: value for name, value in os.environ.items() if any(part in name for part in parts)})
+"""
+
 
 def started(name: str, command: list[str], folder: Path, timeout_s: float = 100) -> str:
     """Run `command` and keep what it printed; raises where it fails."""
@@ -168,6 +178,12 @@ def visit(folder: Path) -> int:
     ncu = find_tool("ncu")
     if ncu is not None:
         os.environ["SECONDS_OF_TRAINING"] = "1"
+        try:
+            # By which `cupti_holders` knows it.
+            counted = [ncu, "--launch-count", "1", "--metrics", "gpu__time_duration.sum"]
+            print(started("ncu_variables", [*counted, sys.executable, "-c", VARIABLES], folder))
+        except (RuntimeError, subprocess.TimeoutExpired, OSError) as error:
+            print(f"ncu_variables: {error}")
         for name, include in (("ncu_step", "gpuprof step"), ("ncu_region", "forward/")):
             command = [ncu, "--nvtx", "--nvtx-include", include, "--launch-count", "3", "--kill"]
             command += ["yes", "--metrics", "gpu__time_duration.sum", *gpuprof, "run", "-f", "-q"]
