@@ -16,11 +16,17 @@ _TITLES = {
 }
 
 
-def check_facts(checks: Iterable[KernelCheck]) -> Iterator[Fact]:
-    """Each check: what it found, and whether that costs; the costly ones first."""
+def check_facts(checks: Iterable[KernelCheck], device_ns: float | None = None) -> Iterator[Fact]:
+    """Each check: what it found, and whether that costs; the costly ones first.
+
+    With the kernel's time also how much that is.
+    """
     for check in sorted(checks, key=lambda one: -(one.gain_fraction or 0.0)):
         evidence = "; ".join(map(_value, check.values))
-        yield Fact(_TITLES[check.subject], judgement(check), evidence)
+        judged = judgement(check)
+        if check.costs and device_ns is not None:
+            judged += f", {formatting.duration((check.gain_fraction or 0.0) * device_ns)}"
+        yield Fact(_TITLES[check.subject], judged, evidence)
 
 
 def judgement(check: KernelCheck) -> str:

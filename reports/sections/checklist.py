@@ -1,22 +1,17 @@
 """The checklists of the largest kernels: what keeps each from its roof, with evidence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Paragraph, Table
+from gpuprof.reports.blocks import Block, Details, Facts, Paragraph
 from gpuprof.reports.checklist import check_facts
 from gpuprof.reports.figures import per_step
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.checklist_figures import KernelCheck, KernelChecklist
+from gpuprof.roofline.checklist_figures import KernelChecklist
 
-_COLUMNS = (
-    Column("Kernel"),
-    Column("Check"),
-    Column("Judged"),
-    Column("Gain", "number"),
-    Column("Evidence"),
-)
+# Kernels that a page shows before it folds the others away.
+_UNFOLDED = 4
 _LEAD = (
     "Each check is judged by the most that mending it could take off the kernel's time, which is "
     "never more than what lies above its roof; under 5% it is fine. Gains of one kernel overlap. "
@@ -29,34 +24,29 @@ _NOT_COUNTED = (
 )
 
 
-def _rows(checklist: KernelChecklist, steps: int) -> Iterator[tuple[str, ...]]:
-    name = formatting.joined(
-        (formatting.kernel_name(checklist.kernel), checklist.op, checklist.phase)
+def _facts(checklist: KernelChecklist, steps: int) -> Facts:
+    # A kernel without an operator is its own.
+    operator = "" if checklist.op == checklist.kernel else checklist.op
+    device_ns = per_step(steps, checklist.device_ns)
+    time = f"{formatting.duration(device_ns)}{' a step' if steps else ''}"
+    title = formatting.joined(
+        (formatting.kernel_name(checklist.kernel), operator, checklist.phase, time)
     )
-    # In the order of `check_facts`.
-    ordered = sorted(checklist.checks, key=lambda one: -(one.gain_fraction or 0.0))
-    for check, fact in zip(ordered, check_facts(checklist.checks), strict=True):
-        gain = _gain(check, checklist, steps)
-        yield (name, fact.label, fact.value, gain, fact.note)
-        name = ""
-
-
-def _gain(check: KernelCheck, checklist: KernelChecklist, steps: int) -> str:
-    if not check.costs or check.gain_fraction is None:
-        return ""
-    return formatting.duration(per_step(steps, check.gain_fraction * checklist.device_ns))
+    return Facts(tuple(check_facts(checklist.checks, device_ns)), title)
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
     if not analysis.checklists:
         return ()
-    rows = tuple(
-        row
-        for checklist in analysis.checklists
-        for row in _rows(checklist, analysis.steps.profiled)
-    )
+    steps = analysis.steps.profiled
+    kernels = tuple(_facts(checklist, steps) for checklist in analysis.checklists)
     counted = any(checklist.counted for checklist in analysis.checklists)
-    return (Paragraph(_LEAD if counted else f"{_LEAD}{_NOT_COUNTED}"), Table(_COLUMNS, rows))
+    lead = Paragraph(_LEAD if counted else f"{_LEAD}{_NOT_COUNTED}")
+    rest = kernels[_UNFOLDED:]
+    if not rest:
+        return (lead, *kernels)
+    folded = Details(formatting.counted(len(rest), "more kernel"), rest)
+    return (lead, *kernels[:_UNFOLDED], folded)
 
 
 SECTION = Section(
