@@ -72,8 +72,21 @@ class DecoderShape:
     @property
     def norm_parameters(self) -> int:
         """Parameters of the norms of one layer."""
-        by_head = 2 * self.head_size if self.normed_queries else 0
-        return 2 * self.norm_vectors * self.hidden + by_head
+        return 2 * self.norm_vectors * self.hidden + self.norms_by_head
+
+    @property
+    def norms_by_head(self) -> int:
+        """Parameters of one layer's norms of queries and keys, which all heads share."""
+        return 2 * self.head_size if self.normed_queries else 0
+
+    @property
+    def undivided(self) -> int:
+        """Parameters of one layer that all tensor-parallel ranks have alike.
+
+        Norms, the router, and biases that are added once products are summed over the ranks.
+        """
+        biases = self.output_bias + (self.mlp_bias and self.experts == 1)
+        return self.norm_parameters + self.router + biases * self.hidden
 
     def expert_parameters(self, tensor: int = 1, expert: int = 1) -> int:
         """Parameters of one layer's experts on one GPU; 0 of a dense model."""

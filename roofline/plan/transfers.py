@@ -79,11 +79,17 @@ def _tensor(
         # The embedding scatters forward and gathers backward, the head the other way round.
         yield _row("embedding and head", "all-gather", group, at_ends, at_ends * stream)
         yield _row("embedding and head", "reduce-scatter", group, at_ends, at_ends * stream)
-        norms = decoder.layers // layout.pipeline * decoder.norm_parameters * job.gradient_bytes
-        yield _row("gradients of norms", "all-reduce", group, 1, norms)
+        # Each rank has them of its tokens alone.
+        undivided = decoder.layers // layout.pipeline * decoder.undivided
+        if stage == layout.pipeline - 1:
+            undivided += decoder.norm_vectors * decoder.hidden
     else:
+        # Each rank has them of its heads alone.
+        undivided = decoder.layers // layout.pipeline * decoder.norms_by_head
         yield _row("layers", "all-reduce", group, calls, sent)
         yield _row("embedding and head", "all-reduce", group, at_ends, at_ends * stream)
+    gradients = undivided * job.gradient_bytes
+    yield _row("gradients of undivided parameters", "all-reduce", group, 1, gradients)
     if stage == layout.pipeline - 1:
         # The largest logit, the sum of exponentials and the target's logit of each token.
         calls = 3 * layout.micro_batches

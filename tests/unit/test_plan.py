@@ -398,7 +398,7 @@ def test_attention_executes_the_pairs_that_a_causal_mask_keeps(fused: bool, pass
 def test_norms_are_summed_over_ranks_that_divide_tokens() -> None:
     found = rows(LLAMA, layout_of(tensor=2, pipeline=2, sequence_parallel=True))
     # Four layers a stage, with two norms of a weight each.
-    assert found["gradients of norms: all-reduce"] == 4 * 2 * 1024 * 2
+    assert found["gradients of undivided parameters: all-reduce"] == 4 * 2 * 1024 * 2
 
 
 def test_a_small_message_takes_its_hops() -> None:
