@@ -28,10 +28,13 @@ from gpuprof.roofline.ranks.own_times import waits_of_steps
 _BEYOND_NOISE: Final = 5
 # Of the step.
 _REPEATS_WITHIN: Final = 0.01
-# Between the length of the shortest interval that holds half of a normal distribution, or its
-# median distance from the median, and a standard deviation.
-_SHORTEST_HALF: Final = 1.349
+# Between a standard deviation of a normal distribution and its median distance from the median, or
+# the lower quartile of the distances between two of its values.
 _MEDIAN_DISTANCE: Final = 1.4826
+_QUARTER_OF_DIFFERENCES: Final = 2.2191
+# By what the former falls short of few values: Croux and Rousseeuw 1992, "Time-efficient algorithms
+# for two highly robust estimators of scale", section 4.
+_FEW: Final = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.2, 7: 1.14, 8: 1.129, 9: 1.107}
 # The standard error of a median against that of a mean.
 _OF_A_MEDIAN: Final = 1.2533
 _STEPS_THAT_TELL: Final = 3
@@ -233,23 +236,31 @@ def _noise_ns(beyond: _Table) -> tuple[float, _Table]:
     Of a single other rank nothing tells how it would differ from more.
     """
     usual = np.median(beyond, axis=1)
-    over_steps = _shortest_half(beyond - usual[:, None]) / _SHORTEST_HALF
     over_ranks = np.zeros(len(usual))
     for row in range(len(usual)):
         others = np.delete(usual, row)
-        over_ranks[row] = _MEDIAN_DISTANCE * np.median(np.abs(others - np.median(others)))
-    return over_steps, over_ranks
+        distance = np.median(np.abs(others - np.median(others)))
+        over_ranks[row] = _MEDIAN_DISTANCE * _of_few(len(others)) * distance
+    return _deviation_over_steps(beyond), over_ranks
 
 
-def _shortest_half(values: _Table) -> float:
-    """The length of the shortest interval that holds half of `values`.
+def _deviation_over_steps(beyond: _Table) -> float:
+    """The standard deviation of one rank's steps, from the smallest quarter of their differences.
 
-    A measure of spread that up to half of the values, where they are apart, do not change: those
-    of steps in which a rank is late.
+    Rousseeuw and Croux 1993 (Qn), of all ranks' pairs of steps: up to half of the steps, where
+    they are apart, do not change it, as those in which a rank is late. Distances from each rank's
+    own median would: of three steps one has none.
     """
-    ordered = np.sort(values.ravel())
-    half = (len(ordered) - 1) // 2
-    return float((ordered[half:] - ordered[: len(ordered) - half]).min())
+    first, second = np.triu_indices(beyond.shape[1], 1)
+    if not len(first):
+        return 0.0
+    differences = np.abs(beyond[:, first] - beyond[:, second])
+    return float(_QUARTER_OF_DIFFERENCES * np.quantile(differences, 0.25, method="lower"))
+
+
+def _of_few(count: int) -> float:
+    """By what the median distance of `count` values from their median falls short."""
+    return _FEW.get(count, count / (count - 0.8)) if count > 1 else 0.0
 
 
 def _beyond_others(values: _Table) -> _Table:

@@ -49,6 +49,16 @@ def test_ranks_that_only_vary_are_no_stragglers(ranks: int, spread: float) -> No
             assert found.late_launches == ()
 
 
+def test_few_steps_do_not_look_steadier_than_they_are() -> None:
+    """A deviation from three or four steps that comes out short makes every third job an alarm."""
+    alarms = 0
+    for seed in range(12):
+        for ranks, steps in ((2, 4), (4, 3)):
+            made = summaries(*map(MadeUpRank, varying(1000 + seed, ranks, steps, 0.2)))
+            alarms += bool(joined(made).stragglers)
+    assert alarms <= 1
+
+
 @pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize("ranks", [2, 4, 9])
 def test_more_work_makes_a_rank_late(ranks: int, numbered: bool) -> None:
