@@ -66,6 +66,11 @@ class BenchCommand:
         parser.add_argument(
             "-f", "--force", action="store_true", help="replace an old capture and FILE"
         )
+        parser.add_argument(
+            "--counters",
+            action="store_true",
+            help="call each version again under Nsight Compute and count its work",
+        )
         parser.add_argument("--list", action="store_true", help="list families and versions")
         parser.add_argument("--check", action="store_true", help="check the results without timing")
         parser.add_argument(
@@ -88,7 +93,45 @@ class BenchCommand:
             return _list()
         if arguments.claims is not None:
             return _check_claims(arguments)
-        return _bench(arguments)
+        return _bench_with_counters(arguments) if arguments.counters else _bench(arguments)
+
+
+def _bench_with_counters(arguments: argparse.Namespace) -> int:
+    """The bench is a process of its own, so that its memory is free when its work is counted."""
+    from gpuprof.profiler.run.counters_pass import Runs, run_with_counters
+    from gpuprof.profiler.run.output import choose_output
+    from gpuprof.profiler.run.own_process import interpreter_flags
+    from gpuprof.profiler.run.ranks import Ranks
+    from gpuprof.roofline.bench.results import BENCH_FILE
+
+    if arguments.check:
+        raise CommandError("--check times nothing, so there is nothing to count", exit_code=2)
+    if not Ranks.from_environment().alone:
+        raise CommandError(
+            "--counters works for one process: ncu replays the kernels of one rank alone, and NCCL "
+            "would wait for the others for ever",
+            exit_code=2,
+        )
+    output = choose_output(arguments.output, "bench", force=arguments.force)
+    output.refuse_existing()
+    python = (sys.executable, *interpreter_flags())
+    options = (
+        *("-o", str(output.requested), "--seconds", str(arguments.seconds)),
+        *(("--device", arguments.device) if arguments.device else ()),
+        *(("--seed", str(arguments.seed)) if arguments.seed is not None else ()),
+        *(("--json", str(arguments.json)) if arguments.json is not None else ()),
+        *(("--force",) if arguments.force else ()),
+        *(("--sizes", *arguments.sizes) if arguments.sizes else ()),
+        *(("--dtype", *arguments.dtype) if arguments.dtype else ()),
+    )
+    runs = Runs(
+        first=(*python, "-m", "gpuprof", "bench", *arguments.wanted, *options),
+        interpreter=python,
+        program=(str(output.shown),),
+        counted="gpuprof.profiler.bench.counted_bench",
+        further=(BENCH_FILE,),
+    )
+    return run_with_counters(runs, output.shown, quiet=True)
 
 
 def _bench(arguments: argparse.Namespace) -> int:

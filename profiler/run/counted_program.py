@@ -7,13 +7,12 @@ was counted until then is kept.
 """
 
 import argparse
-import os
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.live.module_import import once_imported
 from gpuprof.collectors.manifest import Schedule
+from gpuprof.profiler.run.counting_time import end_after, end_now
 from gpuprof.profiler.run.script import RunTarget, execute, prepare
 from gpuprof.profiler.run.session_options import SessionOptions
 
@@ -35,7 +34,7 @@ def main() -> None:
 
     def begin() -> None:
         if arguments.from_start:
-            _end_after(arguments.seconds)
+            end_after(arguments.seconds)
             return
         from gpuprof.profiler.run.session import Session
 
@@ -63,7 +62,7 @@ def _open_window(seconds: float) -> None:
     if cuda.in_use():
         cuda.synchronize()
         cuda.start_other_profiler()
-        _end_after(seconds)
+        end_after(seconds)
 
 
 def _end_with_the_step() -> None:
@@ -72,19 +71,7 @@ def _end_with_the_step() -> None:
 
     if cuda.in_use():
         cuda.synchronize()
-        _end()
-
-
-def _end_after(seconds: float) -> None:
-    timer = threading.Timer(seconds, _end)
-    timer.daemon = True
-    timer.start()
-
-
-def _end() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+        end_now()
 
 
 def _parse() -> argparse.Namespace:

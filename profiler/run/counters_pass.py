@@ -6,7 +6,7 @@ The first run is a child process too, so that the device memory it held is free 
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,6 @@ from gpuprof.roofline.counting.plan import (
 from gpuprof.roofline.measured.metric_table import TENSOR_METRICS, metrics_to_collect
 from gpuprof.roofline.points.process_roofs import device_of
 
-_COUNTED_PROGRAM: Final = "gpuprof.profiler.run.counted_program"
 # Of counting. Beside it a program needs the time to start and to warm up: together they are to stay
 # under 90 s for a training step.
 COUNTING_SECONDS: Final = 60
@@ -51,12 +50,15 @@ _UNMODIFIED_CLOCKS: Final = "unmodified GPU clocks"
 class Runs:
     """The two command lines: both run the same program with the same arguments."""
 
-    # `gpuprof run` without --counters, quiet, into the output.
+    # The same command without --counters, into the output.
     first: tuple[str, ...]
-    # Python with its options, and what is given to `counted_program`: how steps are found, and the
-    # program with its arguments.
+    # Python with its options, and what is given to the module that ncu starts: how steps are found,
+    # and the program with its arguments.
     interpreter: tuple[str, ...]
     program: tuple[str, ...]
+    counted: str = "gpuprof.profiler.run.counted_program"
+    # Files beside the tables of the first run's capture, which stay with it.
+    further: tuple[str, ...] = ()
 
 
 def run_with_counters(
@@ -72,11 +74,14 @@ def run_with_counters(
     if stored is None:
         # The program did not start; what stands there with --force is an older capture.
         return ended_as(status)
+    further = {
+        name: (stored / name).read_bytes() for name in runs.further if (stored / name).is_file()
+    }
     try:
-        _add_counters(runs, stored)
+        _add_counters(runs, stored, further)
     except (GpuprofError, OSError) as error:
         write_note(f"gpuprof: no counters: {describe(error)}")
-        add_warning(stored, f"no counters: {describe(error)}")
+        add_warning(stored, f"no counters: {describe(error)}", further=further)
     except KeyboardInterrupt:
         write_note("gpuprof: no counters: interrupted; the capture is kept")
     tell_of(stored, page, quiet=quiet)
@@ -89,7 +94,7 @@ def _run_second(command: Sequence[str], printed: Path) -> None:
         run_child(command, stdout=sink, stderr=sink)
 
 
-def _add_counters(runs: Runs, output: Path) -> None:
+def _add_counters(runs: Runs, output: Path, further: Mapping[str, bytes]) -> None:
     """Raises `CollectorError` or `CaptureError` where nothing can be counted."""
     capture = storage.load(output)
     if capture.processes[0].ending in ENDED_BY_A_SIGNAL:
@@ -105,7 +110,7 @@ def _add_counters(runs: Runs, output: Path) -> None:
             "from developer.nvidia.com/nsight-compute"
         )
     command = (
-        *(*runs.interpreter, "-m", _COUNTED_PROGRAM, "--seconds", str(COUNTING_SECONDS)),
+        *(*runs.interpreter, "-m", runs.counted, "--seconds", str(COUNTING_SECONDS)),
         *(() if plan.one_step else ("--from-start",)),
         *runs.program,
     )
@@ -126,7 +131,7 @@ def _add_counters(runs: Runs, output: Path) -> None:
     )
     process = msgspec.structs.replace(joined.processes[0], counting=counting)
     joined = joined.with_processes((process, *joined.processes[1:]))
-    store(joined, analyze(joined), output)
+    store(joined, analyze(joined), output, further=further)
 
 
 def _refuse_what_cannot_be_replayed(capture: Capture) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuprof.collectors import storage
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport
 
@@ -58,6 +59,17 @@ def test_with_one_version_its_calls_are_the_steps(gpuprof: Command, tmp_path: Pa
     assert analysis.steps.found_by == "stream/torch copy:64KiB fp32"
     assert analysis.steps.samples_ns == report.cases[0].samples_ns
     assert analysis.steps.median_ns == report.cases[0].median_ns
+
+
+def test_without_a_gpu_counters_are_refused_and_the_bench_is_kept(
+    gpuprof: Command, tmp_path: Path
+) -> None:
+    ran = gpuprof("bench", *SMALL, "--counters", "-o", "b.gpuprof")
+    assert ran.returncode == 0
+    assert "stream copy:64KiB fp32: 131 kB" in ran.stdout
+    assert "no counters: Nsight Compute counts on NVIDIA GPUs" in ran.stderr
+    assert (tmp_path / "b.gpuprof" / BENCH_FILE).is_file()
+    assert "ran on a CPU" in "; ".join(storage.load(tmp_path / "b.gpuprof").processes[0].warnings)
 
 
 def test_check_only_checks_and_stores_nothing(gpuprof: Command, tmp_path: Path) -> None:

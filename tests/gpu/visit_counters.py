@@ -1,12 +1,13 @@
 """What Nsight Compute can do beside a running program, and what `gpuprof run --counters` costs.
 
-    python tests/gpu/visit_counters.py --output FOLDER [facts|filters|attach|cost|join ...]
+    python tests/gpu/visit_counters.py --output FOLDER [facts|filters|attach|cost|join|bench ...]
 
 facts: version, options and metric names of the installed ncu, for chips that are not here too.
 filters: which launches its filters take, and whether counting can be stopped from another thread.
 attach: can it count in a process that was started without it, and does torch.profiler work there?
 cost: seconds and passes for a training step, by groups of metrics. join: the share of chosen
 launches that found their kernel, FLOPs of products in each precision, bytes of streaming kernels.
+bench: the same of `gpuprof bench --counters`.
 Prints what was found, and keeps in FOLDER what ncu wrote; exits 1 where join finds a difference.
 """
 
@@ -516,7 +517,8 @@ def join(tool: Tool) -> list[str]:
             continue
         print(
             f"{name}: {seconds:.0f} s, {measured['launches']} of {measured['launches_in_trace']} "
-            f"launches; {[text for text in warnings if 'launches' in text or 'counters' in text]}"
+            f"launches; {measured.get('counting')}; "
+            f"{[text for text in warnings if 'launches' in text or 'counters' in text]}"
         )
         if name == "training" and seconds > MOST_SECONDS:
             wrong.append(f"{name}: {seconds:.0f} s")
@@ -550,12 +552,39 @@ def compared(kernel: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def bench(tool: Tool) -> list[str]:
+    """`gpuprof bench --counters` of products and streams."""
+    wrong = []
+    for family, sizes in (("gemm", "4096x4096x4096"), ("stream", "copy:1GiB")):
+        capture = tool.folder / f"bench_{family}.gpuprof"
+        command = ["bench", family, "--sizes", sizes, "--counters", "-f", "-o", str(capture)]
+        begun = time.time()
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuprof", *command],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        (tool.folder / f"bench_{family}.txt").write_text(done.stdout + done.stderr)
+        analysis = json.loads((capture / "analysis.json").read_bytes())
+        measured = analysis["measured"]
+        told = done.stderr.strip().splitlines()[-2:]
+        if measured is None:
+            wrong.append(f"bench {family}: nothing was counted: {told}")
+            continue
+        print(f"bench {family}: {time.time() - begun:.0f} s, {measured['counting']}; {told}")
+        wrong += [text for kernel in measured["kernels"] for text in compared(kernel)]
+    return wrong
+
+
 PARTS: Final[dict[str, Callable[[Tool], list[str]]]] = {
     "facts": facts,
     "filters": filters,
     "attach": attach,
     "cost": cost,
     "join": join,
+    "bench": bench,
 }
 
 
