@@ -64,7 +64,8 @@ def profile_case(
             windows.append((start_ns, time.time_ns()))
         trace.stop()
         path = trace.export()
-        recorded = kineto.read(path, advise=False, recorded=True)
+        elsewhere = trace.cupti_held_by is not None and cuda.in_use()
+        recorded = kineto.read(path, advise=False, recorded=True, device_elsewhere=elsewhere)
         return ProfiledCase(result, tuple(windows), recorded)
 
 

@@ -15,9 +15,11 @@ import torch.distributed as dist
 from gpuprof._version import __version__
 from gpuprof.collectors import schema, storage
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.held_cupti import held_sentence
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.fingerprint import collect_fingerprint, cpu_device
+from gpuprof.collectors.live.torch_trace import cupti_held_by
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.captures import store
@@ -109,6 +111,7 @@ class _Bench:
     def run(self, plans: Sequence[BenchPlan], skipped: Sequence[Skipped]) -> BenchReport | None:
         """See `run_bench`."""
         created_ns = time.time_ns()
+        on_gpu = self._device.kind != "cpu"
         calibration = self._calibration()
         collection = LiveCollection(
             Scope([self._device.index], rank=self._place.rank, interval_ns=_SAMPLE_INTERVAL_NS)
@@ -136,8 +139,9 @@ class _Bench:
             ),
             cases=tuple(_with_state(case, samples, self._device.index) for case in cases),
             skipped=(*skipped, *(one for one in results if isinstance(one, Skipped))),
-            warnings=tuple(
-                note.sentence for note in collection.notes(gpu_in_use=self._device.kind != "cpu")
+            warnings=(
+                *(note.sentence for note in collection.notes(gpu_in_use=on_gpu)),
+                *(held_sentence(holder) for holder in (cupti_held_by(),) if holder and on_gpu),
             ),
         )
         if self._request.output is not None and self._profiled:

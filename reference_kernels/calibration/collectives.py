@@ -193,7 +193,7 @@ def _timed(line_up: Call, call: Call) -> int:
 
 
 def _kernel_durations(line_up: Call, calls: Sequence[Call]) -> list[int] | None:
-    """Of all collectives' kernels in order of their starts; None where no trace was made."""
+    """Of all collectives' kernels in order of their starts; None where no trace has them."""
     if script_is_profiling():
         return None
     with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
@@ -211,4 +211,5 @@ def _kernel_durations(line_up: Call, calls: Sequence[Call]) -> list[int] | None:
             return None
     rows = kernels.filter(pl.col("kind") == "collective").sort("start_ns")
     durations: list[int] = (rows["end_ns"] - rows["start_ns"]).to_list()
-    return durations
+    # Another tool may hold CUPTI.
+    return durations or None

@@ -12,6 +12,7 @@ import gpuprof
 from gpuprof.collectors.held_cupti import is_held_sentence
 from gpuprof.collectors.live import cupti_holders, nvtx_marks, nvtx_ranges, torch_trace
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
+from gpuprof.profiler.bench import capture as bench_capture
 from gpuprof.profiler.run.assemble import assemble
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.output import CaptureOutput
@@ -22,7 +23,9 @@ from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.reference_kernels.benching.coordination import Alone
 from gpuprof.reference_kernels.benching.run import BenchOptions, make_plans, run_plan
 from gpuprof.reference_kernels.families import select
+from gpuprof.reference_kernels.suite import Prepared
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.bench.results import CaseResult
 
 
 class Tool:
@@ -224,3 +227,20 @@ def test_operators_of_a_held_device_are_no_work_of_a_cpu(
     assert warning.startswith(said)
     assert is_held_sentence(warning)
     assert analyze(capture).split is None
+
+
+def test_a_bench_whose_device_another_tool_records_has_no_work_of_a_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch_trace, "cupti_held_by", lambda: "Nsight Systems")
+    used = SimpleNamespace(in_use=lambda: True, synchronize=lambda: None)
+    monkeypatch.setattr(bench_capture, "cuda", used)
+    square, product = torch.ones(8, 8), torch.empty(8, 8)
+    case = bench_capture.profile_case(
+        CaseResult(family="gemm", version="torch", size="8", dtype="fp32"),
+        Prepared(lambda: torch.mm(square, square, out=product), (product,)),
+        flush=lambda: None,
+        line_up=lambda: None,
+    )
+    assert case.trace.kernels.is_empty()
+    assert not case.trace.ops.is_empty()
