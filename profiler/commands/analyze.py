@@ -22,9 +22,9 @@ class AnalyzeCommand:
     """Turn other tools' traces into a capture and print its summary.
 
     Reads PyTorch profiler traces (.json, .json.gz), Nsight Systems .sqlite,
-    .parquetdir and .nsys-rep, Nsight Compute .ncu-rep, .ncu-repz and .csv, memory
-    snapshots of PyTorch (.pickle), dumps of its flight recorder, logs of NCCL, and captures of
-    gpuprof. A folder is the set of ranks of one job. Several paths are files of
+    .parquetdir and .nsys-rep, Nsight Compute .ncu-rep, .ncu-repz and .csv,
+    memory snapshots of PyTorch (.pickle), dumps of its flight recorder, logs of
+    NCCL, and captures of gpuprof. A folder is the set of ranks of one job. Several paths are files of
     one run and are joined: a trace and the counters of its kernels.
 
     With --workers, --cluster or many traces each rank is read by itself, from a
