@@ -24,8 +24,9 @@ class AnalyzeCommand:
     Reads PyTorch profiler traces (.json, .json.gz), Nsight Systems .sqlite,
     .parquetdir and .nsys-rep, Nsight Compute .ncu-rep, .ncu-repz and .csv,
     memory snapshots of PyTorch (.pickle), dumps of its flight recorder, logs of
-    NCCL, and captures of gpuprof. A folder is the set of ranks of one job. Several paths are files of
-    one run and are joined: a trace and the counters of its kernels.
+    NCCL, and captures of gpuprof. A folder is the set of ranks of one job.
+    Several paths are files of one run and are joined: a trace and the counters of
+    its kernels.
 
     With --workers, --cluster or many traces each rank is read by itself, from a
     folder or an address such as s3://bucket/run, and the capture holds the tables
