@@ -24,7 +24,7 @@ from gpuprof.roofline.measured_figures import (
     MeasuredWork,
 )
 
-HEAD = ("Tensor FLOPs", "Vector FLOPs", "DRAM read", "DRAM written", "L2", "FLOP/L2 byte")
+HEAD = ("Tensor FLOPs", "Vector FLOPs", "DRAM read", "DRAM written", "L2", "L1", "FLOP/L2 byte")
 
 
 def lead(measured: MeasuredWork) -> str:
@@ -125,6 +125,7 @@ def _row(kernel: MeasuredKernel) -> MeasuredRow:
         _bytes_cell(kernel.bytes_read),
         _bytes_cell(kernel.bytes_written),
         MeasuredCell(formatting.byte_count(kernel.l2_bytes)),
+        MeasuredCell(formatting.byte_count(kernel.l1_bytes)),
         MeasuredCell(formatting.intensity(kernel.flops_per_l2_byte)),
     )
     return MeasuredRow(

@@ -36,6 +36,7 @@ GEMM = MeasuredKernel(
     bytes_read=Measured(150_000_000, 67_000_000),
     bytes_written=Measured(33_000_000, 33_000_000),
     l2_bytes=1_000_000_000,
+    l1_bytes=2_000_000_000,
     reasons=(
         DifferenceReason("bytes read", "operands do not fit <L2>", "a book"),
         DifferenceReason("bytes written", "unexplained"),
@@ -77,10 +78,11 @@ def test_a_row_has_each_figure_with_its_ratio_or_says_that_it_is_equal(
         ("150 MB", "2.24 x"),
         ("33.0 MB", "= model"),
         ("1.00 GB", ""),
+        ("2.00 GB", ""),
         ("137", ""),
     ]
     # Unknown is a dash, in operations too.
-    assert [cell.text for cell in alone.cells] == ["", "-", "5.00 kB", "-", "-", "-"]
+    assert [cell.text for cell in alone.cells] == ["", "-", "5.00 kB", "-", "-", "-", "-"]
 
 
 def test_the_summary_counts_what_agrees_and_what_is_explained() -> None:
@@ -102,7 +104,10 @@ def test_the_terminal_has_one_line(analysis: Analysis) -> None:
 def test_markdown_has_the_table_and_the_reasons_with_their_sources(analysis: Analysis) -> None:
     text = render_markdown(analysis)
     assert "## Measured against modelled" in text
-    assert "| 137 G bf16 = model |  | 150 MB 2.24 x | 33.0 MB = model | 1.00 GB | 137 |" in text
+    assert (
+        "| 137 G bf16 = model |  | 150 MB 2.24 x | 33.0 MB = model | 1.00 GB | 2.00 GB | 137 |"
+        in text
+    )
     assert r"- gemm, bytes read: operands do not fit \<L2\> _(a book)_" in text
     assert "- gemm, bytes written: unexplained\n" in text
     assert r"- triton\_k, not compared: no operator launched it" in text
