@@ -1,5 +1,7 @@
 """collectors.joining.first_launches: the first launches of each function, grid and block."""
 
+import gzip
+import json
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +15,7 @@ from gpuprof.collectors.ncu.reader import read
 from gpuprof.roofline.counting.plan import window_of
 
 DATA = Path(__file__).resolve().parents[1] / "data"
+NCU = DATA / "ncu"
 
 
 def frame(*launches: tuple[str, str], shared: tuple[int, ...] = ()) -> pl.DataFrame:
@@ -65,7 +68,7 @@ def test_launches_that_the_trace_lacks_find_nothing() -> None:
 def test_a_recorded_step_is_matched_as_by_its_whole_sequence() -> None:
     """The page of ncu holds every launch of its names, which its order tells for certain."""
     capture = storage.load(DATA / "captures" / "h100_llama_block")
-    report = read(DATA / "ncu" / "h100_llama_block_step.csv.gz")
+    report = read(NCU / "h100_llama_block_step.csv.gz")
     whole = join([capture, report]).counters.unique([*KEY])
     assert whole["certain"].all()
     keys = launch_keys(capture.kernels, capture.launches)
@@ -84,3 +87,28 @@ def test_a_recorded_step_is_matched_as_by_its_whole_sequence() -> None:
     expected = set(whole.select(KEY).iter_rows())
     rows = keys.join(found, left_on="row", right_on="trace_row")
     assert all(key in expected for key in rows.select(KEY).iter_rows())
+
+
+def test_what_ncu_took_of_a_training_step_are_the_first_of_each_kind() -> None:
+    """`--filter-mode per-launch-config --launch-count 1` on an H200: 23 of 190 launches."""
+    launches = json.loads(
+        gzip.decompress((NCU / "h200_training_step_launches.json.gz").read_bytes())
+    )
+    names, grids, blocks, shared = zip(*launches, strict=True)
+    trace = pl.DataFrame(
+        {
+            "row": pl.Series(range(len(launches)), dtype=pl.UInt32),
+            "kernel": names,
+            "grid": grids,
+            "block": blocks,
+            "shared_memory": shared,
+        }
+    )
+    report = read(NCU / "h200_training_first_launches.csv.gz")
+    found = match_first_launches(trace, launch_keys(report.kernels, report.launches))
+    assert found["certain"].all()
+    kinds = [(base_name(name), *others) for name, *others in launches]
+    first = {kind: row for row, kind in reversed(list(enumerate(kinds)))}
+    assert sorted(found["trace_row"]) == sorted(first.values())
+    assert found.height == report.kernels.height == 23
+    assert len({tuple(launch) for launch in launches}) > 23
