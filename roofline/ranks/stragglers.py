@@ -44,7 +44,7 @@ _NEARLY_ALL: Final = 0.75
 _IN_MANY: Final = 0.5
 # Of a rank that is late in some steps: fewer are chance.
 _FEWEST_LATE: Final = 3
-# Of what ranks vary by in all: less than that in one step may be any pause.
+# Of what ranks vary by in all: less than that, in one step or the median step, may be any pause.
 _HICCUP: Final = 2
 
 _Table = NDArray[np.float64]
@@ -182,8 +182,9 @@ def _late_in(group: _Group, needs: _Table, varies_ns: float = 0.0) -> list[LateR
     # A busy host has pauses of any kind that nothing else of their kind varies like.
     least_ns = max(floor_ns, _HICCUP * varies_ns)
     of_step = np.maximum(_BEYOND_NOISE * np.hypot(over_steps, over_ranks), least_ns)
-    of_median = _BEYOND_NOISE * np.hypot(
-        _OF_A_MEDIAN * over_steps / math.sqrt(len(group.steps)), over_ranks
+    error = _OF_A_MEDIAN / math.sqrt(len(group.steps))
+    of_median = np.maximum(
+        _BEYOND_NOISE * np.hypot(error * over_steps, over_ranks), _HICCUP * error * varies_ns
     )
     # Late as a rule where the median step is, though others may be later still in some of its
     # steps; else in those steps that stand out by themselves.

@@ -59,6 +59,17 @@ def test_few_steps_do_not_look_steadier_than_they_are() -> None:
     assert alarms <= 1
 
 
+@pytest.mark.parametrize(("spread", "late"), [(0.003, [3]), (0.2, [])])
+def test_a_small_pause_counts_where_it_is_beyond_what_ranks_vary_by(
+    spread: float, late: list[int]
+) -> None:
+    """The same pause in every step, of 3 % of it."""
+    work = varying(1, 4, 3, spread)
+    paused = [[*step, Idle(300_000)] for step in work[3]]
+    made = summaries(*map(MadeUpRank, work[:3]), MadeUpRank(paused))
+    assert [each.rank for each in joined(made).stragglers] == late
+
+
 @pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize("ranks", [2, 4, 9])
 def test_more_work_makes_a_rank_late(ranks: int, numbered: bool) -> None:
