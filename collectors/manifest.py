@@ -208,9 +208,9 @@ GPU_SETTLING_NS: Final = 300_000_000
 STEPS_SETTLING_NS: Final = 2_000_000_000
 
 
-# NVML's activity counters are read every 0.1 to 0.12 s, and are up to 0.15 s old then: in so long a
+# NVML's activity counters are read every 0.1 to 0.12 s, and are up to 0.2 s old then: in so long a
 # time two windows of them lie whole, or three.
-STEPS_COUNTED_NS: Final = 500_000_000
+STEPS_COUNTED_NS: Final = 600_000_000
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

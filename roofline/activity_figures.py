@@ -50,7 +50,7 @@ class Reconciliation(msgspec.Struct, frozen=True, kw_only=True):
     # The mean in the windows, and that which the peak assumes.
     clock_mhz: int
     peak_clock_mhz: int
-    # Of ofu: two standard errors of the windows and of the clock.
+    # Of ofu: two standard errors of the windows and of the clock, and at least two points.
     uncertainty: float
     differences: tuple[UtilizationDifference, ...] = ()
     unexplained: float = 0.0
@@ -83,13 +83,15 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     dram_active: float | None = None
     dram_bytes: int | None = None
     modelled_bytes: int | None = None
+    # Of both dram_active and dram_bytes: two standard errors of the windows, and at least 5 %.
+    dram_uncertainty: float | None = None
     pcie_tx_bytes_per_s: float | None = None
     pcie_rx_bytes_per_s: float | None = None
     nvlink_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
     # None where one of the two, or the clock, is not known, or they are not of the same work.
     reconciled: Reconciliation | None = None
-    # Why DRAM moved other bytes than modelled, where these differ by more than a tenth.
+    # Why DRAM moved other bytes than modelled, where these differ by more than the uncertainty.
     dram_reason: str = ""
     # The windows in order of time; those that follow each other together where there are many.
     time_line: tuple[ActivityWindow, ...] = ()

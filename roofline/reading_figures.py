@@ -36,7 +36,7 @@ class StepReading(msgspec.Struct, frozen=True, kw_only=True):
     sm_clock_mhz: int | None = None
     power_watts: float | None = None
     slowed_by: tuple[str, ...] | None = None
-    # By windows of the device's counters that lie whole in it, which takes a step of over 0.25 s.
+    # By windows of the device's counters that lie whole in it, which takes a step of over 0.3 s.
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None

@@ -32,7 +32,7 @@ _LINKS: Final = (
     ("NVLink, received", "nvlink_rx_bytes_per_s"),
 )
 _HOW_TIMED: Final = (
-    "Counters are refreshed every 0.1 s and are up to 0.15 s old when they are read: the steps of "
+    "Counters are refreshed every 0.1 s and are up to 0.2 s old when they are read: the steps of "
     "a window are all that it can hold anything of. Power is the driver's average, on recent "
     "devices of about the last second."
 )

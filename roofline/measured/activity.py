@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.live.nvml.gpm import REFRESH_NS
@@ -20,7 +21,7 @@ from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.activity_figures import Activity, Reconciliation
 from gpuprof.roofline.analysis import Coverage, RooflinePoint, Utilization
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof
-from gpuprof.roofline.measured.reconciliation import Compared, reconcile
+from gpuprof.roofline.measured.reconciliation import Compared, Estimate, reconcile
 from gpuprof.roofline.measured.tensor_work import product_kernels, tensor_ns
 from gpuprof.roofline.measured.time_line import time_line
 from gpuprof.roofline.measured.windows import LATE_NS, averages, windows_of, within
@@ -29,10 +30,10 @@ from gpuprof.roofline.steps.device_readings import device_readings
 from gpuprof.roofline.steps.device_state import working_times
 from gpuprof.roofline.work.work import Work
 
-# DRAM's bytes may differ by so much from the models' without a reason.
-_TOLERANCE: Final = 0.1
-# Of normally distributed values: their interquartile range over their standard deviation.
-_RANGE_OF_DEVIATION: Final = 1.349
+# DRAM's counted bytes agree with those of a long copy within this (0.1 % to 2 % on an H200).
+_DRAM_TOLERANCE: Final = 0.05
+# Of device time without a byte model: less of it is no reason.
+_WORTH_A_REASON: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -92,21 +93,30 @@ def activity(capture: Capture, modelled: ModelledStep) -> Activity | None:
     sm, tensor, dram = (
         _fraction(rates[f"{unit}_active_percent"]) for unit in ("sm", "tensor", "dram")
     )
-    clock = _Clock.of(capture.samples.filter(pl.col("device") == index), inside)
-    step_ns = float(np.mean([end - start for start, end in spans]))
+    clock = _clock_in(capture.samples.filter(pl.col("device") == index), inside)
+    lengths_ns = np.array([end - start for start, end in spans], np.float64)
+    step_ns = float(np.mean(lengths_ns))
     kept, full = _needed_of_tensor_cores(modelled, step_ns, clock)
     dram_bytes, modelled_bytes = _dram_bytes(dram, modelled, step_ns)
-    lengths_ns = (inside["end_ns"] - inside["start_ns"]).to_numpy()
-    reconciled = _reconciled(modelled, inside, tensor, clock, step_ns)
+    dram_uncertainty = None
+    if dram:
+        of_models = dram * (modelled_bytes or 0) / dram_bytes if dram_bytes else 0.0
+        error = _error(inside, "dram_active_percent", of_models, lengths_ns)
+        dram_uncertainty = max(_DRAM_TOLERANCE, 2 * error / dram)
+    counted_ns = (inside["end_ns"] - inside["start_ns"]).to_numpy()
+    reconciled = None
+    if tensor is not None and clock is not None and kept is not None:
+        error = _error(inside, "tensor_active_percent", kept, lengths_ns)
+        reconciled = _reconciled(modelled, Estimate(tensor, error), clock, step_ns)
     return Activity(
         windows=inside.height,
-        window_ns=round(float(np.median(lengths_ns))),
-        covered_fraction=min(1.0, int(lengths_ns.sum()) / sum(end - start for start, end in spans)),
+        window_ns=round(float(np.median(counted_ns))),
+        covered_fraction=min(1.0, float(counted_ns.sum() / lengths_ns.sum())),
         sm_active=sm,
         tensor_active=tensor,
         modelled_tensor=kept,
         modelled_tensor_full=full,
-        clock_mhz=None if clock is None else round(clock.mean_mhz),
+        clock_mhz=None if clock is None else round(clock.value),
         dram_active=dram,
         dram_bytes=dram_bytes,
         modelled_bytes=modelled_bytes,
@@ -115,7 +125,8 @@ def activity(capture: Capture, modelled: ModelledStep) -> Activity | None:
         nvlink_tx_bytes_per_s=rates["nvlink_tx_bytes_per_s"],
         nvlink_rx_bytes_per_s=rates["nvlink_rx_bytes_per_s"],
         reconciled=reconciled,
-        dram_reason=_dram_reason(dram_bytes, modelled_bytes, modelled.coverage),
+        dram_uncertainty=dram_uncertainty,
+        dram_reason=_dram_reason(dram_bytes, modelled_bytes, dram_uncertainty, modelled.coverage),
         time_line=time_line(
             inside, timed["index"].to_list(), spans, device_readings(capture.samples, index)
         ),
@@ -126,31 +137,22 @@ def _fraction(percentage: float | None) -> float | None:
     return None if percentage is None else percentage / 100
 
 
-@dataclass(frozen=True)
-class _Clock:
-    """The SM clock in some windows, and how well its mean is known."""
+def _clock_in(samples: pl.DataFrame, windows: pl.DataFrame) -> Estimate | None:
+    """The mean SM clock in `windows`, in MHz; None where no sample in them has it.
 
-    mean_mhz: float
-    relative_error: float
-
-    @classmethod
-    def of(cls, samples: pl.DataFrame, windows: pl.DataFrame) -> "_Clock | None":
-        """None where no sample in the windows has it.
-
-        NVML refreshes a reading no more often than its counters: samples between are copies.
-        """
-        ordered = windows.sort("start_ns")
-        starts, ends = (ordered[name].to_numpy() for name in ("start_ns", "end_ns"))
-        time_ns = samples["time_ns"].to_numpy()
-        window = np.searchsorted(starts, time_ns, side="right") - 1
-        within_one = (window >= 0) & (time_ns <= ends[window])
-        inside = samples["sm_clock_mhz"].filter(pl.Series(within_one)).drop_nulls()
-        mean = inside.mean()
-        if not isinstance(mean, float) or not mean:
-            return None
-        lengths = (windows["end_ns"] - windows["start_ns"]).to_numpy()
-        refreshed = max(1, min(len(inside), int(lengths.sum()) // REFRESH_NS))
-        return cls(mean, float(np.std(inside.to_numpy())) / math.sqrt(refreshed) / mean)
+    NVML refreshes a reading no more often than its counters: samples between are copies.
+    """
+    ordered = windows.sort("start_ns")
+    starts, ends = (ordered[name].to_numpy() for name in ("start_ns", "end_ns"))
+    time_ns = samples["time_ns"].to_numpy()
+    window = np.searchsorted(starts, time_ns, side="right") - 1
+    within_one = (window >= 0) & (time_ns <= ends[window])
+    inside = samples["sm_clock_mhz"].filter(pl.Series(within_one)).drop_nulls()
+    mean = inside.mean()
+    if not isinstance(mean, float) or not mean:
+        return None
+    refreshed = max(1, min(len(inside), int((ends - starts).sum()) // REFRESH_NS))
+    return Estimate(mean, float(np.std(inside.to_numpy())) / math.sqrt(refreshed))
 
 
 def _steps_needed(windows: pl.DataFrame, times: StepTimes) -> int | None:
@@ -165,7 +167,7 @@ def _steps_needed(windows: pl.DataFrame, times: StepTimes) -> int | None:
 
 
 def _needed_of_tensor_cores(
-    modelled: ModelledStep, step_ns: float, clock: _Clock | None
+    modelled: ModelledStep, step_ns: float, clock: Estimate | None
 ) -> tuple[float | None, float | None]:
     """Of a step, what its products take at the tensor units' peaks; with all that masks drop too.
 
@@ -182,22 +184,16 @@ def _needed_of_tensor_cores(
         dropped[shares.precision] = 0 if kept is None else shares.hardware_flops - kept
     peaks = [roof.compute_rate("matmul", name) for name in modelled.products]
     promised = next((peak.clock_mhz for peak in peaks if peak and peak.unit == "tensor"), None)
-    slower = 1.0 if clock is None or not promised else promised / clock.mean_mhz
+    slower = 1.0 if clock is None or not promised else promised / clock.value
     needed_ns = tensor_ns(modelled.products.items(), roof) * slower
     return needed_ns / step_ns, (needed_ns + tensor_ns(dropped.items(), roof) * slower) / step_ns
 
 
 def _reconciled(
-    modelled: ModelledStep,
-    windows: pl.DataFrame,
-    tensor_active: float | None,
-    clock: _Clock | None,
-    step_ns: float,
+    modelled: ModelledStep, tensor_active: Estimate, clock: Estimate, step_ns: float
 ) -> Reconciliation | None:
     roof, shares = modelled.roof, modelled.shares
-    if tensor_active is None or clock is None or roof is None or shares is None:
-        return None
-    if not modelled.comparable:
+    if roof is None or shares is None or not modelled.comparable:
         return None
     compared = Compared(
         shares=shares,
@@ -210,19 +206,31 @@ def _reconciled(
         compute_capability=modelled.device.compute_capability,
         other_processes=modelled.other_processes,
     )
-    error = math.hypot(
-        _relative_error(windows["tensor_active_percent"], modelled.times), clock.relative_error
-    )
-    return reconcile(compared, tensor_active, clock.mean_mhz, error)
+    return reconcile(compared, tensor_active, clock)
 
 
-def _relative_error(activity_of_windows: pl.Series, times: StepTimes) -> float:
-    """The standard error of the mean over windows; of a single one by how steps differ."""
-    values = activity_of_windows.drop_nulls().to_numpy()
+def _error(
+    windows: pl.DataFrame, rate: str, expected: float, lengths_ns: NDArray[np.float64]
+) -> float:
+    """The standard error of the mean of `rate`, a percentage, over `windows`, as a fraction of 1.
+
+    No less than what whole steps of the lengths that were timed can make of the time T that the
+    windows cover: it holds more or fewer of them where their lengths differ, by their relative
+    deviation over the root of how many (renewal theory), and its ends cut steps: work that fills a
+    share a of a step of length S is then up to a (1 - a) S / T more or less, which is taken for two
+    errors. `expected` is a by the models, as windows may have missed the work.
+    """
+    values = windows[rate].drop_nulls().to_numpy() / 100
+    if not len(values):
+        return 0.0
+    step_ns = float(np.mean(lengths_ns))
+    steps = int((windows["end_ns"] - windows["start_ns"]).sum()) / step_ns
+    share = min(1.0, max(float(np.mean(values)), expected))
+    differing = share * float(np.std(lengths_ns)) / step_ns / math.sqrt(steps)
+    least = math.hypot(differing, share * (1 - share) / steps / 2)
     if len(values) < 2:
-        return (times.relative_spread or 0.0) / _RANGE_OF_DEVIATION
-    mean = float(np.mean(values))
-    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) / mean if mean else 0.0
+        return least
+    return max(least, float(np.std(values, ddof=1)) / math.sqrt(len(values)))
 
 
 def _dram_bytes(
@@ -240,14 +248,18 @@ def _dram_bytes(
     return counted, by_models
 
 
-def _dram_reason(measured: int | None, modelled: int | None, coverage: Coverage) -> str:
+def _dram_reason(
+    measured: int | None, modelled: int | None, uncertainty: float | None, coverage: Coverage
+) -> str:
     """Why DRAM moved more or fewer bytes than the models count once each."""
-    if measured is None or not modelled or abs(measured - modelled) <= _TOLERANCE * modelled:
+    if measured is None or not modelled or uncertainty is None:
+        return ""
+    if abs(measured - modelled) <= uncertainty * measured:
         return ""
     if measured < modelled:
         return "as where L2 keeps what one kernel leaves for the next"
     missing = 1 - (coverage.with_bytes if coverage.with_bytes is not None else 0.0)
-    if missing >= _TOLERANCE / 2:
+    if missing >= _WORTH_A_REASON:
         return f"{missing:.0%} of device time has no byte model"
     return (
         "as where operands are read again, tile by tile, or lines in part: --counters tells of "

@@ -51,10 +51,18 @@ class Compared:
     other_processes: int
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its standard error."""
+
+    value: float
+    error: float
+
+
 def reconcile(
-    compared: Compared, tensor_active: float, clock_mhz: float, relative_error: float
+    compared: Compared, tensor_active: Estimate, clock_mhz: Estimate
 ) -> Reconciliation | None:
-    """`tensor_active` at `clock_mhz`, both known to `relative_error`, beside the model's FLOPs.
+    """Tensor activity at the clock that ran beside the model's FLOPs.
 
     None where products of the precision with most FLOPs run on no tensor cores, or MFU is unknown.
     """
@@ -64,7 +72,8 @@ def reconcile(
         return None
     if shares.basis != "timed" or shares.hardware_flops is None:
         return None
-    ofu = tensor_active * clock_mhz / peak.clock_mhz
+    ofu = tensor_active.value * clock_mhz.value / peak.clock_mhz
+    error = math.hypot(tensor_active.error * clock_mhz.value, tensor_active.value * clock_mhz.error)
     mfu = shares.model_flops / peak.rate / (shares.step_ns / 1e9)
     found = [each for each in _certain(compared, mfu, peak.rate) if abs(each.fraction) > _ROUNDING]
     left = ofu - mfu - sum(each.fraction for each in found)
@@ -74,9 +83,9 @@ def reconcile(
         ofu=ofu,
         mfu=mfu,
         precision=shares.precision,
-        clock_mhz=round(clock_mhz),
+        clock_mhz=round(clock_mhz.value),
         peak_clock_mhz=peak.clock_mhz,
-        uncertainty=max(_LEAST_UNCERTAINTY, 2 * relative_error * ofu),
+        uncertainty=max(_LEAST_UNCERTAINTY, 2 * error / peak.clock_mhz),
         differences=tuple(found),
         unexplained=ofu - mfu - sum(each.fraction for each in found),
     )

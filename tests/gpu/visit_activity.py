@@ -4,7 +4,7 @@
 
 Needs Hopper or later, and takes about two minutes. Each program runs under `gpuprof run` and times
 itself. DRAM activity is compared with the bytes of a copy that is much larger than L2 over its own
-time, within 5 %, and the counters show the first copy no more than 0.15 s late. Tensor activity
+time, within 5 %, and the counters show the first copy no more than 0.2 s late. Tensor activity
 counts cycles in which a tensor core does anything, so it is compared with the FLOPs of the products
 over the peak at the clock that ran: no less, and no more than 1.2 times. Of products, of a training
 step and of one with checkpoints OFU and MFU are reconciled: the parts add up, MFU and what is

@@ -616,7 +616,7 @@ def test_a_warm_up_that_was_asked_for_is_taken_at_its_word() -> None:
 
 
 def test_unless_they_are_given_timed_steps_last_for_a_window_of_the_devices_counters() -> None:
-    assert Schedule.of(3, None, 3) == Schedule(least_timed_ns=500_000_000)
+    assert Schedule.of(3, None, 3) == Schedule(least_timed_ns=600_000_000)
     # Ranks time and profile the same steps.
     assert Schedule.of(3, None, 3, alone=False) == Schedule()
 
