@@ -19,6 +19,7 @@ from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.collectors.nvtx_names import CLOCK, STEP
 
 _INJECTED: Final = "NVTX_INJECTION64_PATH"
+_MARKS: Final = 3
 
 
 def tool_listens() -> bool:
@@ -48,13 +49,15 @@ class StepRanges:
             _nvtx().rangeEnd(self._open)
             self._open = None
 
-    def begin(self) -> None:
-        """The next step begins here."""
+    def begin(self, *, tell_time: bool) -> None:
+        """The next step begins here. With `tell_time` the tool learns our clock before it."""
         if not self._listens:
             return
         nvtx = _nvtx()
-        # The tool has a clock of its own.
-        nvtx.markA(f"{CLOCK}{unix_ns()}")
+        if tell_time:
+            # Each also tells how late it was when the one before had been recorded.
+            for _ in range(_MARKS):
+                nvtx.markA(f"{CLOCK}{unix_ns()}")
         self._open = nvtx.rangeStartA(STEP)
 
 

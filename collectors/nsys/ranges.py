@@ -47,10 +47,12 @@ def nvtx_ranges(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
 
 
 def clock_marks(export: Export, strings: pl.DataFrame) -> pl.DataFrame:
-    """Marks in which gpuprof tells the time: columns time_ns, of the export, and unix_ns."""
+    """Marks in which gpuprof tells the time: columns thread, time_ns of the export, and unix_ns."""
     events = _events(export, strings).filter(pl.col("eventType") == _MARK)
     told = pl.col("name").str.extract(rf"^{re.escape(CLOCK)}(\d{{1,19}})$")
-    return events.select(time_ns="start_ns", unix_ns=told.cast(pl.Int64, strict=False)).drop_nulls()
+    return events.select(
+        "thread", time_ns="start_ns", unix_ns=told.cast(pl.Int64, strict=False)
+    ).drop_nulls()
 
 
 def _events(export: Export, strings: pl.DataFrame) -> pl.DataFrame:

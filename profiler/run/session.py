@@ -134,7 +134,7 @@ class Session:
             else:
                 with ample_recursion():
                     self._advance(mark)
-            self._step_ranges.begin()
+            self._step_ranges.begin(tell_time=self._phase == "profiled")
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ import torch
 import gpuprof
 from gpuprof.collectors.held_cupti import is_held_sentence
 from gpuprof.collectors.live import cupti_holders, nvtx_marks, nvtx_ranges, torch_trace
+from gpuprof.collectors.live.unix_clock import unix_ns
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
 from gpuprof.profiler.bench import capture as bench_capture
 from gpuprof.profiler.run.assemble import assemble
@@ -88,21 +89,26 @@ def a_session_of_three_steps() -> Session:
 
 def test_steps_and_regions_are_ranges_where_a_tool_listens(listening: Tool) -> None:
     nvtx_ranges.take_recorded()
-    session = a_session_of_three_steps()
+    a_session_of_three_steps()
     names = [name for call, name in listening.calls if call in ("start", "push")]
     assert names == ["forward", "gpuprof step"] * 4
     # A step ends where the next begins, and what the program ends in is no complete one.
     assert [handle for call, handle in listening.calls if call == "end"] == [1, 2, 3]
-    # The time of each mark is that of the step's boundary, by the clock of the capture.
-    marks = [text for call, text in listening.calls if call == "mark"]
-    times = [int(text.removeprefix("gpuprof clock ")) for text in marks]
-    begins = [step.start_ns for step in session.seen.steps]
-    assert len(times) == 4
-    assert times == sorted(times)
-    assert begins
-    assert all(min(abs(time - begin) for time in times) < 1e9 for begin in begins)
     # They are not taken for the program's.
     assert [found.name for found in nvtx_ranges.take_recorded()] == []
+
+
+def test_the_time_is_told_before_profiled_steps_alone(listening: Tool) -> None:
+    ranges = nvtx_marks.StepRanges()
+    before_ns = unix_ns()
+    ranges.begin(tell_time=False)
+    assert [call for call, _ in listening.calls] == ["start"]
+    ranges.end()
+    ranges.begin(tell_time=True)
+    calls = listening.calls[2:]
+    assert [call for call, _ in calls] == ["mark"] * 3 + ["start"]
+    times = [int(text.removeprefix("gpuprof clock ")) for call, text in calls if call == "mark"]
+    assert before_ns <= times[0] <= times[1] <= times[2] <= unix_ns()
 
 
 @pytest.mark.parametrize("holder", [None, "Nsight Systems"])
