@@ -1,7 +1,7 @@
 """The checklists of the largest kernels of an analysis."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -26,6 +26,9 @@ class CountedKernels:
     """The counters of the launches of a capture of one rank, by row of its kernels."""
 
     def __init__(self, capture: Capture) -> None:
+        if capture.counters.is_empty():
+            self._values: dict[int, dict[str, float]] = {}
+            return
         values, unsure = counters_by_kernel(capture)
         self._values = {row: found for row, found in values.items() if row not in unsure}
 
@@ -52,11 +55,16 @@ def kernel_checklists(
     if device is not None and device.kind == "cpu":
         return ()
     counted, above = CountedKernels(capture), shares_above_roof(ops)
-    rows_of = _rows_by_identity(work)
+    largest = [
+        point
+        for point in kernels
+        if point.kind == "kernel" and point.device_fraction >= _LEAST_SHARE
+    ][:_MOST_KERNELS]
+    rows_of = _rows_by_identity(work, {point.name for point in largest})
     found = []
-    for point in [each for each in kernels if each.kind == "kernel"][:_MOST_KERNELS]:
+    for point in largest:
         rows = rows_of.get((point.name, point.op, point.op_detail, point.phase))
-        if rows is None or point.device_fraction < _LEAST_SHARE:
+        if rows is None:
             continue
         share = above.get((point.op, point.op_detail, point.phase))
         if point.roof_fraction is not None:
@@ -77,10 +85,14 @@ def kernel_checklists(
     return tuple(found)
 
 
-def _rows_by_identity(work: Work) -> dict[tuple[str, str, str, str], pl.DataFrame]:
-    """Launches by what tells points of kernels apart: name, operator, its shapes, and phase."""
+def _rows_by_identity(
+    work: Work, names: Collection[str]
+) -> dict[tuple[str, str, str, str], pl.DataFrame]:
+    """Launches of kernels of these names by what tells points of kernels apart: name, operator,
+    its shapes, and phase."""
     found: dict[tuple[str, str, str, str], pl.DataFrame] = {}
-    groups = work.kernels.group_by("name", "signature", "phase", maintain_order=True)
+    kernels = work.kernels.filter(pl.col("name").is_in(list(names)))
+    groups = kernels.group_by("name", "signature", "phase", maintain_order=True)
     for (name, number, phase), rows in groups:
         signature = None if number is None else work.signatures[int(str(number))]
         op, detail = ("", "") if signature is None else (signature.name, signature.detail)
