@@ -23,6 +23,7 @@ from typing import Any
 import polars as pl
 
 from gpuprof.collectors import storage
+from gpuprof.collectors.joining.launch_matching import base_name
 from gpuprof.collectors.tools import find_tool
 from gpuprof.profiler.run.nsys_pass import OPTIONS
 
@@ -49,6 +50,8 @@ print({name: os.environ[name].rsplit("/")[-1] for name in names if name in os.en
 print("the package nvtx:", type(nvtx.get_domain("visit")).__name__, "steps:", steps)
 """
 
+OPERATORS = "operators"
+SAME_OPERATORS = 0.99
 VARIABLES = """
 import os, torch
 from gpuprof.collectors.live.cupti_holders import cupti_holder
@@ -89,6 +92,14 @@ def facts(path: Path) -> dict[str, Any]:
         "with an operator": round(kernels["op_id"].is_not_null().sum() / max(1, kernels.height), 4),
         "FLOP a step": (analysis["utilization"] or {}).get("model_flops"),
         "bound by": (analysis["bottleneck"] or {}).get("kind"),
+        OPERATORS: Counter(
+            (base_name(kernel), operator)
+            for kernel, operator in kernels.join(
+                capture.ops.select("op_id", operator="name"), on="op_id"
+            )
+            .select("name", "operator")
+            .iter_rows()
+        ),
         "ranges": Counter(capture.ranges["domain"].to_list()).most_common(6),
         "warnings": [list(process.warnings) for process in capture.processes],
     }
@@ -101,6 +112,13 @@ def compared(plain: dict[str, Any], other: dict[str, Any]) -> list[str]:
         for what in ("steps profiled", "kernels a step", "FLOP a step", "bound by")
         if plain[what] != other[what]
     ]
+    # Tools spell arguments of templates differently.
+    known = {kernel for kernel, _ in plain[OPERATORS]}
+    alike = Counter({pair: n for pair, n in other[OPERATORS].items() if pair[0] in known})
+    same = (plain[OPERATORS] & alike).total()
+    print(f"{same} of {alike.total()} kernels of known names have the operator they had without")
+    if same < SAME_OPERATORS * alike.total():
+        wrong.append(f"{alike.total() - same} of {alike.total()} kernels have another operator")
     if other["with an operator"] < plain["with an operator"] - 0.01:
         wrong.append(f"only {other['with an operator']:.1%} of the kernels have an operator")
     if abs(other["device ms a step"] / plain["device ms a step"] - 1) > 0.05:
@@ -141,7 +159,8 @@ def visit(folder: Path) -> int:
             wrong.append(f"{name}: {type(error).__name__}: {error}")
             print(f"WRONG {wrong[-1]}", flush=True)
             return
-        print(json.dumps(found, indent=1, default=str), flush=True)
+        told = {name: value for name, value in found.items() if name != OPERATORS}
+        print(json.dumps(told, indent=1, default=str), flush=True)
         differing = [f"{name}: {one}" for one in compared(plain or found, found)]
         if not plain:
             plain.update(found)
