@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import distributed
 import polars as pl
 
 from gpuprof.collectors.errors import CaptureError
@@ -27,7 +28,8 @@ def read(place: str) -> tuple[bytes, ...]:
     return (path.read_bytes(), str(os.getpid()).encode())
 
 
-def what_is_costly(dask_worker: Any) -> tuple[int, list[str]]:
+def what_is_costly() -> tuple[int, list[str]]:
     """Threads that polars takes in a worker, and what it calls to note the stacks of its tasks."""
-    noting = [name for name in dask_worker.periodic_callbacks if name.startswith("profile")]
+    worker: Any = distributed.get_worker()
+    noting = [name for name in worker.periodic_callbacks if name.startswith("profile")]
     return pl.thread_pool_size(), noting
