@@ -104,7 +104,7 @@ class RunCommand:
         parser.add_argument(
             "--counters",
             action="store_true",
-            help="run it again under Nsight Compute and count the work of its largest kernels",
+            help="run it again under Nsight Compute and count the kernels that could gain most",
         )
         parser.add_argument(
             "--nsys",

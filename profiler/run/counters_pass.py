@@ -1,4 +1,4 @@
-"""`gpuprof run --counters`: the program once more under Nsight Compute, for its largest kernels.
+"""`gpuprof run --counters`: the program once more under Nsight Compute, for what could gain most.
 
 The first run is a child process too, so that the device memory it held is free for the second.
 """
@@ -64,7 +64,7 @@ class Runs:
 def run_with_counters(
     runs: Runs, output: Path, *, quiet: bool, page: PageOutput | None = None
 ) -> int:
-    """Run the program, then count its largest kernels; this process ends as the first run did.
+    """Run the program, then count kernels of it; this process ends as the first run did.
 
     Where nothing can be counted one line on stderr and the capture's warnings say why; the capture
     of the first run is kept as it is.
