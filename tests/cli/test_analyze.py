@@ -279,7 +279,7 @@ def true_refusal(path: Path) -> str | None:
     if path.suffix in (".md", ".log", ".py", ".sh"):
         return "not a trace that is known here; expected a PyTorch profiler trace"
     if path.suffix == ".nsys-rep" and shutil.which("nsys") is None:
-        return "only `nsys` can read and it is not on PATH"
+        return "only `nsys` can read, and it is not found here"
     if ".ncu-rep" in path.name and importlib.util.find_spec("ncu_report") is None:
         return "pip install 'gpuprof-roofline[ncu]'"
     return None
