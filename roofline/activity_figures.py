@@ -5,26 +5,20 @@ Frozen structs. Shares are fractions of 1; None is unknown.
 
 import msgspec
 
+from gpuprof.roofline.reading_figures import DeviceRates
 
-class ActivityWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """One window of GPM, NVML's performance monitoring, or several that follow each other."""
+
+class ActivityWindow(DeviceRates, frozen=True, kw_only=True):
+    """One window of GPM, NVML's performance monitoring, or several that follow each other.
+
+    Clock and power are medians of the samples in it.
+    """
 
     start_ns: int
     end_ns: int
     # The timed steps that it can hold anything of, as the table of steps numbers them.
     first_step: int
     last_step: int
-    sm_active: float | None = None
-    tensor_active: float | None = None
-    dram_active: float | None = None
-    pcie_tx_bytes_per_s: float | None = None
-    pcie_rx_bytes_per_s: float | None = None
-    nvlink_tx_bytes_per_s: float | None = None
-    nvlink_rx_bytes_per_s: float | None = None
-    # Medians of the samples in it, and all slow-downs.
-    sm_clock_mhz: int | None = None
-    power_watts: float | None = None
-    slowed_by: tuple[str, ...] | None = None
 
 
 class UtilizationDifference(msgspec.Struct, frozen=True):

@@ -7,36 +7,18 @@ last second.
 import msgspec
 
 
-class WorkReading(msgspec.Struct, frozen=True, kw_only=True):
-    """The device while some work ran: each launch by the samples in it, or the one nearest to it.
+class DeviceClock(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML's samples say of the device: clock, power, and all that slowed it down."""
 
-    Means are weighted by the launches' durations.
-    """
-
-    # Of the work's device time, the share that has a sample within 0.1 s.
-    covered_fraction: float
     sm_clock_mhz: int | None = None
     power_watts: float | None = None
     # In NVML's words; () where nothing lowered the clock.
     slowed_by: tuple[str, ...] | None = None
-    # The least time of the work at that clock, and its share of the device time. Memory's ceilings
-    # are as they are at any clock. None where the roof is no datasheet's.
-    roof_ns: int | None = None
-    roof_fraction: float | None = None
 
 
-class StepReading(msgspec.Struct, frozen=True, kw_only=True):
-    """Timed steps that follow each other and had the same readings; one, where it is long."""
+class DeviceRates(DeviceClock, frozen=True, kw_only=True):
+    """The same, and what the device's own counters say, as averages over their windows."""
 
-    # As the table of steps numbers them.
-    first_step: int
-    last_step: int
-    start_ns: int
-    mean_ns: int
-    sm_clock_mhz: int | None = None
-    power_watts: float | None = None
-    slowed_by: tuple[str, ...] | None = None
-    # By windows of the device's counters that lie whole in it, which takes a step of over 0.3 s.
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
@@ -44,3 +26,30 @@ class StepReading(msgspec.Struct, frozen=True, kw_only=True):
     pcie_rx_bytes_per_s: float | None = None
     nvlink_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
+
+
+class WorkReading(DeviceClock, frozen=True, kw_only=True):
+    """The device while some work ran: each launch by the samples in it, or the one nearest to it.
+
+    Means are weighted by the launches' durations.
+    """
+
+    # Of the work's device time, the share that has a sample within 0.1 s.
+    covered_fraction: float
+    # The least time of the work at that clock, and its share of the device time. Memory's ceilings
+    # are as they are at any clock. None where the roof is no datasheet's.
+    roof_ns: int | None = None
+    roof_fraction: float | None = None
+
+
+class StepReading(DeviceRates, frozen=True, kw_only=True):
+    """Timed steps that follow each other and had the same readings; one, where it is long.
+
+    Its rates are of windows that lie whole in it, which takes a step of over 0.3 s.
+    """
+
+    # As the table of steps numbers them.
+    first_step: int
+    last_step: int
+    start_ns: int
+    mean_ns: int

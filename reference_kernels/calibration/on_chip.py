@@ -65,53 +65,33 @@ def make_on_chip_probes(device: torch.device, l2_cache_bytes: int | None) -> Ite
             unit="vector",
         )
     results = torch.empty(threads, device=device, dtype=torch.float32)
-    if l2_cache_bytes:
-        vectors = 2 ** ((l2_cache_bytes // _L2_SHARE // _VECTOR_BYTES).bit_length() - 1)
-        size = vectors * _VECTOR_BYTES
-        yield Probe(
+
+    def read(level: str, size: int, method: str, rounds: int, *counts: np.generic) -> Probe:
+        """Of `size` bytes at `level`; `counts` are what its kernel takes before the rounds."""
+        return Probe(
             kind="memory",
-            name="L2 read",
+            name=f"{level} read",
             call=_launcher(
-                CudaKernel(program, "read_l2"),
+                CudaKernel(program, f"read_{level.lower()}"),
                 blocks,
                 random_numbers(str(device), size // 4),
                 results,
-                np.int32(vectors),
-                np.int32(_L2_ROUNDS),
+                *counts,
+                np.int32(rounds),
             ),
-            amount=threads * _L2_ROUNDS * _LOADS_A_ROUND * _VECTOR_BYTES,
-            method=f"{size / 2**20:g} MiB, read by all",
-            level="L2",
+            amount=threads * rounds * _LOADS_A_ROUND * _VECTOR_BYTES,
+            method=method,
+            level=level,
         )
-    yield Probe(
-        kind="memory",
-        name="L1 read",
-        call=_launcher(
-            CudaKernel(program, "read_l1"),
-            blocks,
-            random_numbers(str(device), _L1_BYTES // 4),
-            results,
-            np.int32(_L1_BYTES // _VECTOR_BYTES),
-            np.int32(_SHARED_ROUNDS),
-        ),
-        amount=threads * _SHARED_ROUNDS * _LOADS_A_ROUND * _VECTOR_BYTES,
-        method=f"{_L1_BYTES >> 10} KiB, the same in each multiprocessor",
-        level="L1",
-    )
-    yield Probe(
-        kind="memory",
-        name="shared read",
-        call=_launcher(
-            CudaKernel(program, "read_shared"),
-            blocks,
-            random_numbers(str(device), _SHARED_BYTES // 4),
-            results,
-            np.int32(_SHARED_ROUNDS),
-        ),
-        amount=threads * _SHARED_ROUNDS * _LOADS_A_ROUND * _VECTOR_BYTES,
-        method="without bank conflicts",
-        level="shared",
-    )
+
+    if l2_cache_bytes:
+        vectors = 2 ** ((l2_cache_bytes // _L2_SHARE // _VECTOR_BYTES).bit_length() - 1)
+        size = vectors * _VECTOR_BYTES
+        method = f"{size / 2**20:g} MiB, read by all"
+        yield read("L2", size, method, _L2_ROUNDS, np.int32(vectors))
+    method = f"{_L1_BYTES >> 10} KiB, the same in each multiprocessor"
+    yield read("L1", _L1_BYTES, method, _SHARED_ROUNDS, np.int32(_L1_BYTES // _VECTOR_BYTES))
+    yield read("shared", _SHARED_BYTES, "without bank conflicts", _SHARED_ROUNDS)
 
 
 @cache
