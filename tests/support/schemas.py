@@ -8,7 +8,7 @@ import msgspec
 
 
 def schema_of(kind: type[msgspec.Struct]) -> Any:
-    """The schema of `kind`. Descriptions are docstrings, which msgspec indents since 0.23."""
+    """The schema of `kind`. Descriptions are docstrings, whose indents msgspec kept until 0.23."""
     return _without_indents(json.loads(json.dumps(msgspec.json.schema(kind))))
 
 
