@@ -6,7 +6,7 @@ is plain: escaping for a terminal, HTML or Markdown is the renderer's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.roofline.analysis import RooflinePoint
@@ -102,6 +102,22 @@ class Prose(Block):
     paragraphs: tuple[str, ...]
 
 
+# What a reader of a page can select: in plots, tables and the time line at once.
+SubjectKind: TypeAlias = Literal["kernel", "operator", "module", "range", "step"]
+
+
+@dataclass(frozen=True)
+class RowSubject:
+    """What a row of a page stands for: wherever else that is shown, it is selected with it.
+
+    `row` is the id of the row; `key` is the name as it was recorded, or the path of a module.
+    """
+
+    row: str
+    kind: SubjectKind
+    key: str
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a `Table`."""
@@ -118,15 +134,17 @@ class Table(Block):
     rows: tuple[tuple[str, ...], ...]
     # Indices of rows that stand out.
     emphasised: frozenset[int] = frozenset()
+    # What each row stands for, in a page; () where that is nothing that is shown elsewhere.
+    subjects: tuple[RowSubject, ...] = ()
 
 
 @dataclass(frozen=True)
 class Details(Block):
-    """Blocks that a page folds away under `summary`. `id` is where plots point to."""
+    """Blocks that a page folds away under `summary`; they may be about something in plots."""
 
     summary: str
     blocks: tuple[Block, ...]
-    id: str = ""
+    subject: RowSubject | None = None
 
 
 # Rows of a table that a page shows before it folds the others away.
@@ -134,15 +152,18 @@ _UNFOLDED: Final = 12
 
 
 def folded_table(
-    columns: tuple[Column, ...], rows: tuple[tuple[str, ...], ...], rows_name: str
+    columns: tuple[Column, ...],
+    rows: tuple[tuple[str, ...], ...],
+    rows_name: str,
+    subjects: tuple[RowSubject, ...] = (),
 ) -> tuple[Block, ...]:
     """The first of `rows` as a table, and the others, if they are many, below it in `Details`."""
     if len(rows) <= 2 * _UNFOLDED:
-        return (Table(columns, rows),)
-    others = rows[_UNFOLDED:]
+        return (Table(columns, rows, subjects=subjects),)
+    others = Table(columns, rows[_UNFOLDED:], subjects=subjects[_UNFOLDED:])
     return (
-        Table(columns, rows[:_UNFOLDED]),
-        Details(f"{len(others)} more {rows_name}", (Table(columns, others),)),
+        Table(columns, rows[:_UNFOLDED], subjects=subjects[:_UNFOLDED]),
+        Details(f"{len(others.rows)} more {rows_name}", (others,)),
     )
 
 
@@ -244,6 +265,15 @@ class PointFigures(Block):
     profiled_steps: int
 
 
+# By the key of a table of points, which is the level of its points.
+POINT_KINDS: Final[dict[str, SubjectKind]] = {
+    "kernel": "kernel",
+    "op": "operator",
+    "range": "range",
+    "step": "step",
+}
+
+
 @dataclass(frozen=True)
 class PointTable(Block):
     """The points of one level, sorted by device time. Each medium shows as many as it has room for.
@@ -258,6 +288,11 @@ class PointTable(Block):
     profiled_steps: int
     # What the percentages of the roof are of.
     roof: str
+
+    @property
+    def kind(self) -> SubjectKind:
+        """What its rows stand for."""
+        return POINT_KINDS[self.key]
 
 
 @dataclass(frozen=True)
@@ -280,6 +315,7 @@ class MeasuredRow:
     notes: tuple[Fact, ...]
     # The cells that say something, each with its head.
     figures: tuple[Fact, ...]
+    subject: RowSubject
 
 
 @dataclass(frozen=True)

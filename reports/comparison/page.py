@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import sentences
-from gpuprof.reports.html.templating import make_environment, source
+from gpuprof.reports.html.templating import make_environment, scripts, source
 from gpuprof.roofline.comparison.result import Comparison
 
 MOST_ROWS = 500
@@ -36,7 +36,7 @@ def render_html(comparison: Comparison) -> str:
         rest=changes[MOST_ROWS:],
         style=source(environment, "report.css"),
         own_style=source(environment, "comparison.css"),
-        script=source(environment, "report.js"),
+        script=scripts(environment),
     )
 
 

@@ -11,7 +11,7 @@ from gpuprof.reports.gate.pairs_drawing import draw_pairs
 from gpuprof.reports.gate.plot import make_plot
 from gpuprof.reports.gate.reasons import Reasons, last_words, reasons
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
-from gpuprof.reports.html.templating import embedded_json, make_environment, source
+from gpuprof.reports.html.templating import embedded_json, make_environment, scripts, source
 from gpuprof.roofline.gate.result import Explanation, GateResult
 
 _KERNELS = 10
@@ -49,7 +49,7 @@ def render_html(result: GateResult) -> str:
         style=source(environment, "report.css"),
         compare_style=source(environment, "comparison.css"),
         own_style=source(environment, "gate.css"),
-        script=source(environment, "report.js"),
+        script=scripts(environment),
         own_script=source(environment, "gate.js"),
         plotly=embedded_plotly() if plot else "",
     )

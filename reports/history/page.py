@@ -10,7 +10,7 @@ from gpuprof._version import __version__
 from gpuprof.reports import formatting
 from gpuprof.reports.history.drawing import HistoryDrawing, draw_history
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
-from gpuprof.reports.html.templating import embedded_json, make_environment, source
+from gpuprof.reports.html.templating import embedded_json, make_environment, scripts, source
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
 # More plots make a page that opens slowly.
@@ -80,7 +80,7 @@ def render_history(
         data=embedded_json(Plots(tuple(one.plot for one in shown))),
         style=source(environment, "report.css"),
         own_style=source(environment, "history.css"),
-        script=source(environment, "history.js"),
+        script=scripts(environment, "history.js"),
         plotly=embedded_plotly(),
     )
 

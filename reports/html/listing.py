@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from gpuprof._version import __version__
 from gpuprof.reports import formatting
-from gpuprof.reports.html.templating import make_environment, source
+from gpuprof.reports.html.templating import make_environment, scripts, source
 from gpuprof.reports.sections.overview import device_line
 from gpuprof.reports.sections.step import step_time_fact
 from gpuprof.reports.utilization import headline_fact
@@ -68,5 +68,5 @@ def _render(title: str, *, rows: Sequence[ListedCapture], has_history: bool, pro
         problem=problem,
         version=__version__,
         style=source(environment, "report.css"),
-        script="",
+        script=scripts(environment),
     )

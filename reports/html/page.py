@@ -15,7 +15,8 @@ from gpuprof.reports.blocks import (
 )
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
-from gpuprof.reports.html.templating import embedded_json, make_environment, source
+from gpuprof.reports.html.row_links import row_links
+from gpuprof.reports.html.templating import embedded_json, make_environment, scripts, source
 from gpuprof.reports.sections import sections_of
 from gpuprof.reports.sections.overview import device_line
 from gpuprof.reports.sections.section import Section
@@ -51,7 +52,8 @@ def render_html(analysis: Analysis) -> str:
         chart_json=None if chart is None else embedded_json(chart),
         style=source(environment, "report.css"),
         memory_style=source(environment, "memory.css") if memory else "",
-        script=source(environment, "report.js"),
+        row_links=row_links(analysis),
+        script=scripts(environment, "selection.js", *(("roofline.js",) if chart else ())),
         memory_script=source(environment, "memory.js") if memory else "",
         plotly=embedded_plotly() if chart or memory else "",
     )

@@ -73,6 +73,15 @@ def source(environment: jinja2.Environment, name: str) -> Markup:
     return Markup(environment.loader.get_source(environment, name)[0])
 
 
+# What all pages with tables need.
+_SHARED_SCRIPTS = ("tables.js", "keyboard.js")
+
+
+def scripts(environment: jinja2.Environment, *own: str) -> Markup:
+    """The script of all pages, and after it the page's `own` files."""
+    return Markup("\n").join(source(environment, name) for name in (*_SHARED_SCRIPTS, *own))
+
+
 def _css_class(kind: ClassName) -> str:
     """The style of a bottleneck class: "class-garbage-collection". A space would make it two."""
     return f"class-{kind.replace(' ', '-')}"

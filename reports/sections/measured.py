@@ -12,6 +12,7 @@ from gpuprof.reports.blocks import (
     MeasuredRow,
     MeasuredTable,
     Paragraph,
+    RowSubject,
 )
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.shapes import readable_shapes
@@ -106,7 +107,7 @@ def _span(figures: Iterable[Measured]) -> str:
 _WORTH_A_RATIO = 1_000_000
 
 
-def _row(kernel: MeasuredKernel) -> MeasuredRow:
+def _row(index: int, kernel: MeasuredKernel) -> MeasuredRow:
     names = [formatting.kernel_name(name) for name in kernel.kernels]
     per_call = kernel.launches // kernel.calls if kernel.calls else 0
     parts = (
@@ -139,6 +140,7 @@ def _row(kernel: MeasuredKernel) -> MeasuredRow:
             for head, cell in zip(HEAD, cells, strict=True)
             if cell.text
         ),
+        subject=RowSubject(f"measured-{index}", "operator", kernel.op),
     )
 
 
@@ -180,7 +182,7 @@ def _basis(analysis: Analysis) -> Sequence[Block]:
 def _body(analysis: Analysis) -> Sequence[Block]:
     if analysis.measured is None:
         return ()
-    rows = tuple(map(_row, analysis.measured.kernels))
+    rows = tuple(_row(index, kernel) for index, kernel in enumerate(analysis.measured.kernels))
     return (Paragraph(lead(analysis.measured)), MeasuredTable(HEAD, rows))
 
 

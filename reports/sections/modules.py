@@ -12,6 +12,7 @@ from gpuprof.reports.blocks import (
     Fact,
     Facts,
     Paragraph,
+    RowSubject,
     Table,
     folded_table,
 )
@@ -97,6 +98,12 @@ def _largest_loss(analysis: Analysis) -> tuple[tuple[SourceLine, str, str], int]
     return max(likely.items(), key=lambda item: item[1], default=None)
 
 
+def module_rows(analysis: Analysis) -> tuple[tuple[str, ModuleWork], ...]:
+    """The modules that have a row, each with the row's id."""
+    rows = () if analysis.modules is None else analysis.modules.rows[:_MOST_MODULES]
+    return tuple((f"module-{index}", row) for index, row in enumerate(rows))
+
+
 def _body(analysis: Analysis) -> Sequence[Block]:
     tree = analysis.modules
     if tree is None:
@@ -117,8 +124,9 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         Paragraph(known + repeated + means + roof_sentence(analysis)),
         *folded_table(
             _MODULE_COLUMNS,
-            tuple(_row(row, steps) for row in tree.rows[:_MOST_MODULES]),
+            tuple(_row(row, steps) for _, row in module_rows(analysis)),
             "modules",
+            tuple(RowSubject(row_id, "module", row.path) for row_id, row in module_rows(analysis)),
         ),
         *_left_out(tree),
         Details(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Paragraph, PointTable, Table
+from gpuprof.reports.blocks import Block, Column, Paragraph, PointTable, RowSubject, Table
 from gpuprof.reports.figures import per_step
 from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.sections.roof import roof_sentence
@@ -60,7 +60,14 @@ def _times(analysis: Analysis) -> Sequence[Block]:
     found, steps = analysis.range_times, analysis.steps.profiled
     if not found:
         return ()
-    table = Table(_COLUMNS, tuple(_row(one, steps) for one in found[:_SHOWN]))
+    table = Table(
+        _COLUMNS,
+        tuple(_row(one, steps) for one in found[:_SHOWN]),
+        subjects=tuple(
+            RowSubject(f"range-time-{index}", "range", one.name)
+            for index, one in enumerate(found[:_SHOWN])
+        ),
+    )
     blocks: list[Block] = [Paragraph(_lead(analysis)), table]
     if len(found) > _SHOWN:
         longest = formatting.duration(per_step(steps, found[_SHOWN].wall_ns))

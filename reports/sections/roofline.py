@@ -12,6 +12,7 @@ from gpuprof.reports.blocks import (
     PlotLevel,
     PointFigures,
     RooflinePlot,
+    RowSubject,
     Table,
 )
 from gpuprof.reports.point_groups import grouped
@@ -116,7 +117,13 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
     step: tuple[Block, ...] = ()
     if analysis.step is not None:
         figures = PointFigures(analysis.step, analysis.steps.profiled)
-        step = (Details("All figures of the step as one point", (figures,), id=_STEP_ID),)
+        step = (
+            Details(
+                "All figures of the step as one point",
+                (figures,),
+                subject=RowSubject(_STEP_ID, "step", analysis.step.name),
+            ),
+        )
     return (Paragraph(roof_sentence(analysis)), plot, *step)
 
 

@@ -43,7 +43,17 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 _PATIENCE_S = 60
 # Each with its number and the text that it types.
-_KEYS = {"Enter": (13, "\r"), "Tab": (9, "")}
+_KEYS = {
+    "Enter": (13, "\r"),
+    "Tab": (9, ""),
+    "Escape": (27, ""),
+    "End": (35, ""),
+    "Home": (36, ""),
+    "ArrowUp": (38, ""),
+    "ArrowDown": (40, ""),
+    "/": (191, "/"),
+    "?": (191, "?"),
+}
 
 
 # A change of size while a page loads makes it draw its plots once more, in a later frame.
@@ -80,8 +90,12 @@ class Chromium:
         dark: bool = False,
         paper: bool = False,
         touch: bool = False,
+        fragment: str = "",
     ) -> None:
-        """Load `page` on a screen of `width` CSS pixels and wait until it is drawn."""
+        """Load `page` on a screen of `width` CSS pixels and wait until it is drawn.
+
+        `fragment` is the end of its address, "#kernels".
+        """
         self._send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -94,7 +108,11 @@ class Chromium:
         media = "print" if paper else "screen"
         self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self._send("Emulation.setScriptExecutionDisabled", value=not script)
-        self._send("Page.navigate", url=page.as_uri())
+        # From elsewhere: another fragment alone would not load the page again.
+        if fragment:
+            self._send("Page.navigate", url="about:blank")
+            self._wait_for("Page.loadEventFired")
+        self._send("Page.navigate", url=page.as_uri() + fragment)
         self._wait_for("Page.loadEventFired")
         if script:
             self.evaluate(_UNTIL_DRAWN)

@@ -1,82 +1,5 @@
 "use strict";
 
-// Tables: sorting and filtering. Without script they are complete, in order of device time.
-(() => {
-  const valueOf = (row, column) => row.cells[column].dataset.value ?? row.cells[column].innerText;
-
-  function compare(a, b, numeric, direction) {
-    // Unknown values stay last in both directions.
-    if (a === "" || b === "") return (a === "") - (b === "");
-    return direction * (numeric ? a - b : a.localeCompare(b));
-  }
-
-  function sortBy(table, header) {
-    const numeric = header.dataset.sort === "number";
-    const first = numeric ? "descending" : "ascending";
-    const second = numeric ? "ascending" : "descending";
-    const order = header.getAttribute("aria-sort") === first ? second : first;
-    const direction = order === "ascending" ? 1 : -1;
-    const body = table.tBodies[0];
-    const rows = [...body.rows].map((row) => [valueOf(row, header.cellIndex), row]);
-    rows.sort(([a], [b]) => compare(a, b, numeric, direction));
-    body.append(...rows.map(([, row]) => row));
-    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-    header.setAttribute("aria-sort", order);
-  }
-
-  function filter(input) {
-    const rows = [...document.getElementById(input.dataset.table).tBodies[0].rows];
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    let share = 0;
-    for (const row of rows) {
-      row.searchText ??= row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => row.searchText.includes(word));
-      if (row.hidden) continue;
-      shown += 1;
-      share += Number(row.querySelector(".share")?.dataset.value ?? 0);
-    }
-    const output = input.closest(".tools").querySelector("output");
-    output.textContent = words.length
-      ? `${shown} of ${rows.length} rows` +
-        (share ? `, ${(100 * share).toFixed(1)}% of device time` : "")
-      : "";
-  }
-
-  for (const table of document.querySelectorAll("table.points")) {
-    for (const header of table.tHead.rows[0].cells) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = header.textContent;
-      button.addEventListener("click", () => sortBy(table, header));
-      header.replaceChildren(button);
-    }
-  }
-
-  const inputs = [...document.querySelectorAll('input[type="search"]')];
-  for (const input of inputs) {
-    input.closest(".tools").hidden = false;
-    input.addEventListener("input", () => filter(input));
-    input.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape") return;
-      input.value = "";
-      filter(input);
-      input.blur();
-    });
-  }
-
-  document.addEventListener("keydown", (event) => {
-    const typing = event.target.matches?.("input, textarea, [contenteditable]");
-    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
-    // The filter of the table that is on screen, or the next one below.
-    const below = (input) => input.closest("section").getBoundingClientRect().bottom > 80;
-    const input = inputs.find(below) ?? inputs[0];
-    if (!input) return;
-    event.preventDefault();
-    input.focus();
-  });
-})();
-
 // The roofline. Positions and sizes come from the page's data; figures from the table's rows.
 globalThis.plotsDrawn = (async () => {
   const source = document.getElementById("chart-data");
@@ -127,6 +50,22 @@ globalThis.plotsDrawn = (async () => {
         color: colour(`class-${kind.replaceAll(" ", "-")}`), opacity: 0.72, line: { color: colour("page"), width: 1 },
       },
     };
+  }
+
+  // A ring around each point that is selected, and a thinner one around what belongs to it.
+  function rings(colour) {
+    const ring = (ids, width) => {
+      const points = current.points.filter((point) => ids.includes(point.row));
+      return {
+        type: "scatter", mode: "markers", hoverinfo: "skip", showlegend: false, name: "selected",
+        x: points.map((point) => point.x), y: points.map((point) => point.y),
+        marker: {
+          symbol: "circle-open", size: points.map((point) => 1.25 * point.size + 8),
+          color: colour("ink"), line: { color: colour("ink"), width },
+        },
+      };
+    };
+    return [ring(selection.relatedIds(), 1), ring(selection.ids(), 2.5)];
   }
 
   // Labels stand at the right end of each flat ceiling and along each slanted one.
@@ -321,6 +260,7 @@ globalThis.plotsDrawn = (async () => {
       [
         ...shownCeilings().map((line) => ceilingTrace(line, colour)),
         ...kinds.map((kind) => ({ ...pointTrace(kind, colour), showlegend: true })),
+        ...rings(colour),
       ],
       layout(colour),
       {
@@ -353,20 +293,13 @@ globalThis.plotsDrawn = (async () => {
     card.style.top = `${Math.max(8, Math.min(y - 20, innerHeight - box.height - 8))}px`;
   }
 
+  // The row is selected and opened, so that the keyboard goes on from there.
   function goToRow(row) {
     const element = document.getElementById(row);
-    const filter = element.closest("section").querySelector('input[type="search"]');
-    if (element.hidden && filter) {
-      filter.value = "";
-      filter.dispatchEvent(new Event("input"));
-    }
-    const details = element.closest("details") ?? element.querySelector("details");
+    const details = element.matches("details") ? element : element.querySelector("details");
     if (details) details.open = true;
-    // So that the keyboard goes on from there.
-    details?.querySelector("summary").focus({ preventScroll: true });
-    element.classList.remove("found");
-    element.scrollIntoView({ block: "center" });
-    requestAnimationFrame(() => element.classList.add("found"));
+    selection.select(element);
+    (details?.querySelector("summary") ?? element).focus({ preventScroll: true });
   }
 
   await plotlyLoaded;
@@ -395,6 +328,7 @@ globalThis.plotsDrawn = (async () => {
       draw();
     });
   }
+  document.addEventListener("gpuprof:select", draw);
   allCeilings?.addEventListener("change", draw);
   allPoints?.addEventListener("change", () => {
     const { x, y } = firstRanges();
