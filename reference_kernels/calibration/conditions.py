@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import torch
 
+from gpuprof.collectors import schema
 from gpuprof.collectors.live.cpu_caches import usable_core_numbers
 from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
@@ -81,9 +82,14 @@ def gpu_other_work(device: Device) -> float | None:
     sampler = NvmlSampler([device.index])
     sampler.start()
     time.sleep(_GPU_WATCH_S)
-    samples = sampler.stop()["samples"]
+    samples = stop_sampling(sampler)
     readings: list[float] = samples["utilisation_percent"].drop_nulls().to_list()
     return readings[-1] / 100 if readings else None
+
+
+def stop_sampling(sampler: NvmlSampler) -> pl.DataFrame:
+    """End `sampler`; the table `samples`, without rows where NVML is not available."""
+    return sampler.stop().get("samples", schema.empty("samples"))
 
 
 def warm_up(device: Device) -> tuple[str, ...]:
@@ -100,7 +106,7 @@ def warm_up(device: Device) -> tuple[str, ...]:
             torch.mm(factors, factors, out=product)
         torch.cuda.synchronize()
         count += _WARMING_BATCH
-    return warm_conditions(sampler.stop()["samples"], 2 * _WARMING_SIZE**3 * count / passed)
+    return warm_conditions(stop_sampling(sampler), 2 * _WARMING_SIZE**3 * count / passed)
 
 
 def warm_conditions(samples: pl.DataFrame, flops_per_s: float) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import polars as pl
 import torch
 
@@ -94,25 +93,17 @@ def latency_and_rate(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return max(0.0, small_ns - small / rate * 1e9), rate
 
 
-def with_latencies(
-    ceilings: Sequence[MeasuredCeiling], found: Sequence[CopyTimes]
-) -> tuple[MeasuredCeiling, ...]:
-    """`ceilings`, links to the host with their latency, and the rates of pageable copies."""
-    latencies = {
+def copy_latencies(found: Sequence[CopyTimes]) -> dict[str, float]:
+    """What a copy of any size takes, in nanoseconds, by link to the host: of pinned copies."""
+    return {
         f"PCIe {_DIRECTIONS[each.direction]}": latency_and_rate(each.times)[0]
         for each in found
         if each.host_memory == "pinned"
     }
-    return (
-        *(
-            msgspec.structs.replace(each, latency_ns=latencies.get(each.level or ""))
-            for each in ceilings
-        ),
-        *_pageable(found),
-    )
 
 
-def _pageable(found: Sequence[CopyTimes]) -> Iterator[MeasuredCeiling]:
+def pageable_ceilings(found: Sequence[CopyTimes]) -> Iterator[MeasuredCeiling]:
+    """The rates and latencies of pageable copies, as ceilings."""
     for each in found:
         if each.host_memory != "pageable":
             continue

@@ -6,7 +6,7 @@ of the repeats says how steady the machine was. A GPU takes about twenty seconds
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 
@@ -23,16 +23,18 @@ from gpuprof.reference_kernels.calibration.conditions import (
     clock_and_slowdowns,
     gpu_other_work,
     other_work_sentence,
+    stop_sampling,
     warm_up,
 )
-from gpuprof.reference_kernels.calibration.copies import measure_copies, with_latencies
+from gpuprof.reference_kernels.calibration.copies import (
+    copy_latencies,
+    measure_copies,
+    pageable_ceilings,
+)
 from gpuprof.reference_kernels.calibration.cpu import cpu_ceilings
 from gpuprof.reference_kernels.calibration.launch import launch_costs
 from gpuprof.reference_kernels.calibration.links import make_link_probes
-from gpuprof.reference_kernels.calibration.memory_latency import (
-    memory_latencies,
-    with_memory_latencies,
-)
+from gpuprof.reference_kernels.calibration.memory_latency import memory_latencies
 from gpuprof.reference_kernels.calibration.on_chip import make_on_chip_probes
 from gpuprof.reference_kernels.calibration.probe import Probe
 from gpuprof.reference_kernels.calibration.stream import make_streams
@@ -108,11 +110,13 @@ def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
     progress("warming up")
     conditions += warm_up(device)
     ceilings = [_measured(device, p, progress) for p in _probes(device, left_out, progress)]
-    ceilings = _with_latencies_of_loads(device, ceilings, left_out, progress)
+    latencies = _latencies_of_loads(device, left_out, progress)
     progress("copies by size")
     copies = measure_copies(device.index)
     if not copies:
         left_out.append("copies by size: torch's profiler recorded none that name their memory")
+    ceilings = with_latencies(ceilings, {**latencies, **copy_latencies(copies)})
+    ceilings += pageable_ceilings(copies)
     progress("launch cost")
     costs = launch_costs(device)
     return Calibration(
@@ -120,7 +124,7 @@ def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
         torch=str(torch.__version__),
         threads=None,
         measured_ns=time.time_ns(),
-        ceilings=_with_conditions(with_latencies(ceilings, copies), other_work),
+        ceilings=_with_conditions(ceilings, other_work),
         launch_costs=tuple(costs),
         copies=copies,
         other_work=other_work,
@@ -129,21 +133,29 @@ def _calibrate_gpu(device: Device, progress: CeilingProgress) -> Calibration:
     )
 
 
-def _with_latencies_of_loads(
-    device: Device,
-    ceilings: list[MeasuredCeiling],
-    left_out: list[str],
-    progress: CeilingProgress,
-) -> list[MeasuredCeiling]:
+def _latencies_of_loads(
+    device: Device, left_out: list[str], progress: CeilingProgress
+) -> dict[str, float]:
     if device.kind != "cuda":
-        return ceilings
+        return {}
     progress("latency of a load")
     try:
-        latencies = memory_latencies(torch.device("cuda", device.index), device.l2_cache_bytes)
+        return memory_latencies(torch.device("cuda", device.index), device.l2_cache_bytes)
     except (MissingDependencyError, CompilationError, torch.OutOfMemoryError) as error:
         left_out.append(f"latency of a load: {error}")
-        return ceilings
-    return with_memory_latencies(ceilings, latencies)
+        return {}
+
+
+def with_latencies(
+    ceilings: Sequence[MeasuredCeiling], latencies: Mapping[str, float]
+) -> list[MeasuredCeiling]:
+    """`ceilings`, those of a level of memory or a link in `latencies`, in nanoseconds, with it."""
+    return [
+        msgspec.structs.replace(each, latency_ns=latencies[each.level])
+        if each.level is not None and each.level in latencies
+        else each
+        for each in ceilings
+    ]
 
 
 def _with_conditions(
@@ -179,7 +191,7 @@ def _measured(device: Device, probe: Probe, progress: CeilingProgress) -> Measur
         seconds = time_bursts(probe.call, repeats=_REPEATS, burst_s=_BURST_S, pause_s=_PAUSE_S)
     else:
         seconds = time_repeats(probe.call, repeats=_REPEATS, repeat_s=_REPEAT_S, warmup_s=_WARMUP_S)
-    clock, slowed_by = clock_and_slowdowns(sampler.stop()["samples"])
+    clock, slowed_by = clock_and_slowdowns(stop_sampling(sampler))
     # The host's own memory traffic only ever slows a link down.
     typical = min(seconds) if probe.kind == "link" else statistics.median(seconds)
     return MeasuredCeiling(

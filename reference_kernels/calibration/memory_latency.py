@@ -4,16 +4,13 @@ With the bandwidth of the level that tells how many bytes must be under way at a
 (Little's law).
 """
 
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Final
 
-import msgspec
 import numpy as np
 import torch
 
-from gpuprof.collectors.manifest import MeasuredCeiling
 from gpuprof.reference_kernels.calibration.timing import time_repeats
 from gpuprof.reference_kernels.nvrtc import (
     CompiledProgram,
@@ -67,18 +64,6 @@ def make_chain(device: torch.device, size: int) -> tuple[torch.Tensor, torch.Ten
     addresses = lines.data_ptr() + order * _LINE_BYTES
     lines[order, 0] = addresses.roll(-1)
     return lines, addresses[:1].clone()
-
-
-def with_memory_latencies(
-    ceilings: Sequence[MeasuredCeiling], latencies: dict[str, float]
-) -> list[MeasuredCeiling]:
-    """`ceilings`, those of levels of memory with the latency of a load."""
-    return [
-        msgspec.structs.replace(each, latency_ns=latencies[each.level or ""])
-        if each.kind == "memory" and each.level in latencies
-        else each
-        for each in ceilings
-    ]
 
 
 def _nanoseconds(kernel: CudaKernel, place: torch.Tensor) -> float:

@@ -24,6 +24,7 @@ from gpuprof.collectors.live.fingerprint import collect_fingerprint
 from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
 from gpuprof.profiler.machine.checks import Check, all_checks
+from gpuprof.reference_kernels.calibration.conditions import stop_sampling
 from gpuprof.reference_kernels.calibration.copies import latency_and_rate
 from gpuprof.reference_kernels.calibration.measure import calibrate
 from gpuprof.reports.machine.calibration import ceiling_table, copies_table, remarks
@@ -96,7 +97,7 @@ def _sample_under_load(visit: Visit, console: Console) -> None:
     while time.perf_counter() < end:
         left @ left
         torch.cuda.synchronize()
-    frame = sampler.stop()
+    frame = stop_sampling(sampler)
     console.print(frame.select(c for c in frame.columns if frame[c].null_count() < frame.height))
     visit.samples = frame.to_dicts()
     visit.notes = sampler.notes

@@ -19,6 +19,7 @@ from gpuprof.collectors.live.cpu_caches import (  # noqa: E402
     cache_levels,
     usable_core_numbers,
 )
+from gpuprof.collectors.live.nvml.sampler import NvmlSampler  # noqa: E402
 from gpuprof.collectors.live.nvml.slowdowns import SLOWDOWN_REASONS  # noqa: E402
 from gpuprof.collectors.live.run_delay import process_run_delay_ns  # noqa: E402
 from gpuprof.collectors.manifest import Device  # noqa: E402
@@ -464,6 +465,15 @@ def test_the_clock_while_measuring_is_noted_where_it_is_known() -> None:
     seen = samples(sm_clock_mhz=1980, throttle_reasons=capped)
     assert conditions.clock_and_slowdowns(seen) == (1980, ("software power cap",))
     assert conditions.clock_and_slowdowns(samples()) == (None, ())
+
+
+def test_without_nvml_the_clock_is_unknown_and_the_measurement_goes_on() -> None:
+    sampler = NvmlSampler([0], library=None)
+    nothing = conditions.stop_sampling(sampler)
+    assert conditions.clock_and_slowdowns(nothing) == (None, ())
+    assert conditions.warm_conditions(nothing, 1e12) == (
+        "warm: fp16 products sustained 1 TFLOP/s for a second",
+    )
 
 
 def test_the_on_chip_kernels_compile() -> None:

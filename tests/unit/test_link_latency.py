@@ -10,10 +10,12 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Calibration, CopyTimes, Fingerprint, MeasuredCeiling
 from gpuprof.reference_kernels.calibration.copies import (
     SIZES,
+    copy_latencies,
     latency_and_rate,
+    pageable_ceilings,
     times_of_copies,
-    with_latencies,
 )
+from gpuprof.reference_kernels.calibration.measure import with_latencies
 from gpuprof.reports.machine.calibration import ceiling_table, copies_table
 from gpuprof.roofline.analysis import Transfer
 from gpuprof.roofline.analyze import analyze
@@ -42,7 +44,7 @@ def measured(device_name: str = H100.name) -> Calibration:
         torch="2.11.0",
         threads=None,
         measured_ns=1,
-        ceilings=with_latencies((link,), copies),
+        ceilings=(*with_latencies([link], copy_latencies(copies)), *pageable_ceilings(copies)),
         copies=copies,
     )
 

@@ -3,10 +3,8 @@
 import torch
 
 from gpuprof.collectors.manifest import Calibration, Device, MeasuredCeiling
-from gpuprof.reference_kernels.calibration.memory_latency import (
-    make_chain,
-    with_memory_latencies,
-)
+from gpuprof.reference_kernels.calibration.measure import with_latencies
+from gpuprof.reference_kernels.calibration.memory_latency import make_chain
 from gpuprof.reports.machine.calibration import bytes_in_flight, remarks
 
 
@@ -37,14 +35,17 @@ def test_a_chain_meets_every_line_once() -> None:
 
 def test_levels_get_their_latency_and_others_none() -> None:
     ceilings = [ceiling("DRAM", 4e12), ceiling("L2", 8e12), ceiling("PCIe h2d", 5e10, "link")]
-    found = with_memory_latencies(ceilings, {"DRAM": 600.0, "L1": 30.0})
+    found = with_latencies(ceilings, {"DRAM": 600.0, "L1": 30.0})
     assert [each.latency_ns for each in found] == [600.0, None, None]
+    # What one measurement found is not taken away by the next.
+    found = with_latencies(found, {"PCIe h2d": 900.0})
+    assert [each.latency_ns for each in found] == [600.0, None, 900.0]
 
 
 def test_bytes_under_way_are_bandwidth_times_latency() -> None:
-    (dram,) = with_memory_latencies([ceiling("DRAM", 4e12)], {"DRAM": 600.0})
+    (dram,) = with_latencies([ceiling("DRAM", 4e12)], {"DRAM": 600.0})
     assert bytes_in_flight(dram) == 4e12 * 600e-9
-    slower = with_memory_latencies([ceiling("DRAM", 3e12)], {"DRAM": 600.0})
+    slower = with_latencies([ceiling("DRAM", 3e12)], {"DRAM": 600.0})
     calibration = Calibration(
         device=Device(index=0, kind="cuda", name="NVIDIA H200"),
         torch="2",
