@@ -33,7 +33,8 @@ class Model(torch.nn.Module):
         h = self.down(torch.nn.functional.gelu(h))
         heads = h.view(h.shape[0], 64, 16, 64).transpose(1, 2)
         scores = torch.softmax(heads @ heads.transpose(-1, -2), -1)
-        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads) + scores @ heads
+        attention = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        return attention + scores @ heads
 model = Model().cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
 x = torch.randn(32, 3, 32, 32, device="cuda")
@@ -71,16 +72,17 @@ def main() -> int:
     if nsys is None:
         print("nsys is not installed")
         return 1
-    capture_range = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")
     database = report.with_suffix(".sqlite")
+    capture_range = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")
+    options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", *capture_range)
+    force = "--force-overwrite=true"
+    capture = str(folder / "autograd.gpuprof")
     commands = (
-        [nsys, "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", *capture_range]
-        + [f"--output={report}", "--force-overwrite=true", sys.executable, str(program), "nsys"],
-        [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={database}"]
-        + [str(report)],
-        [sys.executable, "-m", "gpuprof", "run", "-o", str(folder / "autograd.gpuprof")]
-        + ["--force", str(program)],
+        [nsys, "profile", *options, force, f"--output={report}"],
+        [nsys, "export", "--type=sqlite", force, f"--output={database}", str(report)],
+        [sys.executable, "-m", "gpuprof", "run", "-o", capture, "--force", str(program)],
     )
+    commands[0].extend([sys.executable, str(program), "nsys"])
     for command in commands:
         status = subprocess.run(command, check=False).returncode
         if status:
