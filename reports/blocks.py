@@ -49,6 +49,20 @@ class Line(Block):
 
 
 @dataclass(frozen=True)
+class Headline(Block):
+    """What limits the program and what the best change would gain, then that change and its place.
+
+    `change` says why nothing is advised where nothing is; "" where nothing ran.
+    """
+
+    sentence: str
+    # What most of the step goes to.
+    kind: ClassName
+    change: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class Notices(Block):
     """Warnings, as whole sentences."""
 
@@ -175,27 +189,27 @@ class Columns(Block):
 
 
 @dataclass(frozen=True)
-class StepShare:
+class Rung:
     """One part of a step's time: a bottleneck class with its share of the step."""
 
     row: BottleneckClass
     nanoseconds: int
     fraction: float
+    # What the parts before it take together: where it begins.
+    before_fraction: float
+    # The key of the section that explains it; "" where none does.
+    section: str = ""
 
 
 @dataclass(frozen=True)
-class SplitBar(Block):
-    """A step's parts as one bar, on a page."""
+class Ladder(Block):
+    """A step's parts, each beginning where the one before it ends: from the time that the device
+    needs at its ceilings to the step. They add up to the step."""
 
-    shares: tuple[StepShare, ...]
-
-
-@dataclass(frozen=True)
-class SplitTable(Block):
-    """A step's parts as rows; they add up to the step."""
-
-    shares: tuple[StepShare, ...]
-    step: str
+    rungs: tuple[Rung, ...]
+    step_ns: int
+    # "a step", "a profiled step", "the trace".
+    whole: str
     # What the times were taken from.
     basis: str
 

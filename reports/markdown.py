@@ -63,12 +63,19 @@ def _line(block: blocks.Line) -> Iterable[str]:
 
 
 @_drawn.register
+def _headline(block: blocks.Headline) -> Iterable[str]:
+    yield f"**{escaped(block.sentence)}**"
+    if block.change:
+        where = f" Where: {escaped(block.where)}." if block.where else ""
+        yield f"**Change first:** {escaped(block.change)}{where}"
+
+
+@_drawn.register
 def _notices(block: blocks.Notices) -> Iterable[str]:
     yield "\n".join(f"> **Warning:** {escaped(text)}  " for text in block.sentences)
 
 
 @_drawn.register(blocks.Tiles)
-@_drawn.register(blocks.SplitBar)
 @_drawn.register(blocks.StepPlot)
 @_drawn.register(blocks.MemoryPlot)
 @_drawn.register(blocks.RunPlot)
@@ -117,16 +124,12 @@ def _table(block: blocks.Table) -> Iterable[str]:
 
 
 @_drawn.register
-def _split(block: blocks.SplitTable) -> Iterable[str]:
+def _ladder(block: blocks.Ladder) -> Iterable[str]:
     rows = [
-        (
-            share.row.part,
-            formatting.duration(share.nanoseconds),
-            formatting.percent(share.fraction),
-        )
-        for share in block.shares
+        (rung.row.part, formatting.duration(rung.nanoseconds), formatting.percent(rung.fraction))
+        for rung in block.rungs
     ]
-    rows.append(("step", block.step, formatting.percent(1.0)))
+    rows.append((block.whole, formatting.step_duration(block.step_ns), formatting.percent(1.0)))
     yield table(("Part", ">Time", ">Share"), rows)
     yield f"_{block.basis}_"
 

@@ -19,10 +19,11 @@ from gpuprof.reports.blocks import (
     Fact,
     Facts,
     Heading,
+    Headline,
+    Ladder,
     Line,
     Notices,
     PointTable,
-    SplitTable,
 )
 from gpuprof.reports.figures import (
     OVER_PEAK,
@@ -43,7 +44,7 @@ _BAR_CELLS = 24
 # Cells that labels have at least.
 _LABELS = 11
 # Columns that the figures beside a bar need.
-_SPLIT_FIGURES = 46
+_LADDER_FIGURES = 46
 # Columns that the figures beside a kernel's name need.
 _FIGURES = 53
 _WIDE_FIGURES = 80
@@ -111,6 +112,11 @@ def _line(block: Line, room: _Room) -> Iterable[RenderableType]:
 
 
 @_drawn.register
+def _headline(block: Headline, room: _Room) -> Iterable[RenderableType]:
+    yield _text(block.sentence, "bold")
+
+
+@_drawn.register
 def _facts(block: Facts, room: _Room) -> Iterable[RenderableType]:
     yield facts_table(block.facts, room.labels)
 
@@ -136,20 +142,24 @@ def facts_table(rows: Iterable[Fact], labels: int = 0) -> RichTable:
 
 
 @_drawn.register
-def _split(block: SplitTable, room: _Room) -> Iterable[RenderableType]:
+def _ladder(block: Ladder, room: _Room) -> Iterable[RenderableType]:
     yield Text(f"Where a step goes ({block.basis})")
-    cells = min(_BAR_CELLS, max(0, room.width - _SPLIT_FIGURES))
+    cells = min(_BAR_CELLS, max(0, room.width - _LADDER_FIGURES))
     table = RichTable.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    for share in (share for share in block.shares if share.nanoseconds):
+    for rung in (rung for rung in block.rungs if rung.nanoseconds):
+        start, end = (
+            round(fraction * cells)
+            for fraction in (rung.before_fraction, rung.before_fraction + rung.fraction)
+        )
         table.add_row(
-            _text(share.row.part),
-            formatting.duration(share.nanoseconds),
-            formatting.percent(share.fraction),
-            Text("█" * round(share.fraction * cells), share.row.terminal),
+            _text(rung.row.part),
+            formatting.duration(rung.nanoseconds),
+            formatting.percent(rung.fraction),
+            Text(" " * start + "█" * (end - start), rung.row.terminal),
         )
     yield Padding(table, (0, 0, 0, 2))
 

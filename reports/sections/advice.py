@@ -22,7 +22,7 @@ _COLUMNS: Final = (
     Column("Gain"),
     Column("What shows it, and what is assumed"),
 )
-_NOTHING: Final = "nothing found whose gain is above the noise"
+NOTHING: Final = "nothing found whose gain is above the noise"
 
 
 def binding_fact(binds: Binding, split: StepSplit) -> Fact:
@@ -50,7 +50,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     for index, advice in enumerate(analysis.advice[:_NAMED]):
         facts.append(_advice_fact("To change" if not index else "", advice, split))
     if not analysis.advice:
-        facts.append(Fact("To change", _NOTHING))
+        facts.append(Fact("To change", NOTHING))
     left = len(analysis.advice) - _NAMED
     if left > 0:
         facts.append(Fact("", "", f"{formatting.counted(left, 'other change')} in the report"))
@@ -77,7 +77,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         return ()
     blocks: list[Block] = [Facts((binding_fact(binds, split),))]
     if not analysis.advice:
-        return (*blocks, Paragraph(formatting.sentence(_NOTHING), "absent"))
+        return (*blocks, Paragraph(formatting.sentence(NOTHING), "absent"))
     rows = tuple(
         _row(number, advice, split.step_ns)
         for number, advice in enumerate(analysis.advice, start=1)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, BottleneckVerdict, Heading, Line, Notices, Tile, Tiles
 from gpuprof.reports.figures import verdict_sentence
+from gpuprof.reports.sections.headline import headline
 from gpuprof.reports.sections.section import Section, titled
-from gpuprof.reports.sections.step import step_shares, step_time_fact, stretch_fact
+from gpuprof.reports.sections.step import step_time_fact, stretch_fact
 from gpuprof.reports.utilization import headline_fact
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis
 from gpuprof.roofline.classes import AT_ROOF, UNKNOWN
@@ -48,6 +49,7 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
     return (
         Heading(analysis.title),
         *_device(analysis),
+        headline(analysis),
         *((Line(ending, alert=True),) if ending else ()),
         *_notices(*analysis.warnings),
     )
@@ -57,6 +59,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     return (
         Heading(analysis.title),
         *_device(analysis),
+        headline(analysis),
         *_notices(ending_sentence(analysis), *analysis.warnings),
         *_step_blocks(analysis),
     )
@@ -113,7 +116,7 @@ def _idle_tile(analysis: Analysis) -> Tile:
     split = analysis.split
     if split is None or not split.idle_parts:
         return Tile("Waiting for the host", formatting.UNKNOWN, "the step has no split")
-    idle = sum(share.fraction for share in step_shares(split) if share.row.idle)
+    idle = split.idle_ns / split.step_ns if split.step_ns else 0.0
     time, step = formatting.duration(split.idle_ns), formatting.step_duration(split.step_ns)
     return Tile(
         split.idle_name.capitalize(), formatting.percent(idle), f"{time} of {split.whole} of {step}"

@@ -1,6 +1,7 @@
 """How long a step took, how well it used the device, and where its time went."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import (
@@ -8,19 +9,26 @@ from gpuprof.reports.blocks import (
     Columns,
     Fact,
     Facts,
+    Ladder,
     Paragraph,
-    SplitBar,
-    SplitTable,
+    Rung,
     StepPlot,
-    StepShare,
 )
 from gpuprof.reports.figures import verdict_sentence
-from gpuprof.reports.sections.advice import binding_fact
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.reports.utilization import closed_form_facts, utilization_facts
 from gpuprof.roofline.analysis import Analysis, DeviceState
-from gpuprof.roofline.classes import bottleneck_class
+from gpuprof.roofline.classes import (
+    AT_ROOF,
+    COMMUNICATION,
+    COPY,
+    OTHER_DEVICE,
+    OTHER_RANK,
+    UNKNOWN,
+    BottleneckClass,
+    bottleneck_class,
+)
 from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepSplit, StepTimes
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
 
@@ -28,16 +36,34 @@ from gpuprof.roofline.steps.waiting_for_a_core import is_much
 _SAME_CLOCK = 0.01
 
 
-def step_shares(split: StepSplit) -> tuple[StepShare, ...]:
-    """The parts of `split` in the order of the bar; they add up to the step."""
+def rungs(analysis: Analysis, split: StepSplit) -> tuple[Rung, ...]:
+    """The parts of `split` in the order of their classes; they add up to the step."""
+    whole_ns = split.step_ns or 1
+    ends_ns = accumulate(part.nanoseconds for part in split.parts)
     return tuple(
-        StepShare(
+        Rung(
             bottleneck_class(part.kind),
             part.nanoseconds,
-            part.nanoseconds / split.step_ns if split.step_ns else 0.0,
+            part.nanoseconds / whole_ns,
+            (end_ns - part.nanoseconds) / whole_ns,
+            _explained_in(bottleneck_class(part.kind), analysis),
         )
-        for part in split.parts
+        for part, end_ns in zip(split.parts, ends_ns, strict=True)
     )
+
+
+def _explained_in(row: BottleneckClass, analysis: Analysis) -> str:
+    """The key of the section that says what a part of a step is made of."""
+    if row.idle:
+        return "" if row.name == OTHER_DEVICE else "idle"
+    of_work = "ops" if analysis.ops else "kernels"
+    return {
+        AT_ROOF: "roofline",
+        UNKNOWN: "coverage",
+        COMMUNICATION: "transfers",
+        COPY: "transfers",
+        OTHER_RANK: "waited-for",
+    }.get(row.name, of_work)
 
 
 def split_basis(split: StepSplit) -> str:
@@ -174,16 +200,9 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         *length_facts(analysis.steps),
         *device_facts(analysis),
         *utilization_facts(analysis),
-        *_binding(analysis),
         _loss_fact(analysis),
     )
-    return (Facts(facts), *_split(analysis))
-
-
-def _binding(analysis: Analysis) -> tuple[Fact, ...]:
-    if analysis.binds is None or analysis.split is None:
-        return ()
-    return (binding_fact(analysis.binds, analysis.split),)
+    return (Facts(facts), *_ladder(analysis))
 
 
 def _loss_fact(analysis: Analysis) -> Fact:
@@ -203,12 +222,11 @@ def _basis(analysis: Analysis) -> Sequence[Block]:
     return (Facts(facts),)
 
 
-def _split(analysis: Analysis) -> tuple[Block, ...]:
+def _ladder(analysis: Analysis) -> tuple[Block, ...]:
     split = analysis.split
     if split is None:
         return ()
-    step = formatting.step_duration(split.step_ns)
-    return (SplitTable(step_shares(split), step, split_basis(split)),)
+    return (Ladder(rungs(analysis, split), split.step_ns, split.whole, split_basis(split)),)
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
@@ -227,8 +245,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     if analysis.split is None:
         absent = Paragraph(f"The step cannot be split: {_why(analysis)}.", "absent")
         return (absent, Columns(((facts,), (plot,))))
-    bar = SplitBar(step_shares(analysis.split))
-    return (bar, Columns((_split(analysis), (facts,), (plot,))))
+    return (*_ladder(analysis), Columns(((facts,), (plot,))))
 
 
 def _why(analysis: Analysis) -> str:

@@ -86,7 +86,7 @@ def step_advice(
     `ops` are the points of all `work`, with their keys; `torch_settings` those that are not at
     their default, None where nobody read them; `ranks` what all ranks of the job say together.
     """
-    if split is None or use is None or _is_another_step(split, times):
+    if split is None or use is None or is_another_step(split, times):
         return StepAdvice((), times, None)
     of_device: Iterable[Candidate] = chain(
         fusions(work),
@@ -120,7 +120,7 @@ def step_advice(
     return StepAdvice(candidates, times, shortest_ns)
 
 
-def _is_another_step(split: StepSplit, times: StepTimes) -> bool:
+def is_another_step(split: StepSplit, times: StepTimes) -> bool:
     """Whether what was profiled tells nothing of the timed steps: a first step that compiles."""
     # Against the longest: with batches that are fetched ahead the median may have waited for none.
     timed_ns = times.maximum_ns or times.median_ns if times.timed else None

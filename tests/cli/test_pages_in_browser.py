@@ -1,5 +1,6 @@
 """The pages on a phone, on paper, in the dark and without script, in headless Chromium."""
 
+import itertools
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -82,6 +83,28 @@ def test_every_text_has_room(
         browser.open(page, width=width, script=script)
         found[name] = browser.evaluate(_UNREADABLE)
     assert found == {name: {"wide": 0, "narrow": []} for name in pages}
+
+
+@pytest.mark.parametrize(("width", "paper"), [(390, False), (1400, False), (700, True)])
+def test_the_ladders_bars_follow_each_other_without_script(
+    browser: chromium.Chromium, pages: Pages, width: int, paper: bool
+) -> None:
+    browser.open(pages["decode"], width=width, script=False, paper=paper)
+    bars = browser.evaluate(
+        """
+        return [...document.querySelectorAll(".ladder .rung span")].map((bar) => {
+          const { left, right, height } = bar.getBoundingClientRect();
+          return { left, right, seen: height > 8 && getComputedStyle(bar).visibility };
+        });
+        """
+    )
+    assert len(bars) > 4
+    *parts, whole = bars
+    assert all(bar["seen"] == "visible" for bar in bars)
+    assert parts[0]["left"] == pytest.approx(whole["left"], abs=1)
+    assert parts[-1]["right"] == pytest.approx(whole["right"], abs=1.5)
+    for above, below in itertools.pairwise(parts):
+        assert below["left"] == pytest.approx(above["right"], abs=1.5)
 
 
 def test_an_opened_rows_figures_are_as_wide_as_the_table(

@@ -115,7 +115,7 @@ def test_the_recording_joins_the_capture_and_is_kept_in_it(
     storage.refuse_existing_capture(output, force=True)
     printed = capfd.readouterr()
     assert printed.out == "the program's\n"
-    assert "Bound by" in printed.err
+    assert "Largest loss" in printed.err
     assert "Generating" not in printed.err
     options = (folder / "options").read_text().split("\n")
     assert {"--trace=cuda,nvtx", "--cuda-graph-trace=node", "--kill=none"} <= set(options)

@@ -15,7 +15,7 @@ from gpuprof.reports.figures import (
 from gpuprof.reports.sections.coverage import coverage_sentence
 from gpuprof.reports.sections.machine import environment_facts
 from gpuprof.reports.sections.overview import ending_sentence
-from gpuprof.reports.sections.step import device_facts, step_shares, step_time_fact
+from gpuprof.reports.sections.step import device_facts, rungs, step_time_fact
 from gpuprof.reports.utilization import utilization_facts
 from gpuprof.roofline.analysis import Analysis, Bottleneck
 from gpuprof.roofline.cost_models.cost import Flops
@@ -25,7 +25,7 @@ from gpuprof.roofline.step_figures import Exposed, StepDefinition
 def test_the_parts_of_a_step_add_up_to_it(training_analysis: Analysis) -> None:
     split = training_analysis.split
     assert split is not None
-    parts = step_shares(split)
+    parts = rungs(training_analysis, split)
     assert sum(part.nanoseconds for part in parts) == split.step_ns
     assert sum(part.fraction for part in parts) == pytest.approx(1)
 
