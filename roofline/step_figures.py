@@ -12,6 +12,9 @@ from gpuprof.roofline.classes import OUTSIDE, ClassName, bottleneck_class
 DEVICE_CLOCK: Final = "CUDA events"
 # A device's time without work, whatever the cause.
 WAITING_FOR_THE_HOST: Final = "waiting for the host"
+# The profiler makes a step 2.35 times as long at most (steps/waiting.py), and following a program's
+# lines may add as much again.
+_ANOTHER_STEP: Final = 5
 
 # What a step's length is.
 # timed: of steps that ran without a profiler.
@@ -179,3 +182,10 @@ def has_no_room_to_wait(times: StepTimes, use: Exposed | None) -> bool:
     if use is None or use.device is None or not times.timed or times.median_ns is None:
         return False
     return use.busy_ns >= times.median_ns
+
+
+def is_another_step(split: StepSplit, times: StepTimes) -> bool:
+    """Whether what was profiled tells nothing of the timed steps: a first step that compiles."""
+    # Against the longest: with batches that are fetched ahead the median may have waited for none.
+    timed_ns = times.maximum_ns or times.median_ns if times.timed else None
+    return timed_ns is not None and split.step_ns > _ANOTHER_STEP * timed_ns

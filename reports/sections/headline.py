@@ -11,7 +11,6 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Headline
 from gpuprof.reports.sections.advice import NOTHING, where_text
 from gpuprof.reports.sections.recorder import stuck_sentence
-from gpuprof.roofline.advice.of_step import is_another_step
 from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis
 from gpuprof.roofline.classes import (
@@ -26,7 +25,7 @@ from gpuprof.roofline.classes import (
     bottleneck_class,
 )
 from gpuprof.roofline.ranks.late_text import late_text
-from gpuprof.roofline.step_figures import SplitPart, StepSplit
+from gpuprof.roofline.step_figures import SplitPart, StepSplit, is_another_step
 
 # Of a step: what more of it goes to limits it.
 _MOST: Final = 0.5
@@ -174,8 +173,8 @@ def _no_change(analysis: Analysis, split: StepSplit) -> str:
     if is_another_step(split, steps):
         profiled, timed = map(formatting.step_duration, (split.step_ns, steps.length_ns))
         return (
-            f"nothing is advised: a profiled step takes {profiled} and a timed one {timed}, so that "
-            "the one tells nothing of the other"
+            f"nothing is advised: a profiled step takes {profiled} and a timed one {timed}, so "
+            "that the one tells nothing of the other"
         )
     if _is_unmodelled(analysis):
         return "nothing is advised: nothing tells how fast most of the work could be"

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
 
 from gpuprof.roofline.advice.advise import advise, gain_of_class
 from gpuprof.roofline.advice.bfloat16 import bfloat16_products
@@ -29,13 +28,10 @@ from gpuprof.roofline.step_figures import (
     StepSplit,
     StepTimes,
     has_no_room_to_wait,
+    is_another_step,
 )
 from gpuprof.roofline.steps.waiting_for_a_core import is_much
 from gpuprof.roofline.work.work import Work
-
-# The profiler makes a step 2.35 times as long at most (steps/waiting.py), and following a program's
-# lines may add as much again.
-_ANOTHER_STEP: Final = 5
 
 
 @dataclass(frozen=True)
@@ -118,13 +114,6 @@ def step_advice(
         *(each for each in waits if not (busy and each.finding == "host work")),
     )
     return StepAdvice(candidates, times, shortest_ns)
-
-
-def is_another_step(split: StepSplit, times: StepTimes) -> bool:
-    """Whether what was profiled tells nothing of the timed steps: a first step that compiles."""
-    # Against the longest: with batches that are fetched ahead the median may have waited for none.
-    timed_ns = times.maximum_ns or times.median_ns if times.timed else None
-    return timed_ns is not None and split.step_ns > _ANOTHER_STEP * timed_ns
 
 
 def _as_unprofiled(candidates: Iterable[Candidate], times: StepTimes) -> Iterable[Candidate]:

@@ -111,4 +111,4 @@ def test_a_new_row_reaches_the_verdict_and_every_report(
     page = render_html(analysis)
     assert "--class-paging: #123456;" in page
     assert f"<b>paging</b> {with_paging.meaning}" in page
-    assert ".split .class-paging, .swatch.class-paging" in page
+    assert ".rung .class-paging, .swatch.class-paging" in page
