@@ -1,8 +1,13 @@
 """A comparison as Markdown, for a pull request or a job's summary."""
 
+from gpuprof.reports import formatting
 from gpuprof.reports.comparison import sentences
+from gpuprof.reports.comparison.amounts import before_after, delta
+from gpuprof.reports.comparison.headline import headline
+from gpuprof.reports.comparison.places import PlaceRow, line_rows, module_rows
 from gpuprof.reports.markdown import escaped, table
-from gpuprof.roofline.comparison.result import Comparison, Match
+from gpuprof.roofline.comparison.kernel_changes import Match
+from gpuprof.roofline.comparison.result import Comparison
 
 _MOST_LISTED = 20
 
@@ -10,7 +15,7 @@ _MOST_LISTED = 20
 def render_comparison(comparison: Comparison, *, top: int) -> str:
     """`comparison` as GitHub-flavoured Markdown with its `top` largest changes."""
     pieces = [
-        f"# {escaped(sentences.headline(comparison))}",
+        f"# {escaped(headline(comparison))}",
         table(
             ("", "Capture"),
             (
@@ -21,8 +26,18 @@ def render_comparison(comparison: Comparison, *, top: int) -> str:
     ]
     if warnings := sentences.warnings(comparison):
         pieces.append("\n".join(f"> **Warning:** {escaped(text)}  " for text in warnings))
+    title = f"## {escaped(sentences.parts_title(comparison))}"
+    if comparison.kinds:
+        pieces += [title, _kinds(comparison)]
+        title = f"## {sentences.KERNEL_PARTS}"
     if comparison.step is not None:
-        pieces += [f"## {escaped(sentences.parts_title(comparison))}", _parts(comparison)]
+        pieces += [title, _parts(comparison)]
+    if lines := line_rows(comparison):
+        pieces += [f"## {sentences.LINES}", _places(("Line", ">Waiting"), lines[:top])]
+        pieces.append(f"_{sentences.PLACES_NOTE}_")
+    if modules := module_rows(comparison):
+        pieces += [f"## {sentences.MODULES}", _places(("Module", ">In all"), modules[:top])]
+        pieces.append(f"_{sentences.MODULES_NOTE}_")
     if comparison.kernels:
         pieces += [f"## Largest changes of {len(comparison.kernels)}", _changes(comparison, top)]
     for title, rows in (
@@ -33,18 +48,46 @@ def render_comparison(comparison: Comparison, *, top: int) -> str:
         if rows:
             pieces += [f"## {title}: {len(rows)}", _list(rows)]
     if differing := sentences.environment_facts(comparison):
-        lines = (f"- {escaped(fact.value)}" for fact in differing)
-        pieces += ["## Also differs", "\n".join(lines)]
+        pieces += ["## Also differs", "\n".join(f"- {escaped(f.value)}" for f in differing)]
     return "\n\n".join(pieces) + "\n"
+
+
+def _kinds(comparison: Comparison) -> str:
+    rows = [
+        (
+            escaped(kind.part),
+            before_after(*map(formatting.duration, (kind.base_ns, kind.head_ns))),
+            delta(kind.change_ns),
+        )
+        for kind in comparison.kinds
+    ]
+    change_ns = sum(kind.change_ns for kind in comparison.kinds)
+    rows.append(("**sum**", "", f"**{delta(change_ns)}**"))
+    return table(("Part", ">Time", ">Change"), rows)
+
+
+def _places(heads: tuple[str, str], rows: tuple[PlaceRow, ...]) -> str:
+    what, other = heads
+    cells = [
+        (
+            _titled(row.place, row.badge, row.subtitle),
+            delta(row.change_ns),
+            escaped(row.time),
+            delta(row.other_change_ns),
+            escaped(row.other_time),
+        )
+        for row in rows
+    ]
+    return table((what, ">Change", ">Time", other, ">"), cells)
 
 
 def _parts(comparison: Comparison) -> str:
     assert comparison.step is not None
     rows = [
-        (escaped(part.label), sentences.delta(part.change_ns), escaped(part.note))
+        (escaped(part.label), delta(part.change_ns), escaped(part.note))
         for part in sentences.parts(comparison.step)
     ]
-    rows.append(("**sum**", f"**{sentences.delta(comparison.step.change_ns)}**", ""))
+    rows.append(("**sum**", f"**{delta(comparison.step.change_ns)}**", ""))
     return table(("Part", ">Change", ""), rows)
 
 
@@ -52,7 +95,7 @@ def _changes(comparison: Comparison, top: int) -> str:
     rows = [
         (
             _name(row),
-            sentences.delta(row.change.change_ns),
+            delta(row.change.change_ns),
             escaped(row.time),
             escaped(row.calls),
             escaped(row.split),
@@ -66,9 +109,12 @@ def _changes(comparison: Comparison, top: int) -> str:
 
 
 def _name(row: sentences.ChangeRow) -> str:
-    badge = f" *{row.badge}*" if row.badge else ""
-    op = f"<br>{escaped(row.op)}" if row.op and row.op != row.title else ""
-    return f"{escaped(row.title)}{badge}{op}"
+    return _titled(row.title, row.badge, row.op if row.op != row.title else "")
+
+
+def _titled(title: str, badge: str, below: str) -> str:
+    mark = f" *{badge}*" if badge else ""
+    return f"{escaped(title)}{mark}{f'<br>{escaped(below)}' if below else ''}"
 
 
 def _rows_of(comparison: Comparison, match: Match) -> tuple[sentences.ChangeRow, ...]:
@@ -79,7 +125,7 @@ def _list(rows: tuple[sentences.ChangeRow, ...]) -> str:
     lines = []
     for row in rows[:_MOST_LISTED]:
         how = f" ({escaped(row.match)})" if row.change.renamed else ""
-        lines.append(f"- {sentences.delta(row.change.change_ns)} {escaped(row.title)}{how}")
+        lines.append(f"- {delta(row.change.change_ns)} {escaped(row.title)}{how}")
     if len(rows) > _MOST_LISTED:
         lines.append(f"- and {len(rows) - _MOST_LISTED} more")
     return "\n".join(lines)

@@ -5,17 +5,13 @@ from dataclasses import dataclass
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
+from gpuprof.reports.comparison.amounts import before_after, delta
+from gpuprof.reports.comparison.headline import is_within_spread, largest_spread
 from gpuprof.reports.formatting import joined, sentence
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.classes import bottleneck_class
-from gpuprof.roofline.comparison.result import (
-    ComparedSide,
-    Comparison,
-    KernelChange,
-    KernelSide,
-    Match,
-    StepChange,
-)
+from gpuprof.roofline.comparison.kernel_changes import KernelChange, KernelSide, Match
+from gpuprof.roofline.comparison.result import ComparedSide, Comparison, StepChange
 
 # From this share on, what the parts leave over is said in words.
 _MUCH_UNEXPLAINED = 0.2
@@ -63,30 +59,15 @@ class ChangeRow:
     roofline: str
 
 
-def delta(nanoseconds: float) -> str:
-    """A change of time with its sign: "+12.0 µs"; "0" where it is under a tenth of a ns."""
-    if abs(nanoseconds) < 0.1:
-        return "0"
-    return f"{'+' if nanoseconds > 0 else '-'}{formatting.duration(abs(nanoseconds))}"
-
-
-def signed_percent(fraction: float | None) -> str:
-    """A change as a percentage with its sign: "+3.2%"."""
-    if fraction is None:
-        return formatting.UNKNOWN
-    return f"{fraction * 100:+.1f}%"
-
-
-def headline(comparison: Comparison) -> str:
-    """The change of the step in one line."""
-    lengths = comparison.lengths
-    if lengths is None:
-        return "Nothing to compare"
-    before, after = (formatting.duration(ns, 4) for ns in (lengths.base_ns, lengths.head_ns))
-    return (
-        f"{lengths.quantity.capitalize()} {before} → {after}: "
-        f"{delta(lengths.change_ns)} ({signed_percent(lengths.change)})"
-    )
+# The two splits of the step's change, and of what its places are.
+KERNEL_PARTS = "The same change by kernels"
+LINES = "By line of the program"
+MODULES = "By module"
+PLACES_NOTE = (
+    "Device work counts in full, also where other work hides it; waiting is time without device "
+    "work because of what the line does."
+)
+MODULES_NOTE = "Own is what no module inside it does: the changes of it add up."
 
 
 def parts_title(comparison: Comparison) -> str:
@@ -101,20 +82,12 @@ def parts_title(comparison: Comparison) -> str:
 
 def caution(comparison: Comparison) -> str:
     """A sentence where the change is within the spread of the timed steps; else ""."""
-    lengths = comparison.lengths
-    spreads = [
-        side.relative_spread
-        for side in (comparison.base, comparison.head)
-        if side.relative_spread is not None
-    ]
-    if lengths is None or lengths.change is None or lengths.quantity != "step time":
-        return ""
-    if not spreads or abs(lengths.change) > max(spreads):
+    if not is_within_spread(comparison):
         return ""
     return (
         f"the change is within the spread of the steps (interquartile range "
-        f"{formatting.percent(max(spreads))}): one run of each cannot tell it from noise; "
-        "gpuprof gate can"
+        f"{formatting.percent(largest_spread(comparison))}): one run of each cannot tell it from "
+        "noise; gpuprof gate can"
     )
 
 
@@ -138,7 +111,7 @@ def side_line(side: ComparedSide) -> str:
 
 
 def parts(step: StepChange) -> tuple[Part, ...]:
-    """The parts of the step's change that are known; they add up to it."""
+    """The parts of the step's change that are known and not 0; they add up to it."""
     found = [
         Part("matched", "kernels that both have", step.matched_ns),
         Part("new", "new kernels", step.new_ns),
@@ -154,8 +127,8 @@ def parts(step: StepChange) -> tuple[Part, ...]:
     note = "" if share is None else f"{formatting.percent(share)} of the change"
     if share is not None and share > _MUCH_UNEXPLAINED:
         note += ": not explained by the kernels, such as streams that overlap differently"
-    found.append(Part("unmodelled", "unexplained", step.unexplained_ns, note))
-    return tuple(found)
+    rest = Part("unmodelled", "unexplained", step.unexplained_ns, note)
+    return (*(part for part in found if part.change_ns), rest)
 
 
 def _causes(step: StepChange) -> str:
@@ -236,7 +209,7 @@ def _arrow(change: KernelChange, text: Callable[[KernelSide], str]) -> str:
     before, after = (
         formatting.UNKNOWN if one is None else text(one) for one in (change.base, change.head)
     )
-    return before if before == after else f"{before} → {after}"
+    return before_after(before, after)
 
 
 def _split(change: KernelChange) -> str:

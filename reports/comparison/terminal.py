@@ -8,23 +8,32 @@ from rich.text import Text
 
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import sentences
+from gpuprof.reports.comparison.amounts import before_after, delta
+from gpuprof.reports.comparison.headline import headline
+from gpuprof.reports.comparison.places import PlaceRow, line_rows, module_rows
 from gpuprof.reports.formatting import joined
 from gpuprof.roofline.comparison.result import Comparison
 
 _BAR_CELLS = 20
 # Columns that the figures beside a kernel's name need.
 _FIGURES = 46
+# And beside a line or a module.
+_PLACE_FIGURES = 50
+# And beside the label of a part of the step.
+_KIND_FIGURES = 64
 
 
 def render_comparison(comparison: Comparison, console: Console, *, top: int) -> None:
     """Print `comparison` with its `top` largest changes."""
+    console.print(_text(headline(comparison), "bold"))
     for label, side in (("base", comparison.base), ("head", comparison.head)):
         console.print(_text(f"{label}  {sentences.side_line(side)}"))
-    console.print()
-    console.print(_text(sentences.headline(comparison), "bold"))
     for warning in sentences.warnings(comparison):
         console.print(_text(warning, "yellow"))
+    _print_kinds(comparison, console)
     _print_parts(comparison, console)
+    _print_places(sentences.LINES, ("Line", "Waiting"), line_rows(comparison), console, top)
+    _print_places(sentences.MODULES, ("Module", "In all"), module_rows(comparison), console, top)
     _print_changes(comparison, console, top)
     _print_list("Renamed", sentences.renamed_rows(comparison), console, top)
     for match, label in (("new", "New"), ("removed", "Gone")):
@@ -32,6 +41,62 @@ def render_comparison(comparison: Comparison, console: Console, *, top: int) -> 
         _print_list(label, sentences.change_rows(found), console, top)
     for fact in sentences.environment_facts(comparison):
         console.print(_text(f"{fact.label:14}{fact.value}", "dim"))
+
+
+def _print_kinds(comparison: Comparison, console: Console) -> None:
+    """The parts of the step before and after, in the order and words of the summary."""
+    if not comparison.kinds:
+        return
+    largest = max(abs(kind.change_ns) for kind in comparison.kinds) or 1.0
+    cells = min(_BAR_CELLS, max(0, console.width - _KIND_FIGURES))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for kind in comparison.kinds:
+        times = before_after(*map(formatting.duration, (kind.base_ns, kind.head_ns)))
+        bar = _bar(kind.change_ns / largest * cells)
+        table.add_row(_text(kind.part), times, delta(kind.change_ns), bar)
+    console.print()
+    console.print(Text(sentences.parts_title(comparison)))
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _bar(cells: float) -> Text:
+    """A bar whose sign chooses its colour."""
+    return Text("█" * round(abs(cells)), "red" if cells > 0 else "green")
+
+
+def _print_places(
+    title: str, heads: tuple[str, str], rows: tuple[PlaceRow, ...], console: Console, top: int
+) -> None:
+    if not rows:
+        return
+    what, other = heads
+    console.print()
+    console.print(Text(f"{title}: largest {min(top, len(rows))} of {len(rows)} changes"))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    room = max(16, console.width - _PLACE_FIGURES)
+    table.add_column(what, overflow="ellipsis", no_wrap=True, max_width=room)
+    for head in ("Change", "Time", other):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows[:top]:
+        name = _text(_end_of(row.place, room), "bold")
+        if below := joined((row.badge, row.subtitle)):
+            name.append_text(_text(f"\n  {below}", "not bold dim"))
+        table.add_row(name, _change(row.change_ns), row.time, _change(row.other_change_ns))
+    console.print(table)
+
+
+def _end_of(place: str, room: int) -> str:
+    """The end of a path, where its name and line are."""
+    return place if len(place) <= room else f"…{place[len(place) - room + 1 :]}"
+
+
+def _change(change_ns: float | None) -> Text:
+    style = "" if not change_ns else "red" if change_ns > 0 else "green"
+    return Text(delta(change_ns), style)
 
 
 def _print_parts(comparison: Comparison, console: Console) -> None:
@@ -44,12 +109,12 @@ def _print_parts(comparison: Comparison, console: Console) -> None:
     table.add_column(justify="right")
     table.add_column()
     for part in parts:
-        cells = round(abs(part.change_ns) / largest * _BAR_CELLS)
-        bar = Text("█" * cells, "red" if part.change_ns > 0 else "green")
+        bar = _bar(part.change_ns / largest * _BAR_CELLS)
         note = _text(part.note, "dim")
-        table.add_row(_text(part.label), sentences.delta(part.change_ns), bar.append(" ") + note)
+        table.add_row(_text(part.label), delta(part.change_ns), bar.append(" ") + note)
     console.print()
-    console.print(Text(sentences.parts_title(comparison)))
+    by_kernels = sentences.KERNEL_PARTS if comparison.kinds else sentences.parts_title(comparison)
+    console.print(Text(by_kernels))
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
@@ -75,9 +140,7 @@ def _print_changes(comparison: Comparison, console: Console, top: int) -> None:
         for line in (origin, row.roofline, row.split):
             if line:
                 name.append_text(_text(f"\n  {line}", "not bold dim"))
-        style = "red" if row.change.change_ns > 0 else "green"
-        change = Text(sentences.delta(row.change.change_ns), style)
-        table.add_row(name, change, row.time, row.calls)
+        table.add_row(name, _change(row.change.change_ns), row.time, row.calls)
     console.print(table)
 
 
@@ -89,7 +152,7 @@ def _print_list(
     console.print()
     console.print(Text(f"{label}: {len(rows)}"))
     for row in rows[:most]:
-        line = _text(f"  {sentences.delta(row.change.change_ns):>10}  {row.title}")
+        line = _text(f"  {delta(row.change.change_ns):>10}  {row.title}")
         how = row.match if row.change.renamed else ""
         origin = "" if row.op in row.title else row.op
         line.append_text(_text(f"  {joined((origin, how))}", "dim"))

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from gpuprof.reports import formatting
-from gpuprof.reports.comparison import page as comparison_page
+from gpuprof.reports.comparison import amounts
 from gpuprof.reports.comparison import sentences as comparison_sentences
+from gpuprof.reports.comparison.headline import change_and_cause
+from gpuprof.reports.comparison.waterfall import Waterfall, waterfalls
 from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.pairs_drawing import draw_pairs
@@ -25,7 +27,7 @@ class Why:
     headline: str
     reasons: Reasons
     warnings: tuple[str, ...]
-    bars: tuple[comparison_page.Bar, ...]
+    drawings: tuple[Waterfall, ...]
     rows: tuple[comparison_sentences.ChangeRow, ...]
     more: int
 
@@ -38,7 +40,7 @@ def render_html(result: GateResult) -> str:
     return environment.get_template("gate.html").render(
         result=result,
         sentences=sentences,
-        comparing=comparison_sentences,
+        comparing=amounts,
         rows=rows,
         remarks=[row for row in rows if not sentences.plain(row.judgement)],
         whys=[_why(explanation, result) for explanation in result.explanations],
@@ -60,11 +62,11 @@ def _why(explanation: Explanation, result: GateResult) -> Why:
     changes = comparison.kernels
     return Why(
         explanation,
-        headline=comparison_sentences.headline(comparison),
+        headline=change_and_cause(comparison),
         reasons=reasons(explanation, result),
         # Not its word on noise: that is what the pairs are for.
         warnings=tuple(sentence(formatting.printable(note)) for note in comparison.notes),
-        bars=comparison_page.waterfall(comparison),
+        drawings=waterfalls(comparison),
         rows=comparison_sentences.change_rows(changes[:_KERNELS]),
         more=max(0, len(changes) - _KERNELS),
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpuprof.reports.comparison.sentences import delta
+from gpuprof.reports.comparison.amounts import delta
 from gpuprof.reports.formatting import duration, kernel_name
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.result import Culprit, Explanation, GateResult

@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from gpuprof.roofline.comparison.result import Comparison, KernelChange
-from gpuprof.roofline.copies import is_over_link
+from gpuprof.roofline.comparison.kernel_changes import KernelChange, is_hideable
+from gpuprof.roofline.comparison.result import Comparison
 
 CauseKind = Literal["kernel", "communication", "copies", "waiting", "unexplained"]
 
@@ -22,12 +22,6 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None
     # For a kernel.
     kernel: KernelChange | None = None
-
-
-def is_hideable(kernel: KernelChange) -> bool:
-    """Whether a step pays for `kernel` only where nothing hides it: communication, copies."""
-    side = kernel.side
-    return side.kind == "collective" or is_over_link(side.kind, side.name)
 
 
 def causes(comparison: Comparison) -> tuple[Cause, ...]:

@@ -6,12 +6,15 @@ import msgspec
 
 from gpuprof._version import __version__
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.comparison.causes import is_hideable
+from gpuprof.roofline.comparison.kernel_changes import KernelChange, is_hideable
+from gpuprof.roofline.comparison.kinds import KindChange, kind_changes
+from gpuprof.roofline.comparison.lines import line_changes
+from gpuprof.roofline.comparison.main_cause import main_cause
 from gpuprof.roofline.comparison.matching import match_kernels, sides
+from gpuprof.roofline.comparison.modules import module_changes
 from gpuprof.roofline.comparison.result import (
     ComparedSide,
     Comparison,
-    KernelChange,
     Lengths,
     Quantity,
     StepChange,
@@ -31,12 +34,18 @@ def compare(base: Analysis, head: Analysis) -> Comparison:
         sides(head.kernels, max(head.steps.profiled, 1)),
     )
     step = _step_change(base, head, kernels)
+    kinds = _kinds(base, head, step)
+    lines = line_changes(base, head, same_steps=_are_alike(base.split, head.split))
     found = differences(base.fingerprint, head.fingerprint)
     return Comparison(
         tool_version=__version__,
         base=_side(base),
         head=_side(head),
         step=step,
+        main_cause=main_cause(kinds, lines, kernels),
+        kinds=kinds,
+        lines=lines,
+        modules=module_changes(base, head),
         kernels=kernels,
         strict_differences=found.strict,
         advisory_differences=found.advisory,
@@ -96,6 +105,21 @@ def _step_change(
     )
 
 
+def _kinds(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[KindChange, ...]:
+    """The parts of the steps that `step` compares; () where there is no step, but device time."""
+    if step is None or step.idle_ns is None:
+        return ()
+    lengths = step.lengths
+    return kind_changes(
+        base, head, base_ns=lengths.base_ns, head_ns=lengths.head_ns, idle_name=step.idle_name
+    )
+
+
+def _are_alike(before: StepSplit | None, after: StepSplit | None) -> bool:
+    """Whether two splits are of steps of one definition."""
+    return before is not None and after is not None and before.basis == after.basis
+
+
 def _length(analysis: Analysis, *, timed: bool) -> int | None:
     """The step that the parts add up to: a timed one, or a profiled one."""
     if analysis.split is None:
@@ -113,7 +137,7 @@ def _idle_name(split: StepSplit | None) -> str:
 
 def _waiting(before: StepSplit | None, after: StepSplit | None) -> tuple[WaitingChange, ...]:
     """The change of each cause of waiting, where the two steps are of one definition."""
-    if before is None or after is None or before.basis != after.basis:
+    if before is None or after is None or not _are_alike(before, after):
         return ()
     kinds = {part.kind for split in (before, after) for part in split.idle_parts}
     changes = [

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from gpuprof.roofline.comparison.result import KernelSide
+from gpuprof.roofline.comparison.kernel_changes import KernelSide
 
 # pytorch torch/_inductor/codegen/triton.py: triton_<kind>_fused_<operators>_<counter>; operators
 # are joined by "_", which their own names hold too.

@@ -17,8 +17,8 @@ from scipy.optimize import linear_sum_assignment
 
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.comparison.fusion import fused_groups
+from gpuprof.roofline.comparison.kernel_changes import KernelChange, KernelSide, Match
 from gpuprof.roofline.comparison.names import normalised
-from gpuprof.roofline.comparison.result import KernelChange, KernelSide, Match
 
 # A guess by time takes calls of up to so many times the length for the same work.
 _NEAR = 2.0

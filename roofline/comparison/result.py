@@ -10,77 +10,16 @@ import msgspec
 
 from gpuprof.roofline.analysis import DeviceState
 from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.comparison.kernel_changes import KernelChange
+from gpuprof.roofline.comparison.kinds import KindChange
+from gpuprof.roofline.comparison.lines import LineChange
+from gpuprof.roofline.comparison.main_cause import MainCause
+from gpuprof.roofline.comparison.modules import ModuleChange
 from gpuprof.roofline.step_figures import StepSplit
 
 COMPARISON_SCHEMA_VERSION = 2
 
-# How two kernels were found to be the same work, surest first; or that one side has it alone.
-# "operator" is another kernel for the same operator and shapes: renamed, or replaced. "fused": the
-# kernels of one side do what a compiler's kernels of the other do, by the operators in their names.
-# "time" is a guess: what was left over, with the same number of calls and the nearest time.
-Match = Literal["name", "normalised name", "operator", "fused", "time", "new", "removed"]
-
-
 Quantity = Literal["step time", "profiled step time", "whole trace", "device time"]
-
-
-class KernelSide(msgspec.Struct, frozen=True, kw_only=True):
-    """The work of one kernel on one side, in one step."""
-
-    name: str
-    # Names of further kernels that are taken together with it, by time.
-    others: tuple[str, ...] = ()
-    # Of all its launches; "" where unknown or where they differ. Of fused work: all operators.
-    op: str
-    shapes: str
-    phase: str
-    kind: str
-    calls: float
-    device_ns: float
-    bottleneck: ClassName
-    # The label of the ceiling that binds, and the share of it that was reached.
-    roof: str
-    roof_fraction: float | None
-
-    @property
-    def mean_ns(self) -> float:
-        """Time of one call."""
-        return self.device_ns / self.calls if self.calls else 0.0
-
-
-class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel, or several of one name taken together, before and after."""
-
-    match: Match
-    base: KernelSide | None
-    head: KernelSide | None
-    change_ns: float
-    # The two parts of change_ns: other numbers of calls, and calls of other length.
-    by_count_ns: float
-    by_mean_ns: float
-
-    @property
-    def renamed(self) -> bool:
-        """Whether the same work has another name."""
-        return (
-            self.match not in ("name", "fused")
-            and self.base is not None
-            and self.head is not None
-            and self.base.name != self.head.name
-        )
-
-    @property
-    def name(self) -> str:
-        """The name, or "before -> after"."""
-        names = [side.name for side in (self.base, self.head) if side is not None]
-        return " -> ".join(dict.fromkeys(names))
-
-    @property
-    def side(self) -> KernelSide:
-        """The head's, or the base's where it is gone."""
-        found = self.head or self.base
-        assert found is not None
-        return found
 
 
 class Lengths(msgspec.Struct, frozen=True):
@@ -167,6 +106,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     head: ComparedSide
     # None where neither steps nor device work can be compared.
     step: StepChange | None
+    # What explains most of its change, and where that is.
+    main_cause: MainCause | None = None
+    # The same change by kind of time, in the order of a step's split: the changes add up to it.
+    kinds: tuple[KindChange, ...] = ()
+    # By line and by module of the program, the largest changes first; empty where a side does not
+    # know them.
+    lines: tuple[LineChange, ...] = ()
+    modules: tuple[ModuleChange, ...] = ()
     # Largest change first.
     kernels: tuple[KernelChange, ...]
     # What differs between the machines and their software: strict makes times incomparable.

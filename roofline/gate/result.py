@@ -4,7 +4,8 @@ import msgspec
 
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.roofline.comparison.causes import causes
-from gpuprof.roofline.comparison.result import Comparison, KernelSide
+from gpuprof.roofline.comparison.kernel_changes import KernelSide
+from gpuprof.roofline.comparison.result import Comparison
 from gpuprof.roofline.gate.budget import OnInconclusive
 from gpuprof.roofline.gate.call_text import call_text, tensors_of
 from gpuprof.roofline.gate.judgement import Judgement

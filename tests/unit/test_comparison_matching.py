@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof.roofline.comparison.kernel_changes import KernelChange, KernelSide
 from gpuprof.roofline.comparison.matching import match_kernels
 from gpuprof.roofline.comparison.names import normalised
-from gpuprof.roofline.comparison.result import KernelChange, KernelSide
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel"
 SDPA = "cudnn_generated_fort_native_sdpa"

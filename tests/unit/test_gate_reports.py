@@ -18,7 +18,7 @@ from schemas import schema_of
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.gate.outputs import FORMS, Outputs, render_json
-from gpuprof.reports.comparison.sentences import delta
+from gpuprof.reports.comparison.amounts import delta
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.annotations import render_annotations
 from gpuprof.reports.gate.junit import render_junit
@@ -462,7 +462,7 @@ def test_the_page_is_one_offline_file_with_verdicts_pairs_and_reasons(
 
     assert page.open == []
     assert [r for r in page.references if not r.startswith(("#", "data:"))] == []
-    for text in ("train/slow", "Paired differences", "waiting for the host", "550 against 570"):
+    for text in ("train/slow", "Paired differences", "In one process of each side", "550 against 570"):
         assert text in page.text
     assert render_html(every_verdict) == render_html(every_verdict)
 

@@ -1,0 +1,83 @@
+"""A comparison in one sentence: by how much slower or faster, because of what, and where."""
+
+from gpuprof.reports import formatting
+from gpuprof.reports.comparison.amounts import delta, signed_percent
+from gpuprof.roofline.classes import AT_ROOF
+from gpuprof.roofline.comparison.main_cause import MainCause
+from gpuprof.roofline.comparison.result import Comparison, Lengths
+
+# Of the step's change: from this share on a part is most of it.
+_MOST = 0.5
+
+
+def headline(comparison: Comparison) -> str:
+    """The change of the step, its main cause and the place of that, in one line."""
+    lengths = comparison.lengths
+    if lengths is None:
+        return "Nothing to compare"
+    if not lengths.change_ns:
+        return f"No change: {lengths.quantity} {formatting.duration(lengths.base_ns, 4)}"
+    if is_within_spread(comparison):
+        return f"No clear change: {_change(lengths)}"
+    verdict = "Slower" if lengths.change_ns > 0 else "Faster"
+    return f"{verdict}: {change_and_cause(comparison)}"
+
+
+def change_and_cause(comparison: Comparison) -> str:
+    """The change and its main cause without a word on whether it is noise: "step time A → B"."""
+    lengths = comparison.lengths
+    if lengths is None:
+        return "nothing to compare"
+    return f"{_change(lengths)}{_because(comparison)}"
+
+
+def is_within_spread(comparison: Comparison) -> bool:
+    """Whether the timed steps of one run differ among themselves by as much as the two runs do."""
+    lengths = comparison.lengths
+    if lengths is None or lengths.change is None or lengths.quantity != "step time":
+        return False
+    spread = largest_spread(comparison)
+    return spread is not None and abs(lengths.change) <= spread
+
+
+def largest_spread(comparison: Comparison) -> float | None:
+    """The larger interquartile range of the two sides, over the median."""
+    sides = (comparison.base, comparison.head)
+    return max((s.relative_spread for s in sides if s.relative_spread is not None), default=None)
+
+
+def _change(lengths: Lengths) -> str:
+    before, after = (formatting.duration(ns, 4) for ns in (lengths.base_ns, lengths.head_ns))
+    change = f"{delta(lengths.change_ns)}, {signed_percent(lengths.change)}"
+    return f"{lengths.quantity} {before} → {after} ({change})"
+
+
+def _because(comparison: Comparison) -> str:
+    cause, step, lengths = comparison.main_cause, comparison.step, comparison.lengths
+    if cause is None or step is None or lengths is None:
+        return ""
+    if (step.change_ns > 0) != (lengths.change_ns > 0):
+        # What changed in profiled steps says nothing of timed ones that went the other way.
+        return ""
+    inside = "" if step.lengths == lengths else f"in the {step.lengths.quantity} "
+    much = "mostly" if abs(cause.change_ns) >= _MOST * abs(step.change_ns) else "most of all"
+    return f", {inside}{much} {_part(cause)} ({delta(cause.change_ns)}){_where(cause)}"
+
+
+def _part(cause: MainCause) -> str:
+    if cause.kind != AT_ROOF:
+        return cause.part
+    return "more work at the roof" if cause.change_ns > 0 else "less work at the roof"
+
+
+def _where(cause: MainCause) -> str:
+    for place, before, change_ns in (
+        (cause.line, "at", cause.line_change_ns),
+        (cause.operator, "in", cause.operator_change_ns),
+    ):
+        if place and change_ns is not None:
+            # What a part is one line's alone needs no second figure.
+            same = delta(change_ns) == delta(cause.change_ns)
+            figure = "" if same else f" ({delta(change_ns)})"
+            return f", {before} {formatting.printable(place)}{figure}"
+    return ""
