@@ -462,7 +462,8 @@ def test_the_page_is_one_offline_file_with_verdicts_pairs_and_reasons(
 
     assert page.open == []
     assert [r for r in page.references if not r.startswith(("#", "data:"))] == []
-    for text in ("train/slow", "Paired differences", "In one process of each side", "550 against 570"):
+    texts = ("train/slow", "Paired differences", "In one process of each side", "550 against 570")
+    for text in texts:
         assert text in page.text
     assert render_html(every_verdict) == render_html(every_verdict)
 
