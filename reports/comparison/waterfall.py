@@ -22,7 +22,7 @@ _ALIKE = 0.7
 # About the width of a letter.
 _LETTER = 6.8
 
-Kind = Literal["total", "slower", "faster"]
+Direction = Literal["total", "slower", "faster"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class WaterfallBar:
     text: str
     # What stands in a tooltip: the part before and after.
     note: str
-    kind: Kind
+    kind: Direction
     x: float
     y: float
     width: float
@@ -103,7 +103,7 @@ def _draw(found: Sequence[_Part], base_ns: int, head_ns: int, *, width: int) -> 
     row = _NARROW_ROW if narrow else _ROW
 
     def bar(
-        index: int, label: str, text: str, note: str, start: float, end: float, kind: Kind
+        index: int, label: str, text: str, note: str, start: float, end: float, kind: Direction
     ) -> WaterfallBar:
         x0, x1 = sorted(left + _EDGE + (at - low) * per_ns for at in (start, end))
         y = index * row + (row - _BAR if narrow else (row - _BAR) / 2)
@@ -132,7 +132,7 @@ def _draw(found: Sequence[_Part], base_ns: int, head_ns: int, *, width: int) -> 
 
     bars = [bar(0, "base", formatting.duration(base_ns, 4), "", low, base_ns, "total")]
     for index, (part, start) in enumerate(zip(found, reached, strict=False), start=1):
-        kind: Kind = "slower" if part.change_ns > 0 else "faster"
+        kind: Direction = "slower" if part.change_ns > 0 else "faster"
         end = start + part.change_ns
         bars.append(bar(index, part.label, delta(part.change_ns), part.note, start, end, kind))
     last = len(bars)
