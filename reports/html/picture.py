@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuprof.reports.formatting import quantity
-from gpuprof.reports.html.chart import CeilingLine, Chart
+from gpuprof.reports.html.ceiling_lines import CeilingLine
+from gpuprof.reports.html.chart import Chart
 from gpuprof.roofline.classes import ClassName
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 46
