@@ -70,6 +70,14 @@ class Notices(Block):
 
 
 @dataclass(frozen=True)
+class SectionLink(Block):
+    """A sentence that leads to another section, by its key."""
+
+    sentence: str
+    section: str
+
+
+@dataclass(frozen=True)
 class Tile:
     """One of the large figures at the head of a page."""
 

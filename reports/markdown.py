@@ -71,6 +71,11 @@ def _headline(block: blocks.Headline) -> Iterable[str]:
 
 
 @_drawn.register
+def _section_link(block: blocks.SectionLink) -> Iterable[str]:
+    yield f"**{escaped(block.sentence)}**"
+
+
+@_drawn.register
 def _notices(block: blocks.Notices) -> Iterable[str]:
     yield "\n".join(f"> **Warning:** {escaped(text)}  " for text in block.sentences)
 

@@ -39,36 +39,41 @@ from gpuprof.reports.sections.section import Section
 from gpuprof.roofline.analysis import Analysis
 
 SECTIONS: Final[tuple[Section, ...]] = (
+    # What limits the program, and what to do about it.
     overview.SECTION,
     step.SECTION,
     advice.SECTION,
-    waited_for.SECTION,
-    ranks.SECTION,
-    recorder.SECTION,
-    parallelism.SECTION,
-    idle.SECTION,
-    settings.SECTION,
     roofline.SECTION,
+    # The work.
     totals.SECTION,
     modules.SECTION,
     operators.SECTION,
     explained.SECTION,
     kernels.SECTION,
+    graphs.SECTION,
     ranges.SECTION,
+    # Time: of the host, of steps, of the device's memory and clocks.
+    idle.SECTION,
     host.SECTION,
     slow_steps.SECTION,
     memory.SECTION,
+    step_readings.SECTION,
+    activity.SECTION,
+    # Ranks and what they say to each other.
+    waited_for.SECTION,
+    ranks.SECTION,
+    recorder.SECTION,
+    parallelism.SECTION,
     transfers.SECTION,
     links.SECTION,
-    nccl.SECTION,
     overlap.SECTION,
-    graphs.SECTION,
-    coverage.SECTION,
-    activity.SECTION,
-    step_readings.SECTION,
+    nccl.SECTION,
+    # What the figures rest on.
     measured.SECTION,
     checklist.SECTION,
     machine.SECTION,
+    settings.SECTION,
+    coverage.SECTION,
     reading.SECTION,
 )
 

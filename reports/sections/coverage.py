@@ -1,11 +1,11 @@
-"""How much of the device's time has an operator and a model."""
+"""How much of the device's time has an operator and a model, and what makes figures doubtful."""
 
 from collections.abc import Sequence
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.blocks import Block, Column, Fact, Facts, Notices, Paragraph, Table
 from gpuprof.reports.figures import per_step, step_basis
-from gpuprof.reports.sections.section import Section, titled
+from gpuprof.reports.sections.section import Section
 from gpuprof.roofline.analysis import Analysis, Coverage
 
 # Operators without a model that a terminal names.
@@ -83,7 +83,14 @@ def _of_a_step(analysis: Analysis) -> str:
     )
 
 
+def _warnings(analysis: Analysis) -> tuple[Block, ...]:
+    said = tuple(map(formatting.sentence, analysis.warnings))
+    return (Notices(said),) if said else ()
+
+
 def _basis(analysis: Analysis) -> Sequence[Block]:
+    if not analysis.holds_work:
+        return _warnings(analysis)
     facts = [Fact("Coverage", coverage_sentence(analysis))]
     unmodelled, steps = analysis.coverage.unmodelled, analysis.steps.profiled
     if unmodelled and not _names_no_operators(analysis):
@@ -97,10 +104,16 @@ def _basis(analysis: Analysis) -> Sequence[Block]:
         names = f"{names} and {left} more" if left > 0 else names
         label = "Not counted" if alone else "No model"
         facts.append(Fact(label, f"{names}{', in one step' if steps else ''}"))
-    return (Facts(tuple(facts)),)
+    return (Facts(tuple(facts)), *_warnings(analysis))
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
+    if not analysis.holds_work:
+        return _warnings(analysis)
+    return (*_coverage(analysis), *_warnings(analysis))
+
+
+def _coverage(analysis: Analysis) -> Sequence[Block]:
     lead = Paragraph(coverage_sentence(analysis))
     coverage, steps = analysis.coverage, analysis.steps.profiled
     if not coverage.unmodelled:
@@ -124,11 +137,16 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     return (lead, Table(columns, rows), basis)
 
 
+def _title(analysis: Analysis) -> str:
+    if not analysis.holds_work:
+        return "Warnings"
+    return "Coverage and warnings" if analysis.warnings else "Coverage"
+
+
 SECTION = Section(
     key="coverage",
-    title=titled("Coverage"),
-    fields=("coverage",),
+    title=_title,
+    fields=("coverage", "warnings"),
     basis=_basis,
-    of_work=True,
     body=_body,
 )

@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, BottleneckVerdict, Heading, Line, Notices, Tile, Tiles
+from gpuprof.reports.blocks import (
+    Block,
+    BottleneckVerdict,
+    Heading,
+    Line,
+    Notices,
+    SectionLink,
+    Tile,
+    Tiles,
+)
 from gpuprof.reports.figures import verdict_sentence
 from gpuprof.reports.sections.headline import headline
 from gpuprof.reports.sections.section import Section, titled
@@ -39,9 +48,14 @@ def ending_sentence(analysis: Analysis) -> str:
     }.get(analysis.ending, "")
 
 
-def _notices(*sentences: str) -> tuple[Block, ...]:
-    said = tuple(formatting.sentence(sentence) for sentence in sentences if sentence)
-    return (Notices(said),) if said else ()
+def _warnings(analysis: Analysis) -> tuple[Block, ...]:
+    """How many there are, for they stand at the end."""
+    if not analysis.warnings:
+        return ()
+    number = len(analysis.warnings)
+    makes = "makes" if number == 1 else "make"
+    said = f"{formatting.counted(number, 'warning')} at the end {makes} figures doubtful."
+    return (SectionLink(said, "coverage"),)
 
 
 def _summary(analysis: Analysis) -> Sequence[Block]:
@@ -51,16 +65,17 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
         *_device(analysis),
         headline(analysis),
         *((Line(ending, alert=True),) if ending else ()),
-        *_notices(*analysis.warnings),
     )
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
+    ending = ending_sentence(analysis)
     return (
         Heading(analysis.title),
         *_device(analysis),
         headline(analysis),
-        *_notices(ending_sentence(analysis), *analysis.warnings),
+        *((Notices((ending,)),) if ending else ()),
+        *_warnings(analysis),
         *_step_blocks(analysis),
     )
 
@@ -133,7 +148,6 @@ SECTION = Section(
         "ending",
         "exit_code",
         "bottleneck",
-        "warnings",
     ),
     summary=_summary,
     body=_body,

@@ -1,5 +1,6 @@
 """What a report begins with: the sentence, the first change, and the ladder to the step."""
 
+import html
 import re
 from functools import cache
 from io import StringIO
@@ -125,8 +126,9 @@ def test_all_reports_begin_with_the_same_words(name: str) -> None:
     parts = render_markdown(analysis).split("\n\n")
     assert f"**{escaped(found.sentence)}**" in parts[: 3 if analysis.holds_work else 2]
     page = page_of(name)
-    main = re.sub(r"<[^>]+>", "", page[page.index('<section id="overview">') :]).replace("&#39;", "'")
-    assert main.replace("&lt;", "<").replace("&gt;", ">").strip().startswith(found.sentence)
+    overview = page[page.index('<section id="overview">') :]
+    text = html.unescape(re.sub(r"<[^>]+>", "", overview))
+    assert text.strip().startswith(found.sentence)
 
 
 @pytest.mark.parametrize("name", WITH_A_SPLIT)

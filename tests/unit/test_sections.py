@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -23,6 +24,23 @@ def test_every_field_of_an_analysis_has_one_section() -> None:
 def test_keys_are_unique() -> None:
     keys = [section.key for section in SECTIONS]
     assert len(set(keys)) == len(keys)
+
+
+def test_a_report_goes_from_what_limits_to_what_the_figures_rest_on() -> None:
+    """What the first half of a report leaves open the second answers, in this order."""
+    keys = [section.key for section in SECTIONS]
+    told = "overview step advice roofline totals modules ops kernels ranges host memory".split()
+    told += "step-readings waited-for ranks transfers measured machine settings coverage".split()
+    assert [key for key in keys if key in told] == told
+
+
+def test_warnings_stand_at_the_end_and_are_counted_in_front(training_analysis: Analysis) -> None:
+    warned = msgspec.structs.replace(training_analysis, warnings=("one is odd", "so is another"))
+    page, markdown = render_html(warned), render_markdown(warned)
+    assert '<a href="#coverage">2 warnings at the end make figures doubtful.</a>' in page
+    assert page.index("So is another.") > page.index('<section id="machine">')
+    assert markdown.index("2 warnings at the end") < markdown.index("## Roofline")
+    assert markdown.index("So is another") > markdown.index("## Machine")
 
 
 @pytest.mark.parametrize("fixture", ["training_analysis", "cpu_analysis", "bare_analysis"])
