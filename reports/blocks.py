@@ -14,6 +14,7 @@ from gpuprof.roofline.classes import BottleneckClass, ClassName
 from gpuprof.roofline.memory_figures import MemoryTimeline
 from gpuprof.roofline.slow_step_figures import SlowSteps
 from gpuprof.roofline.step_figures import StepTimes
+from gpuprof.roofline.timeline_figures import Timeline
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,15 @@ class RunPlot(Block):
     """The time of each step over a whole run, with the device's clock, on a page."""
 
     slow: SlowSteps
+
+
+@dataclass(frozen=True)
+class TimelinePlot(Block):
+    """What ran when, in lanes, on a page."""
+
+    timeline: Timeline
+    # Device work is leaf operators on threads.
+    on_cpu: bool
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from gpuprof.roofline.recorder_figures import RecorderFindings
 from gpuprof.roofline.setting_figures import Settings
 from gpuprof.roofline.slow_step_figures import SlowSteps
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
+from gpuprof.roofline.timeline_figures import Timeline
 from gpuprof.roofline.total_figures import Totals
 
 ANALYSIS_SCHEMA_VERSION = 4
@@ -366,6 +367,9 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     graphs: tuple[ReplayedGraph, ...] = ()
     # How long all steps took that ran without the profiler, and what differed in the slowest.
     slow_steps: SlowSteps | None = None
+    # What ran when in a typical profiled step and the slowest one; None where nothing was profiled,
+    # and in an analysis made without it.
+    timeline: Timeline | None = None
     # Settings that cost, with their evidence.
     settings: Settings | None = None
     device_state: DeviceState | None = None

@@ -38,9 +38,9 @@ from gpuprof.roofline.modules import module_tree
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
+from gpuprof.roofline.points.kernel_points import keyed_kernel_points
 from gpuprof.roofline.points.points import (
     Machine,
-    kernel_points,
     keyed_op_points,
     op_points,
     step_point,
@@ -81,6 +81,7 @@ from gpuprof.roofline.steps.stretch import (
     profiled_stretch,
     step_ends,
 )
+from gpuprof.roofline.timeline.find import find_timeline
 from gpuprof.roofline.totals.totals import totals
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
@@ -155,11 +156,12 @@ def analyze(
     times = msgspec.structs.replace(times, unequal=unequal or "")
     in_ranges = tuple(range_members(capture, work.kernels["kernel_row"]))
     keyed = keyed_op_points(work, machine, verdicts)
+    keyed_kernels = keyed_kernel_points(work, machine, verdicts)
     ops, kernels, ranges = (
         with_gains_of_a_step(points, times, on_cpu=on_cpu)
         for points in (
             tuple(point for _, point in keyed),
-            kernel_points(work, machine, verdicts),
+            tuple(point for _, point in keyed_kernels),
             range_points(capture, work, in_ranges, machine, verdicts),
         )
     )
@@ -285,6 +287,13 @@ def analyze(
         graphs=replayed_graphs(capture, work),
         slow_steps=slow_steps(
             capture, work, times, stretch=stretch, critical=use, utilization=shares
+        ),
+        timeline=find_timeline(
+            capture,
+            work,
+            stretch,
+            None if seen is None else seen.pieces,
+            [key for key, _ in keyed_kernels],
         ),
         settings=settings_of(
             process.fingerprint,

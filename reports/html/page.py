@@ -12,6 +12,7 @@ from gpuprof.reports.blocks import (
     MemoryPlot,
     PointTable,
     RooflinePlot,
+    TimelinePlot,
 )
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
@@ -42,6 +43,7 @@ def render_html(analysis: Analysis) -> str:
     blocks = [block for each in sections for block in each.blocks]
     plots = [block for block in blocks if isinstance(block, RooflinePlot)]
     memory = any(isinstance(block, MemoryPlot) for block in blocks)
+    timeline = any(isinstance(block, TimelinePlot) for block in blocks)
     chart = make_chart(analysis, plots[0].levels) if plots else None
     return environment.get_template("report.html").render(
         analysis=analysis,
@@ -52,8 +54,14 @@ def render_html(analysis: Analysis) -> str:
         chart_json=None if chart is None else embedded_json(chart),
         style=source(environment, "report.css"),
         memory_style=source(environment, "memory.css") if memory else "",
+        timeline_style=source(environment, "timeline.css") if timeline else "",
         row_links=row_links(analysis),
-        script=scripts(environment, "selection.js", *(("roofline.js",) if chart else ())),
+        script=scripts(
+            environment,
+            "selection.js",
+            *(("roofline.js",) if chart else ()),
+            *(("timeline.js", "timeline_controls.js") if timeline else ()),
+        ),
         memory_script=source(environment, "memory.js") if memory else "",
         plotly=embedded_plotly() if chart or memory else "",
     )

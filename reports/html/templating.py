@@ -20,6 +20,8 @@ from gpuprof.reports.html.memory_plot import draw_memory, make_memory_plot
 from gpuprof.reports.html.picture import make_picture
 from gpuprof.reports.html.run_plot import make_run_plot
 from gpuprof.reports.html.step_plot import make_step_plot
+from gpuprof.reports.html.timeline_data import make_timeline
+from gpuprof.reports.html.timeline_drawing import draw_timeline
 from gpuprof.reports.point_rows import make_rows, point_figures
 from gpuprof.roofline.classes import ClassName, classes
 
@@ -45,6 +47,7 @@ def make_environment() -> jinja2.Environment:
     environment.globals.update(
         classes=classes,
         draw_memory=draw_memory,
+        draw_timeline=draw_timeline,
         embedded_json=embedded_json,
         formatting=formatting,
         is_unexplained=is_unexplained,
@@ -54,6 +57,7 @@ def make_environment() -> jinja2.Environment:
         make_rows=make_rows,
         make_run_plot=make_run_plot,
         make_step_plot=make_step_plot,
+        make_timeline=make_timeline,
         per_step=per_step,
         point_figures=point_figures,
         point_roof_percent=point_roof_percent,

@@ -31,6 +31,7 @@ from gpuprof.reports.sections import (
     slow_steps,
     step,
     step_readings,
+    timeline,
     totals,
     transfers,
     waited_for,
@@ -55,6 +56,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     # Time: of the host, of steps, of the device's memory and clocks.
     idle.SECTION,
     host.SECTION,
+    timeline.SECTION,
     slow_steps.SECTION,
     memory.SECTION,
     step_readings.SECTION,

@@ -75,15 +75,14 @@ def _amounts(steps: int) -> dict[str, pl.Expr]:
     }
 
 
-def culprits(idle: IdlePieces, capture: Capture, steps: int) -> pl.DataFrame:
-    """One row for each thing that the host did, by class and name.
+def culprits(named: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """One row for each thing that the host did in the `named_pieces`, by class and name.
 
     Columns kind, what, call, operator, kernel, place, detail, keeps_ns, shrinks_ns and calls;
     of one step.
     """
     return (
-        named_pieces(idle, capture)
-        .group_by(*_KEY)
+        named.group_by(*_KEY)
         .agg(
             detail=pl.col("detail").first(),
             calls=pl.col("event").n_unique() / steps,
@@ -96,7 +95,11 @@ def culprits(idle: IdlePieces, capture: Capture, steps: int) -> pl.DataFrame:
 
 
 def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
-    """The pieces in their order, with what, call and operator, and the event they are a part of."""
+    """The pieces in their order, with what the host did in each.
+
+    Columns step, start_ns, nanoseconds, kind and keeps as of `IdlePieces`; what, call, operator,
+    kernel, place and detail as of an `IdleCulprit`; event, the number of what they are a part of.
+    """
     timeline, gaps = idle.timeline, idle.gaps
     pieces = idle.pieces
     op_names = capture.ops["name"].fill_null("").str.strip_prefix(_BACKWARD)
@@ -168,6 +171,7 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     )
     return columns.select(
         "step",
+        "start_ns",
         "kind",
         "nanoseconds",
         "keeps",

@@ -10,6 +10,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import OTHER_DEVICE, UNEXPLAINED, ClassName
 from gpuprof.roofline.idle.culprits import (
     culprits,
+    named_pieces,
     parts_of_steps,
     usual_waiting_by_class,
     waiting_by_class,
@@ -37,8 +38,9 @@ class IdleSeen:
     """What was seen of a profiled step's time without device work."""
 
     waiting: SeenWaiting
-    # As `gpuprof.roofline.idle.culprits` gives them.
+    # As `gpuprof.roofline.idle.culprits` gives them, and the pieces that they are found in.
     culprits: pl.DataFrame
+    pieces: pl.DataFrame
     # Of each profiled step.
     steps: tuple[tuple[IdlePart, ...], ...]
     # What the host did beside launching, whether or not a device had work.
@@ -60,6 +62,7 @@ def find_idle(
         usual_waiting_by_class(pieces.pieces, stretch.steps),
     )
     spent = host_time(capture, pieces, on_cpu=on_cpu)
+    named = named_pieces(pieces, capture)
     return IdleSeen(
         SeenWaiting(
             seen,
@@ -73,7 +76,8 @@ def find_idle(
                 if not on_cpu
             },
         ),
-        culprits(pieces, capture, stretch.steps),
+        culprits(named, stretch.steps),
+        named,
         parts_of_steps(pieces.pieces, stretch.steps),
         spent,
     )

@@ -44,11 +44,11 @@ _LEAST_WORK_NS: Final = 1_000_000
 class IdlePieces:
     """The pieces, and what their rows point into.
 
-    Columns of `pieces`: step (its number), nanoseconds, kind, keeps (as long without the profiler),
-    drained (after the call and not in it), gap, hole, and rows of tables or null: call_row
-    (launches), op_row (ops, the innermost one), root_row (ops, the outermost one), and of
-    `timeline` scope_row, range_row (idle_ranges), around_row (ranges, the innermost one) and
-    position_row.
+    Columns of `pieces`: step (its number), start_ns (on the device), nanoseconds, kind, keeps (as
+    long without the profiler), drained (after the call and not in it), gap, hole, and rows of
+    tables or null: call_row (launches), op_row (ops, the innermost one), root_row (ops, the
+    outermost one), and of `timeline` scope_row, range_row (idle_ranges), around_row (ranges, the
+    innermost one) and position_row.
     """
 
     pieces: pl.DataFrame
@@ -132,7 +132,10 @@ def _queued(gaps: Gaps) -> pl.DataFrame:
 
 
 def _inside(segments: pl.DataFrame, stretch: Stretch) -> pl.DataFrame:
-    """What of `segments` lies in each step of `stretch`, with its length and the step's number."""
+    """What of `segments` lies in each step of `stretch`, with its length and the step's number.
+
+    `start_ns` is where that part begins.
+    """
     first, last = np.array(stretch.spans_ns, np.int64).T
     # Marks may overlap by what a clock rounds.
     first = np.maximum(first, np.concatenate([first[:1], np.maximum.accumulate(last)[:-1]]))
@@ -141,12 +144,17 @@ def _inside(segments: pl.DataFrame, stretch: Stretch) -> pl.DataFrame:
     counts = np.maximum(np.searchsorted(first, end, side="left") - low, 0)
     row = np.repeat(np.arange(len(counts)), counts)
     step = low[row] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    length = np.minimum(end[row], last[step]) - np.maximum(start[row], first[step])
+    begins = np.maximum(start[row], first[step])
+    length = np.minimum(end[row], last[step]) - begins
     return (
         segments[row]
-        .with_columns(step=pl.Series(step), nanoseconds=pl.Series(length, dtype=pl.Int64))
+        .with_columns(
+            step=pl.Series(step),
+            start_ns=pl.Series(begins, dtype=pl.Int64),
+            nanoseconds=pl.Series(length, dtype=pl.Int64),
+        )
         .filter(pl.col("nanoseconds") > 0)
-        .drop("start_ns", "end_ns")
+        .drop("end_ns")
     )
 
 
@@ -297,6 +305,7 @@ def _classified(
         "gap",
         "step",
         "time_ns",
+        "start_ns",
         "nanoseconds",
         "call_row",
         "op_row",
@@ -367,7 +376,9 @@ def _with_drained(pieces: pl.DataFrame, syncs: pl.DataFrame) -> pl.DataFrame:
         syncs["waited_ns"].to_numpy(),
     )
     length = pl.Series(explained, dtype=pl.Int64)
-    left = slow.with_columns(nanoseconds=pl.col("nanoseconds") - length)
+    left = slow.with_columns(
+        start_ns=pl.col("start_ns") + length, nanoseconds=pl.col("nanoseconds") - length
+    )
     drained = slow.with_columns(
         nanoseconds=length,
         kind=pl.lit(SYNCHRONISATION),

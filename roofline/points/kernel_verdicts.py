@@ -9,7 +9,8 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.measured.counted_costs import counted_work
-from gpuprof.roofline.points.points import Machine, kernel_points
+from gpuprof.roofline.points.kernel_points import kernel_points
+from gpuprof.roofline.points.points import Machine
 from gpuprof.roofline.points.transfers import on_one_host
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.points.work_readings import clock_of

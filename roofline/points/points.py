@@ -1,7 +1,7 @@
 """Roofline points: device work grouped by kernel, by operator call, and as one step."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,6 @@ import polars as pl
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Bottleneck, Level, RooflinePoint
-from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.roof_time import RoofTime, at_peaks, roof_time
@@ -18,18 +17,18 @@ from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
-from gpuprof.roofline.points.work_readings import WorkReadings, with_reading
+from gpuprof.roofline.points.work_readings import WorkReadings
 from gpuprof.roofline.work.places import NOWHERE, ProgramPlace
 from gpuprof.roofline.work.work import Work
 
-_COPIES = ("memcpy", "memset")
+COPIES = ("memcpy", "memset")
 NO_OP = "(no operator)"
 # What stands beside it where that work is of graphs whose operators are unknown.
 REPLAYED = "replayed CUDA graphs"
 # Copies and communication without an operator tell what they move: each name is work of its own.
 # What else graphs replay without one is one piece of work, or one an annotation of the program.
 COPY_NAME = (
-    pl.when(pl.col("signature").is_null() & pl.col("kind").is_in((*_COPIES, "collective")))
+    pl.when(pl.col("signature").is_null() & pl.col("kind").is_in((*COPIES, "collective")))
     .then("name")
     .when(pl.col("signature").is_null() & pl.col("replay").is_not_null())
     .then(pl.concat_str(pl.lit(REPLAYED), pl.lit(": ") + pl.col("annotation"), ignore_nulls=True))
@@ -43,7 +42,6 @@ COPIED = (
     pl.col("bytes").is_not_null().all().alias("bytes_known"),
 )
 BYTES_UNKNOWN = "the trace does not say how many bytes it moved"
-_LAUNCH_COLUMNS = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def keyed_op_points(
     transfers = transfers_by(kernels, keys, machine.links)
     groups = kernels.group_by(keys, maintain_order=True).agg(
         pl.col("owner_id").n_unique().alias("calls"),
-        _one_of("caller"),
+        one_of("caller"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
         pl.col("kind").first(),
@@ -171,78 +169,21 @@ def keyed_op_points(
             place=work.places.table[row["place"]],
             caller=row["caller"] or "",
         )
-        found = point(identity, time, total, times, _bottleneck(verdicts[work_key], times, time))
+        found = point(identity, time, total, times, bottleneck_of(verdicts[work_key], times, time))
         transfer = transfers.get(tuple(row[key] for key in keys))
         points.append((work_key, against_its_link(found, transfer, steps=work.steps)))
-    return tuple(sorted(points, key=lambda keyed: _by_time(keyed[1])))
+    return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))
 
 
-def kernel_points(
-    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
-) -> tuple[RooflinePoint, ...]:
-    """One point for each kernel name and operator signature, with the verdict of all its work.
-
-    The operator's cost counts at its main kernel; its other kernels say whose helpers they are.
-    """
-    keys = ("name", "kind", *KEY)
-    kernels = work.kernels.with_columns(COPY_NAME)
-    transfers = transfers_by(kernels, keys, machine.links)
-    readings = {} if machine.readings is None else machine.readings.by(kernels, keys)
-    groups = kernels.group_by(keys, maintain_order=True).agg(
-        pl.len().alias("calls"),
-        pl.col("owner_id").n_unique().alias("owners"),
-        pl.col("duration_ns").sum(),
-        pl.col("role").unique().sort().alias("roles"),
-        pl.col("share").unique().alias("shares"),
-        pl.col("main_kernel").first(),
-        _one_of("place"),
-        _one_of("caller"),
-        *COPIED,
-        # The launch configuration, null where the launches differ in it.
-        *(_one_of(column) for column in _LAUNCH_COLUMNS),
-    )
-    all_ns = _sum(groups["duration_ns"])
-    points = []
-    for row in groups.iter_rows(named=True):
-        signature = None if row["signature"] is None else work.signatures[row["signature"]]
-        verdict = verdicts[row["signature"], row["phase"], row["copy_name"]]
-        op = signature.name if signature else ""
-        total, note = _kernel_total(row, signature.cost if signature else None, op)
-        times = machine.times(UNKNOWN if note else total)
-        binding = times.binding
-        faster = binding is not None and binding.ns > row["duration_ns"]
-        if faster and "main" in row["roles"] and verdict.lost_fraction:
-            # Faster than its roof, while the operator is not: its helpers do part of the work.
-            total, note = UNKNOWN, _shared(op)
-            times = machine.times(total)
-        time = DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps)
-        identity = Identity(
-            "kernel",
-            row["name"],
-            _launch_text(row) or (signature.detail if signature else ""),
-            op=op,
-            op_detail=signature.detail if signature else "",
-            kind=row["kind"],
-            phase=row["phase"],
-            place=NOWHERE if row["place"] is None else work.places.table[row["place"]],
-            caller=row["caller"] or "",
-        )
-        bottleneck = _bottleneck(verdict, times, time, note)
-        found = point(identity, time, total, times, bottleneck)
-        key = tuple(row[key] for key in keys)
-        found = against_its_link(found, transfers.get(key), steps=work.steps)
-        points.append(with_reading(found, readings.get(key), total, machine.roof))
-    return largest_first(points)
-
-
-def _one_of(column: str) -> pl.Expr:
+def one_of(column: str) -> pl.Expr:
     """The value that all rows of a group have; null where they differ."""
     return pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
 
 
-def _bottleneck(
+def bottleneck_of(
     verdict: WorkVerdict, times: RoofTime, time: DeviceTime, note: str = ""
 ) -> Bottleneck:
+    """What `verdict` says of work that took `time`; `note` says why it has no roof of its own."""
     return verdict.bottleneck(
         times, calls=time.calls, device_ns=time.device_ns, steps=time.steps, note=note
     )
@@ -274,42 +215,6 @@ def copied(row: Mapping[str, Any]) -> Total:
         return UNKNOWN
     read = row["copied_bytes"] if row["kind"] == "memcpy" else 0
     return Total((), read, row["copied_bytes"])
-
-
-def _kernel_total(row: dict[str, Any], cost: Cost | None, op: str) -> tuple[Total, str]:
-    """Counts of one group of kernels, and what it is where it is not all that its operator ran."""
-    roles = set(row["roles"])
-    note = _shared(op)
-    if roles == {"helper"} and row["main_kernel"] is not None:
-        note = f"a helper of {op}, whose work counts at {row['main_kernel']}"
-    if row["kind"] in _COPIES:
-        note = note if "helper" in roles else "" if row["bytes_known"] else BYTES_UNKNOWN
-        return copied(row), note
-    if cost is None or row["signature"] is None:
-        return UNKNOWN, ""
-    if not roles <= {"sole", "main"}:
-        return UNKNOWN, note
-    (share, *others) = row["shares"]
-    if others:
-        return UNKNOWN, note
-    if share is not None:
-        part = cost.shares[share]
-        own = Cost(
-            flops=part.flops,
-            bytes_read=part.bytes_read,
-            bytes_written=part.bytes_written,
-            assumptions=cost.assumptions,
-        )
-        return times_calls(own, row["owners"]), ""
-    total = times_calls(cost, row["owners"])
-    if "main" in roles:
-        said = f"all of the work of {op} is counted here, though its helpers may do a part of it"
-        total = replace(total, assumptions=(*total.assumptions, said))
-    return total, ""
-
-
-def _shared(op: str) -> str:
-    return f"one of several kernels that share the work of {op}: see the operator"
 
 
 def point(
@@ -377,21 +282,13 @@ def _rate(count: int | None, device_ns: int) -> float | None:
     return None if count is None or device_ns <= 0 else count / device_ns * 1e9
 
 
-def _launch_text(row: dict[str, Any]) -> str:
-    if row["grid_x"] is None or row["block_x"] is None:
-        return ""
-    grid, block = (
-        "x".join(str(row[f"{part}_{axis}"]) for axis in "xyz") for part in ("grid", "block")
-    )
-    return f"grid {grid}, block {block}"
-
-
 def largest_first(points: Iterable[RooflinePoint]) -> tuple[RooflinePoint, ...]:
     """`points` by device time, in an order that does not depend on the input's."""
-    return tuple(sorted(points, key=_by_time))
+    return tuple(sorted(points, key=by_time))
 
 
-def _by_time(point: RooflinePoint) -> tuple[int, str, str, str]:
+def by_time(point: RooflinePoint) -> tuple[int, str, str, str]:
+    """What points are sorted by: the longest first, in an order that does not depend on others."""
     return -point.device_ns, point.name, point.detail, point.module
 
 

@@ -1,0 +1,147 @@
+"""Roofline points of kernels: each has the work of its operator, where that is its own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import polars as pl
+
+from gpuprof.roofline.analysis import RooflinePoint
+from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.points.classify import WorkKey, WorkVerdict
+from gpuprof.roofline.points.points import (
+    BYTES_UNKNOWN,
+    COPIED,
+    COPIES,
+    COPY_NAME,
+    KEY,
+    DeviceTime,
+    Identity,
+    Machine,
+    bottleneck_of,
+    by_time,
+    copied,
+    one_of,
+    point,
+)
+from gpuprof.roofline.points.total import UNKNOWN, Total, times_calls
+from gpuprof.roofline.points.transfers import against_its_link, transfers_by
+from gpuprof.roofline.points.work_readings import with_reading
+from gpuprof.roofline.work.places import NOWHERE
+from gpuprof.roofline.work.work import Work
+
+# Kernels of `Work`, with `COPY_NAME`, that agree in these share a point.
+KERNEL_KEY: Final = ("name", "kind", *KEY)
+# The values of these columns.
+KernelKey: TypeAlias = tuple[Any, ...]
+_LAUNCH_COLUMNS = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
+
+
+def kernel_points(
+    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
+) -> tuple[RooflinePoint, ...]:
+    """One point for each kernel name and operator signature, with the verdict of all its work.
+
+    The operator's cost counts at its main kernel; its other kernels say whose helpers they are.
+    """
+    return tuple(point for _, point in keyed_kernel_points(work, machine, verdicts))
+
+
+def keyed_kernel_points(
+    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
+) -> tuple[tuple[KernelKey, RooflinePoint], ...]:
+    """`kernel_points`, each with what its kernels agree in: the values of `KERNEL_KEY`."""
+    keys = KERNEL_KEY
+    kernels = work.kernels.with_columns(COPY_NAME)
+    transfers = transfers_by(kernels, keys, machine.links)
+    readings = {} if machine.readings is None else machine.readings.by(kernels, keys)
+    groups = kernels.group_by(keys, maintain_order=True).agg(
+        pl.len().alias("calls"),
+        pl.col("owner_id").n_unique().alias("owners"),
+        pl.col("duration_ns").sum(),
+        pl.col("role").unique().sort().alias("roles"),
+        pl.col("share").unique().alias("shares"),
+        pl.col("main_kernel").first(),
+        one_of("place"),
+        one_of("caller"),
+        *COPIED,
+        # The launch configuration, null where the launches differ in it.
+        *(one_of(column) for column in _LAUNCH_COLUMNS),
+    )
+    all_ns = int(groups["duration_ns"].sum())
+    points: list[tuple[KernelKey, RooflinePoint]] = []
+    for row in groups.iter_rows(named=True):
+        signature = None if row["signature"] is None else work.signatures[row["signature"]]
+        verdict = verdicts[row["signature"], row["phase"], row["copy_name"]]
+        op = signature.name if signature else ""
+        total, note = _kernel_total(row, signature.cost if signature else None, op)
+        times = machine.times(UNKNOWN if note else total)
+        binding = times.binding
+        faster = binding is not None and binding.ns > row["duration_ns"]
+        if faster and "main" in row["roles"] and verdict.lost_fraction:
+            # Faster than its roof, while the operator is not: its helpers do part of the work.
+            total, note = UNKNOWN, _shared(op)
+            times = machine.times(total)
+        time = DeviceTime(row["calls"], row["duration_ns"], all_ns, work.steps)
+        identity = Identity(
+            "kernel",
+            row["name"],
+            _launch_text(row) or (signature.detail if signature else ""),
+            op=op,
+            op_detail=signature.detail if signature else "",
+            kind=row["kind"],
+            phase=row["phase"],
+            place=NOWHERE if row["place"] is None else work.places.table[row["place"]],
+            caller=row["caller"] or "",
+        )
+        bottleneck = bottleneck_of(verdict, times, time, note)
+        found = point(identity, time, total, times, bottleneck)
+        key = tuple(row[key] for key in keys)
+        found = against_its_link(found, transfers.get(key), steps=work.steps)
+        points.append((key, with_reading(found, readings.get(key), total, machine.roof)))
+    return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))
+
+
+def _kernel_total(row: dict[str, Any], cost: Cost | None, op: str) -> tuple[Total, str]:
+    """Counts of one group of kernels, and what it is where it is not all that its operator ran."""
+    roles = set(row["roles"])
+    note = _shared(op)
+    if roles == {"helper"} and row["main_kernel"] is not None:
+        note = f"a helper of {op}, whose work counts at {row['main_kernel']}"
+    if row["kind"] in COPIES:
+        note = note if "helper" in roles else "" if row["bytes_known"] else BYTES_UNKNOWN
+        return copied(row), note
+    if cost is None or row["signature"] is None:
+        return UNKNOWN, ""
+    if not roles <= {"sole", "main"}:
+        return UNKNOWN, note
+    (share, *others) = row["shares"]
+    if others:
+        return UNKNOWN, note
+    if share is not None:
+        part = cost.shares[share]
+        own = Cost(
+            flops=part.flops,
+            bytes_read=part.bytes_read,
+            bytes_written=part.bytes_written,
+            assumptions=cost.assumptions,
+        )
+        return times_calls(own, row["owners"]), ""
+    total = times_calls(cost, row["owners"])
+    if "main" in roles:
+        said = f"all of the work of {op} is counted here, though its helpers may do a part of it"
+        total = replace(total, assumptions=(*total.assumptions, said))
+    return total, ""
+
+
+def _shared(op: str) -> str:
+    return f"one of several kernels that share the work of {op}: see the operator"
+
+
+def _launch_text(row: dict[str, Any]) -> str:
+    if row["grid_x"] is None or row["block_x"] is None:
+        return ""
+    grid, block = (
+        "x".join(str(row[f"{part}_{axis}"]) for axis in "xyz") for part in ("grid", "block")
+    )
+    return f"grid {grid}, block {block}"

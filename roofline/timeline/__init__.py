@@ -1,0 +1,1 @@
+"""What ran when in a step: lanes of events, for the page and for other viewers."""

@@ -1,0 +1,91 @@
+"""The lanes of devices: work in the order of its streams, and times without any."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import polars as pl
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.points.kernel_points import KERNEL_KEY, KernelKey
+from gpuprof.roofline.points.points import COPY_NAME
+from gpuprof.roofline.timeline.events import as_events, in_rows, with_places
+from gpuprof.roofline.timeline.window import Window
+from gpuprof.roofline.timeline_figures import TimelineLane
+from gpuprof.roofline.work.attribution import launch_of_kernels
+from gpuprof.roofline.work.work import Work
+
+_STREAM: Final = ("device", "context", "stream")
+_WHY: Final = ("kind", "what", "call", "operator", "kernel", "place", "detail")
+
+Lanes = list[tuple[TimelineLane, pl.DataFrame]]
+
+
+def numbered_points(work: Work, keys: Sequence[KernelKey]) -> pl.DataFrame:
+    """Columns kernel_row and point: the place in `keys` of what each kernel's point is of."""
+    kernels = work.kernels.with_columns(COPY_NAME)
+    numbered = pl.DataFrame(
+        list(keys), schema={name: kernels.schema[name] for name in KERNEL_KEY}, orient="row"
+    ).with_row_index("point")
+    return kernels.join(numbered, on=KERNEL_KEY, how="left", nulls_equal=True).select(
+        pl.col("kernel_row").cast(pl.Int64), pl.col("point").cast(pl.Int64)
+    )
+
+
+def stream_lanes(capture: Capture, points: pl.DataFrame, window: Window) -> Lanes:
+    """A lane for each stream, and one more for what overlaps in it.
+
+    `points` are the `numbered_points` of the work of a one-rank capture.
+    """
+    kernels = window.of(capture.kernels.with_columns(kernel_row=pl.int_range(pl.len())))
+    launched = launch_of_kernels(replace(capture, kernels=kernels.drop("kernel_row")))
+    ops = capture.ops.join(kernels, on="op_id", how="semi")
+    called = with_places(ops).select("op_id", "module", "place", operator="name")
+    events = (
+        kernels.with_columns(
+            launched_ns=launched["launch_ns"],
+            launching_process=launched["process"],
+            launching_thread=launched["thread"],
+        )
+        .join(points, on="kernel_row", how="left", maintain_order="left")
+        .join(called, on="op_id", how="left", maintain_order="left")
+    )
+    lanes: Lanes = []
+    for (device, context, stream), own in sorted(
+        events.partition_by(_STREAM, as_dict=True).items(),
+        key=lambda item: tuple((value is not None, value) for value in item[0]),
+    ):
+        for row, found in in_rows(as_events(own)).items():
+            lane = TimelineLane(
+                kind="stream", device=device, context=context, stream=stream, row=row
+            )
+            lanes.append((lane, found))
+    return lanes
+
+
+def idle_lane(pieces: pl.DataFrame, step: int) -> Lanes:
+    """Times of `step` without work on any device: one event for what the host did at a time.
+
+    `pieces` are `gpuprof.roofline.idle.culprits.named_pieces`, whose steps are numbered.
+    """
+    own = pieces.filter(pl.col("step") == step).sort("start_ns", maintain_order=True)
+    if own.is_empty():
+        return []
+    own = own.with_columns(end_ns=pl.col("start_ns") + pl.col("nanoseconds"))
+    begins = (pl.col("start_ns") != pl.col("end_ns").shift(1)) | (
+        pl.struct(_WHY).rle_id().diff() != 0
+    )
+    together = (
+        own.with_columns(number=begins.fill_null(True).cum_sum())
+        .group_by("number", maintain_order=True)
+        .agg(pl.col("start_ns", *_WHY).first(), pl.col("end_ns").last())
+    )
+    said = [pl.when(pl.col(name) != "").then(pl.col(name)) for name in ("call", "kernel", "detail")]
+    events = as_events(
+        together,
+        name=pl.col("what"),
+        waits=pl.col("kind"),
+        kind=pl.lit("idle"),
+        detail=pl.concat_str(said, separator=", ", ignore_nulls=True),
+    )
+    return [(TimelineLane(kind="idle"), events)]

@@ -1,0 +1,60 @@
+"""What a lane holds before its events are merged: a frame with these columns, in order of start."""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.place_text import place_text
+from gpuprof.roofline.timeline.rows import free_rows
+
+# As `gpuprof.roofline.timeline_figures.TimelineLabel` has them.
+LABEL: Final = pl.Schema(
+    {
+        "name": pl.String,
+        "kind": pl.String,
+        "point": pl.Int64,
+        "waits": pl.String,
+        "operator": pl.String,
+        "module": pl.String,
+        "place": pl.String,
+        "detail": pl.String,
+    }
+)
+# The last ones are of device work: when it was launched, and by which thread.
+_TIMES: Final = (
+    *("start_ns", "end_ns", "launched_ns"),
+    *("launching_process", "launching_thread"),
+)
+_EVENT: Final = pl.Schema({**dict.fromkeys(_TIMES, pl.Int64()), **LABEL})
+
+
+def as_events(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
+    """`frame` with the columns of events alone, in order; what it does not have is unknown."""
+    found = frame.with_columns(**columns)
+    return found.select(
+        (pl.col(name) if name in found.columns else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in _EVENT.items()
+    ).with_columns(
+        pl.col(name).fill_null("") for name, dtype in LABEL.items() if dtype == pl.String
+    )
+
+
+def in_rows(events: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    """`events` by the rows that they stand in: those of one do not overlap."""
+    ordered = events.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    rows = free_rows(ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy())
+    return {int(row): ordered.filter(pl.Series(rows == row)) for row in np.unique(rows)}
+
+
+def with_places(ops: pl.DataFrame) -> pl.DataFrame:
+    """`ops` with the column place: "train.py:42", null where it is unknown."""
+    known = ops.select("file", "line").unique().drop_nulls("file")
+    texts = [place_text(file, line) for file, line in known.iter_rows()]
+    return ops.join(
+        known.with_columns(place=pl.Series(texts, dtype=pl.String)),
+        on=("file", "line"),
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )

@@ -1,0 +1,109 @@
+"""The lanes of a host's threads: ranges, modules, operators, and calls that launch and wait."""
+
+from dataclasses import replace
+from typing import Final
+
+import polars as pl
+
+from gpuprof.collectors import host_events
+from gpuprof.collectors.call_tree.nesting import NONE, enclosing
+from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.idle.host_calls import kinds_of_calls
+from gpuprof.roofline.timeline.device import Lanes
+from gpuprof.roofline.timeline.events import as_events, in_rows, with_places
+from gpuprof.roofline.timeline.window import Window
+from gpuprof.roofline.timeline_figures import LaneKind, TimelineLane
+
+_THREAD: Final = ("process", "thread")
+# Rows of ranges within ranges, and of modules within modules.
+_DEEPEST: Final = 6
+_DEEPEST_MODULE: Final = 4
+
+
+def host_lanes(capture: Capture, window: Window) -> tuple[Lanes, int]:
+    """The lanes of each thread, a process's first and then the busiest; and events left out.
+
+    Of operators and calls the outermost ones. `capture` has one rank.
+    """
+    ops = with_places(window.of(capture.ops))
+    outer = ops.filter(pl.col("parent_id").is_null())
+    ranges = window.of(capture.ranges)
+    own = (pl.col("domain") == host_events.DOMAIN).fill_null(False)
+    parts: tuple[tuple[LaneKind, pl.DataFrame], ...] = (
+        ("range", ranges.filter(~own).with_columns(detail="domain", kind=pl.lit("range"))),
+        ("host", ranges.filter(own).with_columns(kind=pl.lit("host"))),
+        ("module", outer.drop_nulls("module")),
+        ("operator", outer.with_columns(kind=pl.lit("operator"))),
+        ("call", _calls(capture, ops, window)),
+    )
+    busiest = (
+        pl.concat([outer.select(_THREAD), parts[-1][1].select(_THREAD), ranges.select(_THREAD)])
+        .group_by(_THREAD, maintain_order=True)
+        .len()
+        .sort(
+            # The first thread of a process has its number.
+            pl.col("process") == pl.col("thread"),
+            "len",
+            *_THREAD,
+            descending=[True, True, False, False],
+            nulls_last=True,
+        )
+    )
+    lanes: Lanes = []
+    left_out = 0
+    for process, thread, _ in busiest.iter_rows():
+        here = pl.col("process").eq_missing(process) & pl.col("thread").eq_missing(thread)
+        for kind, table in parts:
+            events = table.filter(here)
+            if events.is_empty():
+                continue
+            rows = module_rows(events) if kind == "module" else in_rows(as_events(events))
+            deepest = {"range": _DEEPEST, "host": _DEEPEST, "module": _DEEPEST_MODULE}.get(kind, 1)
+            for row, found in rows.items():
+                if row < deepest:
+                    lane = TimelineLane(kind=kind, process=process, thread=thread, row=row)
+                    lanes.append((lane, found))
+                elif kind in ("range", "host"):
+                    left_out += found.height
+    return lanes, left_out
+
+
+def module_rows(ops: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    """When a thread is in which module: by depth, from the outermost operators called there.
+
+    From the first to the last of those that follow each other in one module.
+    """
+    ordered = ops.sort("start_ns", maintain_order=True).select(
+        "start_ns", "end_ns", parts=pl.col("module").str.split(".")
+    )
+    deepest = min(_DEEPEST_MODULE, int(ordered["parts"].list.len().max() or 0))  # type: ignore[arg-type]
+    rows = {}
+    for depth in range(deepest):
+        path = (
+            pl.when(pl.col("parts").list.len() > depth)
+            .then(pl.col("parts").list.head(depth + 1).list.join("."))
+            .alias("module")
+        )
+        visits = (
+            ordered.with_columns(path)
+            .with_columns(visit=pl.col("module").rle_id())
+            .drop_nulls("module")
+            .group_by("visit", maintain_order=True)
+            .agg(pl.col("start_ns").first(), pl.col("end_ns").max(), pl.col("module").first())
+        )
+        rows[depth] = as_events(visits, name=pl.col("module"), kind=pl.lit("module"))
+    return rows
+
+
+def _calls(capture: Capture, ops: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """Runtime and driver calls, with the innermost operator around each and what it waits for."""
+    calls = window.of(capture.launches)
+    around = pl.Series(enclosing(ops, calls, "start_ns"), dtype=pl.Int64)
+    known = ops.select(
+        "module", "place", operator="name", row=pl.int_range(pl.len(), dtype=pl.Int64)
+    )
+    return calls.with_columns(
+        kind=pl.lit("call"),
+        waits=kinds_of_calls(replace(capture, launches=calls)),
+        row=around.set(around == NONE, None),
+    ).join(known, on="row", how="left", maintain_order="left")

@@ -1,0 +1,107 @@
+"""What ran when in one step: a part of an `Analysis`.
+
+Frozen structs; unknown is None. Times are integer nanoseconds after the step's start, which may be
+below 0. A piece is one event, or neighbouring short ones of a lane as one.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.step_figures import StepDefinition
+
+# stream: device work in the order of its stream; on a CPU the leaf operators of a thread. idle: no
+# device of the process has work. The others are of the host: ranges of the program, what gpuprof
+# saw the host do, the modules of the outermost operators, these, and calls of the runtime and the
+# driver.
+LaneKind = Literal["stream", "idle", "range", "host", "module", "operator", "call"]
+# As the table of kernels has it, and the other kinds of lanes.
+PieceKind = Literal[
+    "kernel",
+    "memcpy",
+    "memset",
+    "collective",
+    "op",
+    "idle",
+    "range",
+    "host",
+    "module",
+    "operator",
+    "call",
+]
+
+
+class TimelineLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What pieces say that are alike; a name of "" stands for those that have no label alone."""
+
+    name: str
+    kind: PieceKind
+    # Its row among the kernels of the analysis; None outside the profiled steps and on the host.
+    point: int | None = None
+    # Why the device has no work, or what a call makes it wait for; "" for what only launches.
+    waits: ClassName = ""
+    operator: str = ""
+    # As the program has it: layers.3.query.
+    module: str = ""
+    # "train.py:42"
+    place: str = ""
+    # Of an idle piece the call and the reason, of a range its domain, of a collective its size.
+    detail: str = ""
+
+
+class TimelineLane(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Pieces that do not overlap, in order of start: one entry a piece in every column."""
+
+    kind: LaneKind
+    device: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    process: int | None = None
+    thread: int | None = None
+    # Events that overlap or nest stand in rows below each other, from 0.
+    row: int = 0
+    starts_ns: tuple[int, ...] = ()
+    lengths_ns: tuple[int, ...] = ()
+    # Into the labels of the time line. Of several events: of those that take most of their time.
+    labels: tuple[int, ...] = ()
+    # How many events, and for how long there is any; both are empty where each piece is one event.
+    counts: tuple[int, ...] = ()
+    busy_ns: tuple[int, ...] = ()
+    # Of device work: when its launch began, and in which lane of the step that is. Empty where no
+    # launch is known.
+    launched_ns: tuple[int | None, ...] = ()
+    launched_from: tuple[int | None, ...] = ()
+
+    @property
+    def events(self) -> int:
+        """How many events its pieces are."""
+        return sum(self.counts) if self.counts else len(self.starts_ns)
+
+
+class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiled step, or all of a trace without steps."""
+
+    # typical: its length is nearest to the median of the profiled steps.
+    role: Literal["typical", "slowest"]
+    # Of the table of steps; None where nothing marks steps.
+    index: int | None
+    # On the clock of the capture.
+    start_ns: int
+    length_ns: int
+    # How long before its start the lanes begin, so that they hold its launches; at most its length.
+    lead_ns: int = 0
+    lanes: tuple[TimelineLane, ...]
+    # Events of lanes that had no room: of deeply nested ranges, or of the idlest threads.
+    left_out: int = 0
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """A typical profiled step and the slowest one, event by event."""
+
+    # How the steps begin and end.
+    definition: StepDefinition
+    # How many profiled steps they are chosen from.
+    of_steps: int
+    labels: tuple[TimelineLabel, ...]
+    steps: tuple[TimelineStep, ...]
