@@ -2,8 +2,9 @@
 
 // One thing is selected at a time, in all of the page. Who lets a reader choose dispatches
 // `gpuprof:select` on the document, with the detail { kind, key } that a row has as data-kind and
-// data-key; `row` may add the id of the one row that is meant, as several may have one name. Who
-// shows things listens to it. A detail of null selects nothing.
+// data-key; `row` may add the id of the one row that is meant, as several may have one name, and
+// `stay` leaves the page where it is. Who shows things listens to it. A detail of null selects
+// nothing.
 globalThis.selection = (() => {
   const rows = [...document.querySelectorAll("[data-kind]")];
   let found = [];
@@ -69,7 +70,7 @@ globalThis.selection = (() => {
       row.setAttribute("aria-current", "true");
     }
     for (const row of related) row.classList.add("related");
-    if (found.length) show(found[0]);
+    if (found.length && !detail.stay) show(found[0]);
     try {
       history.replaceState(null, "", address(detail));
     } catch {

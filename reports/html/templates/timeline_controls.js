@@ -6,7 +6,7 @@
   const { figure, canvas, labels, looks, state, duration } = line;
   const card = figure.querySelector(".card");
   const told = figure.querySelector(".told");
-  const note = figure.querySelector(".selected");
+  const note = figure.querySelector(".chosen");
   const percent = (share) => `${Number((100 * share).toPrecision(3))}%`;
   const countOf = (lane, index) => lane.counts?.[index] ?? 1;
 
@@ -166,7 +166,9 @@
         busy += lane.busy?.[index] ?? lane.lengths[index];
       });
     }
-    note.textContent = count ? `Selected: ${detail.key}: ${count} pieces of device work, ${duration(busy)}.` : "";
+    note.textContent = count ? `Selected: ${detail.key}, ${count} pieces of device work, ${duration(busy)}. ` : "";
+    if (!count || !detail.row) return;
+    note.append(Object.assign(document.createElement("a"), { href: `#${detail.row}`, textContent: "All its figures" }));
   }
 
   // The piece that keys have reached, in view and with its figures.
