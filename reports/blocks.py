@@ -168,6 +168,8 @@ class Details(Block):
     summary: str
     blocks: tuple[Block, ...]
     subject: RowSubject | None = None
+    # The table in it goes on where the one before it ends.
+    continues: bool = False
 
 
 # Rows of a table that a page shows before it folds the others away.
@@ -186,7 +188,7 @@ def folded_table(
     others = Table(columns, rows[_UNFOLDED:], subjects=subjects[_UNFOLDED:])
     return (
         Table(columns, rows[:_UNFOLDED], subjects=subjects[:_UNFOLDED]),
-        Details(f"{len(others.rows)} more {rows_name}", (others,)),
+        Details(f"{len(others.rows)} more {rows_name}", (others,), continues=True),
     )
 
 

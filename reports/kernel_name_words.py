@@ -13,14 +13,14 @@ def name_in_words(name: KernelName) -> str:
     return f"{name.library}: {parts}" if name.library else parts
 
 
+def name_briefly(name: KernelName) -> str:
+    """What tells it from others at a glance: "cuBLAS: matrix product, bf16, tile 256x128x64"."""
+    parts = ", ".join(part for part in _first_parts(name) if part)
+    return f"{name.library}: {parts}" if name.library else parts
+
+
 def _parts(name: KernelName) -> Iterator[str]:
-    function = _FUNCTIONS.get(name.function, name.function)
-    yield f"{function} ({name.operation})" if name.operation else function
-    yield name.direction
-    yield name.algorithm
-    yield f"protocol {name.protocol}" if name.protocol else ""
-    yield _types(name)
-    yield f"tile {_sizes(name.tile)}" if name.tile else ""
+    yield from _first_parts(name)
     yield f"{name.stages} stages" if name.stages else ""
     yield f"cluster {_sizes(name.cluster)}" if name.cluster else ""
     yield f"layout {name.layout}" if name.layout else ""
@@ -28,6 +28,16 @@ def _parts(name: KernelName) -> Iterator[str]:
     yield f"vectors of {name.vector_width}" if name.vector_width else ""
     yield _aligned(name.alignment)
     yield f"for {name.architecture}" if name.architecture else ""
+
+
+def _first_parts(name: KernelName) -> Iterator[str]:
+    function = _FUNCTIONS.get(name.function, name.function)
+    yield f"{function} ({name.operation})" if name.operation else function
+    yield name.direction
+    yield name.algorithm
+    yield f"protocol {name.protocol}" if name.protocol else ""
+    yield _types(name)
+    yield f"tile {_sizes(name.tile)}" if name.tile else ""
 
 
 def _aligned(elements: int | None) -> str:

@@ -17,12 +17,12 @@ from gpuprof.reports.figures import (
     transfer_name,
 )
 from gpuprof.reports.fused_operators import fused_facts, lines_text
-from gpuprof.reports.kernel_name_words import name_in_words
+from gpuprof.reports.kernel_name_words import name_briefly, name_in_words
 from gpuprof.reports.point_groups import GroupedPoint, grouped
 from gpuprof.reports.shapes import readable_shapes, recorded_shapes
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
-from gpuprof.roofline.kernel_names.decode import decode
+from gpuprof.roofline.kernel_names.decode import KernelName, decode
 from gpuprof.roofline.measured_figures import COUNTED
 from gpuprof.roofline.reading_figures import WorkReading
 
@@ -116,6 +116,10 @@ def make_row(row_id: str, each: GroupedPoint, profiled_steps: int) -> Row:
     """One point with its names made printable."""
     point = each.point
     shapes = readable_shapes(point.detail, point.op or point.name)
+    decoded = _decoded(point)
+    if decoded is not None:
+        # Its launch, which stands for shapes otherwise, is among the figures.
+        shapes = name_briefly(decoded)
     if each.members:
         shapes = f"{len(each.members)} operators or shapes"
     return Row(
@@ -201,8 +205,12 @@ def _identity(point: RooflinePoint) -> list[Fact]:
 
 def _name_says(point: RooflinePoint) -> str:
     """What the name of a kernel tells: library, function, tile, precision, ..."""
-    decoded = decode(point.name) if point.level == "kernel" and point.kind != "op" else None
+    decoded = _decoded(point)
     return "" if decoded is None else name_in_words(decoded)
+
+
+def _decoded(point: RooflinePoint) -> KernelName | None:
+    return decode(point.name) if point.level == "kernel" and point.kind != "op" else None
 
 
 def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:

@@ -1,5 +1,6 @@
 """The pages on a phone, on paper, in the dark and without script, in headless Chromium."""
 
+import importlib.util
 import itertools
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +15,7 @@ from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.gate import page as gate_page
 from gpuprof.reports.history.page import render_history
+from gpuprof.reports.html.listing import ListedCapture, render_listing
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.comparison.compare import compare
@@ -25,6 +27,15 @@ pytestmark = needs_browser
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 SNAPSHOTS = CAPTURES.parent / "memory_snapshot"
 WIDTHS = (390, 500, 800, 1400)
+_LISTED = (
+    ListedCapture(
+        "first", "train.py", "2026-11-29", "H200", "12 ms", "MFU 40%", "compute", "memory"
+    ),
+    ListedCapture(
+        "second", "train.py", "2026-11-29", "H200", "13 ms", "MFU 38%", "compute", "copy"
+    ),
+    ListedCapture("broken", problem="manifest.json is missing."),
+)
 Pages: TypeAlias = dict[str, Path]
 
 
@@ -45,6 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
         "memory": render_html(analyze(open_trace(SNAPSHOTS / "out_of_memory.pickle.gz"))),
         "compare": comparison_page.render_html(comparison),
         "gate": gate_page.render_html(gate),
+        "listing": render_listing("captures", _LISTED, has_history=True),
         "history": render_history([series], [[ChangePoint(index=4, change=0.33, p_value=0)]]),
     }
     found = {name: folder / f"{name}.html" for name in texts}
@@ -316,6 +328,52 @@ def test_every_text_stands_out_from_its_background(
     assert found == {name: [] for name in pages}
 
 
+# All of axe's rules of WCAG 2.1 A and AA but contrast, which the test above computes for all texts:
+# axe 4.4 cannot read the colours that newer style sheets have.
+_BARRIERS = """
+// Rows of a table are alike.
+const found = await axe.run({ exclude: [["tbody tr:nth-child(n + 4)"]] }, {
+  runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+  rules: { "color-contrast": { enabled: false } },
+  resultTypes: ["violations"],
+});
+return found.violations.map(({ id, nodes }) =>
+  `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" ")}`);
+"""
+
+
+def _axe() -> str:
+    found = importlib.util.find_spec("axe_core_python")
+    assert found is not None, "pip install axe-core-python"
+    assert found.submodule_search_locations is not None
+    (folder,) = found.submodule_search_locations
+    return (Path(folder) / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_no_barrier(browser: chromium.Chromium, pages: Pages, dark: bool) -> None:
+    found: dict[str, Any] = {}
+    # Other rules than contrast do not depend on colours: one page is enough in the dark. Of reports
+    # one is large enough.
+    for name in ["gate"] if dark else pages.keys() - {"decode"}:
+        browser.open(pages[name], dark=dark)
+        browser.evaluate(_axe())
+        found[name] = browser.evaluate(_BARRIERS)
+    assert found == {name: [] for name in found}
+
+
+def test_heads_of_sections_follow_each_other(browser: chromium.Chromium, pages: Pages) -> None:
+    for page in pages.values():
+        browser.open(page, script=False)
+        levels = browser.evaluate(
+            "return [...document.querySelectorAll('h1, h2, h3, h4')]"
+            ".filter((head) => !head.closest('dialog')).map((head) => Number(head.tagName[1]))"
+        )
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
 def test_a_row_opens_by_the_keyboard(browser: chromium.Chromium, pages: Pages) -> None:
     browser.open(pages["block"])
     browser.evaluate("document.querySelector('input[data-table=op-table]').focus()")
@@ -328,8 +386,8 @@ def test_a_row_opens_by_the_keyboard(browser: chromium.Chromium, pages: Pages) -
           outline: getComputedStyle(focused).outlineStyle,
         };
     """
-    # Past the heads of eight columns, two of them hidden or not.
-    for _ in range(12):
+    # Past the choice of columns, the button that copies, and the heads of the columns.
+    for _ in range(16):
         browser.press("Tab")
         if browser.evaluate(state)["row"]:
             break

@@ -99,4 +99,5 @@ globalThis.plotsDrawn = (async () => {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   await draw();
+  describePlot(document.getElementById("differences"));
 })();

@@ -73,4 +73,5 @@ globalThis.plotsDrawn = (async () => {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   await drawAll();
+  for (const chart of charts) describePlot(chart);
 })();

@@ -68,8 +68,6 @@ globalThis.memoryDrawn = (async () => {
   for (const chart of charts) {
     chart.replaceChildren();
     chart.classList.add("drawn");
-    chart.setAttribute("role", "img");
-    chart.setAttribute("aria-label", "Memory over time; the tables below have the figures");
   }
   const drawAll = () => Promise.all(data.map((plot, index) => draw(plot, charts[index])));
   let waiting = 0;
@@ -81,4 +79,7 @@ globalThis.memoryDrawn = (async () => {
     query.addEventListener("change", drawAll);
   }
   await drawAll();
+  for (const chart of charts) {
+    describePlot(chart, "Memory over time; the tables below have the figures");
+  }
 })();

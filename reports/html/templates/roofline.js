@@ -306,9 +306,8 @@ globalThis.plotsDrawn = (async () => {
   // The drawing that stands here without script makes room.
   chart.replaceChildren();
   chart.classList.add("drawn");
-  chart.setAttribute("role", "img");
-  chart.setAttribute("aria-label", "Roofline plot; the tables below have the same figures");
   await draw();
+  describePlot(chart, "Roofline plot; the tables below have the same figures");
   document.getElementById("chart-tools").hidden = false;
   chart.on("plotly_hover", ({ points: [point], event }) => {
     if (point.customdata) showCard(point.customdata, event.clientX, event.clientY);

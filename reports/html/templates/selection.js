@@ -42,14 +42,10 @@ globalThis.selection = (() => {
   }
 
   function show(row) {
-    const filter = row.closest("section")?.querySelector('input[type="search"]');
-    if (row.hidden && filter) {
-      filter.value = "";
-      filter.dispatchEvent(new Event("input"));
-    }
     for (let fold = row.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) {
       fold.open = true;
     }
+    tables.reveal(row);
     if (!isInView(row)) row.scrollIntoView({ block: row.offsetHeight < innerHeight / 2 ? "center" : "start" });
   }
 

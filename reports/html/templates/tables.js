@@ -1,31 +1,75 @@
 "use strict";
 
-// Tables: sorting and filtering. Without script they are complete, in order of device time.
-(() => {
-  const valueOf = (row, column) => row.cells[column].dataset.value ?? row.cells[column].innerText;
+// Tables: sorting, filtering, folding, hiding columns, copying. Without script they are complete, in
+// the order in which they were written.
+globalThis.tables = (() => {
+  // Rows that are shown before the others are folded away.
+  const ROWS_SHOWN = 25;
+  const PREFIXES = { n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
+  // "at least 1.64 G", "86.2 µs", "3.77 TB/s", "33.4%", "+1.2 ms".
+  const QUANTITY = /^(?:at least |about |up to |<)?([+\-−]?\d[\d\u00a0\u202f]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*(?:([nµmkMGTPE])(?=$|\s|[sBFW])|%|x\b|\S*)/u;
 
-  function compare(a, b, numeric, direction) {
+  const rowsOf = (table) => [...table.tBodies[0].rows];
+  const heads = (table) => [...table.tHead.rows[0].cells];
+  const textOf = (cell) => {
+    const title = cell.querySelector(".title");
+    return (title ?? cell).textContent.trim();
+  };
+
+  // A number, else "" where it is unknown and the text itself where it is none.
+  function quantity(text) {
+    if (text === "" || text === "-") return "";
+    const found = QUANTITY.exec(text);
+    if (!found) return text;
+    return Number(found[1].replace(/[\u00a0\u202f]/g, "").replace("−", "-")) * (PREFIXES[found[2]] ?? 1);
+  }
+
+  function compare(a, b, direction) {
     // Unknown values stay last in both directions.
     if (a === "" || b === "") return (a === "") - (b === "");
-    return direction * (numeric ? a - b : a.localeCompare(b));
+    if (typeof a === "number" && typeof b === "number") return direction * (a - b);
+    return direction * String(a).localeCompare(String(b), undefined, { numeric: true });
   }
 
+  function valueOf(cell, numeric) {
+    const value = cell.dataset.value;
+    if (value === undefined) return numeric ? quantity(textOf(cell)) : textOf(cell);
+    return numeric && value !== "" ? Number(value) : value;
+  }
+
+  // One way, the other, and as they were.
   function sortBy(table, header) {
-    const numeric = header.dataset.sort === "number";
-    const first = numeric ? "descending" : "ascending";
-    const second = numeric ? "ascending" : "descending";
-    const order = header.getAttribute("aria-sort") === first ? second : first;
+    const numeric = header.dataset.sort === "number" || header.classList.contains("number");
+    const ways = numeric ? ["descending", "ascending", null] : ["ascending", "descending", null];
+    const order = ways[(ways.indexOf(header.getAttribute("aria-sort")) + 1) % ways.length];
+    const rows = rowsOf(table);
+    rows.forEach((row, index) => { row.place ??= index; });
     const direction = order === "ascending" ? 1 : -1;
-    const body = table.tBodies[0];
-    const rows = [...body.rows].map((row) => [valueOf(row, header.cellIndex), row]);
-    rows.sort(([a], [b]) => compare(a, b, numeric, direction));
-    body.append(...rows.map(([, row]) => row));
-    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-    header.setAttribute("aria-sort", order);
+    const keyed = rows.map((row) => [order ? valueOf(row.cells[header.cellIndex], numeric) : row.place, row]);
+    keyed.sort(([a], [b]) => compare(a, b, order ? direction : 1));
+    table.tBodies[0].append(...keyed.map(([, row]) => row));
+    if (table.classList.contains("folded")) table.fold(true);
+    for (const other of heads(table)) other.removeAttribute("aria-sort");
+    if (order) header.setAttribute("aria-sort", order);
   }
 
-  function filter(input) {
-    const rows = [...document.getElementById(input.dataset.table).tBodies[0].rows];
+  function makeSortable(table) {
+    for (const header of heads(table)) {
+      // A column of drawings has no head.
+      if (!header.textContent.trim()) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = header.textContent;
+      button.addEventListener("click", () => sortBy(table, header));
+      header.replaceChildren(button);
+    }
+  }
+
+  const inputOf = (table) => document.querySelector(`input[data-table="${table.id}"]`);
+
+  function filter(table) {
+    const input = inputOf(table);
+    const rows = rowsOf(table);
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     let share = 0;
@@ -36,33 +80,193 @@
       shown += 1;
       share += Number(row.querySelector(".share")?.dataset.value ?? 0);
     }
-    const output = input.closest(".tools").querySelector("output");
-    output.textContent = words.length
+    // What was searched for may lie in the fold.
+    table.classList.toggle("filtered", words.length > 0);
+    input.closest(".tools").querySelector("output").textContent = words.length
       ? `${shown} of ${rows.length} rows` +
         (share ? `, ${(100 * share).toFixed(1)}% of device time` : "")
       : "";
   }
 
-  for (const table of document.querySelectorAll("table.points")) {
-    for (const header of table.tHead.rows[0].cells) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = header.textContent;
-      button.addEventListener("click", () => sortBy(table, header));
-      header.replaceChildren(button);
-    }
+  function empty(table) {
+    const input = inputOf(table);
+    if (!input) return;
+    input.value = "";
+    filter(table);
   }
 
-  const inputs = [...document.querySelectorAll('input[type="search"]')];
-  for (const input of inputs) {
-    input.closest(".tools").hidden = false;
-    input.addEventListener("input", () => filter(input));
+  function button(text, action) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.addEventListener("click", action);
+    return made;
+  }
+
+  // Rows after the first few of them are folded, in whatever order they stand.
+  function makeFoldable(table) {
+    const number = rowsOf(table).length;
+    const shown = Number(table.dataset.fold ?? ROWS_SHOWN);
+    if (number <= shown * 1.2) return;
+    const opener = button("", () => fold(!table.classList.contains("folded")));
+    const fold = (folded) => {
+      table.classList.toggle("folded", folded);
+      rowsOf(table).forEach((row, index) => row.classList.toggle("in-fold", folded && index >= shown));
+      opener.textContent = folded ? `${number - shown} more rows` : `only the first ${shown} rows`;
+      opener.setAttribute("aria-expanded", String(!folded));
+    };
+    table.fold = fold;
+    opener.className = "opener";
+    (table.closest(".scroll") ?? table).after(opener);
+    fold(true);
+  }
+
+  // Which columns are shown is one style for each column: rows may be many.
+  function columnsMenu(table) {
+    const menu = document.createElement("details");
+    const summary = document.createElement("summary");
+    const style = document.createElement("style");
+    const choices = document.createElement("div");
+    summary.textContent = "Columns";
+    menu.className = "choices";
+    menu.append(summary, choices, style);
+    const chosen = new Map();
+    const rules = () => [...chosen].map(([index, shown]) => {
+      const cells = `#${table.id} :is(tr, colgroup) > :nth-child(${index + 1})`;
+      return `${cells} { display: ${shown ? "revert" : "none"}; }`;
+    });
+    // The first column names the row.
+    for (const [index, header] of heads(table).entries()) {
+      if (!index || !header.textContent.trim()) continue;
+      const label = document.createElement("label");
+      const box = document.createElement("input");
+      box.type = "checkbox";
+      box.addEventListener("change", () => {
+        chosen.set(index, box.checked);
+        style.textContent = rules().join("\n");
+      });
+      label.append(box, ` ${header.textContent}`);
+      choices.append(label);
+      // A narrow screen shows less of them.
+      menu.addEventListener("toggle", () => { box.checked = header.getClientRects().length > 0; });
+    }
+    document.addEventListener("click", (event) => { if (!menu.contains(event.target)) menu.open = false; });
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu.open) return;
+      event.preventDefault();
+      menu.open = false;
+      summary.focus();
+    });
+    return menu;
+  }
+
+  // Text of a capture that a spreadsheet would take for a formula stays text.
+  function field(text) {
+    const safe = /^[=+@\t\r-]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  }
+
+  // What is shown, in its order, with names and shapes as they were recorded.
+  function csv(table) {
+    const columns = heads(table)
+      .filter((header) => header.textContent.trim() && header.getClientRects().length);
+    const named = columns.map((header) => header.dataset.csv ?? header.textContent);
+    const rows = rowsOf(table).filter((row) => !row.hidden);
+    const recorded = rows.some((row) => row.dataset.key) ? ["Recorded name"] : [];
+    const where = rows.some((row) => row.querySelector(".subtitle")) ? ["Where", "Recorded shapes"] : [];
+    const lines = rows.map((row) => {
+      const subtitle = row.querySelector(".subtitle");
+      return [
+        ...columns.map((header) => {
+          const cell = row.cells[header.cellIndex];
+          return header.dataset.csv && cell.dataset.value !== undefined ? cell.dataset.value : textOf(cell);
+        }),
+        ...recorded.map(() => row.dataset.key ?? ""),
+        ...(where.length ? [subtitle?.textContent ?? "", subtitle?.title ?? ""] : []),
+      ];
+    });
+    return [[...named, ...recorded, ...where], ...lines]
+      .map((line) => `${line.map(field).join(",")}\r\n`).join("");
+  }
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // A page in a frame or without rights, as in a notebook, copies what is selected.
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      const copied = document.execCommand("copy");
+      area.remove();
+      return copied;
+    }
+    return true;
+  }
+
+  function copyButton(table) {
+    const made = button("Copy as CSV", async () => {
+      const isCopied = await copy(csv(table));
+      made.textContent = isCopied ? "Copied" : "This browser does not let a page copy";
+      setTimeout(() => { made.textContent = "Copy as CSV"; }, 2000);
+    });
+    made.setAttribute("aria-live", "polite");
+    return made;
+  }
+
+  // The rest of a table that is folded away behind it without script.
+  function join(table) {
+    const rest = table.closest(".scroll")?.nextElementSibling;
+    if (!rest?.matches("details[data-continues]")) return;
+    table.dataset.fold = table.tBodies[0].rows.length;
+    table.tBodies[0].append(...rest.querySelector("tbody").rows);
+    rest.remove();
+  }
+
+  function makeTools(table) {
+    const tools = inputOf(table)?.closest(".tools");
+    if (tools) {
+      tools.hidden = false;
+      tools.querySelector("output").before(columnsMenu(table), copyButton(table));
+      return;
+    }
+    const own = document.createElement("div");
+    own.className = "own-tools";
+    own.append(columnsMenu(table), copyButton(table));
+    const scroll = table.closest(".scroll");
+    const around = document.createElement("div");
+    around.className = "with-tools";
+    scroll.before(around);
+    around.append(own, scroll);
+  }
+
+  let number = 0;
+  for (const table of document.querySelectorAll(".scroll > :is(table.points, table.plain)")) {
+    if (!table.tHead || table.tBodies.length !== 1) continue;
+    table.id ||= `table-${(number += 1)}`;
+    join(table);
+    makeFoldable(table);
+    if (rowsOf(table).length > 1) makeTools(table);
+    makeSortable(table);
+  }
+  for (const input of document.querySelectorAll('input[type="search"]')) {
+    const table = document.getElementById(input.dataset.table);
+    input.addEventListener("input", () => filter(table));
     input.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       event.preventDefault();
-      input.value = "";
-      filter(input);
+      empty(table);
       input.blur();
     });
   }
+
+  return {
+    // Makes `row` one that is shown: out of what a filter or a fold hides.
+    reveal(row) {
+      const table = row.closest("table");
+      if (row.hidden) empty(table);
+      if (table && !row.getClientRects().length) table.fold?.(false);
+    },
+  };
 })();
