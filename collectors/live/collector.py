@@ -11,6 +11,16 @@ DEFAULT_INTERVAL_NS = 100_000_000
 
 
 @dataclass(frozen=True)
+class LatestReading:
+    """What a device said of itself last; None where it said nothing."""
+
+    # A CUDA device number.
+    device: int
+    sm_clock_mhz: float | None = None
+    power_milliwatts: float | None = None
+
+
+@dataclass(frozen=True)
 class Scope:
     """What to record. `device_indices` are CUDA device numbers; None means all visible ones."""
 
@@ -20,6 +30,8 @@ class Scope:
     interval_ns: int = DEFAULT_INTERVAL_NS
     # Whether each allocation on a GPU keeps its Python stack.
     memory_stacks: bool = False
+    # Told of all devices whenever they are sampled, on the thread that samples.
+    on_sample: Callable[[Sequence[LatestReading]], None] = lambda readings: None
 
 
 @dataclass(frozen=True)

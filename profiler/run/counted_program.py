@@ -38,11 +38,7 @@ def main() -> None:
             return
         from gpuprof.profiler.run.session import Session
 
-        session = Session(
-            options,
-            on_profiled=lambda _: _open_window(arguments.seconds),
-            on_later_step=_end_with_the_step,
-        )
+        session = Session(options, on_step=_Window(arguments.seconds).step)
         session.start()
         sessions.append(session)
 
@@ -55,23 +51,30 @@ def main() -> None:
             session.close()
 
 
-def _open_window(seconds: float) -> None:
-    """The warm-up steps are done."""
-    from gpuprof.collectors.live import cuda
+class _Window:
+    """The step in which ncu counts: the first after the warm-up steps."""
 
-    if cuda.in_use():
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_open = False
+
+    def step(self, phase: str, _: int) -> None:
+        """Told after each step; nothing of the program runs after the one that is counted.
+
+        It ran once before.
+        """
+        if phase != "later":
+            return
+        from gpuprof.collectors.live import cuda
+
+        if not cuda.in_use():
+            return
         cuda.synchronize()
+        if self._is_open:
+            end_now()
+        self._is_open = True
         cuda.start_other_profiler()
-        end_after(seconds)
-
-
-def _end_with_the_step() -> None:
-    """The window's step is done. Nothing of the program runs after it, as it ran once before."""
-    from gpuprof.collectors.live import cuda
-
-    if cuda.in_use():
-        cuda.synchronize()
-        end_now()
+        end_after(self._seconds)
 
 
 def _parse() -> argparse.Namespace:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from gpuprof.collectors.errors import reason
 from gpuprof.collectors.host_identity import host_identity
 from gpuprof.collectors.live import cuda, garbage_collection, inductor_codegen
 from gpuprof.collectors.live.collection import LiveCollection
-from gpuprof.collectors.live.collector import Scope
+from gpuprof.collectors.live.collector import LatestReading, Scope
 from gpuprof.collectors.live.compilations import compilations, graph_breaks
 from gpuprof.collectors.live.environment import EnvironmentInForce
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
@@ -30,6 +30,7 @@ from gpuprof.collectors.manifest import (
     ModelParameters,
     ProcessInfo,
 )
+from gpuprof.profiler.run.live_state import LiveState
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
 from gpuprof.profiler.run.session import Session
@@ -51,11 +52,18 @@ class Recording:
         *,
         ranks: Ranks | None = None,
         store_early: Callable[[Recorded], None] | None = None,
+        live: LiveState | None = None,
     ) -> None:
-        """`store_early` is called with what is known when the profiled steps are done."""
+        """`store_early` is called with what is known when the profiled steps are done.
+
+        `live` is told of each step, and of the devices in use.
+        """
         self.subject = subject
         self.options = options
-        self.session = Session(options, on_profiled=self._profiled)
+        self._live = live
+        self.session = Session(
+            options, on_profiled=self._profiled, on_step=live.step if live else _tell_nobody
+        )
         self.ranks = ranks or Ranks.from_environment()
         self._store_early = store_early
         self._environment = EnvironmentInForce()
@@ -69,6 +77,7 @@ class Recording:
                 rank=self.ranks.rank,
                 interval_ns=_SAMPLE_INTERVAL_NS,
                 memory_stacks=options.memory_stacks,
+                on_sample=self._sampled,
             )
         )
 
@@ -76,6 +85,8 @@ class Recording:
         """Begin to watch this process."""
         try:
             inductor_codegen.install(anew=self.options.stacks)
+            if self._live is not None:
+                self._live.enter("searching")
             self._collection.start()
             self.session.start()
         except BaseException as error:
@@ -100,6 +111,10 @@ class Recording:
         """Remove the traces, and restore what was replaced."""
         self.session.close()
         inductor_codegen.remove()
+
+    def _sampled(self, readings: Sequence[LatestReading]) -> None:
+        if self._live is not None and cuda.in_use():
+            self._live.sample(readings)
 
     def _profiled(self, session: Session) -> None:
         self._collection.slow_down()
@@ -174,6 +189,10 @@ class Recording:
             if sentence not in self._unread:
                 self._unread.append(sentence)
             return None
+
+
+def _tell_nobody(phase: str, steps: int) -> None:
+    """No line is shown."""
 
 
 def _objects_of_torch() -> list[Any]:

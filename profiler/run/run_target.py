@@ -14,11 +14,13 @@ from typing import Any, Final, NoReturn
 
 import gpuprof
 from gpuprof.collectors.live.script_errors import exception_names
-from gpuprof.collectors.manifest import Ending
+from gpuprof.collectors.manifest import Ending, Schedule
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
+from gpuprof.profiler.run.live_state import LiveState
 from gpuprof.profiler.run.main_thread import call_on_main_thread
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.rank_marks import RankMarks
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Subject
 from gpuprof.profiler.run.script import (
     PreparedProgram,
@@ -32,6 +34,7 @@ from gpuprof.profiler.run.storing import Storing
 from gpuprof.profiler.run.storing_process import StoringProcess
 from gpuprof.profiler.run.surroundings import flush
 from gpuprof.profiler.run.watch import Watch
+from gpuprof.reports.console.progress import can_move
 
 _ENDINGS: Final[dict[signal.Signals, Ending]] = {
     signal.SIGTERM: "sigterm",
@@ -72,10 +75,13 @@ def run_target(
         command=(target.title, *target.arguments),
         ceilings=ceilings,
     )
-    storing_process = StoringProcess()
+    ranks = Ranks.from_environment()
+    live = None if quiet else _live_state(ranks)
+    storing_process = StoringProcess(live)
     # A program that ends with its profiled steps is stored once, at its end.
     store_early = None if options.stop_after else storing_process.store_early
-    watch = Watch(subject, options, store_early=store_early)
+    watch = Watch(subject, options, store_early=store_early, live=live)
+    storing_process.show_line(_planned_steps(options.schedule))
     if not watch.ranks.alone:
         storing_process.watch_rank(RankMarks(output.requested, watch.ranks))
     storing = Storing(watch, storing_process, quiet=quiet)
@@ -97,6 +103,24 @@ def run_target(
         _run_exit_functions()
         die_by(signal.SIGINT)
     return storing.exit_code(status)
+
+
+def _live_state(ranks: Ranks) -> LiveState | None:
+    """What the line on the terminal shows; None where there is no line."""
+    if ranks.rank != 0 or not can_move():
+        return None
+    with suppress(OSError):
+        return LiveState()
+    return None
+
+
+def _planned_steps(schedule: Schedule) -> dict[str, int]:
+    # Before the first profiled step comes one in which the profiler warms up.
+    return {
+        "warmup": schedule.warmup,
+        "timed": schedule.timed,
+        "profiled": schedule.profiled + 1,
+    }
 
 
 def _execute(watch: Watch, program: PreparedProgram, target: RunTarget) -> tuple[Ending, int]:

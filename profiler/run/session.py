@@ -49,20 +49,20 @@ class Session:
         options: SessionOptions,
         *,
         on_profiled: Callable[["Session"], None] = lambda session: None,
-        on_later_step: Callable[[], None] = lambda: None,
+        on_step: Callable[[str, int], None] = lambda phase, steps: None,
     ) -> None:
+        """`on_step` is told the phase that goes on and the boundaries so far, after each."""
         self.options = options
         self.explicit = ExplicitSteps()
         self._on_profiled = on_profiled
-        self._on_later_step = on_later_step
+        self._on_step = on_step
         self._finder = StepFinder(step_sources(options, self.explicit), self)
-        self._phase = "warmup"
+        self._phase, self._boundaries = "warmup", 0
         self._clock: StepClock | None = None
         self._timed = TimedSteps(options.schedule)
         self._later: LaterClock | None = None
         # For other tools, which see the steps as ranges.
         self._step_ranges = StepRanges()
-        self._boundaries = 0
         self._trace: TorchTrace | None = None
         # Attempts to profile steps, and why the last one was dropped.
         self._attempts = 0
@@ -128,12 +128,13 @@ class Session:
         with self._guarded():
             # Between the two a tool's recording may begin or end.
             self._step_ranges.end()
+            self._boundaries += 1
             if self._later is not None:
                 self._later.mark()
-                self._on_later_step()
             else:
                 with ample_recursion():
                     self._advance(mark)
+            self._on_step(self._phase, self._boundaries)
             self._step_ranges.begin(tell_time=self._phase == "profiled")
 
     @contextmanager
@@ -155,7 +156,6 @@ class Session:
         self.seen.warn(f"profiling ended early: {type(error).__name__}: {reason(error)}")
 
     def _advance(self, mark: Mark) -> None:
-        self._boundaries += 1
         if self._phase == "warmup":
             self._warmup_boundary(mark)
         elif self._phase == "timed":

@@ -3,6 +3,7 @@
 import pickle
 import socket
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +22,17 @@ class WatchRank:
 
     marks: RankMarks
     process: int
+
+
+@dataclass(frozen=True)
+class ShowLine:
+    """Show on stderr, which is a terminal, what `process` does by the memory `state`. No answer."""
+
+    # An open file of the process that stores: see `LiveState`.
+    state: int
+    process: int
+    # How many steps a phase takes, where that is settled.
+    planned_steps: Mapping[str, int]
 
 
 @dataclass(frozen=True)

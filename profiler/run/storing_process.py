@@ -10,15 +10,18 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from gpuprof.collectors.errors import CollectorError
+from gpuprof.profiler.run.live_state import LiveState
 from gpuprof.profiler.run.rank_marks import RankMarks
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.profiler.run.storing_messages import (
     Done,
     Hurry,
+    ShowLine,
     SkipEarly,
     StoredEarly,
     StoreEarly,
@@ -39,8 +42,12 @@ _START: Final = (
 class StoringProcess:
     """The running program's side."""
 
-    def __init__(self) -> None:
-        """Start the process; where that fails `store_final` says so by its result."""
+    def __init__(self, live: LiveState | None = None) -> None:
+        """Start the process; where that fails `store_final` says so by its result.
+
+        `live` is what `show_line` shows.
+        """
+        self._live = live
         self._connection: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
         self._early: Recorded | None = None
@@ -56,11 +63,12 @@ class StoringProcess:
             encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
             # Without site, as sys.path is given, and the PYTHON variables, which are the program's.
             python = [sys.executable, "-E", "-S", "-c", _START, str(theirs.fileno()), encoding]
+            shared = [] if self._live is None else [self._live.descriptor]
             started = subprocess.run(
                 [*_SHELL, *python, *paths],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *shared),
                 check=False,
             )
         if started.returncode == 0:
@@ -69,6 +77,12 @@ class StoringProcess:
     def watch_rank(self, marks: RankMarks) -> None:
         """Let the other ranks know of this one, also how its process ends where it is killed."""
         self._ask(WatchRank(marks, os.getpid()))
+
+    def show_line(self, planned_steps: Mapping[str, int]) -> None:
+        """Let the terminal show how far the program is, until its capture is stored."""
+        if self._live is not None:
+            self._ask(ShowLine(self._live.descriptor, os.getpid(), planned_steps))
+            self._live.close_descriptor()
 
     def store_early(self, recorded: Recorded) -> None:
         """Ask for the early capture and return at once.

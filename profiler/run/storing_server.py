@@ -12,12 +12,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuprof.collectors.errors import describe
 from gpuprof.profiler.run.storing_messages import (
     Done,
     Hurry,
+    ShowLine,
     SkipEarly,
     StoredEarly,
     StoreEarly,
@@ -27,6 +28,9 @@ from gpuprof.profiler.run.storing_messages import (
     send,
 )
 from gpuprof.profiler.run.watched_rank import WatchedRank
+
+if TYPE_CHECKING:
+    from gpuprof.profiler.run.live_drawing import LiveDrawing
 
 _NICENESS: Final = 19
 _SKIP: Final = signal.SIGUSR1
@@ -44,7 +48,13 @@ def main(descriptor: int, encoding: str) -> None:
     if sys.stderr is not None:
         sys.stderr.reconfigure(encoding=encoding, errors="replace")  # type: ignore[union-attr]
     with socket.socket(fileno=descriptor) as connection:
-        watched: WatchedRank | None = None
+        _serve(connection)
+
+
+def _serve(connection: socket.socket) -> None:
+    watched: WatchedRank | None = None
+    line: LiveDrawing | None = None
+    try:
         while (message := _next(connection, watched)) is not None:
             if isinstance(message, (Hurry, SkipEarly)):
                 # What they are about has ended meanwhile.
@@ -53,13 +63,25 @@ def main(descriptor: int, encoding: str) -> None:
                 watched = WatchedRank(message.marks, message.process)
                 watched.begin()
                 continue
-            status = _in_a_child(connection, message)
+            if isinstance(message, ShowLine):
+                line = _begin_line(message)
+                continue
+            status = _in_a_child(connection, message, line)
             if status != 0:
                 _answer_for_the_dead(connection, message, status)
             elif isinstance(message, StoreFinal):
                 watched = None
-        if watched is not None:
-            watched.write_death()
+    finally:
+        if line is not None:
+            line.stop()
+    if watched is not None:
+        watched.write_death()
+
+
+def _begin_line(message: ShowLine) -> "LiveDrawing":
+    from gpuprof.profiler.run.live_drawing import LiveDrawing
+
+    return LiveDrawing(message, sys.stderr)
 
 
 def _next(connection: socket.socket, watched: WatchedRank | None) -> Any:
@@ -78,7 +100,7 @@ def _next(connection: socket.socket, watched: WatchedRank | None) -> Any:
         return None
 
 
-def _in_a_child(connection: socket.socket, message: Any) -> int:
+def _in_a_child(connection: socket.socket, message: Any, line: "LiveDrawing | None") -> int:
     ended, ends = os.pipe()
     child = os.fork()
     if child != 0:
@@ -90,9 +112,9 @@ def _in_a_child(connection: socket.socket, message: Any) -> int:
     status = 1
     try:
         if isinstance(message, StoreEarly):
-            _store_early(connection, message)
+            _store_early(connection, message, line)
         else:
-            _store_final(connection, message)
+            _store_final(connection, message, line)
         status = 0
     finally:
         # Whatever happens, the child must not go on as the parent does.
@@ -111,7 +133,9 @@ def _skip_once_asked(connection: socket.socket, child: int, ended: int) -> None:
         os.kill(child, _SKIP)
 
 
-def _store_early(connection: socket.socket, message: StoreEarly) -> None:
+def _store_early(
+    connection: socket.socket, message: StoreEarly, line: "LiveDrawing | None"
+) -> None:
     # Meanwhile the program steps, perhaps on all cores.
     os.nice(_NICENESS)
     os.environ["POLARS_MAX_THREADS"] = "1"
@@ -121,6 +145,8 @@ def _store_early(connection: socket.socket, message: StoreEarly) -> None:
             from gpuprof.profiler.run.store_recorded import analysed_early, store_early
 
             analysed = analysed_early(message.recorded)
+        if line is not None:
+            line.know(analysed[1])
         store_early(message.recorded, analysed)
     except _SkippedError:
         pass
@@ -148,12 +174,17 @@ def _skippable() -> Iterator[None]:
         signal.signal(_SKIP, signal.SIG_IGN)
 
 
-def _store_final(connection: socket.socket, message: StoreFinal) -> None:
+def _store_final(
+    connection: socket.socket, message: StoreFinal, line: "LiveDrawing | None"
+) -> None:
     from gpuprof.profiler.run.telling import store_and_tell
 
     hurry = threading.Event()
     threading.Thread(target=_listen, args=(connection, hurry), daemon=True).start()
     stored = store_and_tell(message.recorded, quiet=message.quiet, hurry=hurry)
+    if line is not None:
+        # Before the program ends, after which the terminal is somebody else's.
+        line.stop()
     _answer(connection, Done(lost=not stored))
 
 

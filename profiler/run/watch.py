@@ -15,6 +15,7 @@ from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.manifest import Ending, ProcessInfo
 from gpuprof.profiler.run import current_session
+from gpuprof.profiler.run.live_state import LiveState
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
@@ -33,11 +34,13 @@ class Watch:
         options: SessionOptions,
         *,
         store_early: Callable[[Recorded], None] | None,
+        live: LiveState | None = None,
     ) -> None:
-        """`store_early`: as in `Recording`."""
+        """`store_early` and `live`: as in `Recording`."""
         self.subject = subject
         self._options = options
         self._store_early = store_early
+        self._live = live
         self.ranks = Ranks.from_environment()
         self._clock = UnixClock()
         self._seen = Observations(started_ns=self._clock.now_ns())
@@ -62,7 +65,11 @@ class Watch:
             from gpuprof.profiler.run.recording import Recording
 
             self._recording = Recording(
-                self.subject, self._options, ranks=self.ranks, store_early=self._store_early
+                self.subject,
+                self._options,
+                ranks=self.ranks,
+                store_early=self._store_early,
+                live=self._live,
             )
         except BaseException as error:
             if not is_ours(error):
@@ -73,6 +80,8 @@ class Watch:
 
     def finish(self, ending: Ending, exit_code: int) -> Recorded:
         """Stop watching and return what was recorded; `close` must follow once it is stored."""
+        if self._live is not None:
+            self._live.enter("storing")
         if self._recording is not None:
             return self._recording.finish(ending, exit_code, self.exceptions)
         self._seen.ended_ns = self._clock.now_ns()

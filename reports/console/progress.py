@@ -21,7 +21,7 @@ def showing_parts(command: str = "", *, hidden: bool = False) -> Iterator[PartPr
     nothing. The parts of a `command` say themselves how long the rest takes; that of others is
     estimated here. `hidden`: nothing anywhere, as on ranks other than the first.
     """
-    if hidden or not _moves():
+    if hidden or not can_move():
         yield _line_writer("" if hidden else command)
         return
     from rich import progress
@@ -53,7 +53,7 @@ def showing_stages(label: str = "", *, hidden: bool = False) -> Iterator[StagePr
 
     Elsewhere, and where `hidden`, nothing.
     """
-    if hidden or not _moves():
+    if hidden or not can_move():
         yield lambda _: None
         return
     from rich.text import Text
@@ -65,9 +65,13 @@ def showing_stages(label: str = "", *, hidden: bool = False) -> Iterator[StagePr
         yield lambda what: status.update(Text(f"{label}: {what}" if label else what))
 
 
-def _moves() -> bool:
-    """Whether stderr is a terminal on which a line can be written again."""
-    return NoteStream(sys.stderr).isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+def can_move() -> bool:
+    """Whether stderr is a terminal of a person, on which a line can be written again.
+
+    A CI system may give its jobs a terminal, and keeps all that is ever written there.
+    """
+    is_dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    return NoteStream(sys.stderr).isatty() and not is_dumb and not os.environ.get("CI")
 
 
 def _spinner(encoding: str) -> str:

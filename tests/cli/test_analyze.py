@@ -234,7 +234,7 @@ def test_progress_is_shown_on_a_terminal_only(
     process = subprocess.Popen(
         [sys.executable, "-m", "gpuprof", "analyze", str(TRAIN)],
         cwd=tmp_path,
-        env={**gpuprof_environment, "TERM": "xterm", "LANG": "C.UTF-8"},
+        env={**gpuprof_environment, "TERM": "xterm", "LANG": "C.UTF-8", "CI": ""},
         stdout=subprocess.DEVNULL,
         stderr=theirs,
     )

@@ -6,11 +6,17 @@ sampler does nothing and says so.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuprof.collectors.errors import reason
-from gpuprof.collectors.live.collector import DEFAULT_INTERVAL_NS, Availability, Note, Scope
+from gpuprof.collectors.live.collector import (
+    DEFAULT_INTERVAL_NS,
+    Availability,
+    LatestReading,
+    Note,
+    Scope,
+)
 from gpuprof.collectors.live.nvml.gpm import open_gpm
 from gpuprof.collectors.live.nvml.library import (
     close_library,
@@ -62,7 +68,12 @@ def find_nvml() -> Availability:
 
 def make_sampler(scope: Scope) -> "NvmlSampler":
     """The sampler of a recording."""
-    return NvmlSampler(scope.device_indices, rank=scope.rank, interval_ns=scope.interval_ns)
+    return NvmlSampler(
+        scope.device_indices,
+        rank=scope.rank,
+        interval_ns=scope.interval_ns,
+        on_sample=scope.on_sample,
+    )
 
 
 class NvmlSampler:
@@ -79,9 +90,11 @@ class NvmlSampler:
         *,
         rank: int = 0,
         interval_ns: int = DEFAULT_INTERVAL_NS,
+        on_sample: Callable[[Sequence[LatestReading]], None] = lambda readings: None,
         library: Any = None,
     ) -> None:
         self.notes: list[Note] = []
+        self._on_sample = on_sample
         self._device_indices = device_indices
         self._rank = rank
         self._library = library
@@ -162,6 +175,7 @@ class NvmlSampler:
             if len(device.rows) > _MAXIMUM_ROWS:
                 del device.rows[1::2]
                 self._thread.interval_ns *= 2
+        self._on_sample([device.last for device in self._devices])
 
 
 class _DeviceLostError(Exception):
@@ -173,6 +187,7 @@ class _SampledDevice:
 
     def __init__(self, library: Any, index: int, handle: Any, notes: list[Note]) -> None:
         self.rows: list[tuple[float | None, ...]] = []
+        self.last = LatestReading(index)
         self._library = library
         self._index = index
         self._handle = handle
@@ -201,9 +216,13 @@ class _SampledDevice:
             values |= self._read_gpm()
         except _DeviceLostError as error:
             self._lost = True
+            self.last = LatestReading(self._index)
             self._note(f"sampling stopped ({error})")
             return
         self.rows.append(tuple(values.get(column) for column in _ROW))
+        self.last = LatestReading(
+            self._index, values.get("sm_clock_mhz"), values.get("power_milliwatts")
+        )
 
     def close(self) -> None:
         """Free what the driver holds for this device."""
