@@ -65,9 +65,8 @@ def _because(comparison: Comparison) -> str:
 
 
 def _part(cause: MainCause) -> str:
-    if cause.kind != AT_ROOF:
-        return cause.part
-    return "more work at the roof" if cause.change_ns > 0 else "less work at the roof"
+    # It grows with the work, and shrinks on a faster device.
+    return "what its work needs at the roof" if cause.kind == AT_ROOF else cause.part
 
 
 def _where(cause: MainCause) -> str:

@@ -75,7 +75,7 @@ def _lines(
     compute = sorted((c for c in ceilings if c.kind == "compute"), key=_order)
     memory = sorted((c for c in ceilings if c.kind == "memory"), key=_order)
     left, right = 10 ** x_range[0], 10 ** x_range[1]
-    heights = [c.rate for c in compute if _bounds(c, used)], [c.rate for c in compute]
+    heights = [c.rate for c in compute if bounds(c, used)], [c.rate for c in compute]
     lines = []
     for ceiling in memory:
         start = left
@@ -102,8 +102,8 @@ def _lines(
     # With several memory levels the fastest one has the leftmost ridge.
     fastest = max((c.rate for c in memory), default=None)
     for group in (
-        *_equal_rates([c for c in compute if _bounds(c, used)]),
-        *_equal_rates([c for c in compute if not _bounds(c, used)]),
+        *_equal_rates([c for c in compute if bounds(c, used)]),
+        *_equal_rates([c for c in compute if not bounds(c, used)]),
     ):
         rate = group[0].rate
         lines.append(
@@ -112,7 +112,7 @@ def _lines(
                 name=_group_name(group),
                 rate=formatting.flops_rate(rate),
                 source=group[0].source,
-                used=_bounds(group[0], used),
+                used=bounds(group[0], used),
                 is_roof=is_roof,
                 x0=left if fastest is None else min(max(rate / fastest, left), right),
                 y0=rate,
@@ -127,7 +127,7 @@ def at_seen_clock(
     ceilings: Iterable[Ceiling], used: frozenset[tuple[str, str]], clock_mhz: int | None
 ) -> list[Ceiling]:
     """The datasheet's peaks in use, at the median SM clock of the timed steps."""
-    scaled = (at_clock(each, clock_mhz) for each in ceilings if _bounds(each, used))
+    scaled = (at_clock(each, clock_mhz) for each in ceilings if bounds(each, used))
     return [ceiling for ceiling in scaled if ceiling is not None]
 
 
@@ -155,7 +155,7 @@ def _clock_lines(
     )
 
 
-def _bounds(ceiling: Ceiling, used: frozenset[tuple[str, str]]) -> bool:
+def bounds(ceiling: Ceiling, used: frozenset[tuple[str, str]]) -> bool:
     """True where the program did work that this ceiling bounds.
 
     Matmuls run on tensor units where the device has them for the precision, else on vector units.

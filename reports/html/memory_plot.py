@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gpuprof.reports.html.picture import Tick
+from gpuprof.reports.html.plot_area import Tick
 from gpuprof.roofline.memory_figures import MemoryTimeline
 
 _BYTE_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))

@@ -4,50 +4,14 @@ A page without script is one in a mail, in a CI system's sandbox, or on paper. T
 first level's points inside the axes as they begin; a point links to its row.
 """
 
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpuprof.reports.formatting import quantity
-from gpuprof.reports.html.ceiling_lines import CeilingLine
 from gpuprof.reports.html.chart import Chart
+from gpuprof.reports.html.plot_area import PictureLine, PlotArea, draw_ceilings, plot_area
 from gpuprof.roofline.classes import ClassName
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 46
-# Drawings of less width have room for few labels.
-_NARROW = 600
-# Between the baselines of two labels, and about the width of a letter.
-_LINE_HEIGHT = 16
-_LETTER = 6.6
-# Where along a slanted line its label may stand, the best first.
-_LABEL_PLACES = (0.62, 0.75, 0.48, 0.35, 0.2)
 # The marks' paths are drawn in a square of this side.
-_MARK_SIDE = 11.0
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A line of the grid: its place on its axis and its words."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True)
-class PictureLine:
-    """A ceiling, with its label's place and angle; `label` is "" where another line has it."""
-
-    line: CeilingLine
-    x0: float
-    y0: float
-    x1: float
-    y1: float
-    label: str
-    label_x: float
-    label_y: float
-    # In degrees, clockwise.
-    angle: float
-    anchor: str
+MARK_SIDE = 11.0
 
 
 @dataclass(frozen=True)
@@ -65,172 +29,26 @@ class PicturePoint:
 class Picture:
     """Where everything goes, in the units of the SVG's view box."""
 
-    width: int
-    height: int
-    left: int
-    right: int
-    top: int
-    bottom: int
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    area: PlotArea
     lines: tuple[PictureLine, ...]
     points: tuple[PicturePoint, ...]
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """A range of exponents drawn from `start` to `end`."""
-
-    range: tuple[float, float]
-    start: float
-    end: float
-
-    @property
-    def per_decade(self) -> float:
-        return (self.end - self.start) / (self.range[1] - self.range[0])
-
-    def at(self, value: float) -> float:
-        return self.start + (math.log10(value) - self.range[0]) * self.per_decade
-
-    def holds(self, value: float) -> bool:
-        return self.range[0] <= math.log10(value) <= self.range[1]
-
-    def ticks(self, room: float, text: Callable[[float], str]) -> tuple[Tick, ...]:
-        """Decades, at least `room` apart."""
-        step = max(1, math.ceil(room / abs(self.per_decade)))
-        exponents = range(math.ceil(self.range[0]), math.floor(self.range[1]) + 1, step)
-        return tuple(Tick(round(self.at(10.0**n), 1), text(10.0**n)) for n in exponents)
-
-
 def make_picture(chart: Chart, width: int, height: int) -> Picture:
     """The drawing of the chart's first level in `width` by `height` pixels."""
-    x = _Axis(chart.x_range, _LEFT, width - _RIGHT)
-    y = _Axis(chart.y_range, height - _BOTTOM, _TOP)
-    used = [line for line in chart.ceilings if line.used]
-    narrow = width < _NARROW
-    flat = _flat(used, x, y, narrow=narrow)
+    area = plot_area(chart.x_range, chart.y_range, width, height)
     return Picture(
-        width=width,
-        height=height,
-        left=_LEFT,
-        right=width - _RIGHT,
-        top=_TOP,
-        bottom=height - _BOTTOM,
-        x_ticks=x.ticks(44, lambda value: f"{value:g}"),
-        y_ticks=y.ticks(24, lambda value: quantity(value, "", digits=1).strip()),
-        lines=(*_slanted(used, x, y, flat, narrow=narrow), *flat),
+        area=area,
+        lines=draw_ceilings([line for line in chart.ceilings if line.used], area),
         points=tuple(
             PicturePoint(
                 point.row,
                 point.kind,
-                round(x.at(point.x), 1),
-                round(y.at(point.y), 1),
-                round(point.size / _MARK_SIDE, 2),
+                round(area.x.at(point.x), 1),
+                round(area.y.at(point.y), 1),
+                round(point.size / MARK_SIDE, 2),
             )
             for point in chart.levels[0].points
-            if x.holds(point.x) and y.holds(point.y)
+            if area.holds(point.x, point.y)
         ),
     )
-
-
-def _slanted(
-    lines: Sequence[CeilingLine],
-    x: _Axis,
-    y: _Axis,
-    flat: Sequence[PictureLine],
-    *,
-    narrow: bool,
-) -> list[PictureLine]:
-    """The memory roofs inside the axes, each label along its line where no flat roof's stands.
-
-    A narrow drawing labels only the roof of the percentages.
-    """
-    angle = math.atan2(abs(y.per_decade), x.per_decade)
-    drawn = []
-    for line in lines:
-        # On logarithmic axes: y = x + rise.
-        rise = math.log10(line.y0 / line.x0)
-        start = max(x.range[0], y.range[0] - rise)
-        end = min(x.range[1], y.range[1] - rise, math.log10(line.x1))
-        if line.kind != "memory" or start >= end:
-            continue
-        # The roof's label stands above its line, another's below.
-        away = -6 if line.is_roof else 16
-        text = _label(line) if line.is_roof or not narrow else ""
-        places = [
-            (
-                x.at(10.0**middle) + away * math.sin(angle),
-                y.at(10.0 ** (middle + rise)) + away * math.cos(angle),
-            )
-            for middle in (start + share * (end - start) for share in _LABEL_PLACES)
-        ]
-        free = (at for at in places if not _meets(at, len(text), angle, flat))
-        label_x, label_y = next(free, places[0])
-        drawn.append(
-            PictureLine(
-                line,
-                x0=round(x.at(10.0**start), 1),
-                y0=round(y.at(10.0 ** (start + rise)), 1),
-                x1=round(x.at(10.0**end), 1),
-                y1=round(y.at(10.0 ** (end + rise)), 1),
-                label=text,
-                label_x=round(label_x, 1),
-                label_y=round(label_y, 1),
-                angle=round(-math.degrees(angle), 1),
-                anchor="middle",
-            )
-        )
-    return drawn
-
-
-def _flat(lines: Sequence[CeilingLine], x: _Axis, y: _Axis, *, narrow: bool) -> list[PictureLine]:
-    """The compute roofs inside the axes, from the highest down, each label above its right end.
-
-    A narrow drawing leaves out labels that would stand away from their line.
-    """
-    drawn = []
-    lowest_label = -math.inf
-    for line in sorted(lines, key=lambda line: -line.y0):
-        if line.kind != "compute" or not y.holds(line.y0) or math.log10(line.x0) > x.range[1]:
-            continue
-        height = round(y.at(line.y0), 1)
-        label_y = max(height - 5, lowest_label + _LINE_HEIGHT)
-        named = line.is_roof or not narrow or label_y == height - 5
-        if named:
-            lowest_label = label_y
-        start = max(x.at(line.x0), x.start)
-        drawn.append(
-            PictureLine(
-                line,
-                x0=round(start, 1),
-                y0=height,
-                x1=x.end,
-                y1=height,
-                label=_label(line) if named else "",
-                label_x=x.end - 2,
-                label_y=label_y,
-                angle=0,
-                anchor="end",
-            )
-        )
-    return drawn
-
-
-def _meets(
-    centre: tuple[float, float], letters: int, angle: float, flat: Sequence[PictureLine]
-) -> bool:
-    """True where a slanted text of `letters` around `centre` would touch a flat roof's label."""
-    half = letters * _LETTER / 2
-    along = (half * share for share in (-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1))
-    text = [(centre[0] + a * math.cos(angle), centre[1] - a * math.sin(angle)) for a in along]
-    return any(
-        one.label_x - len(one.label) * _LETTER - _LINE_HEIGHT / 2 <= at_x <= one.label_x
-        and one.label_y - 1.5 * _LINE_HEIGHT <= at_y <= one.label_y + _LINE_HEIGHT
-        for one in flat
-        for at_x, at_y in text
-    )
-
-
-def _label(line: CeilingLine) -> str:
-    measured = ", measured" if line.source == "measured" else ""
-    return f"{line.name} {line.rate}{measured}" if line.name else ""

@@ -1,5 +1,6 @@
 """Two analyses -> what changed: the step, and the kernels that carry the change."""
 
+from collections import Counter
 from typing import TypedDict
 
 import msgspec
@@ -20,6 +21,7 @@ from gpuprof.roofline.comparison.result import (
     StepChange,
     WaitingChange,
 )
+from gpuprof.roofline.cost_models.cost import FlopKind, Flops
 from gpuprof.roofline.machine.environment import differences
 from gpuprof.roofline.step_figures import WAITING_FOR_THE_HOST, StepSplit
 
@@ -68,7 +70,19 @@ def _side(analysis: Analysis) -> ComparedSide:
         split=analysis.split,
         bottleneck=analysis.bottleneck.kind,
         state=analysis.device_state,
+        ceilings=analysis.ceilings,
+        roof_source=analysis.roof_source,
+        flops=_flops(analysis),
     )
+
+
+def _flops(analysis: Analysis) -> tuple[Flops, ...]:
+    counts: Counter[tuple[FlopKind, str]] = Counter()
+    for kernel in analysis.kernels:
+        for part in kernel.flops or ():
+            counts[part.kind, part.precision] += part.count
+    steps = max(analysis.steps.profiled, 1)
+    return tuple(Flops(*key, count // steps) for key, count in counts.most_common() if count)
 
 
 def _step_change(

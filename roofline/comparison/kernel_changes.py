@@ -31,6 +31,21 @@ class KernelSide(msgspec.Struct, frozen=True, kw_only=True):
     # The label of the ceiling that binds, and the share of it that was reached.
     roof: str
     roof_fraction: float | None
+    # Of one step; None where they are not known of all its launches.
+    flops: float | None = None
+    bytes: float | None = None
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """FLOP per byte; None where it is unknown, or without bytes."""
+        return self.flops / self.bytes if self.flops is not None and self.bytes else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """None where it is unknown."""
+        if self.flops is None or not self.device_ns:
+            return None
+        return self.flops / self.device_ns * 1e9
 
     @property
     def mean_ns(self) -> float:

@@ -66,9 +66,15 @@ def sides(points: Iterable[RooflinePoint], steps: int) -> list[KernelSide]:
             bottleneck=point.bottleneck.kind,
             roof=point.roof,
             roof_fraction=point.roof_fraction,
+            flops=_per_step(point.total_flops, steps),
+            bytes=_per_step(point.total_bytes, steps),
         )
         for point in points
     ]
+
+
+def _per_step(total: int | None, steps: int) -> float | None:
+    return None if total is None else total / steps
 
 
 def match_kernels(
@@ -220,7 +226,19 @@ def _together(kernels: Sequence[KernelSide]) -> KernelSide:
             if len(known) == len(kernels) and device_ns
             else None
         ),
+        flops=_sum(kernel.flops for kernel in kernels),
+        bytes=_sum(kernel.bytes for kernel in kernels),
     )
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """The sum; None where any is unknown."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 def _common(values: Iterable[str]) -> str:

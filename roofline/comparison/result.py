@@ -15,6 +15,8 @@ from gpuprof.roofline.comparison.kinds import KindChange
 from gpuprof.roofline.comparison.lines import LineChange
 from gpuprof.roofline.comparison.main_cause import MainCause
 from gpuprof.roofline.comparison.modules import ModuleChange
+from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.machine.ceilings import Ceiling, Source
 from gpuprof.roofline.step_figures import StepSplit
 
 COMPARISON_SCHEMA_VERSION = 2
@@ -95,6 +97,11 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     split: StepSplit | None
     bottleneck: ClassName
     state: DeviceState | None
+    # What the device can do, and the source of those that the percentages are of.
+    ceilings: tuple[Ceiling, ...] = ()
+    roof_source: Source | None = None
+    # FLOPs of one step by unit and precision, of the kernels that are counted.
+    flops: tuple[Flops, ...] = ()
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -476,3 +476,45 @@ def test_a_tap_on_a_point_opens_its_row_alone(browser: chromium.Chromium, pages:
     assert len(opened) == 1
     assert opened[0].startswith("kernel-")
     assert least_after == least
+
+
+def test_a_moved_point_tells_its_figures_at_once_and_leads_to_its_row(
+    browser: chromium.Chromium, pages: Pages
+) -> None:
+    browser.open(pages["compare"])
+    found = browser.evaluate(
+        """
+        const [move] = document.querySelectorAll("svg.two.full a.move.new");
+        const card = document.getElementById("card");
+        move.focus();
+        const told = { text: card.innerText, shown: card.getClientRects().length > 0 };
+        move.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        const row = document.querySelector(":target");
+        return {
+          ...told,
+          away: card.hidden,
+          row: `#${row.id}`,
+          href: move.getAttribute("href"),
+          open: row.querySelector("details").open,
+        };
+        """
+    )
+    assert found["shown"]
+    assert "FLOP/byte" in found["text"]
+    assert "head: " in found["text"]
+    assert found["away"]
+    assert found["row"] == found["href"]
+    assert found["open"]
+
+    browser.open(pages["compare"], script=False)
+    drawn = browser.evaluate(
+        """
+        const shown = [...document.querySelectorAll("svg.two, svg.waterfall")]
+          .filter((drawing) => drawing.getBoundingClientRect().width > 0);
+        return shown.map((drawing) => drawing.querySelectorAll("title").length);
+        """
+    )
+    # The waterfall and the rooflines, each with what its parts say.
+    assert len(drawn) == 2
+    assert min(drawn) > 5

@@ -28,7 +28,7 @@ def _chart(analysis: Analysis) -> Chart:
 
 def _intensity(picture: Picture, x: float) -> float:
     """FLOP per byte at `x`, read off the outermost ticks of the drawing."""
-    first, last = picture.x_ticks[0], picture.x_ticks[-1]
+    first, last = picture.area.x_ticks[0], picture.area.x_ticks[-1]
     low, high = math.log10(float(first.text)), math.log10(float(last.text))
     return float(10 ** (low + (x - first.at) / (last.at - first.at) * (high - low)))
 
@@ -53,8 +53,8 @@ def test_all_that_is_drawn_is_inside(
     picture = make_picture(_chart(request.getfixturevalue(fixture)), *size)
     lines = [(x, y) for one in picture.lines for x, y in ((one.x0, one.y0), (one.x1, one.y1))]
     for x, y in (*lines, *((point.x, point.y) for point in picture.points)):
-        assert picture.left - 0.1 <= x <= picture.right + 0.1
-        assert picture.top - 0.1 <= y <= picture.bottom + 0.1
+        assert picture.area.left - 0.1 <= x <= picture.area.right + 0.1
+        assert picture.area.top - 0.1 <= y <= picture.area.bottom + 0.1
 
 
 def test_a_narrow_drawing_has_fewer_labels_and_always_the_roofs(
