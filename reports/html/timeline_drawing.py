@@ -5,7 +5,7 @@ from typing import Final
 
 from gpuprof.reports.blocks import TimelinePlot
 from gpuprof.reports.formatting import duration, step_duration
-from gpuprof.reports.html.picture import Tick
+from gpuprof.reports.html.plot_area import Tick
 from gpuprof.reports.html.scale import Scale
 from gpuprof.reports.html.timeline_data import look_of
 from gpuprof.reports.timeline_words import group_name, lane_name, number_of, piece_name, step_name
