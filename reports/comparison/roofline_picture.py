@@ -30,8 +30,8 @@ _HEAD_LENGTH, _HEAD_WIDTH = 7.0, 3.5
 _SAME_KERNEL, _SAME_STEP = 0.01, 0.0005
 
 _Used = frozenset[tuple[str, str]]
-Verdict = Literal["slower", "faster", "same", "new", "gone"]
-VERDICTS: dict[Verdict, str] = {
+MoveVerdict = Literal["slower", "faster", "same", "new", "gone"]
+VERDICTS: dict[MoveVerdict, str] = {
     "slower": "takes longer",
     "faster": "takes less",
     "same": "as long as before",
@@ -63,7 +63,7 @@ class Move:
 
     # In `Comparison.kernels`.
     index: int
-    verdict: Verdict
+    verdict: MoveVerdict
     base: Spot | None
     head: Spot | None
     # From mark to mark, and the arrow's head, as paths; "" where it is too short to draw.
@@ -89,7 +89,7 @@ class TwoRooflines:
     note: str
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[MoveVerdict, ...]:
         """Those that occur, in the order of the legend."""
         found = {move.verdict for move in self.moves}
         return tuple(verdict for verdict in VERDICTS if verdict in found)
@@ -261,7 +261,7 @@ def _move(
     )
 
 
-def verdict_of(change: KernelChange, step_ns: float) -> Verdict:
+def verdict_of(change: KernelChange, step_ns: float) -> MoveVerdict:
     """Whether a step pays more or less for a kernel, by more than it differs from run to run."""
     if change.base is None:
         return "new"

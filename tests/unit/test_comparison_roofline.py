@@ -12,8 +12,8 @@ import pytest
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.comparison.page import render_html
 from gpuprof.reports.comparison.roofline_picture import (
+    MoveVerdict,
     TwoRooflines,
-    Verdict,
     two_rooflines,
     verdict_of,
 )
@@ -155,7 +155,7 @@ def side(device_ns: float, **figures: float | None) -> KernelSide:
     ],
 )
 def test_a_verdict_needs_more_than_what_runs_differ_by(
-    base_ns: float | None, head_ns: float | None, verdict: Verdict
+    base_ns: float | None, head_ns: float | None, verdict: MoveVerdict
 ) -> None:
     base, head = (None if ns is None else side(ns) for ns in (base_ns, head_ns))
     change = KernelChange(
