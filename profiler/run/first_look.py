@@ -1,4 +1,7 @@
-"""Profiles a program from its start until its first step is complete, in case no more comes.
+"""Profiles a program from its start until its second step is complete, in case no more comes.
+
+The first step holds the set-up, what is compiled and what libraries load; the second is as the
+others, so that where there is one it alone counts as profiled.
 
 What the leading marks mean may only show later: a forward call is a step of its own until an
 optimizer ends a step of several. So the first look keeps the steps that lie whole in it, by the
@@ -15,6 +18,7 @@ from gpuprof.collectors.live.torch_trace import TorchTrace, cupti_held_by, initi
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_torch
 
+FIRST_LOOK_STEPS = 2
 # A script that never steps is watched no longer than this, so that memory stays bounded.
 FIRST_LOOK_SECONDS = 20.0
 _ONCE_MORE_SECONDS = 0.2
@@ -50,8 +54,9 @@ class FirstLook:
         `allocations`: as in `TorchTrace`; torch warns of what was allocated earlier.
         """
         self.running = False
-        # Start and end of each step that lies whole in it, in Unix time.
+        # Start and end of each step that lies whole in it and counts, in Unix time.
         self.steps: list[tuple[int, int]] = []
+        self._ended = 0
         self._clock = clock
         # Where the step under way began, and where the first one did.
         self._since_ns = self._first_ns = clock.now_ns()
@@ -89,6 +94,9 @@ class FirstLook:
             return
         now_ns = self._clock.now_ns()
         if ends_a_step:
+            self._ended += 1
+            if self._ended == FIRST_LOOK_STEPS:
+                self.steps.clear()
             self.steps.append((self._since_ns, now_ns))
         else:
             self._first_ns = now_ns
@@ -97,6 +105,7 @@ class FirstLook:
     def restart(self) -> None:
         """Other marks are the steps: what earlier ones bounded were none."""
         self.steps.clear()
+        self._ended = 0
         self._since_ns = self._first_ns
 
     def end_the_step(self) -> None:

@@ -27,7 +27,12 @@ from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder
 from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
 from gpuprof.profiler.run import current_session
-from gpuprof.profiler.run.first_look import FIRST_LOOK_SECONDS, FirstLook, impossible_because
+from gpuprof.profiler.run.first_look import (
+    FIRST_LOOK_SECONDS,
+    FIRST_LOOK_STEPS,
+    FirstLook,
+    impossible_because,
+)
 from gpuprof.profiler.run.graph_traces import GraphTraces
 from gpuprof.profiler.run.later_steps import LaterClock, read_clock, started_clock
 from gpuprof.profiler.run.observations import Observations
@@ -172,10 +177,11 @@ class Session:
             self._clock = StepClock("warmup", device_events=False)
         if self._first_look is not None:
             self._first_look.boundary(ends_a_step=steps > 0)
-        if steps > 0 and not self._finder.leads_within_a_step():
+        warm = steps >= self.options.schedule.warmup
+        if (steps >= FIRST_LOOK_STEPS or warm) and not self._finder.leads_within_a_step():
             self._stop_first_look()
         self._clock.boundary(mark.tokens)
-        if steps >= self.options.schedule.warmup and self._finder.may_settle():
+        if warm and self._finder.may_settle():
             self._finder.settle()
             self.seen.steps += self._clock.read()
             self._clock = None

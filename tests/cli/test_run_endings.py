@@ -57,14 +57,14 @@ def test_an_exit_code_is_the_status_that_python_makes_of_it(code: object, status
     [
         # The main thread is in Python, and can end the profile of many steps.
         ("train(10**9)", 2),
-        # It is in C: what is left is the first step's.
+        # It is in C: what is left is the second step's.
         ("import ctypes\nctypes.CDLL(None).pause()", 1),
     ],
 )
 def test_a_watchdog_that_leaves_ends_the_program(
     tmp_path: Path, gpuprof: Gpuprof, main: str, profiled: int
 ) -> None:
-    script = write(tmp_path, f"train(2)\nthreading.Timer(0.5, os._exit, [5]).start()\n{main}")
+    script = write(tmp_path, f"train(3)\nthreading.Timer(0.5, os._exit, [5]).start()\n{main}")
     ours = gpuprof("run", "-q", "--profiled", "1000000", "-o", "out.gpuprof", script)
     assert (ours.returncode, ours.stdout) == (5, "")
     capture = storage.load(tmp_path / "out.gpuprof")

@@ -38,7 +38,7 @@ def alone_ms(work, repeats=7):
         took.append(start.elapsed_time(end))
     return sorted(took)[repeats // 2]
 
-def steps(step, seconds=5, **parts):
+def steps(step, seconds=8, **parts):
     \"\"\"Run `step` as a loop, and print the length of its last third and of its parts alone.\"\"\"
     events, end = [], time.time() + seconds
     while time.time() < end or len(events) < 60:
