@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from gpuprof.reports.computed.formulas import Computation
 from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import BottleneckClass, ClassName
@@ -28,6 +29,8 @@ class Fact:
     kind: ClassName | None = None
     # The value as it was recorded, where people are better served with another form of it.
     recorded: str = ""
+    # How the value was computed, which a page shows on request.
+    computed: Computation | None = None
 
 
 class Block:
@@ -85,6 +88,7 @@ class Tile:
     label: str
     value: str
     note: str
+    computed: Computation | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,9 @@ class BottleneckVerdict(Block):
 
     kind: ClassName
     sentence: str
+    # Its share of the step, and how that was computed.
+    share: str = ""
+    computed: Computation | None = None
 
 
 @dataclass(frozen=True)
@@ -190,6 +197,23 @@ def folded_table(
         Table(columns, rows[:_UNFOLDED], subjects=subjects[:_UNFOLDED]),
         Details(f"{len(others.rows)} more {rows_name}", (others,), continues=True),
     )
+
+
+@dataclass(frozen=True)
+class ComputedFigure:
+    """A figure of a table or a drawing, and how it was computed."""
+
+    label: str
+    value: str
+    computed: Computation
+
+
+@dataclass(frozen=True)
+class ComputedFigures(Block):
+    """How figures above were computed, on request in a page."""
+
+    title: str
+    figures: tuple[ComputedFigure, ...]
 
 
 @dataclass(frozen=True)

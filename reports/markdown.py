@@ -82,12 +82,13 @@ def _notices(block: blocks.Notices) -> Iterable[str]:
 
 @_drawn.register(blocks.Tiles)
 @_drawn.register(blocks.StepPlot)
+@_drawn.register(blocks.ComputedFigures)
 @_drawn.register(blocks.MemoryPlot)
 @_drawn.register(blocks.RunPlot)
 @_drawn.register(blocks.TimelinePlot)
 @_drawn.register(blocks.HeatMap)
 def _nothing(block: blocks.Block) -> Iterable[str]:
-    """Pictures of figures that stand among the facts and tables."""
+    """Pictures of figures that stand among the facts and tables, and what a page folds away."""
     return ()
 
 

@@ -1,7 +1,10 @@
 """MFU, HFU, MBU and the closed form, as labelled sentences."""
 
+from dataclasses import replace
+
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
+from gpuprof.reports.computed.of_utilization import of_flop_utilization, of_memory_utilization
 from gpuprof.reports.figures import OVER_PEAK, is_over_peak
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, ClosedForm, Utilization
 from gpuprof.roofline.machine.ceilings import Ceiling
@@ -61,14 +64,14 @@ def _under_the_profiler(fact: Fact, utilization: Utilization) -> Fact:
     note = "of the profiled steps alone, in the time they took under the profiler"
     if utilization.basis == "whole trace":
         note = "of the whole trace, in the time from its first to its last device work"
-    return Fact(fact.label, fact.value, f"{fact.note}; {note}")
+    return replace(fact, note=f"{fact.note}; {note}")
 
 
 def _lower_bound(fact: Fact, missing: str) -> Fact:
     """`fact` as what it is where some device time has no model."""
     value = fact.value if fact.value == formatting.UNKNOWN else f"at least {fact.value}"
     note = f"{fact.note}; without the {missing} of device time that has no FLOP model"
-    return Fact(fact.label, value, note)
+    return replace(fact, value=value, note=note)
 
 
 def headline_fact(analysis: Analysis) -> Fact:
@@ -90,7 +93,8 @@ def _flop_utilization_facts(
         note += f"; without {formatting.flops(utilization.optimizer_flops)} of the optimizer"
     if utilization.model_flops_causal != utilization.model_flops:
         note += "; causal attention in full"
-    rows = [Fact("MFU", formatting.percent(mfu), _flagged(note, mfu))]
+    of_full = of_flop_utilization("MFU", utilization, utilization.model_flops, peak, mfu)
+    rows = [Fact("MFU", formatting.percent(mfu), _flagged(note, mfu), computed=of_full)]
     if utilization.mfu_other_peak is not None and utilization.other_peak is not None:
         other = utilization.other_peak
         of_other = (
@@ -99,14 +103,21 @@ def _flop_utilization_facts(
             if other.precision == "bf16"
             else f"all products compared with {formatting.flops_rate(other.rate)} {other.label}"
         )
-        value = formatting.percent(utilization.mfu_other_peak)
-        rows.append(Fact(f"MFU, {other.precision} peak", value, of_other))
+        share = utilization.mfu_other_peak
+        computed = of_flop_utilization("MFU", utilization, utilization.model_flops, other, share)
+        label, value = f"MFU, {other.precision} peak", formatting.percent(share)
+        rows.append(Fact(label, value, of_other, computed=computed))
     if utilization.mfu_causal is not None and utilization.mfu_causal != mfu:
-        value = formatting.percent(utilization.mfu_causal)
-        rows.append(Fact("MFU, causal", value, "attention counted by the pairs its mask keeps"))
+        share = utilization.mfu_causal
+        kept = utilization.model_flops_causal
+        computed = of_flop_utilization("MFU, causal", utilization, kept, peak, share)
+        note = "attention counted by the pairs its mask keeps"
+        rows.append(Fact("MFU, causal", formatting.percent(share), note, computed=computed))
     if utilization.hfu is not None and utilization.hardware_flops != utilization.model_flops:
-        note = _flagged(_computed_again(utilization), utilization.hfu)
-        rows.append(Fact("HFU", formatting.percent(utilization.hfu), note))
+        share, executed = utilization.hfu, utilization.hardware_flops or 0
+        note = _flagged(_computed_again(utilization), share)
+        computed = of_flop_utilization("HFU", utilization, executed, peak, share)
+        rows.append(Fact("HFU", formatting.percent(share), note, computed=computed))
     return rows
 
 
@@ -138,7 +149,8 @@ def _memory_utilization_fact(utilization: Utilization, peak: Ceiling) -> Fact:
         read += f" and {formatting.byte_count(utilization.key_value_bytes)} of keys and values"
     note = f"{read} a step, of {formatting.byte_rate(peak.rate)} {peak.label}"
     mbu = utilization.mbu or 0.0
-    return Fact("MBU", formatting.percent(mbu), _flagged(note, mbu))
+    computed = of_memory_utilization(utilization, peak)
+    return Fact("MBU", formatting.percent(mbu), _flagged(note, mbu), computed=computed)
 
 
 def closed_form_facts(analysis: Analysis) -> tuple[Fact, ...]:

@@ -14,6 +14,7 @@ from gpuprof.reports.blocks import (
     Table,
     folded_table,
 )
+from gpuprof.reports.computed.of_utilization import of_ofu
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.activity_figures import Activity, ActivityWindow, Reconciliation
 from gpuprof.roofline.analysis import Analysis, Coverage
@@ -72,7 +73,12 @@ def _utilization(found: Activity) -> Fact | None:
         notes.append(f"{_points(reconciled.gap)} from MFU: {causes(reconciled)}")
     else:
         notes.append(f"within {_points(reconciled.uncertainty, sign='')} of MFU")
-    return Fact("OFU", formatting.percent(reconciled.ofu), "; ".join(notes))
+    return Fact(
+        "OFU",
+        formatting.percent(reconciled.ofu),
+        "; ".join(notes),
+        computed=of_ofu(reconciled, found.tensor_active),
+    )
 
 
 def _points(fraction: float, sign: str = "+") -> str:

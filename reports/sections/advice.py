@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.blocks import (
+    Block,
+    Column,
+    ComputedFigure,
+    ComputedFigures,
+    Fact,
+    Facts,
+    Paragraph,
+    Table,
+)
+from gpuprof.reports.computed.formulas import computation, seconds
+from gpuprof.reports.computed.gains import of_gain
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.advice_figures import Advice, AdvicePlace, Binding
 from gpuprof.roofline.analysis import Analysis
@@ -77,7 +88,8 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         return ()
     blocks: list[Block] = [Facts((binding_fact(binds, split),))]
     if not analysis.advice:
-        return (*blocks, Paragraph(formatting.sentence(NOTHING), "absent"))
+        nothing = Paragraph(formatting.sentence(NOTHING), "absent")
+        return (*blocks, nothing, _computed(analysis, binds, split))
     rows = tuple(
         _row(number, advice, split.step_ns)
         for number, advice in enumerate(analysis.advice, start=1)
@@ -90,6 +102,25 @@ def _body(analysis: Analysis) -> Sequence[Block]:
             "roof itself."
         ),
         Table(_COLUMNS, rows),
+        _computed(analysis, binds, split),
+    )
+
+
+def _computed(analysis: Analysis, binds: Binding, split: StepSplit) -> ComputedFigures:
+    share = computation("bound by", b=seconds(binds.nanoseconds), T=seconds(split.step_ns))
+    return ComputedFigures(
+        "How these figures are computed",
+        (
+            ComputedFigure(f"Bound by {binds.kind}", formatting.percent(binds.fraction), share),
+            *(
+                ComputedFigure(
+                    f"Gain of {number}, {each.finding}",
+                    formatting.duration(each.gain_ns),
+                    of_gain(each, analysis),
+                )
+                for number, each in enumerate(analysis.advice, start=1)
+            ),
+        ),
     )
 
 

@@ -13,6 +13,13 @@ from gpuprof.reports.blocks import (
     Tile,
     Tiles,
 )
+from gpuprof.reports.computed.formulas import Computation
+from gpuprof.reports.computed.of_step import (
+    of_idle_share,
+    of_loss,
+    of_modelled_share,
+    of_roof_share,
+)
 from gpuprof.reports.figures import verdict_sentence
 from gpuprof.reports.sections.headline import headline
 from gpuprof.reports.sections.section import Section, titled
@@ -87,8 +94,19 @@ def _device(analysis: Analysis) -> tuple[Line, ...]:
 def _step_blocks(analysis: Analysis) -> tuple[Block, ...]:
     if not analysis.holds_work:
         return ()
-    verdict = BottleneckVerdict(analysis.bottleneck.kind, verdict_sentence(analysis))
+    verdict = BottleneckVerdict(
+        analysis.bottleneck.kind, verdict_sentence(analysis), *_share(analysis)
+    )
     return Tiles(_tiles(analysis)), verdict
+
+
+def _share(analysis: Analysis) -> tuple[str, Computation | None]:
+    """Of the largest loss; "" where the step has no such part."""
+    split = analysis.split
+    lost_ns = 0 if split is None else split.nanoseconds(analysis.bottleneck.kind)
+    if split is None or not lost_ns:
+        return "", None
+    return formatting.percent(lost_ns / split.step_ns), of_loss(analysis, split)
 
 
 def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
@@ -100,16 +118,17 @@ def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
     utilization = headline_fact(analysis)
     covered = analysis.coverage.with_flops
     return (
-        Tile("Step time", time.value, time.note),
-        Tile(utilization.label, utilization.value, utilization.note),
+        Tile("Step time", time.value, time.note, time.computed),
+        Tile(utilization.label, utilization.value, utilization.note, utilization.computed),
         _roof_tile(analysis),
         _idle_tile(analysis),
         Tile(
             "Modelled",
             formatting.percent(covered),
             "no device work seen" if covered is None else "of device time has a FLOP model",
+            of_modelled_share(analysis),
         ),
-        Tile("Profiler stretch", stretch.value, stretch.note),
+        Tile("Profiler stretch", stretch.value, stretch.note, stretch.computed),
     )
 
 
@@ -124,7 +143,8 @@ def _roof_tile(analysis: Analysis) -> Tile:
     unmodelled = unmodelled_ns / split.busy_ns
     if unmodelled > NEGLIGIBLE:
         note += f"; without the {formatting.percent(unmodelled)} that have no model"
-    return Tile(title, formatting.percent(split.nanoseconds(AT_ROOF) / modelled_ns), note)
+    share = formatting.percent(split.nanoseconds(AT_ROOF) / modelled_ns)
+    return Tile(title, share, note, of_roof_share(split))
 
 
 def _idle_tile(analysis: Analysis) -> Tile:
@@ -134,7 +154,10 @@ def _idle_tile(analysis: Analysis) -> Tile:
     idle = split.idle_ns / split.step_ns if split.step_ns else 0.0
     time, step = formatting.duration(split.idle_ns), formatting.step_duration(split.step_ns)
     return Tile(
-        split.idle_name.capitalize(), formatting.percent(idle), f"{time} of {split.whole} of {step}"
+        split.idle_name.capitalize(),
+        formatting.percent(idle),
+        f"{time} of {split.whole} of {step}",
+        of_idle_share(split) if split.step_ns else None,
     )
 
 

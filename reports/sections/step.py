@@ -7,6 +7,8 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import (
     Block,
     Columns,
+    ComputedFigure,
+    ComputedFigures,
     Fact,
     Facts,
     Ladder,
@@ -14,6 +16,7 @@ from gpuprof.reports.blocks import (
     Rung,
     StepPlot,
 )
+from gpuprof.reports.computed.of_step import of_part, of_profiler_stretch, of_step_time
 from gpuprof.reports.figures import verdict_sentence
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
@@ -162,7 +165,8 @@ def step_time_fact(steps: StepTimes) -> Fact:
     if is_much(steps.waiting_fraction):
         share = formatting.percent(steps.waiting_fraction)
         notes.append(f"{share} of it waiting for a core that other programs had")
-    return Fact("Step time", formatting.step_duration(steps.length_ns), ", ".join(notes))
+    value = formatting.step_duration(steps.length_ns)
+    return Fact("Step time", value, ", ".join(notes), computed=of_step_time(steps))
 
 
 def stretch_fact(steps: StepTimes, state: DeviceState | None) -> Fact:
@@ -178,7 +182,8 @@ def stretch_fact(steps: StepTimes, state: DeviceState | None) -> Fact:
         return Fact("Profiler", "no cost seen", "profiled steps were not slower than timed ones")
     profiled = formatting.step_duration(steps.profiled_median_ns)
     note = f"a profiled step takes {profiled}{_other_clock(state)}"
-    return Fact("Profiler", f"+{formatting.percent(stretch)}", note)
+    value = f"+{formatting.percent(stretch)}"
+    return Fact("Profiler", value, note, computed=of_profiler_stretch(steps))
 
 
 def _is_the_others_doing(steps: StepTimes, stretch: float) -> bool:
@@ -229,6 +234,21 @@ def _ladder(analysis: Analysis) -> tuple[Block, ...]:
     return (Ladder(rungs(analysis, split), split.step_ns, split.whole, split_basis(split)),)
 
 
+def _computed(analysis: Analysis) -> tuple[Block, ...]:
+    """How parts of the ladder were measured that are no work of operators."""
+    split = analysis.split
+    if split is None:
+        return ()
+    figures = tuple(
+        ComputedFigure(
+            bottleneck_class(part.kind).part, formatting.duration(part.nanoseconds), computed
+        )
+        for part in split.parts
+        if (computed := of_part(analysis, split, part.kind)) is not None
+    )
+    return (ComputedFigures("How exposed time is computed", figures),) if figures else ()
+
+
 def _body(analysis: Analysis) -> Sequence[Block]:
     steps = analysis.steps
     facts = Facts(
@@ -245,7 +265,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
     if analysis.split is None:
         absent = Paragraph(f"The step cannot be split: {_why(analysis)}.", "absent")
         return (absent, Columns(((facts,), (plot,))))
-    return (*_ladder(analysis), Columns(((facts,), (plot,))))
+    return (*_ladder(analysis), *_computed(analysis), Columns(((facts,), (plot,))))
 
 
 def _why(analysis: Analysis) -> str:

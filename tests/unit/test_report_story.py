@@ -2,18 +2,14 @@
 
 import html
 import re
-from functools import cache
 from io import StringIO
-from pathlib import Path
 
 import msgspec
 import pytest
+from golden_captures import analysis_of, page_of
 from rich.console import Console
 
-from gpuprof.collectors.opening import open_trace
-from gpuprof.collectors.opening.paths import open_traces
 from gpuprof.reports import formatting
-from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import escaped, render_markdown
 from gpuprof.reports.sections import SECTIONS
 from gpuprof.reports.sections.headline import headline
@@ -21,12 +17,9 @@ from gpuprof.reports.sections.step import rungs
 from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.advice_figures import Binding
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.classes import classes
 from gpuprof.roofline.rank_figures import LateLaunches
 from gpuprof.roofline.step_figures import SplitPart, StepSplit
-
-DATA = Path(__file__).parents[1] / "data"
 
 # A capture below tests/data (or several files of one run): what its sentence begins with, what else
 # it says, and what the place of the first change has.
@@ -77,12 +70,6 @@ GOLDEN: dict[str, tuple[str, str, str]] = {
         "rank 3 makes ranks 0, 1 and 2 wait 346 ms in every step; ",
         "rank 3: aten::mm",
     ),
-    # Profiled steps that are others than the timed ones.
-    "ranks/mesh4": (
-        "Limited by exposed communication: 72.7% of a profiled step of 306.3 ms; ",
-        "what a change would gain is not known",
-        "",
-    ),
     "flight_recorder": ("Rank 0 waits in all_reduce #4 of group 0", "ranks 1-2 have not", ""),
     "ranks/straggler_rank0.json.gz ranks/straggler_rank3.json.gz": (
         "No one thing limits a profiled step of 20.96 ms: 48.4% of it is arithmetic, 35.8% exposed",
@@ -91,18 +78,6 @@ GOLDEN: dict[str, tuple[str, str, str]] = {
     ),
 }
 WITH_A_SPLIT = [name for name in GOLDEN if name != "flight_recorder"]
-
-
-@cache
-def analysis_of(name: str, rank: int | None = None) -> Analysis:
-    paths = [DATA / part for part in name.split()]
-    capture = open_trace(paths[0]) if len(paths) == 1 else open_traces(paths)
-    return analyze(capture, rank=rank)
-
-
-@cache
-def page_of(name: str) -> str:
-    return render_html(analysis_of(name))
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -151,6 +126,26 @@ def test_without_a_split_it_says_what_is_missing(bare_analysis: Analysis) -> Non
     assert found.sentence.startswith("What limits the program is not known, and so is what")
     assert bare_analysis.bottleneck.evidence in found.sentence
     assert not found.change
+
+
+def test_profiled_steps_that_are_others_than_the_timed_ones_advise_nothing(
+    training_analysis: Analysis,
+) -> None:
+    """Such as a first step that compiles: it has gains, which are those of no other step."""
+    split, steps = training_analysis.split, training_analysis.steps
+    assert split is not None
+    assert steps.maximum_ns is not None
+    for longer, advised in ((4, True), (6, False)):
+        step_ns = steps.maximum_ns * longer
+        long = StepSplit(
+            step_ns=step_ns, basis="host range", parts=(SplitPart("compilation", step_ns),)
+        )
+        binds = Binding(kind="compilation", nanoseconds=step_ns, fraction=1.0)
+        found = headline(
+            msgspec.structs.replace(training_analysis, split=long, binds=binds, advice=())
+        )
+        assert ("what a change would gain is not known" in found.sentence) is not advised
+        assert ("a profiled step takes" in found.change) is not advised
 
 
 def _among_ranks(analysis: Analysis, waiting_ns: int) -> Analysis:
@@ -214,10 +209,12 @@ def test_the_ladder_goes_to_the_step_without_a_gap(name: str) -> None:
     assert end == pytest.approx(100)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_the_ladder_of_every_rank_goes_to_its_own_step(rank: int) -> None:
-    analysis = analysis_of("ranks/gloo4_ddp_work", rank)
+def test_the_ladder_of_another_rank_goes_to_its_own_step() -> None:
+    analysis = analysis_of("ranks/gloo4_ddp_work", 3)
+    first = analysis_of("ranks/gloo4_ddp_work")
     assert analysis.split is not None
+    assert first.split is not None
+    assert analysis.split.step_ns != first.split.step_ns
     assert sum(rung.nanoseconds for rung in rungs(analysis, analysis.split)) == (
         analysis.split.step_ns
     )
