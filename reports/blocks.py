@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from gpuprof.reports.computed.formulas import Computation
+from gpuprof.reports.computation import Computation
 from gpuprof.reports.point_groups import GroupedPoint
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import BottleneckClass, ClassName

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from gpuprof.reports.computed.formulas import Computation, computation, seconds
+from gpuprof.reports.computation import Computation
+from gpuprof.reports.computed.formulas import computation, seconds
 from gpuprof.reports.figures import line_text
 from gpuprof.roofline.advice_figures import Advice
 from gpuprof.roofline.analysis import Analysis, RooflinePoint

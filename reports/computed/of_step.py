@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from gpuprof.reports.computed.formulas import Computation, computation, seconds
+from gpuprof.reports.computation import Computation
+from gpuprof.reports.computed.formulas import computation, seconds
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import AT_ROOF, COMMUNICATION, COPY, UNKNOWN
 from gpuprof.roofline.step_figures import StepSplit, StepTimes

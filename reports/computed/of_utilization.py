@@ -2,7 +2,8 @@
 
 import math
 
-from gpuprof.reports.computed.formulas import Computation, computation, seconds
+from gpuprof.reports.computation import Computation
+from gpuprof.reports.computed.formulas import computation, seconds
 from gpuprof.roofline.activity_figures import Reconciliation
 from gpuprof.roofline.analysis import Utilization
 from gpuprof.roofline.machine.ceilings import Ceiling

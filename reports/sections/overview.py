@@ -13,7 +13,7 @@ from gpuprof.reports.blocks import (
     Tile,
     Tiles,
 )
-from gpuprof.reports.computed.formulas import Computation
+from gpuprof.reports.computation import Computation
 from gpuprof.reports.computed.of_step import (
     of_idle_share,
     of_loss,

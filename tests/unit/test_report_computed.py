@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from golden_captures import page_of
 
-from gpuprof.reports.computed.formulas import computation, exact_text, formulas
+from gpuprof.reports.computation import SymbolUnit, exact_text
+from gpuprof.reports.computed.formulas import computation, formulas
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.activity_figures import Activity, Reconciliation
 from gpuprof.roofline.analysis import Analysis
@@ -167,8 +168,8 @@ def test_many_steps_are_counted_and_not_listed(training_analysis: Analysis) -> N
         (8, "", "8"),
     ],
 )
-def test_inputs_have_all_their_digits(value: float, unit: str, text: str) -> None:
-    assert exact_text(value, unit) == text  # type: ignore[arg-type]
+def test_inputs_have_all_their_digits(value: float, unit: SymbolUnit, text: str) -> None:
+    assert exact_text(value, unit) == text
 
 
 def test_every_formula_names_a_section_of_the_docs_and_its_symbols() -> None:
