@@ -49,8 +49,12 @@ _KEYS = {
     "Escape": (27, ""),
     "End": (35, ""),
     "Home": (36, ""),
+    "ArrowLeft": (37, ""),
     "ArrowUp": (38, ""),
+    "ArrowRight": (39, ""),
     "ArrowDown": (40, ""),
+    "+": (187, "+"),
+    "-": (189, "-"),
     "/": (191, "/"),
     "?": (191, "?"),
 }
@@ -135,6 +139,18 @@ class Chromium:
         for moved in range(0, up, 10):
             send(type="touchMove", touchPoints=[{"x": x, "y": y - moved}])
         send(type="touchEnd", touchPoints=[])
+
+    def hover(self, x: float, y: float) -> None:
+        """The mouse comes to (x, y)."""
+        self._send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def drag(self, x: float, y: float, *, right: int = 0) -> None:
+        """The mouse takes hold at (x, y), moves by `right` pixels and lets go; 0 is a click."""
+        send = partial(self._send, "Input.dispatchMouseEvent", y=y, button="left", clickCount=1)
+        send(type="mousePressed", x=x)
+        for moved in range(0, abs(right), 10):
+            send(type="mouseMoved", x=x + (moved if right > 0 else -moved))
+        send(type="mouseReleased", x=x + right)
 
     def press(self, key: str) -> None:
         """One of `_KEYS`, as a keyboard sends it."""
