@@ -23,6 +23,7 @@ from gpuprof.reports.chrome.trace import chrome_trace
 from gpuprof.reports.console.progress import StageProgress
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.ranks.summarise import all_summaries
 from gpuprof.roofline.work.attribution import attribute
 
 
@@ -59,10 +60,22 @@ def analyze_rank(capture: Capture, rank: int | None) -> Analysis:
     return analyze(capture, rank=rank)
 
 
-def write_chrome_trace(capture: Capture, analysis: Analysis, path: Path) -> None:
-    """Write the analysed rank as a Chrome trace, compressed where the name ends in .gz."""
+def write_chrome_trace(
+    capture: Capture, analysis: Analysis, path: Path, *, every_rank: bool
+) -> None:
+    """Write the analysed rank, or every one of `capture`, as a Chrome trace.
+
+    It is compressed where the name ends in .gz.
+    """
+    ranks = capture.manifest.ranks if every_rank else (analysis.rank,)
+    summaries = all_summaries(capture) if len(ranks) > 1 else None
+    analyses = (
+        analysis if rank == analysis.rank else analyze(capture, rank=rank, summaries=summaries)
+        for rank in ranks
+    )
+    traced = [(capture.rank(rank), each) for rank, each in zip(ranks, analyses, strict=True)]
     with whole_file(path) as temporary:
-        _write(temporary, chrome_trace(capture.rank(analysis.rank), analysis), path.suffix)
+        _write(temporary, chrome_trace(traced), path.suffix)
 
 
 def _write(path: Path, pieces: Iterable[bytes], suffix: str) -> None:

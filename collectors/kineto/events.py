@@ -176,7 +176,8 @@ class PythonFunction(_Complete, gc=False, tag="python_function"):
 
 
 # Written by Kineto and used for nothing here: flows, frames and rows on which no work runs.
-# gpu_user_annotation, cuda_sync and cuda_event lie on device rows but are not device work.
+# gpu_user_annotation, cuda_sync and cuda_event lie on device rows but are not device work. gpuprof
+# is what `gpuprof analyze --to-chrome` shows beside what was recorded.
 IGNORED_CATEGORIES: Final = (
     "ac2g",
     "async_cpu_to_gpu",
@@ -188,6 +189,7 @@ IGNORED_CATEGORIES: Final = (
     "cuda_profiler_range",
     "hardware_counters",
     "overhead",
+    "gpuprof",
 )
 PYTHON_CATEGORY: Final = "python_function"
 

@@ -72,7 +72,8 @@ class AnalyzeCommand:
             "--to-chrome",
             type=Path,
             metavar="FILE",
-            help="also write that rank as a Chrome trace for Perfetto: .json or .json.gz",
+            help="also write all ranks, or that of --rank, as a Chrome trace for Perfetto: "
+            ".json or .json.gz",
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -103,7 +104,9 @@ class AnalyzeCommand:
                 store(capture, analysis, output, further=further)
             if arguments.to_chrome is not None:
                 progress(f"Writing {arguments.to_chrome}")
-                traces.write_chrome_trace(capture, analysis, arguments.to_chrome)
+                traces.write_chrome_trace(
+                    capture, analysis, arguments.to_chrome, every_rank=arguments.rank is None
+                )
         if arguments.to_chrome is not None and not arguments.quiet:
             write_note(f"gpuprof: wrote {arguments.to_chrome}")
         if not arguments.quiet:

@@ -4,9 +4,9 @@ Slices of one row must nest or keep apart: viewers drop others. Kernels of one s
 (graph replays, dependent launches), so those that do get rows of their own beside the stream's.
 """
 
-import heapq
-
 import polars as pl
+
+from gpuprof.roofline.timeline.rows import free_rows
 
 _STREAM = ("device", "context", "stream")
 
@@ -35,7 +35,11 @@ def kernel_rows(kernels: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
         [
             pl.DataFrame(schema={"position": pl.UInt32, "lane": pl.Int64}),
             *(
-                stream.select("position").with_columns(lane=_lanes(stream))
+                stream.select("position").with_columns(
+                    lane=pl.Series(
+                        free_rows(stream["start_ns"].to_numpy(), stream["end_ns"].to_numpy())
+                    )
+                )
                 for stream in keyed.partition_by(_STREAM, maintain_order=True)
             ),
         ]
@@ -78,20 +82,3 @@ def crossing(ranges: pl.DataFrame) -> pl.Series:
         else:
             stack.append(end)
     return pl.Series("crossing", result, dtype=pl.Boolean)
-
-
-def _lanes(stream: pl.DataFrame) -> pl.Series:
-    """For each piece of work of one stream the lowest lane that is free when it starts."""
-    overlaps = stream["start_ns"] < stream["end_ns"].cum_max().shift(1)
-    if not overlaps.any():
-        return pl.repeat(0, stream.height, dtype=pl.Int64, eager=True)
-    lanes: list[int] = []
-    free: list[int] = []
-    busy: list[tuple[int, int]] = []
-    for start, end in stream.select("start_ns", "end_ns").iter_rows():
-        while busy and busy[0][0] <= start:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        lane = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (end, lane))
-        lanes.append(lane)
-    return pl.Series(lanes, dtype=pl.Int64)

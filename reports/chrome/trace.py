@@ -5,20 +5,37 @@ read it back; what the analysis adds stands in `args`. Times are microseconds af
 `baseTimeNanoseconds`, as decimals of whole nanoseconds.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, count
 from typing import Any, Final
 
 import msgspec
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.reports.chrome.arguments import (
+    COUNTERS,
+    KERNEL_ARGS,
+    OP_ARGS,
+    OP_LISTS,
+    json_text,
+    message_args,
+    verdict_args,
+)
 from gpuprof.reports.chrome.header import base_ns, known, process_fields
-from gpuprof.reports.chrome.rows import crossing, device_offset, kernel_rows
-from gpuprof.roofline import dtypes
-from gpuprof.roofline.analysis import Analysis, RooflinePoint
+from gpuprof.reports.chrome.places import (
+    RankPlaces,
+    devices_of,
+    host_processes,
+    places_of_ranks,
+)
+from gpuprof.reports.chrome.rows import crossing, kernel_rows
+from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.points.kernel_verdicts import kernel_verdicts
+from gpuprof.roofline.timeline.device import idle_events
+from gpuprof.roofline.timeline.events import with_places
+from gpuprof.roofline.timeline.host import module_rows
+from gpuprof.roofline.timeline.idle import idle_pieces_of
 from gpuprof.roofline.work.attribution import launch_of_kernels
 
 ChromeEvent = dict[str, Any]
@@ -29,113 +46,77 @@ _SLICE_ROWS: Final = 2_000
 _STEPS_ROW: Final = 0
 _DEVICE_SORT_INDEX: Final = 5_000_000
 # Readers of Kineto traces skip these categories: shown by a viewer, not part of the recording.
-_SHOWN_ONLY: Final = "Trace"
+_SHOWN_ONLY: Final = "gpuprof"
 _COUNTER: Final = "hardware_counters"
 _FLOW: Final = "ac2g"
 _KERNEL_CATEGORIES: Final = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
-_KERNEL_ARGS: Final = {
-    "device": "device",
-    "context": "context",
-    "stream": "stream",
-    "correlation": "correlation",
-    "registers": "registers per thread",
-    "shared_memory": "shared memory",
-    "bytes": "bytes",
-    "graph_id": "graph id",
-    "collective": "Collective name",
-    "dtype": "dtype",
-    "group": "Process Group Name",
-    "group_size": "Group size",
-    "sequence": "Seq",
-    "step": "step",
-    "op": "op",
-}
-_OP_ARGS: Final = {
-    "op_id": "External id",
-    "sequence": "Sequence number",
-    "forward_thread": "Fwd thread id",
-    "module": "module",
-    "recompute": "recompute",
-}
-_OP_LISTS: Final = {
-    "input_dims": "Input Dims",
-    "input_types": "Input type",
-    "input_strides": "Input Strides",
-    "concrete_inputs": "Concrete Inputs",
-}
-# Column of samples -> name of its track, name of its value.
-_COUNTERS: Final = {
-    "sm_clock_mhz": ("SM clock", "MHz"),
-    "memory_clock_mhz": ("Memory clock", "MHz"),
-    "power_milliwatts": ("Power", "mW"),
-    "temperature_celsius": ("Temperature", "°C"),
-    "throttle_reasons": ("Slow-down reasons", "bits"),
-    "utilisation_percent": ("GPU utilisation", "%"),
-    "memory_used_bytes": ("Memory used", "bytes"),
-    "pcie_tx_bytes_per_s": ("PCIe sent", "bytes/s"),
-    "pcie_rx_bytes_per_s": ("PCIe received", "bytes/s"),
-    "nvlink_tx_bytes_per_s": ("NVLink sent", "bytes/s"),
-    "nvlink_rx_bytes_per_s": ("NVLink received", "bytes/s"),
-    "tensor_active_percent": ("Tensor cores active", "%"),
-    "dram_active_percent": ("DRAM active", "%"),
-}
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def chrome_trace(capture: Capture, analysis: Analysis) -> Iterator[bytes]:
-    """The text of the trace of an attributed one-rank capture with this analysis, in pieces.
+def chrome_trace(ranks: Sequence[tuple[Capture, Analysis]]) -> Iterator[bytes]:
+    """The text of the trace of these ranks, in pieces: attributed one-rank captures, analysed.
 
     Each event stands on a line of its own. Memory does not grow with the number of events beyond
     a few numbers for each piece of device work.
     """
-    writer = _Writer(capture, analysis)
-    yield writer.header()
+    captures = [capture for capture, _ in ranks]
+    places = places_of_ranks(captures, ranks[0][1])
+    base = max(
+        0,
+        min(own.time_ns(base_ns(one)) for one, own in zip(captures, places, strict=True)),
+    )
+    yield _header(captures, base)
     separator = b"\n"
-    for events in writer.slices():
-        lines = b",\n".join(map(_ENCODER.encode, events))
-        if lines:
-            yield separator + lines
-            separator = b",\n"
+    for (capture, analysis), own in zip(ranks, places, strict=True):
+        for events in _Writer(capture, analysis, own, base).slices():
+            lines = b",\n".join(map(_ENCODER.encode, events))
+            if lines:
+                yield separator + lines
+                separator = b",\n"
     yield b"\n]}\n"
 
 
+def _header(captures: Sequence[Capture], base: int) -> bytes:
+    """The text up to and with the bracket that opens the events."""
+    own = process_fields(captures[0].processes[0])
+    if len(captures) > 1:
+        # It is of none of the ranks alone.
+        own.pop("distributedInfo", None)
+    fields = {
+        "schemaVersion": 1,
+        **own,
+        "baseTimeNanoseconds": base,
+        "displayTimeUnit": "ms",
+        "traceName": captures[0].manifest.title,
+    }
+    text = b",\n".join(
+        _ENCODER.encode(key) + b": " + _ENCODER.encode(value) for key, value in fields.items()
+    )
+    return b"{" + text + b',\n"traceEvents": ['
+
+
 class _Writer:
-    def __init__(self, capture: Capture, analysis: Analysis) -> None:
+    def __init__(
+        self, capture: Capture, analysis: Analysis, places: RankPlaces, base_ns: int
+    ) -> None:
         self._capture = capture
         self._analysis = analysis
+        self._places = places
+        self._base_ns = base_ns
         (self._info,) = capture.processes
-        self._base_ns = base_ns(capture)
-        processes = pl.concat(
-            [capture.table(name)["process"] for name in ("ops", "launches", "ranges")]
-        ).drop_nulls()
-        self._process: int = (
-            int(processes.mode().min() or 0)  # type: ignore[arg-type]
-            if self._info.process is None
-            else self._info.process
-        )
-        self._processes = processes.unique().append(pl.Series([self._process])).unique().sort()
-        devices = pl.concat(
-            [capture.kernels["device"].fill_null(0), capture.samples["device"].fill_null(0)]
-        ).unique()
-        self._devices = devices.sort()
-        self._offset = device_offset(self._processes, devices.cast(pl.Int64))
+        self._hosts = host_processes(capture)
+        self._devices = devices_of(capture)
         self._is_cpu_run = bool((capture.kernels["kind"] == "op").any())
         self._verdicts = kernel_verdicts(capture, analysis)
         self._kernels = capture.kernels.with_columns(self._verdicts.of_kernel)
-
-    def header(self) -> bytes:
-        """The text up to and with the bracket that opens the events."""
-        fields = {
-            "schemaVersion": 1,
-            **process_fields(self._info),
-            "baseTimeNanoseconds": self._base_ns,
-            "displayTimeUnit": "ms",
-            "traceName": self._capture.manifest.title,
+        threads = {
+            thread
+            for name in ("ops", "launches", "ranges")
+            for thread in capture.table(name)["thread"].unique()
         }
-        text = b",\n".join(
-            _ENCODER.encode(key) + b": " + _ENCODER.encode(value) for key, value in fields.items()
-        )
-        return b"{" + text + b',\n"traceEvents": ['
+        # For rows that no thread has.
+        self._idle_row = 0
+        self._free_rows = (row for row in count(_STEPS_ROW + 1) if row not in threads)
 
     def slices(self) -> Iterator[Iterable[ChromeEvent]]:
         """The events, some thousand at a time.
@@ -147,27 +128,32 @@ class _Writer:
         yield from _mapped(self._ops(), self._op)
         yield from _mapped(self._ranges(), self._range)
         yield from _mapped(self._capture.launches, self._launch)
+        yield from self._modules()
         if not self._is_cpu_run:
             yield from self._device_work()
+        yield from self._idle()
         yield from _mapped(self._allocations(), self._allocation)
         yield from _mapped(self._capture.samples, self._sample)
 
     def _names(self) -> Iterator[ChromeEvent]:
-        for process in self._processes:
-            yield _metadata(process, "process_name", name=f"process {process}")
+        prefix = self._places.prefix
+        for recorded in self._hosts.every:
+            process = self._places.process(recorded)
+            yield _metadata(process, "process_name", name=f"{prefix}process {recorded}")
             yield _metadata(process, "process_labels", labels="CPU")
+        own = self._places.process(self._hosts.own)
         if self._capture.steps.height:
-            yield _metadata(self._process, "thread_name", _STEPS_ROW, name="steps")
-            yield _metadata(self._process, "thread_sort_index", _STEPS_ROW, sort_index=-1)
+            yield _metadata(own, "thread_name", _STEPS_ROW, name="steps")
+            yield _metadata(own, "thread_sort_index", _STEPS_ROW, sort_index=-1)
         if self._is_cpu_run and self._capture.samples.is_empty():
             return
         names = {device.index: device.name for device in self._info.fingerprint.devices}
         for device in self._devices:
-            row = self._offset + device
-            name = names.get(device, "")
-            yield _metadata(row, "process_name", name=f"GPU {device} {name}".rstrip())
+            row = self._places.devices_from + device
+            name = f"{prefix}GPU {device} {names.get(device, '')}".rstrip()
+            yield _metadata(row, "process_name", name=name)
             yield _metadata(row, "process_labels", labels=f"GPU {device}")
-            yield _metadata(row, "process_sort_index", sort_index=_DEVICE_SORT_INDEX + device)
+            yield _metadata(row, "process_sort_index", sort_index=_DEVICE_SORT_INDEX + row)
 
     def _step(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         if row["phase"] == "profiled":
@@ -175,7 +161,7 @@ class _Writer:
         else:
             # Not to be taken for a profiled step when it is read back.
             category, name = _SHOWN_ONLY, f"{row['phase']} step {row['index']}"
-        place = {**row, "name": name, "process": self._process, "thread": _STEPS_ROW}
+        place = {**row, "name": name, "process": self._hosts.own, "thread": _STEPS_ROW}
         args = {key: row[key] for key in ("device_ns", "host_ns", "tokens", "found_by")}
         yield self._slice(category, place, args)
 
@@ -187,9 +173,9 @@ class _Writer:
         return self._capture.ops.join(verdicts, on="op_id", how="left", maintain_order="left")
 
     def _op(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
-        args = {key: row[column] for column, key in _OP_ARGS.items()}
-        for column, key in _OP_LISTS.items():
-            args[key] = _json_text(row[column])
+        args = {key: row[column] for column, key in OP_ARGS.items()}
+        for column, key in OP_LISTS.items():
+            args[key] = json_text(row[column])
         if self._is_cpu_run:
             args.update({"step": row["step"]}, **self._verdict(row))
         yield self._slice("cpu_op", row, args)
@@ -205,23 +191,25 @@ class _Writer:
             return
         # It cannot be a slice of its thread: it crosses another, or nobody saw its end.
         begin = self._event("b", _SHOWN_ONLY, row, row["start_ns"], known(args))
-        yield {**begin, "id": row["range"]}
+        number = self._places.ids_from + row["range"]
+        yield {**begin, "id": number}
         if row["end_ns"] is not None:
-            yield {**self._event("e", _SHOWN_ONLY, row, row["end_ns"]), "id": row["range"]}
+            yield {**self._event("e", _SHOWN_ONLY, row, row["end_ns"]), "id": number}
 
     def _launch(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
         of_driver = row["name"][:2] == "cu" and row["name"][2:3].isupper()
         category = "cuda_driver" if of_driver else "cuda_runtime"
-        yield self._slice(category, row, {"correlation": row["correlation"]})
+        yield self._slice(category, row, {"correlation": self._correlation(row)})
 
     def _device_work(self) -> Iterator[Iterable[ChromeEvent]]:
         rows, labels = kernel_rows(self._kernels)
         yield (
-            _metadata(self._offset + device, "thread_name", row, name=label)
+            _metadata(self._places.devices_from + device, "thread_name", row, name=label)
             for device, row, label in labels.iter_rows()
         )
         launches = launch_of_kernels(self._capture).select("thread", "launch_ns")
-        names = self._capture.ops.select("op_id", op="name")
+        self._idle_row = int(labels["row"].max() or 0) + 1  # type: ignore[arg-type]
+        names = with_places(self._capture.ops).select("op_id", "module", "place", op="name")
         placed = (
             self._kernels.with_columns(rows, *launches)
             .join(names, on="op_id", how="left", maintain_order="left")
@@ -230,31 +218,76 @@ class _Writer:
         yield from _mapped(placed, self._kernel)
 
     def _kernel(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
-        args = {key: row[column] for column, key in _KERNEL_ARGS.items()}
+        args = {key: row[column] for column, key in KERNEL_ARGS.items()}
+        args["correlation"] = self._correlation(row)
         for part in ("grid", "block"):
             size = [row[f"{part}_{axis}"] for axis in "xyz"]
             args[part] = None if None in size else size
-        args.update(_message(row), **self._verdict(row))
+        args.update(message_args(row), **self._verdict(row))
         category = _KERNEL_CATEGORIES.get(row["kind"], "kernel")
-        place = {**row, "process": self._offset + (row["device"] or 0), "thread": row["row"]}
+        place = {**row, "pid": self._device(row), "thread": row["row"]}
         yield self._slice(category, place, args)
         if row["launch_ns"] is not None:
-            arrow = {"id": row["flow"], "name": _FLOW}
+            arrow = {"id": self._places.ids_from + row["flow"], "name": _FLOW}
             yield {**self._event("s", _FLOW, row, row["launch_ns"]), **arrow}
             yield {**self._event("f", _FLOW, place, row["start_ns"]), **arrow, "bp": "e"}
+
+    def _modules(self) -> Iterator[Iterable[ChromeEvent]]:
+        """A row beside each thread that is in modules."""
+        outer = self._capture.ops.filter(pl.col("parent_id").is_null()).drop_nulls("module")
+        for (_, thread), ops in outer.group_by("process", "thread", maintain_order=True):
+            row = next(self._free_rows)
+            pid = self._pid(ops.row(0, named=True))
+            yield (_metadata(pid, "thread_name", row, name=f"modules of thread {thread}"),)
+            for visits in module_rows(ops).values():
+                placed = visits.with_columns(pid=pl.lit(pid), thread=pl.lit(row))
+                yield from _mapped(placed, self._shown)
+
+    def _idle(self) -> Iterator[Iterable[ChromeEvent]]:
+        """Times without device work, on a row of the first device."""
+        pieces = idle_pieces_of(self._capture, self._verdicts.work, self._analysis)
+        if pieces is None or pieces.is_empty():
+            return
+        if self._is_cpu_run:
+            pid, row = self._places.process(self._hosts.own), next(self._free_rows)
+        else:
+            pid, row = self._places.devices_from + int(self._devices[0]), self._idle_row
+        yield (_metadata(pid, "thread_name", row, name="no device work"),)
+        gaps = idle_events(pieces).with_columns(
+            pid=pl.lit(pid), thread=pl.lit(row), name=pl.format("{}: {}", "waits", "name")
+        )
+        yield from _mapped(gaps, self._shown)
+
+    def _shown(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
+        args = {key: row[key] or None for key in ("waits", "operator", "place", "detail")}
+        yield self._slice(_SHOWN_ONLY, row, args)
+
+    def _device(self, row: ChromeEvent) -> int:
+        return self._places.devices_from + (row["device"] or 0)
+
+    def _correlation(self, row: ChromeEvent) -> int | None:
+        own: int | None = row["correlation"]
+        return None if own is None else self._places.ids_from + own
+
+    def _pid(self, row: ChromeEvent) -> int:
+        """The process number that an event has, or that of its process."""
+        if "pid" in row:
+            return int(row["pid"])
+        recorded = row["process"]
+        return self._places.process(self._hosts.own if recorded is None else recorded)
 
     def _verdict(self, row: ChromeEvent) -> ChromeEvent:
         if row["point"] is None:
             return {}
         point = self._verdicts.points[row["point"]]
-        return _verdict(point, row["end_ns"] - row["start_ns"])
+        return verdict_args(point, row["end_ns"] - row["start_ns"])
 
     def _allocations(self) -> pl.DataFrame:
         threads = self._capture.ops.select("op_id", "process", "thread")
         return self._capture.allocations.join(
             threads, on="op_id", how="left", maintain_order="left"
         ).with_columns(
-            pl.col("process").fill_null(self._process),
+            pl.col("process").fill_null(self._hosts.own),
             pl.col("thread").fill_null(_STEPS_ROW),
             name=pl.lit("[memory]"),
         )
@@ -274,8 +307,8 @@ class _Writer:
         yield {**event, "s": "t"}
 
     def _sample(self, row: ChromeEvent) -> Iterator[ChromeEvent]:
-        place = {"process": self._offset + (row["device"] or 0), "thread": 0}
-        for column, (track, unit) in _COUNTERS.items():
+        place = {"pid": self._device(row), "thread": 0}
+        for column, (track, unit) in COUNTERS.items():
             if row[column] is not None:
                 named = {**place, "name": track}
                 yield self._event("C", _COUNTER, named, row["time_ns"], {unit: row[column]})
@@ -298,9 +331,9 @@ class _Writer:
             "ph": phase,
             "cat": category,
             "name": row["name"],
-            "pid": self._process if row["process"] is None else row["process"],
+            "pid": self._pid(row),
             "tid": _STEPS_ROW if row["thread"] is None else row["thread"],
-            "ts": _microseconds(time_ns - self._base_ns),
+            "ts": _microseconds(self._places.time_ns(time_ns) - self._base_ns),
         }
         if args:
             event["args"] = args
@@ -318,52 +351,7 @@ def _metadata(process: int, what: str, thread: int = 0, **args: object) -> Chrom
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "ts": 0, "args": args}
 
 
-def _verdict(point: RooflinePoint, duration_ns: int) -> ChromeEvent:
-    """What the analysis says of one launch of `point`."""
-    each = {
-        "flops": point.total_flops,
-        "bytes_read": point.bytes_read,
-        "bytes_written": point.bytes_written,
-    }
-    args: ChromeEvent = {
-        key: None if total is None else total // point.calls for key, total in each.items()
-    }
-    args["arithmetic_intensity"] = _rounded(point.arithmetic_intensity)
-    args["bottleneck"] = point.bottleneck.kind
-    if point.roof_ns is not None:
-        args["roof"] = point.roof
-        if duration_ns > 0:
-            args["roof_fraction"] = _rounded(point.roof_ns / point.calls / duration_ns)
-    args["phase"] = point.phase or None
-    return args
-
-
-def _message(row: ChromeEvent) -> ChromeEvent:
-    """A collective's buffer in elements, which is how Kineto gives its size."""
-    dtype = dtypes.parse(row["dtype"] or "")
-    if row["message_bytes"] is None or dtype is None:
-        return {}
-    elements = row["message_bytes"] * 8 // dtype.bits
-    return {"In msg nelems": elements, "Out msg nelems": elements}
-
-
 def _microseconds(time_ns: int) -> msgspec.Raw:
     """Nanoseconds as a decimal of microseconds, digit by digit: no float is involved."""
     whole, rest = divmod(abs(time_ns), 1000)
     return msgspec.Raw(b"%s%d.%03d" % (b"-" if time_ns < 0 else b"", whole, rest))
-
-
-@lru_cache(maxsize=4096)
-def _json_text(text: str | None) -> object:
-    """A list that a table keeps as JSON text; as a plain string where it is no JSON."""
-    if text is None:
-        return None
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return text
-    return msgspec.Raw(text)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

@@ -15,7 +15,7 @@ from gpuprof.roofline.points.transfers import on_one_host
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.points.work_readings import clock_of
 from gpuprof.roofline.work.math_mode import math_mode
-from gpuprof.roofline.work.work import find_work
+from gpuprof.roofline.work.work import Work, find_work
 
 # Rows that agree in these share a point, and have equal counts each.
 _ALIKE = (
@@ -35,6 +35,7 @@ class KernelVerdicts:
 
     points: tuple[RooflinePoint, ...]
     of_kernel: pl.Series
+    work: Work
 
 
 def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
@@ -50,7 +51,7 @@ def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     for alike in work.kernels.partition_by(_ALIKE, maintain_order=True):
         of_kernel[alike["kernel_row"].to_numpy()] = len(points)
         points += kernel_points(replace(work, kernels=alike), machine, verdicts)
-    return KernelVerdicts(tuple(points), pl.Series("point", of_kernel).replace(-1, None))
+    return KernelVerdicts(tuple(points), pl.Series("point", of_kernel).replace(-1, None), work)
 
 
 def _roof(analysis: Analysis) -> Roof | None:

@@ -64,16 +64,22 @@ def stream_lanes(capture: Capture, points: pl.DataFrame, window: Window) -> Lane
 
 
 def idle_lane(pieces: pl.DataFrame, step: int) -> Lanes:
-    """Times of `step` without work on any device: one event for what the host did at a time.
+    """Times of `step` without work on any device; `pieces` are as `idle_events` needs them."""
+    own = pieces.filter(pl.col("step") == step)
+    return [] if own.is_empty() else [(TimelineLane(kind="idle"), as_events(idle_events(own)))]
 
-    `pieces` are `gpuprof.roofline.idle.culprits.named_pieces`, whose steps are numbered.
+
+def idle_events(pieces: pl.DataFrame) -> pl.DataFrame:
+    """One event for what the host did at a time without device work, with the columns of a label.
+
+    `pieces` are `gpuprof.roofline.idle.culprits.named_pieces`, which are cut wherever anything
+    begins or ends on the host.
     """
-    own = pieces.filter(pl.col("step") == step).sort("start_ns", maintain_order=True)
-    if own.is_empty():
-        return []
-    own = own.with_columns(end_ns=pl.col("start_ns") + pl.col("nanoseconds"))
+    own = pieces.sort("start_ns", maintain_order=True).with_columns(
+        end_ns=pl.col("start_ns") + pl.col("nanoseconds")
+    )
     begins = (pl.col("start_ns") != pl.col("end_ns").shift(1)) | (
-        pl.struct(_WHY).rle_id().diff() != 0
+        pl.struct("step", *_WHY).rle_id().diff() != 0
     )
     together = (
         own.with_columns(number=begins.fill_null(True).cum_sum())
@@ -81,11 +87,13 @@ def idle_lane(pieces: pl.DataFrame, step: int) -> Lanes:
         .agg(pl.col("start_ns", *_WHY).first(), pl.col("end_ns").last())
     )
     said = [pl.when(pl.col(name) != "").then(pl.col(name)) for name in ("call", "kernel", "detail")]
-    events = as_events(
-        together,
-        name=pl.col("what"),
-        waits=pl.col("kind"),
+    return together.select(
+        "start_ns",
+        "end_ns",
+        "operator",
+        "place",
+        name="what",
+        waits="kind",
         kind=pl.lit("idle"),
         detail=pl.concat_str(said, separator=", ", ignore_nulls=True),
     )
-    return [(TimelineLane(kind="idle"), events)]

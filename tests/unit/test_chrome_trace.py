@@ -11,6 +11,7 @@ import pytest
 
 from gpuprof.collectors import kineto, nsys, schema
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.captures import joined
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.reports.chrome.rows import crossing, device_offset, kernel_rows
 from gpuprof.reports.chrome.trace import chrome_trace
@@ -37,7 +38,7 @@ def recording(name: str) -> Capture:
 
 
 def text_of(capture: Capture) -> str:
-    return b"".join(chrome_trace(capture, analyze(capture))).decode()
+    return b"".join(chrome_trace([(capture, analyze(capture))])).decode()
 
 
 def events_of(capture: Capture) -> list[Event]:
@@ -252,17 +253,20 @@ def test_crossing_and_unended_ranges_are_shown_beside_the_threads(tmp_path: Path
 
 
 def test_only_profiled_steps_are_read_back_as_steps(tmp_path: Path) -> None:
+    us = 1000
     steps = [
-        {"index": 0, "start_ns": 0, "end_ns": 10, "phase": "warmup", "host_ns": 10},
-        {"index": 1, "start_ns": 10, "end_ns": 20, "phase": "timed", "host_ns": 10},
-        {"index": 2, "start_ns": 20, "end_ns": 30, "phase": "profiled", "host_ns": 10},
+        {"index": 0, "start_ns": 0, "end_ns": 10 * us, "phase": "warmup", "host_ns": 10},
+        {"index": 1, "start_ns": 10 * us, "end_ns": 20 * us, "phase": "timed", "host_ns": 10},
+        {"index": 2, "start_ns": 20 * us, "end_ns": 30 * us, "phase": "profiled", "host_ns": 10},
     ]
-    capture = small_capture(steps=steps, kernels=[kernel(21, 22)])
+    capture = small_capture(steps=steps, kernels=[kernel(21 * us, 25 * us)])
     names = [event["name"] for event in events_of(capture) if event["ph"] == "X"]
     assert names[:3] == ["warmup step 0", "timed step 1", "ProfilerStep#2"]
     again = read_back(capture, tmp_path)
-    assert again.steps.select("index", "start_ns", "end_ns").rows() == [(2, 20, 30)]
+    assert again.steps.select("index", "start_ns", "end_ns").rows() == [(2, 20 * us, 30 * us)]
     assert not [text for text in again.processes[0].warnings if "not read" in text]
+    # What a viewer shows beside the recording is not taken for a span of it.
+    assert not [text for text in again.processes[0].warnings if "recording stopped" in text]
 
 
 def test_device_samples_are_counters() -> None:
@@ -289,6 +293,79 @@ def test_names_and_lists_of_a_foreign_capture_stay_valid_json() -> None:
     assert written["args"]["Input type"] == ["float"]
 
 
+def test_gaps_say_why_the_device_has_no_work() -> None:
+    capture = recording("h100_block_train_bf16.json.gz")
+    analysis = analyze(capture)
+    assert analysis.idle is not None
+    gaps = [event for event in events_of(capture) if event.get("args", {}).get("waits")]
+    by_class: dict[str, Decimal] = defaultdict(Decimal)
+    for gap in gaps:
+        assert gap["cat"] == "gpuprof"
+        assert gap["name"].startswith(f"{gap['args']['waits']}: ")
+        by_class[gap["args"]["waits"]] += gap["dur"]
+    expected: dict[str, int] = defaultdict(int)
+    for part in (part for step in analysis.idle.profiled_steps for part in step):
+        expected[part.kind] += part.nanoseconds
+    assert {kind: int(us * 1000) for kind, us in by_class.items()} == expected
+    # They have a row of their own on the device.
+    (place,) = {(gap["pid"], gap["tid"]) for gap in gaps}
+    names = [e for e in events_of(capture) if e["name"] == "thread_name"]
+    assert [e["args"]["name"] for e in names if (e["pid"], e["tid"]) == place] == ["no device work"]
+
+
+def test_kernels_and_rows_say_module_and_line() -> None:
+    place = {"module": "layers.0", "file": "train.py", "line": 3}
+    call = {"process": 1, "thread": 1, "start_ns": 0, "end_ns": 9}
+    capture = small_capture(
+        ops=[{"op_id": 0, "name": "aten::mm", **call, **place}],
+        launches=[{"name": "cudaLaunchKernel", "correlation": 3, **call}],
+        kernels=[kernel(10, 20, correlation=3)],
+    )
+    events = events_of(capture)
+    (work,) = [event for event in events if event.get("cat") == "kernel"]
+    assert (work["args"]["module"], work["args"]["line"]) == ("layers.0", "train.py:3")
+    visits = [event for event in events if event.get("cat") == "gpuprof"]
+    assert [(e["name"], e["ts"], e["dur"]) for e in visits if "layers" in e["name"]] == [
+        ("layers", 0, Decimal("0.009")),
+        ("layers.0", 0, Decimal("0.009")),
+    ]
+
+
+def test_ranks_of_one_trace_have_numbers_of_their_own_and_one_clock(tmp_path: Path) -> None:
+    # Correlation ids and devices of one are the other's too.
+    files = [DATA / "ranks" / f"straggler_rank{rank}.json.gz" for rank in (0, 3)]
+    parts = [attribute(kineto.read(file)) for file in files]
+    capture = attribute(joined(parts))
+    ranks = capture.manifest.ranks
+    analyses = [analyze(capture, rank=rank) for rank in ranks]
+    own = [capture.rank(rank) for rank in ranks]
+    text = b"".join(chrome_trace(list(zip(own, analyses, strict=True)))).decode()
+    events = json.loads(text, parse_float=Decimal)["traceEvents"]
+    named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert len(named) == len(set(named)) == 4
+    assert {name.split(",")[0] for name in named} == {"rank 0", "rank 3"}
+    starts = [event["id"] for event in events if event["ph"] == "s"]
+    assert len(starts) == len(set(starts)) > 100
+    # Ranks leave a collective together, whatever their own clocks say.
+    ends: dict[int, list[Decimal]] = defaultdict(list)
+    for event in events:
+        args = event.get("args", {})
+        if args.get("Collective name") == "allreduce" and args.get("step") is not None:
+            ends[event["pid"]].append(event["ts"] + event["dur"])
+    first, second = ends.values()
+    assert len(first) == len(second) > 10
+    distances = sorted(abs(a - b) for a, b in zip(first, second, strict=True))
+    assert distances[len(distances) // 2] < 20
+
+    file = tmp_path / "ranks.json"
+    file.write_text(text)
+    again = attribute(kineto.read(file))
+    for rank, before in zip(again.manifest.ranks, own, strict=True):
+        columns = ["name", "step", "op_id"]
+        after = again.rank(rank).kernels
+        assert after.select(columns).equals(before.kernels.select(columns))
+
+
 def test_an_empty_capture_is_a_valid_trace() -> None:
     assert {event["ph"] for event in events_of(small_capture())} == {"M"}
 
@@ -296,5 +373,5 @@ def test_an_empty_capture_is_a_valid_trace() -> None:
 def test_pieces_stay_small_whatever_the_number_of_events() -> None:
     one = recording("h100_block_infer_fp16.json.gz")
     many = replace(one, launches=pl.concat([one.launches] * 400))
-    sizes = [len(piece) for piece in chrome_trace(many, analyze(one))]
+    sizes = [len(piece) for piece in chrome_trace([(many, analyze(one))])]
     assert sum(sizes) > 5 * max(sizes)

@@ -130,21 +130,21 @@ globalThis.timeline = (() => {
       context.strokeStyle = colours.soft;
       context.strokeRect(x + 0.5, lane.y + 0.5, width - 1, lane.height - 1);
     }
-    if (width > 30) drawName(lane, x, width, count > 1 ? `${count} × ${name}` : name, look);
     context.globalAlpha = 1;
+    if (width > 30) drawName(lane, x, width, count > 1 ? `${count} × ${name}` : name, label);
   }
 
   // Behind it the ground is plain, so that it can be read on any pattern.
-  function drawName(lane, x, width, text, look) {
+  function drawName(lane, x, width, text, label) {
     const room = Math.floor((width - 8) / LETTER);
     const shown = text.length <= room ? text : `${text.slice(0, room - 1)}…`;
     const most = width - 8;
-    if (look) {
+    if (labels[label].look) {
       context.fillStyle = colours.page;
       const plate = Math.min(context.measureText(shown).width, most) + 4;
       context.fillRect(x + 2, lane.y + 3, plate, lane.height - 6);
     }
-    context.fillStyle = colours.ink;
+    context.fillStyle = matches(label) ? colours.ink : colours.soft;
     context.fillText(shown, x + 4, lane.y + lane.height / 2 + 4, most);
   }
 
