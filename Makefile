@@ -5,7 +5,7 @@ PYTHON ?= python3
 DEMO := demo.gpuprof
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format clean
+.PHONY: help setup demo test lint types unit format man clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -37,6 +37,10 @@ unit: setup
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+man: setup ## write the man page, build/gpuprof.1
+	mkdir -p build
+	$(BIN)/python scripts/man_page.py > build/gpuprof.1
 
 clean: ## remove what make built
 	rm -rf $(VENV) $(DEMO) report.html build dist

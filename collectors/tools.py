@@ -1,5 +1,6 @@
 """NVIDIA's command-line profilers: where each is found on this machine."""
 
+import logging
 import os
 import shutil
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ TOOL_PLACES: Final = {
         "/usr/local/cuda*/nsight-compute*/ncu",
     ),
 }
+_log = logging.getLogger(__name__)
 _configured: dict[str, str] = {}
 
 
@@ -36,10 +38,15 @@ def find_tool(name: str) -> str | None:
     Of several places the last of `TOOL_PLACES` counts, and in it the last by name, which is the
     newest version.
     """
-    if name in _configured:
-        return os.path.expanduser(_configured[name])
-    on_path = shutil.which(name)
-    if on_path is not None:
-        return on_path
+    path = _configured_path(name) or shutil.which(name) or _installed_path(name)
+    _log.info("%s: %s", name, path)
+    return path
+
+
+def _configured_path(name: str) -> str | None:
+    return os.path.expanduser(_configured[name]) if name in _configured else None
+
+
+def _installed_path(name: str) -> str | None:
     installed = [path for place in TOOL_PLACES[name] for path in sorted(glob(place))]
     return installed[-1] if installed else None

@@ -1,5 +1,6 @@
 """From the path of a capture to its analysis, the short way where there is one."""
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, An
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
+
+_log = logging.getLogger(__name__)
 
 
 def load_analysis(path: Path, rank: int | None = None) -> Analysis:
@@ -78,12 +81,14 @@ def store(
     """
     from gpuprof.collectors import storage
 
-    return storage.save(
+    stored = storage.save(
         capture,
         path,
         extra={ANALYSIS_FILE: msgspec.json.encode(analysis), **(further or {})},
         replaceable=replaceable or storage.may_be_replaced,
     )
+    _log.info("stored %s", stored)
+    return stored
 
 
 def read_stored_analysis(path: Path) -> Analysis | None:

@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import logging
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from gpuprof.profiler.commands.baseline import BaselineCommand
 from gpuprof.profiler.commands.bench import BenchCommand
 from gpuprof.profiler.commands.calibrate import CalibrateCommand
 from gpuprof.profiler.commands.compare import CompareCommand
+from gpuprof.profiler.commands.completion import CompletionCommand
 from gpuprof.profiler.commands.doctor import DoctorCommand
 from gpuprof.profiler.commands.explain import ExplainCommand
 from gpuprof.profiler.commands.export import ExportCommand
@@ -32,9 +34,11 @@ from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.serve import ServeCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
+from gpuprof.profiler.log import write_log
 from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.reports.console import streams
 
+_log = logging.getLogger(__name__)
 _DESCRIPTION = "Measure how much of a machine's speed a PyTorch program uses and what limits it."
 
 
@@ -69,6 +73,7 @@ COMMANDS: tuple[Command, ...] = (
     HistoryCommand(),
     CalibrateCommand(),
     DoctorCommand(),
+    CompletionCommand(lambda: make_parser()),
 )
 
 
@@ -98,8 +103,25 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=formatter,
         )
         command.prepare_parser(subparser)
+        _let_be_verbose(subparser, default=0)
         subparser.set_defaults(command=command)
     return parser
+
+
+def _let_be_verbose(parser: argparse.ArgumentParser, default: int | str) -> None:
+    """Give `parser` and the parsers of its actions the option `-v`."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                # What was said before the action counts where it says nothing itself.
+                _let_be_verbose(inner, default=argparse.SUPPRESS)
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=default,
+        help="say on stderr what is done and how long it takes; -vv in detail",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,6 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments = make_parser().parse_args(words)
             from gpuprof.profiler.configuration.file import apply_configuration
 
+            write_log(arguments.verbose)
             apply_configuration()
             command = arguments.command
             return int(arguments.command.run(arguments))
@@ -124,6 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not isinstance(command, RunCommand):
                 streams.flush()
     except GpuprofError as error:
+        _log.debug("ended by", exc_info=True)
         streams.write_note(f"gpuprof: {error}")
         return error.exit_code
     except KeyboardInterrupt:

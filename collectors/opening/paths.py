@@ -1,5 +1,6 @@
 """Files, folders and captures of one run -> one Capture."""
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from gpuprof.collectors.joining.ranks import with_rank_of_name
 from gpuprof.collectors.opening.formats import SUFFIXES, format_of
 
 # All that may stand at the end of a trace's name and says nothing about the run.
+_log = logging.getLogger(__name__)
 _ENDINGS: Final = (
     *(*SUFFIXES, ".gz", ".tar", ".pt", ".trace", ".nsys", ".gpuprof"),
     *(".parquetdir", "_pqtdir"),
@@ -65,7 +67,9 @@ def run_name(path: Path) -> str:
 
 def _file(path: Path, progress: Callable[[Path], None]) -> Capture:
     """One trace. Its rank is what it says itself, else what its name says."""
-    read = nsys.read if path.is_dir() else format_of(path).read
+    found = None if path.is_dir() else format_of(path)
+    _log.info("%s: %s", path, "Parquet files of Nsight Systems" if found is None else found.name)
+    read = nsys.read if found is None else found.read
     progress(path)
     return with_rank_of_name(read(path), path.name)
 

@@ -216,6 +216,7 @@ def _in_its_own_process(
         *_steps(arguments),
         *_given(*((f"--{phase}", getattr(arguments, phase)) for phase in _PHASES)),
         *(flag for flag in flags if _is_set(arguments, flag)),
+        *("--verbose",) * arguments.verbose,
         *{"script": (), "module": ("-m",), "command": ("-c",)}[target.kind],
         *(target.value, *target.arguments),
     )

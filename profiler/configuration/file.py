@@ -5,6 +5,7 @@ root of the repository; else `gpuprof/gpuprof.toml` in the user's configuration 
 """
 
 import difflib
+import logging
 import os
 import re
 from pathlib import Path
@@ -22,6 +23,7 @@ from gpuprof.profiler.configuration.gate_settings import (
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.machine.devices import DeviceSpec, register_devices
 
+_log = logging.getLogger(__name__)
 CONFIGURATION_FILE = "gpuprof.toml"
 
 _UNKNOWN_KEY = re.compile(
@@ -85,6 +87,7 @@ def read_configuration(file: Path) -> Configuration:
 def apply_configuration(start: Path | None = None) -> None:
     """Make what `gpuprof.toml` says hold in this process, where there is one."""
     file = find_configuration(start)
+    _log.info("settings: %s", file or f"no {CONFIGURATION_FILE}")
     if file is None:
         return
     configuration = read_configuration(file)

@@ -1,6 +1,7 @@
 """Calibrations kept in the user's cache folder, one file a device and its circumstances."""
 
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from gpuprof.collectors.manifest import Calibration, Device
 from gpuprof.roofline.machine.quiet import why_not_kept, with_higher_rates
 
 # Figures measured in another way are not those of this version.
+_log = logging.getLogger(__name__)
 _METHOD = "fastest undisturbed repeat"
 
 
@@ -47,10 +49,13 @@ def is_empty() -> bool:
 def load_cached(device: Device, torch_version: str, threads: int | None) -> Calibration | None:
     """The calibration stored for `device`, or None where there is no readable one."""
     try:
-        content = cache_file(device, torch_version, threads).read_bytes()
+        file = cache_file(device, torch_version, threads)
+        content = file.read_bytes()
+        _log.info("ceilings measured here: %s", file)
         return msgspec.json.decode(content, type=Calibration)
     # RuntimeError: there is no home folder. ValueError: msgspec's errors, and invalid UTF-8.
-    except (OSError, RuntimeError, ValueError):
+    except (OSError, RuntimeError, ValueError) as error:
+        _log.info("no ceilings measured here: %s", error)
         return None
 
 

@@ -1,5 +1,6 @@
 """From the start of a session to all that a capture is made of."""
 
+import logging
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ from gpuprof.profiler.run.session import Session
 from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.profiler.run.surroundings import enough_address_space
 
+_log = logging.getLogger(__name__)
 _SAMPLE_INTERVAL_NS = 20_000_000
 
 T = TypeVar("T")
@@ -61,9 +63,8 @@ class Recording:
         self.subject = subject
         self.options = options
         self._live = live
-        self.session = Session(
-            options, on_profiled=self._profiled, on_step=live.step if live else _tell_nobody
-        )
+        self._phase = ""
+        self.session = Session(options, on_profiled=self._profiled, on_step=self._stepped)
         self.ranks = ranks or Ranks.from_environment()
         self._store_early = store_early
         self._environment = EnvironmentInForce()
@@ -111,6 +112,13 @@ class Recording:
         """Remove the traces, and restore what was replaced."""
         self.session.close()
         inductor_codegen.remove()
+
+    def _stepped(self, phase: str, steps: int) -> None:
+        if phase != self._phase:
+            self._phase = phase
+            _log.info("%s begins after %d steps", phase, steps)
+        if self._live is not None:
+            self._live.step(phase, steps)
 
     def _sampled(self, readings: Sequence[LatestReading]) -> None:
         if self._live is not None and cuda.in_use():
@@ -189,10 +197,6 @@ class Recording:
             if sentence not in self._unread:
                 self._unread.append(sentence)
             return None
-
-
-def _tell_nobody(phase: str, steps: int) -> None:
-    """No line is shown."""
 
 
 def _objects_of_torch() -> list[Any]:

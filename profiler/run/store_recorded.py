@@ -1,5 +1,6 @@
 """From what a run has recorded to a stored capture with its analysis."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
@@ -10,6 +11,7 @@ import msgspec
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device
 from gpuprof.profiler.captures import store
+from gpuprof.profiler.log import timed
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.machine.link_calibration_cache import load_links
 from gpuprof.profiler.run.assemble import assemble
@@ -19,6 +21,7 @@ from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 
 Calibrate = Callable[[Device], Calibration]
+_log = logging.getLogger(__name__)
 _NEVER: Final = Event()
 
 
@@ -78,8 +81,11 @@ def _store_part(recorded: Recorded, capture: Capture, analysis: Analysis) -> boo
 def _analysed(
     recorded: Recorded, calibrate: Calibrate | None, *, read_again: bool = False
 ) -> tuple[Capture, Analysis]:
-    capture = _with_ceilings(assemble(recorded, read_again=read_again), calibrate)
-    return capture, analyze(capture)
+    with timed(_log, "the profile was read"):
+        capture = assemble(recorded, read_again=read_again)
+    capture = _with_ceilings(capture, calibrate)
+    with timed(_log, "the capture was analysed"):
+        return capture, analyze(capture)
 
 
 def _parts(recorded: Recorded) -> Parts:

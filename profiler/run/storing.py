@@ -16,10 +16,9 @@ from gpuprof.profiler.run.surroundings import (
     enough_address_space,
     flush,
     handlers_at_rest,
-    own_stderr,
 )
 from gpuprof.profiler.run.watch import Watch
-from gpuprof.reports.console.streams import write_note
+from gpuprof.reports.console.streams import own_stderr, write_note
 
 
 class Storing:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from gpuprof.collectors.errors import CollectorError
+from gpuprof.profiler.log import verbosity
 from gpuprof.profiler.run.live_state import LiveState
 from gpuprof.profiler.run.rank_marks import RankMarks
 from gpuprof.profiler.run.recorded import Recorded
@@ -34,8 +35,9 @@ from gpuprof.profiler.run.storing_messages import (
 # The shell ends at once, and init adopts what it has started.
 _SHELL: Final = ("/bin/sh", "-c", '"$@" &', "sh")
 _START: Final = (
-    "import sys; number, encoding, *sys.path[:] = sys.argv[1:]; "
-    "from gpuprof.profiler.run.storing_server import main; main(int(number), encoding)"
+    "import sys; number, encoding, verbosity, *sys.path[:] = sys.argv[1:]; "
+    "from gpuprof.profiler.run.storing_server import main; "
+    "main(int(number), encoding, int(verbosity))"
 )
 
 
@@ -63,6 +65,7 @@ class StoringProcess:
             encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
             # Without site, as sys.path is given, and the PYTHON variables, which are the program's.
             python = [sys.executable, "-E", "-S", "-c", _START, str(theirs.fileno()), encoding]
+            python.append(str(verbosity()))
             shared = [] if self._live is None else [self._live.descriptor]
             started = subprocess.run(
                 [*_SHELL, *python, *paths],

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuprof.collectors.errors import describe
+from gpuprof.profiler.log import write_log
 from gpuprof.profiler.run.storing_messages import (
     Done,
     Hurry,
@@ -36,7 +37,7 @@ _NICENESS: Final = 19
 _SKIP: Final = signal.SIGUSR1
 
 
-def main(descriptor: int, encoding: str) -> None:
+def main(descriptor: int, encoding: str, verbosity: int) -> None:
     """Do what comes over the socket `descriptor` until its other end is closed."""
     # What a terminal sends is for the program. Not a new session: the scheduler would give that as
     # much time as the program's, however low its priority.
@@ -47,6 +48,7 @@ def main(descriptor: int, encoding: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [_SKIP])
     if sys.stderr is not None:
         sys.stderr.reconfigure(encoding=encoding, errors="replace")  # type: ignore[union-attr]
+    write_log(verbosity)
     with socket.socket(fileno=descriptor) as connection:
         _serve(connection)
 

@@ -3,15 +3,13 @@
 Output streams, frames of the stack, address space, and signals' handlers that raise.
 """
 
-import io
-import os
 import resource
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from gpuprof.collectors.errors import CollectorError
 
@@ -19,16 +17,6 @@ from gpuprof.collectors.errors import CollectorError
 _FRAMES: Final = 1000
 # With less, what allocates from several threads aborts the process instead of failing.
 _ADDRESS_SPACE_BYTES: Final = 1 << 30
-
-
-def own_stderr() -> TextIO:
-    """A stream to where stderr leads now, whatever the program does to its own; or to nowhere."""
-    try:
-        encoding = sys.stderr.encoding
-        descriptor = os.dup(sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):
-        return io.StringIO()
-    return open(descriptor, "w", buffering=1, encoding=encoding, errors="replace")
 
 
 def flush(stream: Any) -> None:

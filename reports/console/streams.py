@@ -4,6 +4,7 @@ What a command prints on stdout is its product: where it cannot be written, the 
 it says on stderr is beside the matter, and is lost where nobody listens.
 """
 
+import io
 import os
 import re
 import sys
@@ -137,6 +138,16 @@ class NoteStream(OutputStream):
                 write()
             except BrokenPipeError:
                 discard(self._stream)
+
+
+def own_stderr() -> TextIO:
+    """A stream to where stderr leads now, whatever the program does to its own; or to nowhere."""
+    try:
+        encoding = sys.stderr.encoding
+        descriptor = os.dup(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):
+        return io.StringIO()
+    return open(descriptor, "w", buffering=1, encoding=encoding, errors="replace")
 
 
 def asks_for_ascii(environment: Mapping[str, str]) -> bool:

@@ -27,7 +27,7 @@ SOURCES = sorted(path.parent.name for path in ROOT.glob("src/gpuprof/*/__init__.
 NOT_SHIPPED = ("__pycache__", "*.pyc", "*~")
 NOT_COPIED = (".*", "*.egg-info", "build", "dist", "demo.gpuprof")
 # What a source distribution has beside the package.
-BESIDE = ("benchmarks", "docs", "examples", "tests")
+BESIDE = ("benchmarks", "docs", "examples", "scripts", "tests")
 FILES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
