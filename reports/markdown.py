@@ -35,6 +35,11 @@ def render_markdown(analysis: Analysis) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def drawn_blocks(found: Iterable[blocks.Block]) -> list[str]:
+    """The pieces of Markdown that blocks are drawn as."""
+    return [part for block in found for part in _drawn(block)]
+
+
 def escaped(text: str) -> str:
     """`text` as Markdown that shows it literally, on one line."""
     return _SPECIAL.sub(r"\\\1", formatting.printable(text))

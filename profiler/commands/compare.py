@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuprof.roofline.analysis import Analysis
     from gpuprof.roofline.comparison.result import Comparison
 
-_SUFFIXES = (".html", ".md", ".json")
+_SUFFIXES = (".html", ".md", ".json", ".svg", ".png")
 _TOP = 5
 _REGRESSED, _INCOMPARABLE = 1, 3
 
@@ -37,7 +37,7 @@ class CompareCommand:
             "--output",
             type=Path,
             metavar="FILE",
-            help="also write it; the ending chooses .html, .md or .json",
+            help="also write it; the ending chooses .html, .md, .json, .svg or .png",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
         parser.add_argument("--rank", type=int, metavar="R", help="the rank to compare (the first)")
@@ -65,6 +65,10 @@ class CompareCommand:
                 expected = ", ".join(_SUFFIXES)
                 raise CommandError(f"{output}: the name must end in one of {expected}", exit_code=2)
             refuse_existing(output, force=arguments.force)
+            if output.suffix.lower() == ".png":
+                from gpuprof.reports.drawing_files import require_png
+
+                require_png()
         comparison = compare(
             _analysis(arguments.base, arguments.rank), _analysis(arguments.head, arguments.rank)
         )
@@ -84,7 +88,7 @@ def verdict(comparison: "Comparison", allowed: float) -> int:
 
 
 def render(comparison: "Comparison", suffix: str, *, top: int) -> bytes:
-    """The comparison in the form that `suffix` names, as UTF-8."""
+    """The comparison in the form that `suffix` names; text is UTF-8."""
     if suffix == ".md":
         from gpuprof.reports.comparison.markdown import render_comparison
 
@@ -93,11 +97,26 @@ def render(comparison: "Comparison", suffix: str, *, top: int) -> bytes:
         from gpuprof.reports.json_report import render_json
 
         text = render_json(comparison)
+    elif suffix in (".svg", ".png"):
+        return _drawn(comparison, suffix)
     else:
         from gpuprof.reports.comparison.page import render_html
 
         text = render_html(comparison)
     return text.encode()
+
+
+def _drawn(comparison: "Comparison", suffix: str) -> bytes:
+    """The change as a waterfall, and both rooflines, in one drawing. Raises `CommandError`."""
+    from gpuprof.reports.comparison.headline import headline
+    from gpuprof.reports.comparison.page import render_html
+    from gpuprof.reports.drawing_files import drawing_bytes
+    from gpuprof.reports.html.standalone import stacked_drawing
+
+    drawing = stacked_drawing(render_html(comparison), headline(comparison))
+    if drawing is None:
+        raise CommandError("neither capture holds device work: there is nothing to draw")
+    return drawing_bytes(drawing.svg, suffix)
 
 
 def _analysis(path: Path, rank: int | None) -> "Analysis":

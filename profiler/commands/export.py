@@ -9,17 +9,21 @@ from gpuprof.collectors.errors import CommandError
 if TYPE_CHECKING:
     import polars as pl
 
-_FORMATS = ("csv", "parquet")
+    from gpuprof.roofline.analysis import Analysis
+
+_TABLES = ("csv", "parquet")
+_DRAWINGS = ("svg", "png")
 
 
 class ExportCommand:
-    """Write the figures of a capture as tables: CSV for spreadsheets, or Parquet.
+    """Write the figures of a capture as tables, or its plots as drawings.
 
-    Each list of the analysis (kernels, ops, idle.causes, ...) is a file of its own.
+    csv and parquet: each list of the analysis (kernels, ops, idle.causes, ...) is a
+    file of its own. svg and png: so is each plot of the report's page.
     """
 
     name = "export"
-    summary = "write the figures of a capture as CSV or Parquet tables"
+    summary = "write the figures of a capture as tables, or its plots as SVG or PNG"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
@@ -29,9 +33,11 @@ class ExportCommand:
             "--output",
             type=Path,
             metavar="FOLDER",
-            help="folder to make (CAPTURE-tables here)",
+            help="folder to make (CAPTURE-tables or CAPTURE-plots here)",
         )
-        parser.add_argument("--format", choices=_FORMATS, default="csv", help="of the files (csv)")
+        parser.add_argument(
+            "--format", choices=(*_TABLES, *_DRAWINGS), default="csv", help="of the files (csv)"
+        )
         parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to write (the one that was analysed)"
         )
@@ -41,22 +47,51 @@ class ExportCommand:
         from gpuprof.collectors.files.writing import refuse_unwritable, under_a_temporary_name
         from gpuprof.profiler.captures import load_analysis
         from gpuprof.reports.console.streams import write_note
-        from gpuprof.reports.exported_tables import exported_tables
         from gpuprof.reports.formatting import counted
 
+        kind = "tables" if arguments.format in _TABLES else "plots"
         name = arguments.capture.absolute().name.removesuffix(".gpuprof")
-        output = arguments.output or Path(f"{name}-tables")
+        output = arguments.output or Path(f"{name}-{kind}")
         if output.exists():
             raise CommandError(f"{output} exists; choose another -o")
         refuse_unwritable(output)
-        tables = exported_tables(load_analysis(arguments.capture, arguments.rank))
+        if arguments.format == "png":
+            from gpuprof.reports.drawing_files import require_png
+
+            require_png()
+        analysis = load_analysis(arguments.capture, arguments.rank)
+        write = _write_tables if kind == "tables" else _write_plots
         with under_a_temporary_name(output) as folder:
             folder.mkdir()
-            for table, frame in tables.items():
-                _write(frame, folder / f"{table}.{arguments.format}")
+            number = write(analysis, folder, arguments.format)
             folder.rename(output)
-        write_note(f"gpuprof: wrote {counted(len(tables), 'table')} into {output}")
+        write_note(f"gpuprof: wrote {counted(number, kind.removesuffix('s'))} into {output}")
         return 0
+
+
+def _write_tables(analysis: "Analysis", folder: Path, suffix: str) -> int:
+    """Each table as a file in `folder`; how many they are."""
+    from gpuprof.reports.exported_tables import exported_tables
+
+    tables = exported_tables(analysis)
+    for table, frame in tables.items():
+        _write(frame, folder / f"{table}.{suffix}")
+    return len(tables)
+
+
+def _write_plots(analysis: "Analysis", folder: Path, suffix: str) -> int:
+    """Each plot as a file in `folder`; how many they are. Raises `CommandError` without any."""
+    from gpuprof.reports.drawing_files import drawing_bytes
+    from gpuprof.reports.html.page import render_html
+    from gpuprof.reports.html.standalone import standalone_drawings
+
+    drawings = standalone_drawings(render_html(analysis))
+    if not drawings:
+        raise CommandError("the capture's page has no plot: nothing in it has a time or a rate")
+    for drawing in drawings:
+        path = folder / f"{drawing.name}.{suffix}"
+        path.write_bytes(drawing_bytes(drawing.svg, path.suffix))
+    return len(drawings)
 
 
 def _write(frame: "pl.DataFrame", path: Path) -> None:

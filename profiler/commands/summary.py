@@ -17,15 +17,27 @@ class SummaryCommand:
         """See `Command`."""
         parser.add_argument("capture", type=Path, help="folder that gpuprof run or analyze made")
         parser.add_argument(
+            "--markdown",
+            action="store_true",
+            help="as Markdown of one screen, for a comment on a pull request",
+        )
+        parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to show (the one that was analysed)"
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CaptureError`."""
         from gpuprof.profiler.captures import load_analysis
+
+        analysis = load_analysis(arguments.capture, arguments.rank)
+        if arguments.markdown:
+            from gpuprof.reports.console.streams import write_bytes
+            from gpuprof.reports.markdown_summary import render_markdown_summary
+
+            write_bytes(render_markdown_summary(analysis).encode())
+            return 0
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.terminal import render_summary
 
-        analysis = load_analysis(arguments.capture, arguments.rank)
         render_summary(analysis, stdout(), arguments.capture)
         return 0

@@ -11,7 +11,13 @@ import msgspec
 import polars as pl
 import pytest
 
+from gpuprof.profiler.captures import load_analysis
+from gpuprof.reports.formatting import short_name
+from gpuprof.reports.markdown import escaped
+from gpuprof.reports.markdown_summary import render_markdown_summary
 from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 @pytest.fixture
@@ -82,3 +88,30 @@ def test_csv_is_for_spreadsheets_and_computes_nothing_there(capture: Path, tmp_p
     again = _gpuprof("export", capture, cwd=tmp_path)
     assert (again.returncode, again.stdout) == (1, "")
     assert again.stderr == "gpuprof: run-tables exists; choose another -o\n"
+
+
+def test_plots_are_files_of_their_own(capture: Path, tmp_path: Path) -> None:
+    result = _gpuprof("export", capture, "--format", "svg", cwd=tmp_path)
+
+    assert (result.returncode, result.stdout) == (0, "")
+    files = {path.name for path in (tmp_path / "run-plots").iterdir()}
+    assert {"roofline.svg", "steps.svg"} <= files
+    assert result.stderr == f"gpuprof: wrote {len(files)} plots into run-plots\n"
+    again = _gpuprof("export", capture, "--format", "svg", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "run-plots exists" in again.stderr
+
+
+def test_a_summary_is_markdown_of_one_screen() -> None:
+    block = load_analysis(CAPTURES / "h200_llama_block")
+    bad = msgspec.structs.replace(block, title="<b>@all</b> | # x", warnings=tuple("abcde"))
+    text = render_markdown_summary(bad)
+
+    shown, *folded = text.split("<details>")
+    assert shown.startswith("## \\<b\\>\\@all\\</b\\> \\| \\# x")
+    assert len(shown.splitlines()) < 60
+    assert "Step time" in shown
+    assert "at the roof" in shown
+    assert "To change" in shown
+    assert text.count("<details>") == text.count("</details>") == len(folded) > 0
+    assert escaped(short_name(block.kernels[0].name)) in folded[0]
