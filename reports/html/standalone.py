@@ -100,7 +100,7 @@ def _pieces(page: str) -> Iterator[_Piece]:
 def _document(name: str, pieces: list[_Piece], style: str, title: str) -> StandaloneDrawing:
     width = max(piece.width for piece in pieces) + 2 * _MARGIN
     lines = list(_wrapped(title, width - 2 * _MARGIN))
-    at = _MARGIN + len(lines) * _TITLE
+    at: float = _MARGIN + len(lines) * _TITLE
     parts = [
         f'<text class="headline" x="{_MARGIN}" y="{(index + 1) * _TITLE}">{escape(line)}</text>'
         for index, line in enumerate(lines)
