@@ -16,6 +16,7 @@ from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.nsys import metadata
 from gpuprof.collectors.nsys.activities import device_work, launches
+from gpuprof.collectors.nsys.autograd_ranges import split_operators, with_parents
 from gpuprof.collectors.nsys.completeness import missing
 from gpuprof.collectors.nsys.database import MAGIC, opened
 from gpuprof.collectors.nsys.export import REPORT_MAGIC, sqlite_file
@@ -54,7 +55,8 @@ def _capture(path: Path, export: Export) -> Capture:
     warnings: list[str] = []
     kernels = _timed(device_work(export, strings), "pieces of device work", clock, warnings)
     calls = _timed(launches(export, strings), "API calls", clock, warnings)
-    ranges = _timed(nvtx_ranges(export, strings), "NVTX ranges", clock, warnings, open_ends=True)
+    marked = _timed(nvtx_ranges(export, strings), "NVTX ranges", clock, warnings, open_ends=True)
+    operators, ranges = split_operators(marked)
 
     ranks = _ranks(kernels)
     warnings += missing(kernels, calls, ranges)
@@ -74,6 +76,7 @@ def _capture(path: Path, export: Export) -> Capture:
         ),
         processes,
         kernels=_ranked("kernels", kernels, ranks),
+        ops=_ranked("ops", with_parents(operators), ranks),
         launches=_ranked("launches", calls, ranks),
         ranges=_ranked("ranges", ranges, ranks),
     )

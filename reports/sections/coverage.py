@@ -34,8 +34,9 @@ def coverage_sentence(analysis: Analysis) -> str:
     if _names_no_operators(analysis):
         return (
             f"Of {_device_time(analysis)} {formatting.percent(coverage.with_bytes)} are copies and "
-            "fills of known size; Nsight Systems records no operators, which would tell what "
-            f"kernels compute.{outside}"
+            "fills of known size; the recording has no operators, which would tell what kernels "
+            "compute: `torch.autograd.profiler.emit_nvtx(record_shapes=True)` marks them for "
+            f"Nsight Systems.{outside}"
         )
     return (
         f"{formatting.percent(coverage.with_op)} of {_device_time(analysis)} "

@@ -10,7 +10,7 @@ from gpuprof.roofline.durations import duration
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
 FIRST_STEP: Final = (
-    "only the program's first step was profiled, which does what others do not: let it run longer, "
+    "only one of the program's first steps was profiled, which may do what later ones do not: let it run longer, "
     "or with --warmup 3"
 )
 # Of a cause: a narrower range is not worth a word.

@@ -19,6 +19,7 @@ from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
+from gpuprof.roofline.cost_models.untyped import TYPES_BY_KERNELS, with_types
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.kernel_names.product_arithmetic import ProductArithmetic
 from gpuprof.roofline.work.counted_kernels import CountedWork, owning_themselves
@@ -285,12 +286,14 @@ def _signature(
     if call.sparse and not opaque_is_dense:
         reason = "an operand is sparse: the trace does not hold how many of its elements there are"
         return Signature(name, detail, None, reason, call)
+    recorded, call = call, with_types(call)
+    typed = () if call is recorded else (TYPES_BY_KERNELS,)
     call = replace(
         lists.complete(call, calls_per_step),
         collective=row["collective"] or "",
         collective_dtype=row["collective_dtype"] or "",
         caller=caller,
-        arithmetic=_arithmetic(row["arithmetic"]),
+        arithmetic=_arithmetic(row["arithmetic"]) or call.arithmetic,
         argument_names=tuple(msgspec.json.decode(row["argument_names"] or "[]")),
         argument_accesses=tuple(msgspec.json.decode(row["argument_accesses"] or "[]")),
         grid=_dimensions(row, "grid"),
@@ -298,7 +301,10 @@ def _signature(
         sparse=False,
     )
     cost, reason = _cost(partial(cost_of, call), name)
-    return Signature(name, detail, cost and _with_float32_said(cost, call), reason, call)
+    if cost is not None:
+        cost = _with_float32_said(cost, call)
+        cost = msgspec.structs.replace(cost, assumptions=(*cost.assumptions, *typed))
+    return Signature(name, detail, cost, reason, call)
 
 
 def _caller(row: dict[str, Any]) -> OpCall | None:
@@ -360,4 +366,4 @@ def _cost(model: Callable[[], Cost | None], name: str) -> tuple[Cost | None, str
 def _detail(input_dims: str | None, input_types: str | None) -> str:
     if input_dims is None:
         return ""
-    return input_dims if input_types is None else f"{input_dims} {input_types}"
+    return input_dims if input_types in (None, "[]") else f"{input_dims} {input_types}"
