@@ -6,6 +6,7 @@ that of each tensor of the call; so do elementwise ones that convert nothing. Wh
 or a copy between two types moves they do not tell, and it stays unknown.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -30,11 +31,9 @@ _OF_ONE_TYPE: Final = ("gemm", "convolution", "norm", "softmax")
 # Kernels that read and write other types than they compute in (aten/src/ATen/native/cuda/Loops.cuh:
 # what is not vectorized may cast at each load).
 _CASTING: Final = "unrolled_elementwise_kernel"
-_ELEMENTWISE: Final = frozenset(
-    f"aten::{name}{suffix}"
-    for name in ("add", "sub", "mul", "div", "neg", "exp", "sqrt", "rsqrt", "pow", "gelu", "silu")
-    + ("relu", "tanh", "sigmoid", "gelu_backward", "silu_backward", "tanh_backward", "sum", "mean")
-    for suffix in ("", "_")
+_ELEMENTWISE: Final = re.compile(
+    r"^aten::(?:add|sub|mul|div|neg|exp|sqrt|rsqrt|pow|relu|sum|mean"
+    r"|(?:gelu|silu|tanh|sigmoid)(?:_backward)?)_?$"
 )
 
 
@@ -64,7 +63,7 @@ def _named_type(name: str, kernels: Iterable[str]) -> DType | None:
         decoded = decode(kernel)
         if decoded is None or decoded.surrounds:
             continue
-        elementwise = name in _ELEMENTWISE and _CASTING not in kernel
+        elementwise = bool(_ELEMENTWISE.match(name)) and _CASTING not in kernel
         if decoded.function in _OF_ONE_TYPE or elementwise:
             found.add(_TYPES.get(decoded.precision))
     return dtypes.named(only) if len(found) == 1 and (only := found.pop()) else None

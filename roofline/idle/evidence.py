@@ -10,8 +10,8 @@ from gpuprof.roofline.durations import duration
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
 FIRST_STEP: Final = (
-    "only one of the program's first steps was profiled, which may do what later ones do not: let it run longer, "
-    "or with --warmup 3"
+    "only one of the program's first steps was profiled, which may do what later ones do not: let "
+    "it run longer, or with --warmup 3"
 )
 # Of a cause: a narrower range is not worth a word.
 _CLOSE: Final = 0.3
