@@ -4,7 +4,8 @@
 
 `torch.autograd.profiler.emit_nvtx` marks each operator with its name and sizes. Kept in
 FOLDER: autograd.sqlite.gz, the export, and autograd.gpuprof, a capture of the program without nsys,
-whose operators and FLOPs are the truth. nsys is looked for as gpuprof does; what its importer needs has to be in LD_LIBRARY_PATH.
+whose operators and FLOPs are the truth.
+nsys is looked for as gpuprof does; what its importer needs has to be in LD_LIBRARY_PATH.
 """
 
 import argparse
