@@ -5,7 +5,7 @@ is plain: escaping for a terminal, HTML or Markdown is the renderer's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from gpuprof.reports.computation import Computation
@@ -306,6 +306,12 @@ class PlotLevel:
     # device time.
     others: int = 0
     others_fraction: float = 0.0
+    # Its axes: FLOP/byte and FLOP/s, or bytes of a transfer and bytes/s.
+    axes: Literal["work", "link"] = "work"
+    # By row, where the models have it that was counted: FLOP/byte and FLOP/s.
+    modelled: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # What there is to know about what is drawn; "" where that is clear.
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
 from gpuprof.reports.figures import OVER_PEAK, is_over_peak
 from gpuprof.reports.utilization import signed_flops
-from gpuprof.roofline.analysis import ClosedForm, Utilization
+from gpuprof.roofline.analysis import Utilization
+from gpuprof.roofline.closed_form_figures import ClosedForm
 from gpuprof.roofline.utilization.closed_form_answer import ClosedFormAnswer, TransformerRun
 
 _TOTAL_STYLE = "bold"

@@ -70,6 +70,7 @@ def _together(members: Sequence[RooflinePoint]) -> RooflinePoint:
         roof_fraction=roof_ns / device_ns if roof_ns is not None else None,
         bottleneck=_verdict(members),
         reading=None,
+        spread=None,
         assumptions=tuple(dict.fromkeys(text for point in members for text in point.assumptions)),
     )
 

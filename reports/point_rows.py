@@ -25,6 +25,7 @@ from gpuprof.roofline.classes import COMMUNICATION, bottleneck_class
 from gpuprof.roofline.kernel_names.decode import KernelName, decode
 from gpuprof.roofline.measured_figures import COUNTED
 from gpuprof.roofline.reading_figures import WorkReading
+from gpuprof.roofline.spread_figures import CallSpread
 
 # Of kernels, operators and ranges each, all open to their figures: a page below 6 MB.
 MOST_ROWS = 300
@@ -222,7 +223,20 @@ def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     return [
         Fact("Calls", formatting.count(calls)),
         Fact("Device time", formatting.duration(device_ns), share),
+        *_spread(point.spread),
     ]
+
+
+def _spread(spread: CallSpread | None) -> list[Fact]:
+    """What the single calls of it took."""
+    if spread is None:
+        return []
+    shortest, lower, upper, longest = map(
+        formatting.duration,
+        (spread.shortest_ns, spread.lower_quartile_ns, spread.upper_quartile_ns, spread.longest_ns),
+    )
+    note = f"of {formatting.count(spread.calls)} profiled calls; quartiles {lower} and {upper}"
+    return [Fact("One call", f"{shortest} to {longest}", note)]
 
 
 def _transfer(transfer: Transfer | None, profiled_steps: int) -> list[Fact]:

@@ -6,7 +6,8 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
 from gpuprof.reports.computed.of_utilization import of_flop_utilization, of_memory_utilization
 from gpuprof.reports.figures import OVER_PEAK, is_over_peak
-from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, ClosedForm, Utilization
+from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, Utilization
+from gpuprof.roofline.closed_form_figures import ClosedForm
 from gpuprof.roofline.machine.ceilings import Ceiling
 
 # Of the device time: where more of it is not counted, a lower bound says nothing.

@@ -14,6 +14,7 @@ from gpuprof.roofline.activity_figures import Activity
 from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.checklist_figures import KernelChecklist
 from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.closed_form_figures import ClosedForm
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.explanation_figures import ExplainedOperator
 from gpuprof.roofline.graph_figures import ReplayedGraph
@@ -34,6 +35,7 @@ from gpuprof.roofline.reading_figures import StepReading, WorkReading
 from gpuprof.roofline.recorder_figures import RecorderFindings
 from gpuprof.roofline.setting_figures import Settings
 from gpuprof.roofline.slow_step_figures import SlowSteps
+from gpuprof.roofline.spread_figures import CallSpread
 from gpuprof.roofline.step_figures import Exposed, StepDefinition, StepSplit, StepTimes
 from gpuprof.roofline.timeline_figures import Timeline
 from gpuprof.roofline.total_figures import Totals
@@ -41,7 +43,7 @@ from gpuprof.roofline.total_figures import Totals
 ANALYSIS_SCHEMA_VERSION = 4
 ANALYSIS_FILE = "analysis.json"
 
-Level = Literal["kernel", "op", "range", "step"]
+Level = Literal["kernel", "op", "module", "range", "step"]
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
@@ -111,7 +113,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one kind, summed over the profiled steps.
 
     kernel: launches of one kernel from one operator signature. op: calls of one operator with one
-    signature, with all kernels they launched. range: one user range. step: everything.
+    signature, with all kernels they launched. module: all that one called. range: one user range.
+    step: everything.
     """
 
     level: Level
@@ -138,6 +141,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     device_ns: int
     # device_ns over the device time of all points of its level.
     device_fraction: float
+    # Of a kernel and an operator; None where they were called once.
+    spread: CallSpread | None = None
     flops: tuple[Flops, ...] | None = None
     bytes_read: int | None = None
     bytes_written: int | None = None
@@ -170,34 +175,6 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.bytes_read is None or self.bytes_written is None:
             return self.undivided_bytes
         return self.bytes_read + self.bytes_written
-
-
-class FlopDifference(msgspec.Struct, frozen=True):
-    """One reason why a step's operators do other work than the closed form says."""
-
-    reason: str
-    # Of one step; negative where the operators do less.
-    flops: int
-
-
-class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Model FLOPs of one step by formula, and how the count by operators differs from them.
-
-    flops + the differences + unexplained == counted.
-    """
-
-    # "6 N D + 12 L H Q T D" (training) or "2 N D + 4 L H Q T D" (inference), D tokens a step.
-    formula: str
-    # All parameters that the formula was given.
-    parameters: int
-    tokens: int
-    flops: int
-    # Of flops, the part of attention.
-    attention_flops: int
-    # By operators: matmul FLOPs with attention in full, without what is computed a second time.
-    counted: int
-    differences: tuple[FlopDifference, ...] = ()
-    unexplained: int = 0
 
 
 class Utilization(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,6 +79,12 @@ class MeasuredKernel(msgspec.Struct, frozen=True, kw_only=True):
         """Arithmetic intensity at the L1 level, of all counted operations."""
         return self._flops_per(self.l1_bytes)
 
+    @property
+    def flops_per_dram_byte(self) -> float | None:
+        """Arithmetic intensity at DRAM, of all counted operations."""
+        read, written = self.bytes_read.measured, self.bytes_written.measured
+        return self._flops_per(None if read is None or written is None else read + written)
+
     def _flops_per(self, bytes_moved: int | None) -> float | None:
         counts = [part.measured for part in self.flops if part.measured is not None]
         return sum(counts) / bytes_moved if bytes_moved and counts else None

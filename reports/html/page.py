@@ -59,7 +59,7 @@ def render_html(analysis: Analysis) -> str:
         script=scripts(
             environment,
             "selection.js",
-            *(("roofline.js",) if chart else ()),
+            *(("ceiling_labels.js", "roofline.js") if chart else ()),
             *(("timeline.js", "timeline_controls.js") if timeline else ()),
         ),
         memory_script=source(environment, "memory.js") if memory else "",

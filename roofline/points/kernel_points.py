@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import polars as pl
 
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.points.call_spread import spreads_by
 from gpuprof.roofline.points.classify import WorkKey, WorkVerdict
 from gpuprof.roofline.points.points import (
     BYTES_UNKNOWN,
@@ -54,6 +56,7 @@ def keyed_kernel_points(
     keys = KERNEL_KEY
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, keys, machine.links)
+    spreads = spreads_by(kernels, keys)
     readings = {} if machine.readings is None else machine.readings.by(kernels, keys)
     groups = kernels.group_by(keys, maintain_order=True).agg(
         pl.len().alias("calls"),
@@ -95,8 +98,9 @@ def keyed_kernel_points(
             caller=row["caller"] or "",
         )
         bottleneck = bottleneck_of(verdict, times, time, note)
-        found = point(identity, time, total, times, bottleneck)
         key = tuple(row[key] for key in keys)
+        found = point(identity, time, total, times, bottleneck)
+        found = msgspec.structs.replace(found, spread=spreads.get(key))
         found = against_its_link(found, transfers.get(key), steps=work.steps)
         points.append((key, with_reading(found, readings.get(key), total, machine.roof)))
     return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))

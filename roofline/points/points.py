@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.link_calibration import LinkCalibration
@@ -14,6 +15,7 @@ from gpuprof.roofline.machine.ceilings import Ceiling, Roof
 from gpuprof.roofline.machine.devices import find_spec
 from gpuprof.roofline.machine.roof_time import RoofTime, at_peaks, roof_time
 from gpuprof.roofline.phase import Phase
+from gpuprof.roofline.points.call_spread import spreads_by
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
@@ -139,6 +141,7 @@ def keyed_op_points(
     keys = (*KEY, "place")
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, keys, machine.links)
+    spreads = spreads_by(kernels, keys)
     groups = kernels.group_by(keys, maintain_order=True).agg(
         pl.col("owner_id").n_unique().alias("calls"),
         one_of("caller"),
@@ -170,8 +173,9 @@ def keyed_op_points(
             caller=row["caller"] or "",
         )
         found = point(identity, time, total, times, bottleneck_of(verdicts[work_key], times, time))
-        transfer = transfers.get(tuple(row[key] for key in keys))
-        points.append((work_key, against_its_link(found, transfer, steps=work.steps)))
+        key = tuple(row[key] for key in keys)
+        found = msgspec.structs.replace(found, spread=spreads.get(key))
+        points.append((work_key, against_its_link(found, transfers.get(key), steps=work.steps)))
     return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))
 
 

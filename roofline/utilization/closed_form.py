@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.manifest import ModelParameters, ParameterShape
-from gpuprof.roofline.analysis import ClosedForm, FlopDifference
+from gpuprof.roofline.closed_form_figures import ClosedForm, FlopDifference
 from gpuprof.roofline.cost_models.cost import Cost, MatrixProduct
 from gpuprof.roofline.work.call_groups import (
     CallGroup,

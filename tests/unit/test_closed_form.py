@@ -9,8 +9,8 @@ from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto
 from gpuprof.collectors.manifest import ModelParameters, ParameterRole, ParameterShape
-from gpuprof.roofline.analysis import ClosedForm
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.closed_form_figures import ClosedForm
 from gpuprof.roofline.utilization.closed_form import with_attention
 
 RECOMPUTE = Path(__file__).resolve().parents[3] / "shared" / "cases" / "recompute" / "trace.json"

@@ -13,7 +13,8 @@ from gpuprof.reports.utilization import (
     headline_fact,
     utilization_facts,
 )
-from gpuprof.roofline.analysis import Analysis, ClosedForm, FlopDifference, Utilization
+from gpuprof.roofline.analysis import Analysis, Utilization
+from gpuprof.roofline.closed_form_figures import ClosedForm, FlopDifference
 from gpuprof.roofline.machine.ceilings import Ceiling
 
 FORM = ClosedForm(

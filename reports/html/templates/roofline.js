@@ -10,15 +10,17 @@ globalThis.plotsDrawn = (async () => {
   const allCeilings = document.getElementById("all-ceilings");
   const buttons = [...document.querySelectorAll("[data-level]")];
   const allPoints = document.getElementById("all-points");
-  const narrow = matchMedia("(max-width: 1000px)");
-  const phone = matchMedia("screen and (max-width: 620px)");
   const print = matchMedia("print");
   const touch = matchMedia("(pointer: coarse)");
-  const isNarrow = () => narrow.matches || print.matches;
-  let current = data.levels[0];
+  const { isNarrow, phone } = ceilingLabels;
+  const levels = [...data.levels, ...(data.links?.levels ?? [])];
+  let [current] = levels;
+
+  // The axes and roofs of the level that is shown.
+  const view = () => (data.levels.includes(current) ? data : data.links);
 
   const shownCeilings = () =>
-    data.ceilings.filter((line) => line.used || !allCeilings || allCeilings.checked);
+    view().ceilings.filter((line) => line.used || !allCeilings || allCeilings.checked);
 
   function colours() {
     const style = getComputedStyle(document.documentElement);
@@ -49,7 +51,32 @@ globalThis.plotsDrawn = (async () => {
         symbol: data.marks[kind], size: points.map((point) => point.size),
         color: colour(`class-${kind.replaceAll(" ", "-")}`), opacity: 0.72, line: { color: colour("page"), width: 1 },
       },
+      // From the slowest to the fastest call.
+      error_y: {
+        type: "data", symmetric: false, color: colour("soft"), thickness: 1.2, width: 0,
+        array: points.map((point) => (point.fastest ?? point.y) - point.y),
+        arrayminus: points.map((point) => point.y - (point.slowest ?? point.y)),
+      },
     };
+  }
+
+  // Where the models put what was counted, and a line from there to the count.
+  function modelledTraces(colour) {
+    const points = current.points.filter((point) => point.modelled);
+    if (!points.length) return [];
+    const joined = (at) => points.flatMap((point) => [point.modelled[at], [point.x, point.y][at], null]);
+    return [
+      {
+        type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, name: "joined",
+        x: joined(0), y: joined(1), line: { color: colour("soft"), width: 1.2 },
+      },
+      {
+        type: "scatter", mode: "markers", hoverinfo: "none", showlegend: true, name: "modelled",
+        x: points.map((point) => point.modelled[0]), y: points.map((point) => point.modelled[1]),
+        customdata: points.map((point) => point.row),
+        marker: { symbol: "diamond-open", size: 10, color: colour("ink"), line: { width: 1.5 } },
+      },
+    ];
   }
 
   // A ring around each point that is selected, and a thinner one around what belongs to it.
@@ -68,126 +95,10 @@ globalThis.plotsDrawn = (async () => {
     return [ring(selection.relatedIds(), 1), ring(selection.ids(), 2.5)];
   }
 
-  // Labels stand at the right end of each flat ceiling and along each slanted one.
-  function labels(colour, area, ranges) {
-    const perDecade = {
-      x: area.width / (ranges.x[1] - ranges.x[0]),
-      y: area.height / (ranges.y[1] - ranges.y[0]),
-    };
-    const font = (line) => ({ size: 12, color: colour(line.is_roof ? "ink" : "soft") });
-    const lines = shownCeilings();
-    const flat = flatLabels(lines.filter((line) => line.kind === "compute"), perDecade, ranges, font);
-    const slanted = [];
-    for (const line of lines) {
-      if (line.kind !== "memory" || !line.name || (phone.matches && !line.is_roof)) continue;
-      const label = slantedLabel(line, perDecade, ranges, font(line), flat, slanted);
-      if (label) slanted.push(label);
-    }
-    return [...slanted, ...flat];
-  }
-
-  // Plotly reads a little HTML in labels: what comes from the data is escaped.
-  function text(line, separator) {
-    const escape = (part) =>
-      part.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-    const measured = line.source === "measured" ? ", measured" : "";
-    return `${escape(line.name)}${separator}${line.rate}${measured}`;
-  }
-
-  function slantedLabel(line, perDecade, ranges, font, flat, slanted) {
-    const angle = Math.atan2(perDecade.y, perDecade.x);
-    const offset = Math.log10(line.y0 / line.x0);
-    // Low down the line runs among the memory-bound points; near its upper end it is free.
-    const start = Math.max(ranges.x[0], ranges.y[0] - offset);
-    const end = Math.min(ranges.x[1], ranges.y[1] - offset, Math.log10(line.x1));
-    if (start >= end) return null;
-    const isCloseBelow = shownCeilings().some((other) => {
-      const up = (Math.log10(other.y0 / other.x0) - offset) * perDecade.y * Math.cos(angle);
-      return other.kind === "memory" && up > 0 && up < 24;
-    });
-    const side = line.is_roof && !isCloseBelow ? 1 : -1;
-    const at = (share) => start + share * (end - start);
-    const halfOf = (words) => (words.length * 6.5) / 2;
-    const half = halfOf(text(line, " "));
-    // Two levels of memory of nearly one rate have lines too close for labels side by side.
-    const isApart = (share) => slanted.every((other) => {
-      const right = (other.x - at(share)) * perDecade.x;
-      const up = (other.y - at(share) - offset) * perDecade.y;
-      const along = Math.abs(right * Math.cos(angle) + up * Math.sin(angle));
-      const across = Math.abs(up * Math.cos(angle) - right * Math.sin(angle));
-      return across > 18 || along > half + halfOf(other.text) + 8;
-    });
-    // On a phone the flat ceilings' labels are in the plot too.
-    const isFree = (share) => !phone.matches || flat.every((other) =>
-      [-1, -0.5, 0, 0.5, 1].every((part) => {
-        const right = (ranges.x[1] - at(share)) * perDecade.x - half * part * Math.cos(angle);
-        const above = (at(share) + offset - other.y) * perDecade.y + half * part * Math.sin(angle);
-        return right > 6 * other.text.length + 16 || Math.abs(above - other.yshift - 8) > 20;
-      }));
-    const places = [0.68, 0.8, 0.5, 0.35, 0.2];
-    const x = at(places.find((share) => isFree(share) && isApart(share)) ?? places.find(isFree) ?? 0.68);
-    return {
-      x, y: x + offset, xref: "x", yref: "y", text: text(line, " "), font, showarrow: false,
-      textangle: (-angle * 180) / Math.PI,
-      xshift: -side * 10 * Math.sin(angle), yshift: side * 10 * Math.cos(angle),
-    };
-  }
-
   const firstRanges = () =>
     allPoints?.checked
-      ? { x: data.whole_x_range, y: data.whole_y_range }
-      : { x: data.x_range, y: data.y_range };
-
-  // Moves heights apart to at least `gap`, each group around its own centre and below `limit`.
-  // `heights` runs from high to low; so does the result.
-  function spread(heights, gap, limit) {
-    const half = ({ count }) => ((count - 1) / 2) * gap;
-    const centre = (group) => Math.min(group.sum / group.count, limit - half(group));
-    const bottom = (group) => centre(group) - half(group);
-    const top = (group) => centre(group) + half(group);
-    const groups = [];
-    for (const height of heights) {
-      let group = { sum: height, count: 1 };
-      while (groups.length && bottom(groups.at(-1)) - top(group) < gap) {
-        const above = groups.pop();
-        group = { sum: above.sum + group.sum, count: above.count + group.count };
-      }
-      groups.push(group);
-    }
-    return groups.flatMap((group) =>
-      Array.from({ length: group.count }, (_, index) => top(group) - index * gap));
-  }
-
-  // In the right margin, with a thin leader to each line's end; on a phone above the line's end.
-  function flatLabels(lines, perDecade, ranges, font) {
-    const height = (line) => (Math.log10(line.y0) - ranges.y[0]) * perDecade.y;
-    const top = (ranges.y[1] - ranges.y[0]) * perDecade.y;
-    const inside = lines.filter((line) => height(line) >= 0 && height(line) <= top);
-    const sorted = inside.sort((a, b) => height(b) - height(a));
-    if (phone.matches) return labelsInside(sorted, height, font);
-    const heights = spread(sorted.map(height), isNarrow() ? 31 : 16, top);
-    return sorted.map((line, index) => ({
-      x: 1, xref: "paper", xanchor: "left", y: Math.log10(line.y0), yref: "y",
-      text: text(line, isNarrow() ? "<br>" : " "), align: "left", font: font(line),
-      ax: 24, ay: height(line) - heights[index], borderpad: 2,
-      arrowhead: 0, arrowwidth: 1, arrowcolor: font(line).color,
-    }));
-  }
-
-  // Leaves out the labels that would stand away from their line.
-  function labelsInside(sorted, height, font) {
-    let lowest = Infinity;
-    return sorted.flatMap((line) => {
-      if (!line.is_roof && height(line) > lowest - 15) return [];
-      lowest = Math.min(height(line), lowest - 15);
-      return [{
-        x: 1, xref: "paper", xanchor: "right", y: Math.log10(line.y0), yref: "y",
-        yanchor: "bottom", yshift: lowest - height(line), text: text(line, " "),
-        font: { ...font(line), size: 11 }, showarrow: false, borderpad: 0,
-        bgcolor: `color-mix(in srgb, ${colours()("page")} 70%, transparent)`,
-      }];
-    });
-  }
+      ? { x: view().whole_x_range, y: view().whole_y_range }
+      : { x: view().x_range, y: view().y_range };
 
   // A tick a decade; 2 and 5 too where few decades are on screen.
   function ticks([low, high], format) {
@@ -202,6 +113,8 @@ globalThis.plotsDrawn = (async () => {
   function plain(value) {
     return value >= 1e5 || value < 1e-4 ? value.toExponential() : String(value);
   }
+
+  const significant = (value) => Number(value.toPrecision(3));
 
   function prefixed(value) {
     const prefixes = ["", "k", "M", "G", "T", "P", "E"];
@@ -226,6 +139,10 @@ globalThis.plotsDrawn = (async () => {
     };
   }
 
+  const titles = () => (view() === data
+    ? { x: "Arithmetic intensity (FLOP/byte)", y: "FLOP/s", unit: (value) => `${significant(value)} FLOP/byte` }
+    : { x: "Bytes of one call", y: "Bytes/s", unit: (value) => `${prefixed(significant(value))}B` });
+
   function layout(colour) {
     const ranges = currentRanges();
     const labelled = shownCeilings().some((line) => line.kind === "compute");
@@ -237,7 +154,7 @@ globalThis.plotsDrawn = (async () => {
     const height = chart.clientHeight;
     const area = { width: width - margin.l - margin.r, height: height - margin.t - margin.b };
     return {
-      width, height, margin, annotations: labels(colour, area, ranges),
+      width, height, margin, annotations: ceilingLabels.all(shownCeilings(), { colour, area, ranges, unit: titles().unit }),
       paper_bgcolor: "transparent", plot_bgcolor: "transparent", hovermode: "closest",
       // A finger that moves over the plot scrolls the page; the mode bar has zoom and pan.
       dragmode: touch.matches ? false : "zoom",
@@ -247,8 +164,8 @@ globalThis.plotsDrawn = (async () => {
         itemsizing: "constant", font: { size: 13 },
       },
       modebar: { bgcolor: "transparent", color: colour("muted"), activecolor: colour("ink") },
-      xaxis: axis("Arithmetic intensity (FLOP/byte)", ranges.x, colour, plain),
-      yaxis: axis("FLOP/s", ranges.y, colour, prefixed),
+      xaxis: axis(titles().x, ranges.x, colour, view() === data ? plain : prefixed),
+      yaxis: axis(titles().y, ranges.y, colour, prefixed),
     };
   }
 
@@ -259,6 +176,7 @@ globalThis.plotsDrawn = (async () => {
       chart,
       [
         ...shownCeilings().map((line) => ceilingTrace(line, colour)),
+        ...modelledTraces(colour),
         ...kinds.map((kind) => ({ ...pointTrace(kind, colour), showlegend: true })),
         ...rings(colour),
       ],
@@ -280,12 +198,40 @@ globalThis.plotsDrawn = (async () => {
     return drawn;
   }
 
+  // Of a row without figures behind it, what its cells say.
+  function figuresOf(element) {
+    const figures = element.querySelector(".figures");
+    if (figures) return figures.cloneNode(true);
+    const list = document.createElement("dl");
+    const heads = element.closest("table").tHead.rows[0].cells;
+    for (const cell of [...element.cells].slice(1).filter((each) => each.textContent.trim())) {
+      const term = document.createElement("dt");
+      const value = document.createElement("dd");
+      term.textContent = heads[cell.cellIndex].textContent;
+      value.textContent = cell.textContent;
+      list.append(term, value);
+    }
+    return list;
+  }
+
+  // Points that lie on this one: the pointer reaches only the one in front.
+  function neighbours(row) {
+    const at = current.points.find((point) => point.row === row);
+    const near = (a, b) => Math.abs(a / b - 1) < 0.005;
+    const number = current.points.filter((point) => near(point.x, at.x) && near(point.y, at.y)).length - 1;
+    if (number < 1) return [];
+    const note = document.createElement("p");
+    note.className = "note";
+    note.textContent = `${number} more ${number === 1 ? "point lies" : "points lie"} here.`;
+    return [note];
+  }
+
   function showCard(row, x, y) {
     const element = document.getElementById(row);
     const title = document.createElement("p");
     title.className = "title";
-    title.textContent = element.querySelector(".title")?.textContent ?? "step";
-    card.replaceChildren(title, element.querySelector(".figures").cloneNode(true));
+    title.textContent = element.querySelector(".title")?.textContent ?? element.dataset.key;
+    card.replaceChildren(title, figuresOf(element), ...neighbours(row));
     card.hidden = false;
     const box = card.getBoundingClientRect();
     const left = x + 18 + box.width < innerWidth ? x + 18 : x - 18 - box.width;
@@ -321,18 +267,22 @@ globalThis.plotsDrawn = (async () => {
   chart.on("plotly_relayout", (change) => {
     if (Object.keys(change).some((key) => key.includes("axis"))) draw();
   });
+  const toFirstRanges = () => {
+    const { x, y } = firstRanges();
+    return Plotly.relayout(chart, { "xaxis.range": [...x], "yaxis.range": [...y] });
+  };
   for (const button of buttons) {
     button.addEventListener("click", () => {
-      current = data.levels.find((level) => level.name === button.dataset.level);
-      draw();
+      const before = view();
+      current = levels.find((level) => level.name === button.dataset.level);
+      // Links have axes of their own; what was zoomed to on the others says nothing there.
+      if (view() === before) draw();
+      else toFirstRanges();
     });
   }
   document.addEventListener("gpuprof:select", draw);
   allCeilings?.addEventListener("change", draw);
-  allPoints?.addEventListener("change", () => {
-    const { x, y } = firstRanges();
-    Plotly.relayout(chart, { "xaxis.range": [...x], "yaxis.range": [...y] });
-  });
+  allPoints?.addEventListener("change", toFirstRanges);
   for (const query of [matchMedia("(prefers-color-scheme: dark)"), print, touch]) {
     query.addEventListener("change", draw);
   }
