@@ -234,17 +234,17 @@ def test_what_earlier_work_left_in_l2_is_written_back_by_a_later_launch() -> Non
 @pytest.mark.parametrize("launch", sorted(OPERATORS))
 def test_every_difference_of_more_than_ten_percent_has_a_reason(launch: int) -> None:
     found = measure(launch)
-    differing = {
-        what
+    apart = {
+        what: abs(figure.measured - figure.modelled) / max(figure.modelled, 1)
         for what, figure in (
             ("bytes read", found.bytes_read),
             ("bytes written", found.bytes_written),
         )
-        if figure.measured is not None
-        and figure.modelled is not None
-        and abs(figure.measured - figure.modelled) > 0.1 * figure.modelled
+        if figure.measured is not None and figure.modelled is not None
     }
     explained = {
         reason.about for reason in found.reasons if reason.text != UNEXPLAINED and reason.source
     }
-    assert differing == explained - {"tensor FLOPs"}
+    explained -= {"tensor FLOPs"}
+    assert {what for what, share in apart.items() if share > 0.1} <= explained
+    assert explained <= {what for what, share in apart.items() if share > 0.05}
