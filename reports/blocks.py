@@ -279,6 +279,8 @@ class TimelinePlot(Block):
     """What ran when, in lanes, on a page."""
 
     timeline: Timeline
+    # The analysed one.
+    rank: int
     # Device work is leaf operators on threads.
     on_cpu: bool
 

@@ -7,6 +7,7 @@ from gpuprof.roofline.classes import QUEUED
 from gpuprof.roofline.timeline_figures import (
     LaneKind,
     PieceKind,
+    Timeline,
     TimelineLabel,
     TimelineLane,
     TimelineStep,
@@ -47,8 +48,19 @@ def lane_name(lane: TimelineLane, *, on_cpu: bool) -> str:
     return name if not lane.row else ""
 
 
-def group_name(lane: TimelineLane, *, on_cpu: bool) -> str:
-    """The thread or the device that a lane is of: "thread 424", "GPU 0"."""
+def group_name(lane: TimelineLane, timeline: Timeline, own_rank: int, *, on_cpu: bool) -> str:
+    """The thread or the device that a lane is of: "thread 424", "rank 3 (straggler), GPU 0"."""
+    place = _place(lane, on_cpu=on_cpu)
+    if not timeline.ranks:
+        return place
+    if lane.rank is None:
+        return f"rank {own_rank}, {place}"
+    role = next(each.role for each in timeline.ranks if each.rank == lane.rank)
+    rank = f"rank {lane.rank} ({role})" if role else f"rank {lane.rank}"
+    return f"{rank}, {place}"
+
+
+def _place(lane: TimelineLane, *, on_cpu: bool) -> str:
     if lane.kind == "idle":
         return "any device"
     if lane.kind != "stream":

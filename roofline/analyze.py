@@ -82,6 +82,7 @@ from gpuprof.roofline.steps.stretch import (
     step_ends,
 )
 from gpuprof.roofline.timeline.find import find_timeline
+from gpuprof.roofline.timeline.ranks import JobRanks
 from gpuprof.roofline.totals.totals import totals
 from gpuprof.roofline.utilization.closed_form import closed_form, declared_tokens
 from gpuprof.roofline.utilization.utilization import utilization
@@ -113,6 +114,7 @@ def analyze(
         nccl_figures(summaries),
     )
     all_ranks = join(summaries, matched)
+    job = JobRanks(capture, matched, all_ranks)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))
     process = capture.processes[0]
@@ -294,6 +296,7 @@ def analyze(
             stretch,
             None if seen is None else seen.pieces,
             [key for key, _ in keyed_kernels],
+            job,
         ),
         settings=settings_of(
             process.fingerprint,

@@ -32,6 +32,11 @@ PieceKind = Literal[
 ]
 
 
+# straggler: it makes others wait. slowest: none does, and it needs most time itself. waits most: in
+# collectives. median: what it needs itself is the median.
+RankRole = Literal["straggler", "slowest", "waits most", "median", ""]
+
+
 class TimelineLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What pieces say that are alike; a name of "" stands for those that have no label alone."""
 
@@ -54,6 +59,8 @@ class TimelineLane(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Pieces that do not overlap, in order of start: one entry a piece in every column."""
 
     kind: LaneKind
+    # None: the analysed rank.
+    rank: int | None = None
     device: int | None = None
     context: int | None = None
     stream: int | None = None
@@ -72,6 +79,8 @@ class TimelineLane(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # launch is known.
     launched_ns: tuple[int | None, ...] = ()
     launched_from: tuple[int | None, ...] = ()
+    # Of collectives: for how long each waits for other ranks, at its begin. Empty where none does.
+    waited_ns: tuple[int, ...] = ()
 
     @property
     def events(self) -> int:
@@ -96,6 +105,15 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
+class TimelineRank(msgspec.Struct, frozen=True, kw_only=True):
+    """Another rank that has lanes."""
+
+    rank: int
+    role: RankRole = ""
+    # Its tables are not in the capture: only what its summary holds.
+    collectives_only: bool = False
+
+
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """A typical profiled step and the slowest one, event by event."""
 
@@ -103,5 +121,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     definition: StepDefinition
     # How many profiled steps they are chosen from.
     of_steps: int
+    # Those beside the analysed one, of all that have a common clock with it.
+    ranks: tuple[TimelineRank, ...] = ()
     labels: tuple[TimelineLabel, ...]
     steps: tuple[TimelineStep, ...]

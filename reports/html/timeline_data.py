@@ -11,7 +11,7 @@ from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.point_rows import MOST_ROWS
 from gpuprof.reports.timeline_words import detail_text, group_name, lane_name, piece_name, step_name
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
-from gpuprof.roofline.classes import COMMUNICATION, COPY, UNKNOWN, ClassName, bottleneck_class
+from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK, ClassName, classes
 from gpuprof.roofline.timeline_figures import TimelineLabel, TimelineLane, TimelineStep
 
 
@@ -53,6 +53,7 @@ class LaneData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     busy: tuple[int, ...] = ()
     launched: tuple[int | None, ...] = ()
     launched_from: tuple[int | None, ...] = ()
+    waited: tuple[int, ...] = ()
 
 
 class StepData(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +85,16 @@ def make_timeline(block: TimelinePlot, analysis: Analysis) -> TimelineData:
     """The data of the time line of `block`, of this analysis."""
     rows = _Rows(analysis)
     labels = tuple(_label(label, rows) for label in block.timeline.labels)
-    looks = {label.look: bottleneck_class(label.look) for label in labels if label.look}
+    used = {label.look for label in labels if label.look}
+    if any(lane.waited_ns for step in block.timeline.steps for lane in step.lanes):
+        used.add(OTHER_RANK)
     return TimelineData(
-        steps=tuple(_step(step, on_cpu=block.on_cpu) for step in block.timeline.steps),
+        steps=tuple(_step(step, block) for step in block.timeline.steps),
         labels=labels,
         looks={
             name: LookData(fill=row.fill, mark=row.mark, meaning=row.meaning)
-            for name, row in sorted(looks.items())
+            for name, row in classes().items()
+            if name in used
         },
     )
 
@@ -103,7 +107,8 @@ def look_of(label: TimelineLabel, point: RooflinePoint | None) -> ClassName:
         return COMMUNICATION
     if point is not None:
         return point.bottleneck.kind
-    return {"memcpy": COPY, "kernel": UNKNOWN, "memset": UNKNOWN, "op": UNKNOWN}.get(label.kind, "")
+    # Other work without a row is of another step or rank, where nothing says what binds it.
+    return COPY if label.kind == "memcpy" else ""
 
 
 class _Rows:
@@ -167,20 +172,20 @@ def _label(label: TimelineLabel, rows: _Rows) -> LabelData:
     )
 
 
-def _step(step: TimelineStep, *, on_cpu: bool) -> StepData:
+def _step(step: TimelineStep, block: TimelinePlot) -> StepData:
     return StepData(
         name=step_name(step),
         length=step.length_ns,
         lead=step.lead_ns,
-        lanes=tuple(_lane(lane, on_cpu=on_cpu) for lane in step.lanes),
+        lanes=tuple(_lane(lane, block) for lane in step.lanes),
     )
 
 
-def _lane(lane: TimelineLane, *, on_cpu: bool) -> LaneData:
+def _lane(lane: TimelineLane, block: TimelinePlot) -> LaneData:
     return LaneData(
         kind=lane.kind,
-        name=lane_name(lane, on_cpu=on_cpu),
-        group=group_name(lane, on_cpu=on_cpu),
+        name=lane_name(lane, on_cpu=block.on_cpu),
+        group=group_name(lane, block.timeline, block.rank, on_cpu=block.on_cpu),
         starts=lane.starts_ns,
         lengths=lane.lengths_ns,
         labels=lane.labels,
@@ -188,4 +193,5 @@ def _lane(lane: TimelineLane, *, on_cpu: bool) -> LaneData:
         busy=lane.busy_ns,
         launched=lane.launched_ns,
         launched_from=lane.launched_from,
+        waited=lane.waited_ns,
     )

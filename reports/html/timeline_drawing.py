@@ -77,7 +77,7 @@ def draw_timeline(block: TimelinePlot, kernels: tuple[RooflinePoint, ...]) -> Ti
     bars: list[TimelineBar] = []
     y, group = float(_TOP), ""
     for lane, own in zip(lanes, runs, strict=True):
-        if (above := group_name(lane, on_cpu=block.on_cpu)) != group:
+        if (above := group_name(lane, block.timeline, block.rank, on_cpu=block.on_cpu)) != group:
             group = above
             names.append(DrawnName(y + _GROUP - 6, group, is_group=True))
             y += _GROUP

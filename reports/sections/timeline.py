@@ -56,6 +56,7 @@ def _lead(analysis: Analysis, timeline: Timeline) -> str:
         said.append(f"Without the profiler a step takes {median}.")
     if any(step.lead_ns for step in timeline.steps):
         said.append("What stands before 0 launched the step's work, while earlier work still ran.")
+    said += _of_ranks(analysis, timeline)
     left_out = sum(step.left_out for step in timeline.steps)
     if left_out:
         said.append(
@@ -63,6 +64,24 @@ def _lead(analysis: Analysis, timeline: Timeline) -> str:
             "little to do are left out."
         )
     return " ".join(said)
+
+
+def _of_ranks(analysis: Analysis, timeline: Timeline) -> Iterator[str]:
+    """Which other ranks have lanes, and why these."""
+    if analysis.ranks is None:
+        return
+    others = len(analysis.ranks.ranks) - 1
+    if others and not timeline.ranks:
+        yield "Other ranks are not beside it, as nothing tells how far their clocks are apart."
+        return
+    roles = [f"rank {each.rank} ({each.role})" for each in timeline.ranks if each.role]
+    shown = ", ".join(roles)
+    if len(timeline.ranks) < others:
+        yield f"Of {others} other ranks these are beside it: {shown}."
+    elif roles:
+        yield f"The other ranks are beside it, by the clock of rank {analysis.rank}: {shown}."
+    if any(each.collectives_only for each in timeline.ranks):
+        yield "Of ranks whose tables are not in the capture, collectives alone are known."
 
 
 class _Piece(NamedTuple):
@@ -87,7 +106,7 @@ def _rows(analysis: Analysis, timeline: Timeline, step: TimelineStep) -> Iterato
     for kind, most in (("stream", _LONGEST), ("idle", _LONGEST_IDLE)):
         longest: dict[str, _Piece] = {}
         for lane in step.lanes:
-            for piece in _pieces(lane) if lane.kind == kind else ():
+            for piece in _pieces(lane) if lane.kind == kind and lane.rank is None else ():
                 name = timeline.labels[piece.label].name
                 if name not in longest or longest[name].length_ns < piece.length_ns:
                     longest[name] = piece
@@ -109,7 +128,7 @@ def _rows(analysis: Analysis, timeline: Timeline, step: TimelineStep) -> Iterato
 
 def _page_only(analysis: Analysis) -> Sequence[Block]:
     timeline = analysis.timeline
-    return () if timeline is None else (TimelinePlot(timeline, is_cpu(analysis)),)
+    return () if timeline is None else (TimelinePlot(timeline, analysis.rank, is_cpu(analysis)),)
 
 
 SECTION = Section(

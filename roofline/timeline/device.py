@@ -22,13 +22,13 @@ Lanes = list[tuple[TimelineLane, pl.DataFrame]]
 
 
 def numbered_points(work: Work, keys: Sequence[KernelKey]) -> pl.DataFrame:
-    """Columns kernel_row and point: the place in `keys` of what each kernel's point is of."""
+    """Columns kernel_row, rank_wait_ns and point: the place in `keys` of what its point is of."""
     kernels = work.kernels.with_columns(COPY_NAME)
     numbered = pl.DataFrame(
         list(keys), schema={name: kernels.schema[name] for name in KERNEL_KEY}, orient="row"
     ).with_row_index("point")
     return kernels.join(numbered, on=KERNEL_KEY, how="left", nulls_equal=True).select(
-        pl.col("kernel_row").cast(pl.Int64), pl.col("point").cast(pl.Int64)
+        pl.col("kernel_row").cast(pl.Int64), pl.col("point").cast(pl.Int64), "rank_wait_ns"
     )
 
 
@@ -53,7 +53,7 @@ def stream_lanes(capture: Capture, points: pl.DataFrame, window: Window) -> Lane
     lanes: Lanes = []
     for (device, context, stream), own in sorted(
         events.partition_by(_STREAM, as_dict=True).items(),
-        key=lambda item: tuple((value is not None, value) for value in item[0]),
+        key=lambda item: in_order(item[0]),
     ):
         for row, found in in_rows(as_events(own)).items():
             lane = TimelineLane(
@@ -61,6 +61,11 @@ def stream_lanes(capture: Capture, points: pl.DataFrame, window: Window) -> Lane
             )
             lanes.append((lane, found))
     return lanes
+
+
+def in_order(numbers: Sequence[int | None]) -> tuple[tuple[bool, int], ...]:
+    """What sorts devices and streams by their numbers, unknown ones first."""
+    return tuple((number is not None, number or 0) for number in numbers)
 
 
 def idle_lane(pieces: pl.DataFrame, step: int) -> Lanes:

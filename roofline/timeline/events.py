@@ -21,10 +21,11 @@ LABEL: Final = pl.Schema(
         "detail": pl.String,
     }
 )
-# The last ones are of device work: when it was launched, and by which thread.
+# The last ones are of device work: how long a collective waits for other ranks, when the work was
+# launched, and by which thread.
 _TIMES: Final = (
-    *("start_ns", "end_ns", "launched_ns"),
-    *("launching_process", "launching_thread"),
+    *("start_ns", "end_ns", "rank_wait_ns"),
+    *("launched_ns", "launching_process", "launching_thread"),
 )
 _EVENT: Final = pl.Schema({**dict.fromkeys(_TIMES, pl.Int64()), **LABEL})
 

@@ -14,8 +14,15 @@ from gpuprof.roofline.timeline.device import Lanes, idle_lane, numbered_points, 
 from gpuprof.roofline.timeline.events import LABEL
 from gpuprof.roofline.timeline.host import host_lanes
 from gpuprof.roofline.timeline.merging import fair_shares, merged_pieces
+from gpuprof.roofline.timeline.ranks import JobRanks
 from gpuprof.roofline.timeline.window import window_of
-from gpuprof.roofline.timeline_figures import Timeline, TimelineLabel, TimelineLane, TimelineStep
+from gpuprof.roofline.timeline_figures import (
+    Timeline,
+    TimelineLabel,
+    TimelineLane,
+    TimelineRank,
+    TimelineStep,
+)
 from gpuprof.roofline.work.work import Work
 
 # A page of 6 MB has room for about four times as many.
@@ -30,14 +37,17 @@ def find_timeline(
     stretch: Stretch | None,
     idle: pl.DataFrame | None,
     keys: Sequence[KernelKey],
+    job: JobRanks,
 ) -> Timeline | None:
     """The steps of an attributed one-rank capture with this `work`; None where nothing ran in one.
 
     `idle` are the named pieces of the time without device work, where they are known, and `keys`
-    what the kernel points of the analysis are of.
+    what the kernel points of the analysis are of. `job` is what is known of all ranks.
     """
     if stretch is None:
         return None
+    rank = capture.processes[0].rank
+    ranks = job.shown_beside(rank)
     points = numbered_points(work, keys)
     found = []
     for role, position in _chosen(stretch.lengths_ns):
@@ -57,10 +67,11 @@ def find_timeline(
             lanes=(),
             left_out=left_out,
         )
-        found.append((step, [*of_host[:room], *lanes[:MOST_LANES]]))
+        of_ranks = [lane for each in ranks for lane in job.lanes(each, rank, window)]
+        found.append((step, [*of_host[:room], *lanes[:MOST_LANES], *of_ranks]))
     if not any(lanes for _, lanes in found):
         return None
-    return _bounded(found, stretch)
+    return _bounded(found, stretch, ranks)
 
 
 def _chosen(lengths_ns: Sequence[int]) -> list[tuple[Literal["typical", "slowest"], int]]:
@@ -75,7 +86,9 @@ def _chosen(lengths_ns: Sequence[int]) -> list[tuple[Literal["typical", "slowest
     return chosen
 
 
-def _bounded(found: Sequence[tuple[TimelineStep, Lanes]], stretch: Stretch) -> Timeline:
+def _bounded(
+    found: Sequence[tuple[TimelineStep, Lanes]], stretch: Stretch, ranks: tuple[TimelineRank, ...]
+) -> Timeline:
     """The time line of these steps, with as many pieces and labels as there is room for."""
     every = pl.concat([events.select(LABEL.names()) for _, lanes in found for _, events in lanes])
     labels = every.unique(maintain_order=True).with_row_index("label")
@@ -100,6 +113,7 @@ def _bounded(found: Sequence[tuple[TimelineStep, Lanes]], stretch: Stretch) -> T
     return Timeline(
         definition=stretch.definition,
         of_steps=stretch.steps,
+        ranks=ranks,
         labels=tuple(TimelineLabel(**row) for row in rows),
         steps=steps,
     )
@@ -159,6 +173,8 @@ def _columns(
     }
     if (pieces["count"] > 1).any():
         columns |= {"counts": tuple(pieces["count"]), "busy_ns": tuple(pieces["busy_ns"])}
+    if (pieces["rank_wait_ns"] > 0).any():
+        columns["waited_ns"] = tuple(pieces["rank_wait_ns"].fill_null(0))
     if pieces["launched_ns"].is_not_null().any():
         threads = pieces.select("launching_process", "launching_thread").iter_rows()
         columns["launched_ns"] = tuple(pieces["launched_ns"] - zero_ns)

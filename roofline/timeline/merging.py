@@ -22,10 +22,10 @@ def fair_shares(counts: Sequence[int], total: int) -> list[int]:
 def merged_pieces(events: pl.DataFrame, most: int) -> pl.DataFrame:
     """`events` as at most `most` pieces, with the columns count and busy_ns.
 
-    Columns start_ns, end_ns and label, in order of start and without overlap, and others, of which
-    a piece has those of its first event. The label is the one that takes most of the piece's time.
-    Only events shorter than some width are merged, and only with neighbours that begin in the same
-    multiple of it: the least such width that leaves few enough.
+    Columns start_ns, end_ns, rank_wait_ns and label, in order of start and without overlap, and
+    others, of which a piece has those of its first event. The label is the one that takes most of
+    the piece's time. Only events shorter than some width are merged, and only with neighbours that
+    begin in the same multiple of it: the least such width that leaves few enough.
     """
     alone = events.with_columns(count=pl.lit(1, pl.Int64), busy_ns=_LENGTH)
     if events.height <= most:
@@ -46,7 +46,12 @@ def merged_pieces(events: pl.DataFrame, most: int) -> pl.DataFrame:
         .group_by("piece", maintain_order=True)
         .agg(pl.col("label").first())
     )
-    sums = {"end_ns": pl.col("end_ns").max(), "count": pl.len(), "busy_ns": pl.col("busy_ns").sum()}
+    sums = {
+        "end_ns": pl.col("end_ns").max(),
+        "count": pl.len(),
+        "busy_ns": pl.col("busy_ns").sum(),
+        "rank_wait_ns": pl.col("rank_wait_ns").sum(),
+    }
     first = [name for name in alone.columns if name not in (*sums, "label")]
     pieces = grouped.group_by("piece", maintain_order=True).agg(
         *(pl.col(name).first() for name in first), **sums

@@ -9,13 +9,13 @@ import msgspec
 import polars as pl
 import pytest
 
-from gpuprof.collectors import kineto, nsys, schema
+from gpuprof.collectors import kineto, nsys, schema, storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.joining.captures import joined
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.reports.chrome.rows import crossing, device_offset, kernel_rows
 from gpuprof.reports.chrome.trace import chrome_trace
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.ranks.summarise import all_summaries
 from gpuprof.roofline.work.attribution import attribute
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -332,38 +332,71 @@ def test_kernels_and_rows_say_module_and_line() -> None:
 
 
 def test_ranks_of_one_trace_have_numbers_of_their_own_and_one_clock(tmp_path: Path) -> None:
-    # Correlation ids and devices of one are the other's too.
-    files = [DATA / "ranks" / f"straggler_rank{rank}.json.gz" for rank in (0, 3)]
-    parts = [attribute(kineto.read(file)) for file in files]
-    capture = attribute(joined(parts))
-    ranks = capture.manifest.ranks
-    analyses = [analyze(capture, rank=rank) for rank in ranks]
-    own = [capture.rank(rank) for rank in ranks]
+    # The last rank's clock is 5 s ahead; all have numbered their threads and ids for themselves.
+    recorded = attribute(storage.load(DATA / "ranks" / "gloo4_ddp_work"))
+    later = pl.when(pl.col("rank") == 3).then(5 * 10**9).otherwise(0)
+    capture = replace(
+        recorded,
+        **{
+            name: frame.with_columns(
+                pl.col(column) + later
+                for column in ("start_ns", "end_ns", "time_ns")
+                if column in frame.columns
+            )
+            for name, frame in recorded.tables().items()
+        },
+    )
+    own = [capture.rank(rank) for rank in capture.manifest.ranks]
+    summaries = all_summaries(capture)
+    analyses = [analyze(capture, rank=rank, summaries=summaries) for rank in capture.manifest.ranks]
     text = b"".join(chrome_trace(list(zip(own, analyses, strict=True)))).decode()
     events = json.loads(text, parse_float=Decimal)["traceEvents"]
-    named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
-    assert len(named) == len(set(named)) == 4
-    assert {name.split(",")[0] for name in named} == {"rank 0", "rank 3"}
-    starts = [event["id"] for event in events if event["ph"] == "s"]
-    assert len(starts) == len(set(starts)) > 100
-    # Ranks leave a collective together, whatever their own clocks say.
-    ends: dict[int, list[Decimal]] = defaultdict(list)
+    named = {
+        event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"
+    }
+    assert sorted(name.split(",")[0] for name in named.values()) == [
+        f"rank {rank}" for rank in range(4)
+    ]
+    steps: dict[int, list[Decimal]] = defaultdict(list)
     for event in events:
-        args = event.get("args", {})
-        if args.get("Collective name") == "allreduce" and args.get("step") is not None:
-            ends[event["pid"]].append(event["ts"] + event["dur"])
-    first, second = ends.values()
-    assert len(first) == len(second) > 10
-    distances = sorted(abs(a - b) for a, b in zip(first, second, strict=True))
-    assert distances[len(distances) // 2] < 20
+        if event["name"].startswith("ProfilerStep#"):
+            steps[int(event["name"].partition("#")[2])].append(event["ts"])
+    assert steps
+    for begins in steps.values():
+        assert len(begins) == 4
+        # In microseconds: the ranks do not begin a step together, but do not take 5 s to.
+        assert max(begins) - min(begins) < 10**6
 
     file = tmp_path / "ranks.json"
     file.write_text(text)
     again = attribute(kineto.read(file))
+    assert again.manifest.ranks == capture.manifest.ranks
     for rank, before in zip(again.manifest.ranks, own, strict=True):
-        columns = ["name", "step", "op_id"]
-        after = again.rank(rank).kernels
-        assert after.select(columns).equals(before.kernels.select(columns))
+        after = again.rank(rank)
+        columns = ["name", "op_id", "parent_id"]
+        assert after.ops.select(columns).equals(before.ops.select(columns))
+
+
+def test_ids_of_several_ranks_do_not_meet(tmp_path: Path) -> None:
+    one = recording("h100_block_infer_fp16.json.gz")
+    other = Capture(
+        msgspec.structs.replace(one.manifest, ranks=(1,)),
+        (msgspec.structs.replace(one.processes[0], rank=1),),
+        **{
+            name: frame.with_columns(pl.lit(1, pl.Int32).alias("rank"))
+            for name, frame in one.tables().items()
+        },
+    )
+    text = b"".join(chrome_trace([(each, analyze(each)) for each in (one, other)])).decode()
+    events = json.loads(text, parse_float=Decimal)["traceEvents"]
+    starts = [event["id"] for event in events if event["ph"] == "s"]
+    assert len(starts) == len(set(starts)) == 2 * one.kernels.height
+    file = tmp_path / "ranks.json"
+    file.write_text(text)
+    again = attribute(kineto.read(file))
+    columns = ["name", "start_ns", "end_ns", "step", "op_id"]
+    for rank in (0, 1):
+        assert again.rank(rank).kernels.select(columns).equals(one.kernels.select(columns))
 
 
 def test_an_empty_capture_is_a_valid_trace() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +19,18 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.rank_figures import (
+    ClockAlignment,
+    RankClock,
+    RankFigures,
+    RanksAnalysis,
+    RankStep,
+    Straggler,
+)
+from gpuprof.roofline.ranks.summarise import all_summaries
 from gpuprof.roofline.timeline import find
 from gpuprof.roofline.timeline.merging import fair_shares, merged_pieces
+from gpuprof.roofline.timeline.ranks import JobRanks
 from gpuprof.roofline.timeline.rows import free_rows
 from gpuprof.roofline.timeline_figures import Timeline, TimelineLane, TimelineStep
 from gpuprof.roofline.work.attribution import attribute
@@ -43,7 +54,7 @@ Span = tuple[int, int]
 @cache
 def recording(name: str) -> Capture:
     path = DATA / name
-    if name.startswith("captures"):
+    if path.is_dir():
         return attribute(storage.load(path))
     return attribute((nsys if name.startswith("nsys") else kineto).read(path))
 
@@ -333,7 +344,8 @@ def events(count: int, seed: int) -> pl.DataFrame:
         end = at + round(10 ** chosen.uniform(0, 6))
         rows.append((at, end, chosen.randrange(5)))
         at = end
-    return pl.DataFrame(rows, schema=["start_ns", "end_ns", "label"], orient="row")
+    found = pl.DataFrame(rows, schema=["start_ns", "end_ns", "label"], orient="row")
+    return found.with_columns(rank_wait_ns=pl.lit(1, pl.Int64))
 
 
 @pytest.mark.parametrize(("count", "most"), [(10, 10), (5_000, 300), (5_000, 2), (3, 1)])
@@ -341,16 +353,16 @@ def test_merged_pieces_keep_all_time_and_the_longest_events(count: int, most: in
     every = events(count, seed=count + most)
     pieces = merged_pieces(every, most)
     assert pieces.height <= most
-    assert pieces["count"].sum() == count
+    assert pieces["count"].sum() == pieces["rank_wait_ns"].sum() == count
     lengths = every["end_ns"] - every["start_ns"]
     assert pieces["busy_ns"].sum() == lengths.sum()
     assert (pieces["busy_ns"] <= pieces["end_ns"] - pieces["start_ns"]).all()
     assert (pieces["end_ns"][:-1] <= pieces["start_ns"][1:]).all()
     # The label of each piece is that of most of its time.
-    for start, end, label, _, _ in pieces.iter_rows():
+    for start, end, label in pieces.select("start_ns", "end_ns", "label").iter_rows():
         own = every.filter((pl.col("start_ns") >= start) & (pl.col("end_ns") <= end))
         times: dict[int, int] = {}
-        for first, last, each in own.iter_rows():
+        for first, last, each in own.select("start_ns", "end_ns", "label").iter_rows():
             times[each] = times.get(each, 0) + last - first
         assert times[label] == max(times.values())
     if most == 300:
@@ -404,6 +416,125 @@ def test_lanes_without_room_are_counted(
     (step,) = timeline_of(attribute(build.build())).steps
     assert [lane.kind for lane in step.lanes] == ["call", "stream", "idle"]
     assert step.left_out == 3
+
+
+LATER_NS = 5 * 10**9
+
+
+@cache
+def four_ranks() -> Capture:
+    """Recorded ranks, the last of which is 5 s ahead by its own clock."""
+    capture = recording("ranks/gloo4_ddp_work")
+    later = pl.when(pl.col("rank") == 3).then(LATER_NS).otherwise(0)
+    tables = {
+        name: frame.with_columns(
+            pl.col(column) + later
+            for column in ("start_ns", "end_ns", "time_ns")
+            if column in frame.columns
+        )
+        for name, frame in capture.tables().items()
+    }
+    return replace(capture, **tables)
+
+
+def of_rank(step: TimelineStep, rank: int | None) -> list[TimelineLane]:
+    return [lane for lane in lanes(step, "stream") if lane.rank == rank]
+
+
+def test_other_ranks_stand_beside_at_the_same_time() -> None:
+    capture = four_ranks()
+    found = timeline_of(capture)
+    assert [(each.rank, each.role) for each in found.ranks][-1] == (3, "straggler")
+    # Not all leave a collective at once here, but within some milliseconds, and not 5 s.
+    for step in found.steps:
+        first, last = (of_rank(step, rank) for rank in (None, 3))
+        assert sum(map(len, map(spans, first))) > 10
+        assert sum(map(len, map(spans, last))) > 10
+        recorded = capture.kernels.filter(pl.col("rank") == 3)["start_ns"].to_list()
+        for lane in last:
+            assert not lane.launched_ns
+            distances = [
+                min(abs(start + step.start_ns + LATER_NS - each) for each in recorded)
+                for start in lane.starts_ns
+            ]
+            assert max(distances) < 2_000_000
+    # Each collective waits on each rank for what it lasts longer there than on any other.
+    numbered = capture.kernels.filter(kind="collective").with_columns(
+        lasts=pl.col("end_ns") - pl.col("start_ns"),
+        nth=pl.int_range(pl.len()).over("rank", order_by="start_ns"),
+    )
+    waits = numbered.select("rank", wait=pl.col("lasts") - pl.col("lasts").min().over("nth"))
+    assert not any(lane.waited_ns for lane in of_rank(found.steps[0], 3))
+    for rank in (0, 1):
+        expected = set(waits.filter(rank=rank)["wait"])
+        shown = [
+            waited
+            for lane in of_rank(found.steps[0], rank or None)
+            for waited, label in zip(lane.waited_ns, lane.labels, strict=False)
+            if found.labels[label].kind == "collective"
+        ]
+        assert shown
+        assert set(shown) <= expected
+
+
+def test_of_ranks_without_tables_collectives_are_shown() -> None:
+    capture = four_ranks()
+    whole = timeline_of(capture)
+    found = analyze(capture.rank(0), summaries=all_summaries(capture)).timeline
+    assert found is not None
+    assert [each.rank for each in found.ranks if each.collectives_only] == [1, 2, 3]
+
+    def collectives(timeline: Timeline, rank: int) -> set[Span]:
+        return {
+            span
+            for lane in of_rank(timeline.steps[0], rank)
+            for span, label in zip(spans(lane), lane.labels, strict=True)
+            if timeline.labels[label].kind == "collective"
+        }
+
+    for rank in (1, 2, 3):
+        assert collectives(found, rank) == collectives(whole, rank) != set()
+        assert sum(len(spans(lane)) for lane in of_rank(found.steps[0], rank)) == len(
+            collectives(found, rank)
+        )
+
+
+def rank_figures(rank: int, own_ns: int, wait_ns: int) -> RankFigures:
+    step = RankStep(
+        index=0, length_ns=own_ns + wait_ns, own_ns=own_ns, launch_ns=0, wait_ns=wait_ns
+    )
+    return RankFigures(rank=rank, steps=(step,))
+
+
+def test_of_many_ranks_those_that_matter_are_shown() -> None:
+    ranks = [rank_figures(rank, 100 + rank, 10) for rank in range(1024)]
+    ranks[77] = rank_figures(77, 50, 5_000)
+    clocks = tuple(
+        RankClock(rank=rank, offset_ns=0, drift=0.0, middle_ns=0, residual_ns=0, ends=9)
+        for rank in range(1024)
+        if rank != 500
+    )
+    figures = RanksAnalysis(
+        world_size=1024, ranks=tuple(ranks), clocks=ClockAlignment(reference=0, clocks=clocks)
+    )
+    straggler = Straggler(
+        rank=9, pattern="persistent", steps=(0,), of_steps=1, late_ns=1, per_step_ns=1,
+        beyond_next_ns=1, waiting=(0,), step_ns=2, step_without_ns=1,
+    )  # fmt: skip
+    job = JobRanks(recording("kineto/cpu-only.json"), pl.DataFrame(), figures)
+    assert [(each.rank, each.role) for each in job.shown_beside(0)] == [
+        (77, "waits most"),
+        (512, "median"),
+        (1023, "slowest"),
+    ]
+    late = replace(job, figures=msgspec.structs.replace(figures, stragglers=(straggler,)))
+    assert [(each.rank, each.role) for each in late.shown_beside(0)] == [
+        (9, "straggler"),
+        (77, "waits most"),
+        (512, "median"),
+    ]
+    # Without a common clock nothing can stand beside another.
+    assert job.shown_beside(500) == ()
 
 
 def test_an_analysis_of_before_has_no_time_line() -> None:

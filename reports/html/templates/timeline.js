@@ -118,7 +118,7 @@ globalThis.timeline = (() => {
   const matches = (label) => !state.selection || state.selection.has(label);
   const isPicked = (lane, index) => state.picked?.lane === lane && state.picked.index === index;
 
-  function drawPiece(lane, from, to, label, count, name) {
+  function drawPiece(lane, from, to, label, count, name, waits = from) {
     const { look } = labels[label];
     const x = Math.max(from, gutter() - 4);
     const width = Math.min(to, size.width + 4) - x;
@@ -126,6 +126,10 @@ globalThis.timeline = (() => {
     // What has no class is a frame, which a narrow piece has no room for.
     context.fillStyle = look ? colours.fills[look] : width > 4 ? colours.surface : colours.soft;
     context.fillRect(x, lane.y, Math.max(width, 1), lane.height);
+    if (waits > x) {
+      context.fillStyle = colours.fills["other rank"];
+      context.fillRect(x, lane.y, Math.min(waits - x, width), lane.height);
+    }
     if (!look && width > 4) {
       context.strokeStyle = colours.soft;
       context.strokeRect(x + 0.5, lane.y + 0.5, width - 1, lane.height - 1);
@@ -162,7 +166,8 @@ globalThis.timeline = (() => {
       const label = lane.labels[at];
       if (end - x >= 1 || isPicked(lane, at)) {
         flush();
-        drawPiece(lane, x, end, label, lane.counts?.[at] ?? 1, labels[label].name);
+        const waits = lane.waited?.[at] ? X(lane.starts[at] + lane.waited[at]) : x;
+        drawPiece(lane, x, end, label, lane.counts?.[at] ?? 1, labels[label].name, waits);
       } else if (run && end - run.x < 2 && matches(run.label) === matches(label)) {
         run.end = end;
         if (lane.lengths[at] > run.longest) Object.assign(run, { label, longest: lane.lengths[at] });
@@ -254,7 +259,7 @@ globalThis.timeline = (() => {
       context.fillStyle = colours.ink;
       if (heading !== null) {
         context.font = `600 12px ${colours.font}`;
-        context.fillText(clip(group), 0, heading);
+        context.fillText(group, 0, heading);
         context.font = `11.5px ${colours.font}`;
       }
       context.fillStyle = colours.soft;

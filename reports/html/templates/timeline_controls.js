@@ -38,6 +38,7 @@
         ["Begins", `${duration(start, 4)} after the step does`],
         ["Lasts", `${duration(length)}${share}`],
         ["Busy", count > 1 ? duration(lane.busy[index]) : ""],
+        ["Waits", lane.waited?.[index] ? `${duration(lane.waited[index])} for other ranks` : ""],
         ["Launched", launched === null ? "" : `${duration(start - launched)} before it begins`],
         ["Roof", reached === null ? "" : `${percent(reached)} of ${label.roof}`],
         ["Class", label.look && `${label.look}: ${looks[label.look].meaning}`],
