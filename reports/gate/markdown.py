@@ -2,6 +2,7 @@
 
 from gpuprof.reports.formatting import printable
 from gpuprof.reports.gate import sentences
+from gpuprof.reports.gate.first_look import first_look
 from gpuprof.reports.gate.reasons import last_words, reasons
 from gpuprof.reports.markdown import escaped, table
 from gpuprof.roofline.gate.result import GateResult
@@ -13,6 +14,7 @@ MOST_COMMENT_BYTES = 60_000
 COMMENT_MARKER = "<!-- gpuprof gate -->"
 
 _LONGEST_NAME = 200
+_LONGEST_SENTENCE = 600
 # Room for the sentence that says what was left out.
 _RESERVE = 200
 _HEAD = ("Benchmark", "Metric", "Verdict", ">Base → head", ">Change [95 %]", ">Detects")
@@ -27,6 +29,8 @@ def render_markdown(result: GateResult, *, most_bytes: int = MOST_SUMMARY_BYTES)
     document = _Document(most_bytes - _RESERVE)
     head, sides = escaped(sentences.headline(result)), escaped(sentences.sides(result))
     document.add(f"## gpuprof gate: {head}\n\n{sides}\n")
+    if look := first_look(result):
+        document.add(f"**{_clipped(look, _LONGEST_SENTENCE)}**\n")
     rows = sentences.rows(result.judgements)
     attention = [row for row in rows if not sentences.plain(row.judgement)]
     document.add_table("", [_row(row) for row in attention])
@@ -120,7 +124,7 @@ def _row(row: sentences.VerdictRow) -> tuple[str, ...]:
     )
 
 
-def _clipped(text: str) -> str:
-    if len(text) > _LONGEST_NAME:
-        text = f"{text[: _LONGEST_NAME - 1]}…"
+def _clipped(text: str, most: int = _LONGEST_NAME) -> str:
+    if len(text) > most:
+        text = f"{text[: most - 1]}…"
     return escaped(text)

@@ -9,6 +9,7 @@ from gpuprof.reports.comparison.headline import change_and_cause
 from gpuprof.reports.comparison.waterfall import Waterfall, waterfalls
 from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
+from gpuprof.reports.gate.first_look import first_look
 from gpuprof.reports.gate.pairs_drawing import draw_pairs
 from gpuprof.reports.gate.plot import make_plot
 from gpuprof.reports.gate.reasons import Reasons, last_words, reasons
@@ -40,6 +41,7 @@ def render_html(result: GateResult) -> str:
     return environment.get_template("gate.html").render(
         result=result,
         sentences=sentences,
+        first_look=first_look(result),
         comparing=amounts,
         rows=rows,
         remarks=[row for row in rows if not sentences.plain(row.judgement)],

@@ -25,6 +25,8 @@ class Reasons:
     note: str
     # Largest first.
     lines: tuple[str, ...]
+    # Whether they are parts of the change that the verdict is about.
+    explains: bool
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -61,6 +63,7 @@ def reasons(explanation: Explanation, result: GateResult) -> Reasons:
         title=f"What changed in {explanation.benchmark}",
         note=_note(explanation, time, shown_ns, explains=explains),
         lines=_lines(explanation, shares=explains),
+        explains=explains,
     )
 
 

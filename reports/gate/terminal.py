@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gpuprof.reports.formatting import printable
 from gpuprof.reports.gate import sentences
+from gpuprof.reports.gate.first_look import first_look
 from gpuprof.reports.gate.reasons import last_words, reasons
 from gpuprof.roofline.gate.judgement import Verdict
 from gpuprof.roofline.gate.result import GateResult
@@ -35,6 +36,8 @@ def render_gate(result: GateResult, console: Console, output: Path) -> None:
     undecided = result.exit_code == 0 and verdict in ("ADVISORY", "INCONCLUSIVE")
     console.print(Text(sentences.headline(result), "bold yellow" if undecided else style))
     console.print(Text(printable(sentences.sides(result)), "dim"))
+    if look := first_look(result):
+        console.print(Text(look, "bold"))
     console.print(_table(result, console.width))
     _print_remarks(result, console)
     _print_last_words(result, console)

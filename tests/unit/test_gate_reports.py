@@ -19,14 +19,17 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.gate.outputs import FORMS, Outputs, render_json
 from gpuprof.reports.comparison.amounts import delta
+from gpuprof.reports.formatting import percent
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.annotations import render_annotations
+from gpuprof.reports.gate.first_look import first_look
 from gpuprof.reports.gate.junit import render_junit
 from gpuprof.reports.gate.markdown import COMMENT_MARKER, render_comment, render_markdown
 from gpuprof.reports.gate.page import render_html
 from gpuprof.reports.gate.plot import MOST_PLOTTED, make_plot
 from gpuprof.reports.gate.reasons import reasons
 from gpuprof.reports.gate.terminal import render_gate
+from gpuprof.reports.markdown import escaped
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.comparison.result import Lengths
 from gpuprof.roofline.gate.budget import Budget
@@ -123,6 +126,40 @@ def test_the_regression_stands_before_what_passes(every_verdict: GateResult) -> 
     assert text.startswith("REGRESSED: 7 benchmarks, 1 regressed, 1 error")
     assert text.index("train/slow") < text.index("train/same")
     assert "What changed in train/slow" in text
+
+
+def test_every_form_says_first_what_to_look_at(every_verdict: GateResult) -> None:
+    look = first_look(every_verdict)
+    assert re.fullmatch(
+        r"Look first at train/slow time: \+20\.\d%, over its limit of 2\.0%; train\.py:1\.", look
+    )
+    text = render_markdown(every_verdict)
+    assert f"**{escaped(look)}**" in text
+    assert text.index("Look first") < text.index("| Benchmark")
+    assert terminal(every_verdict, 400).splitlines()[2] == look
+    page = _Page()
+    page.feed(render_html(every_verdict))
+    assert page.text.index(look) < page.text.index("Paired differences")
+
+
+def test_what_explains_a_change_is_said_first_and_nothing_else() -> None:
+    slower = result_of(series("train", 1.2))
+    why, other_way = profiled(lengthened(3), 60_000), profiled(lengthened(0.5), -60_000)
+    shown = msgspec.structs.replace(slower, explanations=(why,))
+    assert first_look(shown).endswith(f"; the largest part is {reasons(why, shown).lines[0]}.")
+    assert reasons(other_way, slower).lines
+    shown = msgspec.structs.replace(slower, explanations=(other_way,))
+    assert first_look(shown) == "Look first at train time: +20.0%, over its limit of 2.0%."
+
+
+def test_where_nothing_is_worse_it_says_what_could_be_found() -> None:
+    fine = result_of(series("train/same", 1.0), series("train/fast", 0.8))
+    found = max(j.smallest_detectable_with_rerun or 0 for j in fine.judgements)
+    assert first_look(fine) == (
+        f"Nothing is worse than its limit allows; changes from {percent(found)} on can be found."
+    )
+    assert first_look(result_of(failed("broken"))).startswith("Look first at broken time: ")
+    assert first_look(result_of()) == ""
 
 
 def test_a_suite_without_data_is_no_regression_in_words() -> None:
