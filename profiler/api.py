@@ -139,6 +139,14 @@ class profile:
         self._stored = recording.subject.output
         self.output = self._stored.shown
 
+    def _repr_html_(self) -> str | None:
+        """The report, in a notebook; None before the block has ended, or where it joined."""
+        if self.analysis is None:
+            return None
+        from gpuprof.reports.html.notebook import notebook_html
+
+        return notebook_html(self.analysis, self.output)
+
     @property
     def capture(self) -> "Capture | None":
         """The stored capture, once the block has ended."""

@@ -4,6 +4,7 @@ Names are imported on first use, so that `import gpuprof` costs nothing in a pro
 marks its steps and `gpuprof --help` needs neither torch nor polars.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -70,5 +71,15 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(home), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext gpuprof` in a notebook: the cell magic `%%gpuprof`."""
+    import_module("gpuprof.profiler.notebook.magic").load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+    # In a notebook captures and analyses show themselves.
+    import_module("gpuprof.profiler.notebook.formatters").show_in(_shell)
