@@ -239,7 +239,7 @@ class Rung:
 @dataclass(frozen=True)
 class Ladder(Block):
     """A step's parts, each beginning where the one before it ends: from the time that the device
-    needs at its ceilings to the step. They add up to the step."""
+    needs at its ceilings to the step. They add up to the step; those of no time are left out."""
 
     rungs: tuple[Rung, ...]
     step_ns: int

@@ -150,7 +150,7 @@ def _ladder(block: Ladder, room: _Room) -> Iterable[RenderableType]:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    for rung in (rung for rung in block.rungs if rung.nanoseconds):
+    for rung in block.rungs:
         start, end = (
             round(fraction * cells)
             for fraction in (rung.before_fraction, rung.before_fraction + rung.fraction)

@@ -231,7 +231,8 @@ def _ladder(analysis: Analysis) -> tuple[Block, ...]:
     split = analysis.split
     if split is None:
         return ()
-    return (Ladder(rungs(analysis, split), split.step_ns, split.whole, split_basis(split)),)
+    taken = tuple(rung for rung in rungs(analysis, split) if rung.nanoseconds)
+    return (Ladder(taken, split.step_ns, split.whole, split_basis(split)),)
 
 
 def _computed(analysis: Analysis) -> tuple[Block, ...]:

@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 
 from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, Table
+from gpuprof.reports.blocks import (
+    Block,
+    Column,
+    ComputedFigures,
+    Fact,
+    Facts,
+    Paragraph,
+    Table,
+)
+from gpuprof.reports.computed.of_transfer import of_bandwidths
 from gpuprof.reports.figures import per_step, roof_percent, transfer_name
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis, Transfer
@@ -137,6 +146,10 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         exposed = formatting.duration(per_step(steps, sum(one.exposed_ns for one in others)))
         number = formatting.counted(len(others), "other kind")
         blocks.append(Paragraph(f"{number} expose {exposed} together.", "note"))
+    computed = tuple(of_bandwidths(shown[0]))
+    if computed:
+        title = f"How bandwidths are computed, on {transfer_name(shown[0])}"
+        blocks.append(ComputedFigures(title, computed))
     return tuple(blocks)
 
 

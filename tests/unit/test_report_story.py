@@ -187,8 +187,8 @@ def _cells(page: str) -> list[tuple[int, float, float, float]]:
     found = []
     for row in rows:
         nanoseconds, share = re.findall(r'data-value="([^"]+)"', row)
-        bar = re.search(r"margin-left:([\d.]+)%;width:([\d.]+)%", row)
-        begins, length = map(float, bar.groups()) if bar else (0.0, 0.0)
+        (bar,) = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", row)
+        begins, length = map(float, bar)
         found.append((int(nanoseconds), float(share), begins, length))
     return found
 
@@ -202,8 +202,8 @@ def test_the_ladder_goes_to_the_step_without_a_gap(name: str) -> None:
     end = 0.0
     for nanoseconds, share, begins, length in cells:
         assert share == pytest.approx(nanoseconds / analysis.split.step_ns)
-        if nanoseconds:
-            assert begins == pytest.approx(end, abs=0.002)
+        assert nanoseconds > 0
+        assert begins == pytest.approx(end, abs=0.002)
         end += 100 * nanoseconds / analysis.split.step_ns
         assert length == pytest.approx(100 * share, abs=0.001)
     assert end == pytest.approx(100)

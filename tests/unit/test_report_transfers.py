@@ -82,7 +82,7 @@ def test_a_copy_that_takes_next_to_nothing_of_a_step_is_no_line(analysis: Analys
 
 
 def test_a_report_has_a_row_for_each_message(analysis: Analysis) -> None:
-    _, table = SECTION.body(analysis)
+    _, table, *_ = SECTION.body(analysis)
     assert isinstance(table, Table)
     assert table.rows == (
         (
@@ -137,8 +137,8 @@ def test_what_is_unknown_is_said(analysis: Analysis) -> None:
 def test_many_kinds_end_in_one_sentence(analysis: Analysis) -> None:
     each = analysis.transfers[0]
     many = tuple(msgspec.structs.replace(each, message_bytes=size) for size in range(60))
-    *_, last = SECTION.body(msgspec.structs.replace(analysis, transfers=many))
-    assert last == Paragraph("10 other kinds expose 15.0 ms together.", "note")
+    *_, said, _ = SECTION.body(msgspec.structs.replace(analysis, transfers=many))
+    assert said == Paragraph("10 other kinds expose 15.0 ms together.", "note")
 
 
 def test_a_program_without_links_has_no_such_section(analysis: Analysis) -> None:
