@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ from gpuprof.reports.timeline_words import detail_text, group_name, lane_name, p
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK, ClassName, classes
 from gpuprof.roofline.timeline_figures import TimelineLabel, TimelineLane, TimelineStep
+
+# Of a name that nothing else in the page shows; those of templates can be thousands long.
+_MOST_LETTERS: Final = 300
 
 
 class LabelData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -149,7 +153,9 @@ def _alike(pattern: str, part: str) -> bool:
 def _label(label: TimelineLabel, rows: _Rows) -> LabelData:
     point = None if label.point is None else rows.kernels[label.point]
     name = piece_name(label)
-    recorded = formatting.printable(label.name)
+    row = "" if point is None else rows.of_point.get(id(point), "")
+    recorded = _recorded(label.name, row)
+    key = "" if point is None else _recorded(point.name, row)
     operator = label.operator if point is None else point.op or label.operator
     module = formatting.printable(label.module)
     return LabelData(
@@ -163,13 +169,18 @@ def _label(label: TimelineLabel, rows: _Rows) -> LabelData:
         place=formatting.printable(label.place),
         detail=detail_text(label),
         phase="" if point is None else point.phase,
-        row="" if point is None else rows.of_point.get(id(point), ""),
-        key="" if point is None else formatting.printable(point.name),
+        row=row,
+        key="" if key in (recorded, name) else key,
         roof_ns=None
         if point is None or point.roof_ns is None or not point.calls
         else round(point.roof_ns / point.calls, 1),
         roof="" if point is None else point.roof,
     )
+
+
+def _recorded(name: str, row: str) -> str:
+    """`name` as it was recorded: of what has no row in the page, where that is shown, its begin."""
+    return formatting.printable(name if row else name[:_MOST_LETTERS])
 
 
 def _step(step: TimelineStep, block: TimelinePlot) -> StepData:

@@ -121,6 +121,10 @@ class Chromium:
         if script:
             self.evaluate(_UNTIL_DRAWN)
 
+    def before_each_page(self, script: str) -> None:
+        """Run `script` in each page that is opened from now on, before its own."""
+        self._send("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def evaluate(self, body: str) -> Any:
         """What the body of an async function returns in the page."""
         answer = self._send(

@@ -139,7 +139,7 @@
   }
 
   const belongsTo = {
-    kernel: (label, { key, row }) => (row ? label.row === row : label.key === key),
+    kernel: (label, { key, row }) => (row ? label.row === row : (label.key ?? label.recorded ?? label.name) === key),
     operator: (label, { key }) =>
       label.kind === "operator" ? (label.recorded ?? label.name) === key : label.operator === key,
     module: (label, { key }) => label.folded === key || label.folded?.startsWith(`${key}.`),
