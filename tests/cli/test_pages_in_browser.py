@@ -244,7 +244,10 @@ def test_with_script_the_drawings_make_room(browser: chromium.Chromium, pages: P
     for name in ("block", "memory", "gate", "history"):
         browser.open(pages[name])
         drawings = ".picture, .memory-drawing, .strip, .drawing"
-        left = f"return document.querySelectorAll('{drawings}').length"
+        left = (
+            f"return [...document.querySelectorAll('{drawings}')]"
+            ".filter((drawing) => drawing.getClientRects().length).length"
+        )
         assert browser.evaluate(left) == 0
         assert browser.evaluate("return document.querySelectorAll('.main-svg').length") > 0
 
@@ -256,6 +259,8 @@ def test_an_opened_row_has_one_base_for_all_amounts(
     row = browser.evaluate(
         """
         const row = document.getElementById("op-1");
+        row.scrollIntoView({ behavior: "instant" });
+        await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
         row.querySelector("details").open = true;
         const terms = [...row.querySelectorAll("dt")];
         return {

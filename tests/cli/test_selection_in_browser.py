@@ -136,6 +136,7 @@ def test_a_selected_row_is_not_scrolled_where_it_is_in_view(browser: Chromium, p
     before, there = browser.evaluate(
         f"""{_STATE}
         document.getElementById("kernel-2").scrollIntoView({{ block: "center" }});
+        await frames();
         const before = scrollY;
         document.querySelector("#kernel-3 td.share").click();
         await frames();

@@ -46,7 +46,9 @@ globalThis.selection = (() => {
       fold.open = true;
     }
     tables.reveal(row);
-    if (!isInView(row)) row.scrollIntoView({ block: row.offsetHeight < innerHeight / 2 ? "center" : "start" });
+    if (isInView(row)) return;
+    const block = row.offsetHeight < innerHeight / 2 ? "center" : "start";
+    row.scrollIntoView({ behavior: "instant", block });
   }
 
   function address(detail) {
