@@ -170,7 +170,7 @@ def _label(label: TimelineLabel, rows: _Rows) -> LabelData:
         detail=detail_text(label),
         phase="" if point is None else point.phase,
         row=row,
-        key="" if key in (recorded, name) else key,
+        key="" if key == recorded else key,
         roof_ns=None
         if point is None or point.roof_ns is None or not point.calls
         else round(point.roof_ns / point.calls, 1),
