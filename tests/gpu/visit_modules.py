@@ -1,6 +1,6 @@
 """Lines and modules on a GPU: is each operator where the program calls it?
 
-    python tests/gpu/visit_modules.py
+    python tests/gpu/visit_modules.py [plain|checkpointed|compiled|replayed ...]
 
 A training step runs under `gpuprof run`, plain, with checkpoints, compiled, and compiled with CUDA
 graphs. On a GPU autograd has a thread of its own, so what it runs has no Python around it. Checked
@@ -9,6 +9,7 @@ not wrong; that torch.compile compiled no more because of it, and that each kern
 (Triton, on a CPU C++) has operators of the block it is in. Exits 1 where one differs.
 """
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -130,8 +131,10 @@ def _compiled_right(capture: gpuprof.Capture, marked: dict[str, int]) -> bool:
 
 def main() -> int:
     """The exit code: 1 where one kind differs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kinds", nargs="*", choices=KINDS, default=list(KINDS))
     with tempfile.TemporaryDirectory() as folder:
-        right = [check(kind, Path(folder)) for kind in KINDS]
+        right = [check(kind, Path(folder)) for kind in parser.parse_args().kinds]
     return 0 if all(right) else 1
 
 

@@ -24,6 +24,8 @@ METRICS = (
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed",
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 )
+OTHERS = ("sm__cycles_active.avg", "dram__bytes.sum", "gpc__cycles_elapsed.avg.per_second")
+# Of the trigger by time nanoseconds, of that by clock cycles.
 INTERVAL_NS = 100_000
 SECONDS = 1.0
 
@@ -61,6 +63,25 @@ def sm_clock(library: Any) -> int:
     return clock
 
 
+def _configured(collector: Any) -> tuple[str, ...]:
+    """The metrics of the first configuration that the device takes; () where it takes none."""
+    from cupti import pm_sampling
+
+    modes = pm_sampling.TriggerMode
+    for mode in (modes.GPU_TIME_INTERVAL, modes.GPU_SYSCLK_INTERVAL):
+        for metrics in (METRICS, *((metric,) for metric in (*METRICS, *OTHERS))):
+            try:
+                collector.configure(
+                    metrics=list(metrics), sampling_interval=INTERVAL_NS, trigger_mode=mode
+                )
+            except Exception as error:
+                print(f"{mode.name} {metrics}: {type(error).__name__}: {error}")
+            else:
+                print(f"{mode.name} {metrics}: taken")
+                return metrics
+    return ()
+
+
 def main() -> int:
     """Print everything; 1 where nothing could be sampled."""
     torch.ones(1, device="cuda")
@@ -78,7 +99,9 @@ def main() -> int:
         rate, clock = work(kind)
         print(f"{kind}: {rate:.4g}/s at {clock} MHz, enabled and not started")
     try:
-        collector.configure(metrics=list(METRICS), sampling_interval=INTERVAL_NS)
+        configured = _configured(collector)
+        if not configured:
+            return 1
         for kind in ("product", "copy"):
             collector.start()
             rate, clock = work(kind)
@@ -90,7 +113,7 @@ def main() -> int:
             print(f"{kind}: {rate:.4g}/s at {clock} MHz, sampled: {len(samples)} samples")
             if apart:
                 print(f"  apart: median {median(apart)} ns, longest {max(apart)} ns")
-            for column, metric in enumerate(METRICS):
+            for column, metric in enumerate(configured):
                 values = [sample.metric_values[column] for sample in samples]
                 if values:
                     print(f"  {metric}: median {median(values):.1f}, highest {max(values):.1f}")
