@@ -70,16 +70,19 @@ def _configured(collector: Any) -> tuple[str, ...]:
     modes = pm_sampling.TriggerMode
     for mode in (modes.GPU_TIME_INTERVAL, modes.GPU_SYSCLK_INTERVAL):
         for metrics in (METRICS, *((metric,) for metric in (*METRICS, *OTHERS))):
-            try:
-                collector.configure(
-                    metrics=list(metrics), sampling_interval=INTERVAL_NS, trigger_mode=mode
-                )
-            except Exception as error:
-                print(f"{mode.name} {metrics}: {type(error).__name__}: {error}")
-            else:
-                print(f"{mode.name} {metrics}: taken")
+            if _takes(collector, mode, metrics):
                 return metrics
     return ()
+
+
+def _takes(collector: Any, mode: Any, metrics: tuple[str, ...]) -> bool:
+    try:
+        collector.configure(metrics=list(metrics), sampling_interval=INTERVAL_NS, trigger_mode=mode)
+    except Exception as error:
+        print(f"{mode.name} {metrics}: {type(error).__name__}: {error}")
+        return False
+    print(f"{mode.name} {metrics}: taken")
+    return True
 
 
 def main() -> int:
