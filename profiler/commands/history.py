@@ -127,27 +127,13 @@ def _series(arguments: argparse.Namespace) -> "tuple[HistorySeries, ...]":
     return series
 
 
-def _change_points(
-    series: "Sequence[HistorySeries]",
-) -> "tuple[ChangePoints | None, str]":
-    """The change points of each; None and a sentence where they cannot be looked for."""
-    from gpuprof.profiler.gate.change_points import (
-        HOW_TO_GET,
-        find_change_points,
-        is_installed,
-    )
-
-    if not is_installed():
-        return None, f"{HOW_TO_GET}."
-    return find_change_points(series), ""
-
-
 def _show(arguments: argparse.Namespace) -> None:
+    from gpuprof.profiler.gate.change_points import change_points_or_remark
     from gpuprof.reports.console.terminal import stdout
     from gpuprof.reports.history.table import change_sentences, history_table
 
     series = _series(arguments)
-    changes, remark = _change_points(series)
+    changes, remark = change_points_or_remark(series)
     console = stdout()
     console.print(history_table(series, changes))
     for sentence in change_sentences(series, changes or [() for _ in series]):
@@ -180,12 +166,13 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
 
 def _plot(arguments: argparse.Namespace, file: Path) -> None:
     from gpuprof.collectors.files.writing import refuse_existing, write_file
+    from gpuprof.profiler.gate.change_points import change_points_or_remark
     from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.history.page import render_history
 
     refuse_existing(file, force=arguments.force, option="file")
     series = _series(arguments)
-    changes, remark = _change_points(series)
+    changes, remark = change_points_or_remark(series)
     page = render_history(series, changes or [() for _ in series], remark=remark)
     write_file(file, page.encode())
     write_line(f"Wrote {file}: {len(series)} series")

@@ -48,6 +48,18 @@ def is_installed() -> bool:
     return shutil.which(COMMAND) is not None
 
 
+def change_points_or_remark(
+    series: Sequence[HistorySeries],
+) -> tuple[tuple[tuple[ChangePoint, ...], ...] | None, str]:
+    """The change points of each; None and a sentence where they cannot be looked for.
+
+    Raises as `find_change_points`.
+    """
+    if not is_installed():
+        return None, f"{HOW_TO_GET}."
+    return find_change_points(series), ""
+
+
 def find_change_points(
     series: Sequence[HistorySeries],
 ) -> tuple[tuple[ChangePoint, ...], ...]:

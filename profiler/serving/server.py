@@ -11,15 +11,17 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from gpuprof.collectors.errors import CaptureError, CommandError, GpuprofError, describe
+from gpuprof.profiler.gate.change_points import change_points_or_remark
 from gpuprof.profiler.gate.history import History
 from gpuprof.profiler.serving.folder import CapturesFolder
 from gpuprof.reports.comparison.page import render_html as render_comparison
 from gpuprof.reports.history.page import render_history
 from gpuprof.reports.html.listing import render_listing, render_problem
 from gpuprof.reports.html.page import render_html
+from gpuprof.reports.html.templating import PageLink
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.history import series_of
 
@@ -100,45 +102,58 @@ class _Handler(BaseHTTPRequestHandler):
         if not slash or not secrets.compare_digest(token.encode(), self.server.token.encode()):
             return None
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        make = _page_at(self.server.folder, unquote(place), query)
+        home = PageLink("All captures", "../" * place.count("/") or "./")
+        make = _page_at(self.server.folder, unquote(place), query, home)
         if make is None:
             return None
         try:
             return HTTPStatus.OK, make()
         except CaptureError as error:
-            return HTTPStatus.NOT_FOUND, render_problem(describe(error))
+            return HTTPStatus.NOT_FOUND, render_problem(describe(error), (home,))
         except GpuprofError as error:
-            return HTTPStatus.BAD_REQUEST, render_problem(describe(error))
+            return HTTPStatus.BAD_REQUEST, render_problem(describe(error), (home,))
 
     def _own_names(self) -> tuple[str, ...]:
         port = self.server.server_port
         return f"{HOST}:{port}", f"localhost:{port}"
 
 
-def _page_at(folder: CapturesFolder, place: str, query: dict[str, str]) -> Callable[[], str] | None:
-    """What makes the page at `place`, below the token; None where there is none."""
+def _page_at(
+    folder: CapturesFolder, place: str, query: dict[str, str], home: PageLink
+) -> Callable[[], str] | None:
+    """What makes the page at `place`, below the token; None where there is none.
+
+    `home` leads from there to the list.
+    """
     kind, _, name = place.partition("/")
     if kind == "capture" and name:
-        return lambda: render_html(folder.analysis(name))
+        return lambda: render_html(folder.analysis(name), (home,))
     return {
         "": lambda: render_listing(
             folder.path.absolute().name, folder.listing(), has_history=folder.history is not None
         ),
-        "compare": lambda: _comparison_page(folder, query),
-        "history": lambda: _history_page(folder),
+        "compare": lambda: _comparison_page(folder, query, home),
+        "history": lambda: _history_page(folder, home),
     }.get(place)
 
 
-def _comparison_page(folder: CapturesFolder, query: dict[str, str]) -> str:
+def _comparison_page(folder: CapturesFolder, query: dict[str, str], home: PageLink) -> str:
     sides = [query.get(side) for side in ("base", "head")]
     if None in sides:
         raise CommandError("choose a base and a head in the list: two captures are compared")
-    base, head = (folder.analysis(str(name)) for name in sides)
-    return render_comparison(compare(base, head))
+    names = [str(name) for name in sides]
+    base, head = map(folder.analysis, names)
+    links = (
+        home,
+        *(PageLink(name, f"capture/{quote(name)}") for name in dict.fromkeys(names)),
+        PageLink("The other way round", f"?{urlencode({'base': names[1], 'head': names[0]})}"),
+    )
+    return render_comparison(compare(base, head), links)
 
 
-def _history_page(folder: CapturesFolder) -> str:
+def _history_page(folder: CapturesFolder, home: PageLink) -> str:
     if folder.history is None:
         raise CaptureError(folder.path, "there is no history of gates in it")
     series = tuple(series_of(History(folder.history).values(metric="time")))
-    return render_history(series, [() for _ in series], remark="")
+    changes, remark = change_points_or_remark(series)
+    return render_history(series, changes or [() for _ in series], remark=remark, links=(home,))

@@ -10,7 +10,13 @@ from gpuprof._version import __version__
 from gpuprof.reports import formatting
 from gpuprof.reports.history.drawing import HistoryDrawing, draw_history
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
-from gpuprof.reports.html.templating import embedded_json, make_environment, scripts, source
+from gpuprof.reports.html.templating import (
+    PageLink,
+    embedded_json,
+    make_environment,
+    scripts,
+    source,
+)
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
 # More plots make a page that opens slowly.
@@ -64,6 +70,7 @@ def render_history(
     changes: Sequence[Sequence[ChangePoint]],
     *,
     remark: str = "",
+    links: Sequence[PageLink] = (),
 ) -> str:
     """`series` with the change points of each as HTML; `remark` is a sentence for its head."""
     environment = make_environment()
@@ -74,6 +81,7 @@ def render_history(
             f"{len(series) - len(shown)} more series are not plotted; choose with --benchmark."
         )
     return environment.get_template("history.html").render(
+        links=links,
         version=__version__,
         series=shown,
         remarks=remarks,

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from gpuprof._version import __version__
 from gpuprof.reports import formatting
-from gpuprof.reports.html.templating import make_environment, scripts, source
+from gpuprof.reports.html.templating import PageLink, make_environment, scripts, source
 from gpuprof.reports.sections.overview import device_line
 from gpuprof.reports.sections.step import step_time_fact
 from gpuprof.reports.utilization import headline_fact
@@ -20,6 +20,7 @@ class ListedCapture:
     # Its path in the folder.
     name: str
     title: str = ""
+    created_ns: int = 0
     made: str = ""
     device: str = ""
     step: str = ""
@@ -40,6 +41,7 @@ def listed(name: str, analysis: Analysis) -> ListedCapture:
     return ListedCapture(
         name=name,
         title=analysis.title,
+        created_ns=analysis.created_ns,
         made=formatting.date(analysis.created_ns),
         device=device_line(analysis),
         step=step_time_fact(analysis.steps).value,
@@ -50,19 +52,47 @@ def listed(name: str, analysis: Analysis) -> ListedCapture:
 
 
 def render_listing(folder: str, rows: Sequence[ListedCapture], *, has_history: bool) -> str:
-    """The list, the newest first as given; two of its captures can be chosen and compared."""
-    return _render(folder, rows=rows, has_history=has_history, problem="")
+    """The list, the newest first; two of its captures can be chosen and compared.
+
+    What cannot be read comes last.
+    """
+    newest = sorted(rows, key=lambda row: -row.created_ns)
+    return _render(
+        folder, rows=newest, chosen=_first_choice(newest), has_history=has_history, problem=""
+    )
 
 
-def render_problem(sentence: str) -> str:
+def _first_choice(newest: Sequence[ListedCapture]) -> tuple[str, str]:
+    """Base and head until somebody chooses: the newest, and the one of its program before it."""
+    readable = [row for row in newest if not row.problem]
+    if not readable:
+        return "", ""
+    head, *older = readable
+    of_its_program = [row for row in older if row.title == head.title]
+    base = (of_its_program or older)[:1]
+    return base[0].name if base else "", head.name
+
+
+def render_problem(sentence: str, links: Sequence[PageLink]) -> str:
     """A page that says why there is none."""
-    return _render("No page", rows=(), has_history=False, problem=formatting.sentence(sentence))
+    problem = formatting.sentence(sentence)
+    return _render("No page", rows=(), has_history=False, problem=problem, links=links)
 
 
-def _render(title: str, *, rows: Sequence[ListedCapture], has_history: bool, problem: str) -> str:
+def _render(
+    title: str,
+    *,
+    rows: Sequence[ListedCapture],
+    has_history: bool,
+    problem: str,
+    chosen: tuple[str, str] = ("", ""),
+    links: Sequence[PageLink] = (),
+) -> str:
     environment = make_environment()
     return environment.get_template("listing.html").render(
         title=formatting.printable(title),
+        links=links,
+        chosen=chosen,
         rows=rows,
         has_history=has_history,
         problem=problem,

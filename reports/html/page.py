@@ -17,7 +17,13 @@ from gpuprof.reports.blocks import (
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.row_links import row_links
-from gpuprof.reports.html.templating import embedded_json, make_environment, scripts, source
+from gpuprof.reports.html.templating import (
+    PageLink,
+    embedded_json,
+    make_environment,
+    scripts,
+    source,
+)
 from gpuprof.reports.sections import sections_of
 from gpuprof.reports.sections.overview import device_line
 from gpuprof.reports.sections.section import Section
@@ -34,7 +40,7 @@ class PageSection:
     count: int | None
 
 
-def render_html(analysis: Analysis) -> str:
+def render_html(analysis: Analysis, links: Sequence[PageLink] = ()) -> str:
     """The report as one HTML file. The same analysis gives the same text."""
     environment = make_environment()
     sections = [
@@ -46,6 +52,7 @@ def render_html(analysis: Analysis) -> str:
     timeline = any(isinstance(block, TimelinePlot) for block in blocks)
     chart = make_chart(analysis, plots[0].levels) if plots else None
     return environment.get_template("report.html").render(
+        links=links,
         analysis=analysis,
         title=formatting.printable(analysis.title),
         device_line=device_line(analysis),

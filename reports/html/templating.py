@@ -1,6 +1,7 @@
 """What the HTML pages share: the template environment, and data that is safe inside a page."""
 
 import re
+from dataclasses import dataclass
 
 import jinja2
 import msgspec
@@ -51,6 +52,7 @@ def make_environment() -> jinja2.Environment:
         embedded_json=embedded_json,
         formatting=formatting,
         is_unexplained=is_unexplained,
+        links=(),
         make_heat_map=make_heat_map,
         make_memory_plot=make_memory_plot,
         make_picture=make_picture,
@@ -75,6 +77,15 @@ def source(environment: jinja2.Environment, name: str) -> Markup:
     """A template file of this package as it is: its own style or script, not data."""
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])
+
+
+@dataclass(frozen=True)
+class PageLink:
+    """A link from a page to another one, where pages are shown together (`gpuprof serve`)."""
+
+    text: str
+    # Relative to the page's.
+    address: str
 
 
 # What all pages with tables need.

@@ -1,7 +1,9 @@
 """`gpuprof serve`: pages of a folder for a browser of this machine, and for nobody else."""
 
+import html
 import http.client
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
 import pytest
 
@@ -17,7 +19,9 @@ from gpuprof.collectors import storage
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.serving.folder import CapturesFolder
 from gpuprof.profiler.serving.server import PagesServer
+from gpuprof.reports.html.listing import ListedCapture, render_listing
 from gpuprof.reports.html.page import render_html
+from gpuprof.reports.html.templating import PageLink
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 BASE, HEAD = "h100_attention_base", "h100_attention_head"
@@ -75,17 +79,51 @@ def test_the_list_has_each_capture_and_says_which_cannot_be_read(server: PagesSe
     assert "secret" not in text
     assert 'href="history"' not in text
     # The newest is compared with the one before it, unless somebody chooses.
-    assert text.count("checked") == 2
+    assert text.count(" checked>") == 2
 
 
 def test_a_page_and_a_comparison_are_those_of_the_commands(
     server: PagesServer, folder: Path
 ) -> None:
     status, text = ask(server, below(server, "capture/a%26b"))
-    assert (status, text) == (200, render_html(load_analysis(folder / "a&b")))
+    home = PageLink("All captures", "../")
+    assert (status, text) == (200, render_html(load_analysis(folder / "a&b"), (home,)))
     status, text = ask(server, below(server, f"compare?base=a%26b&head=today/{HEAD}"))
     assert status == 200
     assert "gpuprof compare" in text
+
+
+def test_pages_lead_to_each_other(server: PagesServer) -> None:
+    def links(place: str) -> dict[str, str]:
+        """Where the links of a page lead, as a browser takes them."""
+        at = below(server, place)
+        _, text = ask(server, at)
+        (around,) = re.findall(r'<nav class="around".*?</nav>', text, re.DOTALL)
+        found = re.findall(r'<a href="([^"]*)">([^<]*)</a>', around)
+        return {html.unescape(name): urljoin(at, html.unescape(where)) for where, name in found}
+
+    home = below(server, "")
+    assert links(f"capture/today/{HEAD}") == {"All captures": home}
+    assert links("capture/no/such") == {"All captures": home}
+    found = links(f"compare?base=a%26b&head=today/{HEAD}")
+    assert found["All captures"] == home
+    for name in ("a&b", f"today/{HEAD}", "The other way round"):
+        assert ask(server, found[name])[0] == 200
+    swapped = urlsplit(found["The other way round"])
+    assert swapped.path == below(server, "compare")
+    assert parse_qs(swapped.query) == {"base": [f"today/{HEAD}"], "head": ["a&b"]}
+
+
+def test_the_list_begins_with_the_capture_that_was_made_last(folder: Path) -> None:
+    """Not with the one that was copied here last."""
+    rows = CapturesFolder(folder).listing()
+    text = render_listing("runs", list(reversed(rows)), has_history=False)
+    named = re.findall(r'<a href="capture/([^"]*)"', text)
+    assert re.findall(r'name="head" value="([^"]*)"[^>]* checked', text) == [
+        html.unescape(named[0]).replace("%26", "&").replace("&", "&amp;")
+    ]
+    made = {name: load_analysis(folder / name).created_ns for name in ("a&b", f"today/{HEAD}")}
+    assert [unquote(html.unescape(name)) for name in named] == sorted(made, key=lambda n: -made[n])
 
 
 @pytest.mark.parametrize(
@@ -166,3 +204,20 @@ def test_no_folder_and_a_port_that_is_taken_are_one_line(
         assert (result.returncode, result.stdout) == (1, "")
         assert line in result.stderr
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_base_is_the_capture_of_the_same_program_before_the_newest() -> None:
+    rows = [
+        ListedCapture(name=name, title=title, created_ns=created)
+        for name, title, created in (("a", "train.py", 1), ("b", "x.py", 2), ("c", "train.py", 3))
+    ]
+    broken = ListedCapture(name="d", problem="cannot be read")
+
+    def checked(shown: list[ListedCapture]) -> list[tuple[str, str]]:
+        text = render_listing("runs", shown, has_history=False)
+        return re.findall(r'name="(base|head)" value="(\w)"[^>]* checked', text)
+
+    assert sorted(checked([*rows, broken])) == [("base", "a"), ("head", "c")]
+    assert sorted(checked(rows[:2])) == [("base", "a"), ("head", "b")]
+    assert checked(rows[:1]) == [("head", "a")]
+    assert checked([broken]) == []

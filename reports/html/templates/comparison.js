@@ -38,7 +38,10 @@
   function openTarget() {
     const row = location.hash && document.getElementById(location.hash.slice(1));
     const details = row?.querySelector?.("td details");
-    if (details) details.open = true;
+    if (!details) return;
+    details.open = true;
+    tables.reveal(row);
+    row.scrollIntoView({ block: "center" });
   }
   addEventListener("hashchange", openTarget);
   openTarget();
