@@ -13,7 +13,7 @@ from gpuprof.reports.utilization import headline_fact
 from gpuprof.roofline.analysis import Analysis
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ListedCapture:
     """One row: a capture with its first figures, or why it cannot be read."""
 

@@ -28,13 +28,21 @@ CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 SNAPSHOTS = CAPTURES.parent / "memory_snapshot"
 WIDTHS = (390, 500, 800, 1400)
 _LISTED = (
-    ListedCapture(
-        "first", "train.py", "2026-11-29", "H200", "12 ms", "MFU 40%", "compute", "memory"
+    *(
+        ListedCapture(
+            name=name,
+            title="train.py",
+            created_ns=1_795_000_000_000_000_000,
+            made="2026-11-29",
+            device="H200",
+            step="12 ms",
+            utilization="MFU 40%",
+            bound_by="compute",
+            largest_loss="garbage collection",
+        )
+        for name in ("first", "second")
     ),
-    ListedCapture(
-        "second", "train.py", "2026-11-29", "H200", "13 ms", "MFU 38%", "compute", "copy"
-    ),
-    ListedCapture("broken", problem="manifest.json is missing."),
+    ListedCapture(name="broken", problem="manifest.json is missing."),
 )
 Pages: TypeAlias = dict[str, Path]
 
