@@ -5,7 +5,7 @@ PYTHON ?= python3
 DEMO := demo.gpuprof
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format man clean
+.PHONY: help setup demo test lint types unit docs format man clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ unit: setup
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup ## build the documentation as a site, build/site, with warnings as errors
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html -c docs/site docs build/site
 
 man: setup ## write the man page, build/gpuprof.1
 	mkdir -p build
