@@ -139,7 +139,7 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     # Sum of the durations of its device work.
     device_ns: int
-    # device_ns over the device time of all points of its level.
+    # device_ns over all device time in the profiled steps.
     device_fraction: float
     # Of a kernel and an operator; None where they were called once.
     spread: CallSpread | None = None

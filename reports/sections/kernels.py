@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpuprof.reports.blocks import Block, Paragraph, PointTable
+from gpuprof.reports.computed.columns import of_columns
 from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.sections.roof import roof_sentence
 from gpuprof.reports.sections.section import Section
@@ -30,7 +31,8 @@ def _summary(analysis: Analysis) -> Sequence[Block]:
 def _body(analysis: Analysis) -> Sequence[Block]:
     if not analysis.kernels:
         return (Paragraph("No device work was recorded in the profiled steps.", "absent"),)
-    return (_table(analysis, "Leaf operator" if is_cpu(analysis) else "Kernel"),)
+    table = _table(analysis, "Leaf operator" if is_cpu(analysis) else "Kernel")
+    return (table, *of_columns(analysis.kernels, analysis))
 
 
 SECTION = Section(

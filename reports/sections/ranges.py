@@ -5,6 +5,7 @@ from typing import Final
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Paragraph, PointTable, RowSubject, Table
+from gpuprof.reports.computed.columns import of_columns
 from gpuprof.reports.figures import per_step
 from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.sections.roof import roof_sentence
@@ -83,7 +84,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
         points = PointTable(
             "range", "Range", grouped(analysis.ranges), steps, roof_sentence(analysis)
         )
-        blocks.append(points)
+        blocks += [points, *of_columns(analysis.ranges, analysis)]
     return blocks
 
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuprof.reports import formatting
-from gpuprof.reports.blocks import Block, ClassLegend, ComputedFigures, Prose
-from gpuprof.reports.computed.columns import of_columns
+from gpuprof.reports.blocks import Block, ClassLegend, Prose
 from gpuprof.reports.figures import OVER_PEAK
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
@@ -47,20 +45,7 @@ def _page_only(analysis: Analysis) -> Sequence[Block]:
         ClassLegend(
             tuple(row for row in classes().values() if row.mark and _is_shown(row, analysis))
         ),
-        *_columns(analysis),
     )
-
-
-def _columns(analysis: Analysis) -> tuple[Block, ...]:
-    """How the columns of tables are computed, on the largest operator that has a roof."""
-    points = analysis.ops or analysis.kernels
-    modelled = (point for point in points if point.roof_ns is not None and point.total_flops)
-    point = next(modelled, None)
-    if point is None:
-        return ()
-    all_ns = sum(each.device_ns for each in points)
-    title = f"How the columns of tables are computed, on {formatting.short_name(point.name)}"
-    return (ComputedFigures(title, tuple(of_columns(point, all_ns))),)
 
 
 def _is_shown(row: BottleneckClass, analysis: Analysis) -> bool:

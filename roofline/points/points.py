@@ -115,7 +115,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """How long `calls` calls took in all, of the device time of all points of their level."""
+    """How long `calls` calls took in all, of all device time in the profiled steps."""
 
     calls: int
     device_ns: int
