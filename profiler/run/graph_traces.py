@@ -5,6 +5,7 @@ each capture before the profiled steps is profiled: by the first look where that
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ _MOST_SECONDS: Final = 10.0
 # Before it, CUPTI does not live with being attached again beside graphs
 # (torch/profiler/profiler.py, on lazy re-initialisation).
 _ATTACHED_AGAIN_SINCE: Final = (12, 6)
+# inductor imports it where it compiles for CUDA graphs (torch/_inductor/compile_fx.py).
+_CUDA_GRAPH_TREES: Final = "torch._inductor.cudagraph_trees"
 
 
 class GraphTraces:
@@ -151,6 +154,15 @@ class GraphTraces:
                 self.graphs.append(CapturedGraph(begun_ns, unix_ns(), nodes))
         if self._trace is None and torch_trace.own_profilers:
             self._within_first_look = True
+
+
+def compiles_into_graphs() -> bool:
+    """Whether torch.compile will capture what it compiled as CUDA graphs.
+
+    It does so in a second run, and wants a profile of its own: in one that holds the compilation
+    too, operators of the graphs had no lines on an H200 (torch 2.11).
+    """
+    return _CUDA_GRAPH_TREES in sys.modules
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ from gpuprof.profiler.run.first_look import (
     FirstLook,
     impossible_because,
 )
-from gpuprof.profiler.run.graph_traces import GraphTraces
+from gpuprof.profiler.run.graph_traces import GraphTraces, compiles_into_graphs
 from gpuprof.profiler.run.later_steps import LaterClock, read_clock, started_clock
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
@@ -178,7 +178,8 @@ class Session:
         if self._first_look is not None:
             self._first_look.boundary(ends_a_step=steps > 0)
         warm = steps >= self.options.schedule.warmup
-        if (steps >= FIRST_LOOK_STEPS or warm) and not self._finder.leads_within_a_step():
+        looked = steps >= (1 if compiles_into_graphs() else FIRST_LOOK_STEPS)
+        if (looked or warm) and not self._finder.leads_within_a_step():
             self._stop_first_look()
         self._clock.boundary(mark.tokens)
         if warm and self._finder.may_settle():

@@ -3,9 +3,11 @@
 import dataclasses
 import gc
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
@@ -133,6 +135,16 @@ def test_the_timed_steps_run_without_a_profiler(start: Start) -> None:
         profiled.append(torch._C._autograd._profiler_enabled())
     # After each step: the first look ends with the second; the profiler warms up in the fifth.
     assert profiled == [True, False, False, False, True, True, False, False]
+
+
+def test_the_first_look_ends_before_compiled_work_is_captured_as_a_graph(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start()
+    training = Training()
+    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", ModuleType("trees"))
+    training.step()
+    assert not torch._C._autograd._profiler_enabled()
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
