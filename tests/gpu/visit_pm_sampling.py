@@ -21,10 +21,14 @@ import torch
 from gpuprof.collectors.live.nvml.library import ask
 
 METRICS = (
-    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed",
+    "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed",
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 )
-OTHERS = ("sm__cycles_active.avg", "dram__bytes.sum", "gpc__cycles_elapsed.avg.per_second")
+OTHERS = (
+    "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "dram__bytes.sum",
+    "gpc__cycles_elapsed.avg.per_second",
+)
 # Of the trigger by time nanoseconds, of that by clock cycles.
 INTERVAL_NS = 100_000
 SECONDS = 1.0
