@@ -123,10 +123,15 @@ def _facts(block: Facts, room: _Room) -> Iterable[RenderableType]:
 
 @_drawn.register
 def _notices(block: Notices, room: _Room) -> Iterable[RenderableType]:
-    table = _grid(room.labels)
-    for index, sentence in enumerate(block.sentences):
+    yield notices_table(block.sentences, room.labels)
+
+
+def notices_table(sentences: Iterable[str], labels: int = 0) -> RichTable:
+    """Warnings under their label, which has at least `labels` cells."""
+    table = _grid(labels)
+    for index, sentence in enumerate(sentences):
         table.add_row(Text("" if index else "Warnings", "yellow"), _text(sentence))
-    yield table
+    return table
 
 
 def facts_table(rows: Iterable[Fact], labels: int = 0) -> RichTable:

@@ -1,6 +1,7 @@
 """`gpuprof compare`."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,12 @@ class CompareCommand:
         comparison = compare(
             _analysis(arguments.base, arguments.rank), _analysis(arguments.head, arguments.rank)
         )
-        render_comparison(comparison, stdout(), top=arguments.top)
+        # The page has more than fits here, unless it was asked for already.
+        paths = (str(arguments.base), str(arguments.head))
+        command = shlex.join(("gpuprof", "compare", *paths, "-o", "change.html"))
+        render_comparison(
+            comparison, stdout(), top=arguments.top, next_command="" if output else command
+        )
         if output is not None:
             write_file(output, render(comparison, output.suffix.lower(), top=arguments.top))
             write_note(f"gpuprof: wrote {output}")

@@ -2,12 +2,18 @@
 
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison.amounts import delta, signed_percent
-from gpuprof.roofline.classes import AT_ROOF
+from gpuprof.roofline.classes import AT_ROOF, UNKNOWN
 from gpuprof.roofline.comparison.main_cause import MainCause
 from gpuprof.roofline.comparison.result import Comparison, Lengths
 
 # Of the step's change: from this share on a part is most of it.
 _MOST = 0.5
+# Parts whose labels are no words of a sentence. The first grows with the work, and shrinks on a
+# faster device.
+_IN_A_SENTENCE = {
+    AT_ROOF: "what its work needs at the roof",
+    UNKNOWN: "work without a model or ceiling",
+}
 
 
 def headline(comparison: Comparison) -> str:
@@ -20,6 +26,8 @@ def headline(comparison: Comparison) -> str:
     if is_within_spread(comparison):
         return f"No clear change: {_change(lengths)}"
     verdict = "Slower" if lengths.change_ns > 0 else "Faster"
+    if comparison.strict_differences:
+        verdict += ", in another environment"
     return f"{verdict}: {change_and_cause(comparison)}"
 
 
@@ -29,6 +37,11 @@ def change_and_cause(comparison: Comparison) -> str:
     if lengths is None:
         return "nothing to compare"
     return f"{_change(lengths)}{_because(comparison)}"
+
+
+def one_process_sentence(comparison: Comparison) -> str:
+    """For a gate, whose pairs and not this comparison tell whether there is a change."""
+    return f"In one process of each side: {change_and_cause(comparison)}."
 
 
 def is_within_spread(comparison: Comparison) -> bool:
@@ -65,8 +78,7 @@ def _because(comparison: Comparison) -> str:
 
 
 def _part(cause: MainCause) -> str:
-    # It grows with the work, and shrinks on a faster device.
-    return "what its work needs at the roof" if cause.kind == AT_ROOF else cause.part
+    return _IN_A_SENTENCE.get(cause.kind or "", cause.part)
 
 
 def _where(cause: MainCause) -> str:

@@ -24,8 +24,6 @@ def render_comparison(comparison: Comparison, *, top: int) -> str:
             ),
         ),
     ]
-    if warnings := sentences.warnings(comparison):
-        pieces.append("\n".join(f"> **Warning:** {escaped(text)}  " for text in warnings))
     title = f"## {escaped(sentences.parts_title(comparison))}"
     if comparison.kinds:
         pieces += [title, _kinds(comparison)]
@@ -49,6 +47,8 @@ def render_comparison(comparison: Comparison, *, top: int) -> str:
             pieces += [f"## {title}: {len(rows)}", _list(rows)]
     if differing := sentences.environment_facts(comparison):
         pieces += ["## Also differs", "\n".join(f"- {escaped(f.value)}" for f in differing)]
+    if warnings := sentences.warnings(comparison):
+        pieces.append("\n".join(f"> **Warning:** {escaped(text)}  " for text in warnings))
     return "\n\n".join(pieces) + "\n"
 
 

@@ -12,6 +12,7 @@ from gpuprof.reports.comparison.amounts import before_after, delta
 from gpuprof.reports.comparison.headline import headline
 from gpuprof.reports.comparison.places import PlaceRow, line_rows, module_rows
 from gpuprof.reports.formatting import joined
+from gpuprof.reports.terminal import facts_table, notices_table
 from gpuprof.roofline.comparison.result import Comparison
 
 _BAR_CELLS = 20
@@ -19,28 +20,38 @@ _BAR_CELLS = 20
 _FIGURES = 46
 # And beside a line or a module.
 _PLACE_FIGURES = 50
+# Cells of the labels of what stands last.
+_LABELS = 12
 # And beside the label of a part of the step.
 _KIND_FIGURES = 64
 
 
-def render_comparison(comparison: Comparison, console: Console, *, top: int) -> None:
-    """Print `comparison` with its `top` largest changes."""
+def render_comparison(
+    comparison: Comparison, console: Console, *, top: int, next_command: str = ""
+) -> None:
+    """Print `comparison` with its `top` largest changes, and last the command to go on with."""
     console.print(_text(headline(comparison), "bold"))
     for label, side in (("base", comparison.base), ("head", comparison.head)):
         console.print(_text(f"{label}  {sentences.side_line(side)}"))
-    for warning in sentences.warnings(comparison):
-        console.print(_text(warning, "yellow"))
     _print_kinds(comparison, console)
     _print_parts(comparison, console)
-    _print_places(sentences.LINES, ("Line", "Waiting"), line_rows(comparison), console, top)
-    _print_places(sentences.MODULES, ("Module", "In all"), module_rows(comparison), console, top)
+    _print_places("lines", ("Line", "Waiting"), line_rows(comparison), console, top)
+    _print_places("modules", ("Module", "In all"), module_rows(comparison), console, top)
     _print_changes(comparison, console, top)
     _print_list("Renamed", sentences.renamed_rows(comparison), console, top)
     for match, label in (("new", "New"), ("removed", "Gone")):
         found = tuple(change for change in comparison.kernels if change.match == match)
         _print_list(label, sentences.change_rows(found), console, top)
-    for fact in sentences.environment_facts(comparison):
-        console.print(_text(f"{fact.label:14}{fact.value}", "dim"))
+    console.print()
+    if facts := sentences.environment_facts(comparison):
+        console.print(facts_table(facts, _LABELS))
+    if warnings := sentences.warnings(comparison):
+        # Last, where the eye is, as in the summary.
+        console.print(notices_table(warnings, _LABELS))
+    if next_command:
+        console.print()
+        # Never wrapped: it is there to be copied.
+        console.print(Text(next_command), soft_wrap=True)
 
 
 def _print_kinds(comparison: Comparison, console: Console) -> None:
@@ -69,13 +80,15 @@ def _bar(cells: float) -> Text:
 
 
 def _print_places(
-    title: str, heads: tuple[str, str], rows: tuple[PlaceRow, ...], console: Console, top: int
+    things: str, heads: tuple[str, str], rows: tuple[PlaceRow, ...], console: Console, top: int
 ) -> None:
     if not rows:
         return
     what, other = heads
     console.print()
-    console.print(Text(f"{title}: largest {min(top, len(rows))} of {len(rows)} changes"))
+    console.print(
+        Text(f"Largest {min(top, len(rows))} of {len(rows)} {things} by change, for one step")
+    )
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     room = max(16, console.width - _PLACE_FIGURES)
     table.add_column(what, overflow="ellipsis", no_wrap=True, max_width=room)
@@ -134,10 +147,8 @@ def _print_changes(comparison: Comparison, console: Console, top: int) -> None:
     table.add_column("Calls", justify="right", no_wrap=True)
     for row in rows:
         name = _text(row.title, "bold")
-        if row.badge:
-            name.append_text(_text(f" ({row.badge})", "not bold cyan"))
-        origin = "" if row.op in row.title else joined((row.op, row.change.side.phase))
-        for line in (origin, row.roofline, row.split):
+        origin = () if row.op in row.title else (row.op, row.change.side.phase)
+        for line in (joined((row.badge, *origin)), row.roofline, row.split):
             if line:
                 name.append_text(_text(f"\n  {line}", "not bold dim"))
         table.add_row(name, _change(row.change.change_ns), row.time, row.calls)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gpuprof.reports import formatting
 from gpuprof.reports.comparison import amounts
 from gpuprof.reports.comparison import sentences as comparison_sentences
-from gpuprof.reports.comparison.headline import change_and_cause
+from gpuprof.reports.comparison.headline import one_process_sentence
 from gpuprof.reports.comparison.waterfall import Waterfall, waterfalls
 from gpuprof.reports.formatting import sentence
 from gpuprof.reports.gate import sentences
@@ -64,7 +64,7 @@ def _why(explanation: Explanation, result: GateResult) -> Why:
     changes = comparison.kernels
     return Why(
         explanation,
-        headline=change_and_cause(comparison),
+        headline=one_process_sentence(comparison),
         reasons=reasons(explanation, result),
         # Not its word on noise: that is what the pairs are for.
         warnings=tuple(sentence(formatting.printable(note)) for note in comparison.notes),

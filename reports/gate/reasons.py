@@ -13,6 +13,8 @@ _CULPRITS = 5
 _WORTH_A_LINE = 0.01
 # From this share on, what no part carries is said.
 _MUCH_UNEXPLAINED = 0.2
+# As a comparison calls them.
+_ONE_SIDED = {"new": "new", "removed": "gone"}
 
 
 @dataclass(frozen=True)
@@ -113,13 +115,13 @@ def _lines(explanation: Explanation, *, shares: bool) -> tuple[str, ...]:
 def culprit_line(culprit: Culprit, *, share: bool) -> str:
     """ "+12.3 us  softmax_kernel (aten::softmax), 98% of the change, new"."""
     names = [kernel_name(name) for name in culprit.name.split(" -> ")]
-    parts = [f"{duration(culprit.change_ns)} a step: {' -> '.join(names)}"]
+    parts = [f"{duration(culprit.change_ns)} a step: {' → '.join(names)}"]
     if culprit.op and culprit.op not in culprit.name:
         parts[0] += f" ({culprit.op})"
     if share and culprit.share is not None:
         parts.append(f"{culprit.share:.0%} of the change")
-    if culprit.match in ("new", "removed"):
-        parts.append(culprit.match)
+    if culprit.match in _ONE_SIDED:
+        parts.append(_ONE_SIDED[culprit.match])
     elif len(names) > 1:
         parts.append("renamed")
     if culprit.source is not None:

@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gpuprof.reports.comparison.headline import one_process_sentence
 from gpuprof.reports.formatting import printable
 from gpuprof.reports.gate import sentences
 from gpuprof.reports.gate.first_look import first_look
@@ -82,6 +83,7 @@ def _print_explanations(result: GateResult, console: Console) -> None:
     for explanation in result.explanations:
         why = reasons(explanation, result)
         console.print(Text(f"\n{printable(why.title)}", "bold"))
+        console.print(Text(one_process_sentence(explanation.comparison)))
         if why.note:
             console.print(Text(printable(why.note), "dim"))
         _print_indented(why.lines, console)

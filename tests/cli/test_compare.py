@@ -32,7 +32,10 @@ def test_two_traces_are_enough(gpuprof: Gpuprof) -> None:
     assert result.returncode == 0
     first = " ".join(result.stdout.split("\nbase ")[0].split())
     assert first.startswith("Faster: profiled step time 1.870 ms → 1.531 ms (-339 µs, -18.1%), ")
-    assert max(map(len, result.stdout.splitlines())) <= 80
+    *lines, last = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    # To be copied whole.
+    assert last == f"gpuprof compare {EAGER} {COMPILED} -o change.html"
 
 
 def test_an_added_operator_is_found_between_two_runs(gpuprof: Gpuprof, tmp_path: Path) -> None:
@@ -110,4 +113,6 @@ def test_traces_of_two_gpus_cannot_fail_for_being_slower(gpuprof: Gpuprof) -> No
     result = gpuprof("compare", *map(str, pair), "--fail-on", "1%")
 
     assert result.returncode == 3
-    assert "NVIDIA A100-PG509-200 against Tesla V100-SXM2-16GB" in result.stdout.replace("\n", " ")
+    said = " ".join(result.stdout.split())
+    assert said.startswith("Slower, in another environment: ")
+    assert "NVIDIA A100-PG509-200 against Tesla V100-SXM2-16GB" in said
