@@ -55,9 +55,6 @@ def spread_of(low: int, high: int) -> CallSpread:
     )
 
 
-Change = Callable[[RooflinePoint], RooflinePoint]
-
-
 def one(point: RooflinePoint) -> RooflinePoint:
     return msgspec.structs.replace(point, device_fraction=1.0, spread=None)
 
@@ -102,30 +99,24 @@ def test_one_point_stands_in_axes_with_ticks(
         assert min(figures["ticks"]) >= 2
 
 
-def test_calls_that_differ_have_a_bar(
-    drawn: Callable[[Analysis], Any], training_analysis: Analysis
-) -> None:
-    first, second = training_analysis.kernels[:2]
-    found = drawn(only(training_analysis, (spread_out(one(first)), one(second))))
-    assert (found["points"], found["bars"]) == (2, 1)
-    assert "Bars reach from the slowest to the fastest call." in found["note"]
-
-
-def test_points_at_one_place_are_counted_under_the_pointer(
+def test_calls_that_differ_have_a_bar_and_points_at_one_place_are_counted(
     drawn: Callable[[Analysis], Any], browser: Chromium, training_analysis: Analysis
 ) -> None:
-    first = training_analysis.kernels[0]
+    first, second = training_analysis.kernels[:2]
     same = tuple(
-        msgspec.structs.replace(first, name=f"kernel_{index}", device_fraction=0.2)
+        msgspec.structs.replace(first, name=f"kernel_{index}", device_fraction=0.1, spread=None)
         for index in range(5)
     )
-    found = drawn(only(training_analysis, same))
-    assert (found["points"], found["inside"]) == (5, True)
+    found = drawn(only(training_analysis, (*same, spread_out(one(second)))))
+    assert (found["points"], found["inside"], found["bars"]) == (6, True, 1)
+    assert "Bars reach from the slowest to the fastest call." in found["note"]
     card = browser.evaluate(
         """
         const chart = document.getElementById("chart");
+        const row = [...document.querySelectorAll("#kernel-table tbody tr")]
+          .find((each) => each.dataset.key === "kernel_2").id;
         chart.emit("plotly_hover", {
-          points: [{ customdata: "kernel-2" }], event: { clientX: 10, clientY: 10 },
+          points: [{ customdata: row }], event: { clientX: 10, clientY: 10 },
         });
         return document.getElementById("card").textContent;
         """
@@ -133,21 +124,15 @@ def test_points_at_one_place_are_counted_under_the_pointer(
     assert "4 more points lie here." in card
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [(without_bytes, "1 that move no bytes"), (without_flops, "1 without a FLOP or byte model")],
-)
 def test_work_without_a_place_is_said_and_the_others_are_drawn(
-    drawn: Callable[[Analysis], Any],
-    training_analysis: Analysis,
-    change: Change,
-    reason: str,
+    drawn: Callable[[Analysis], Any], training_analysis: Analysis
 ) -> None:
-    first, second = training_analysis.kernels[:2]
-    found = drawn(only(training_analysis, (change(first), second)))
+    first, second, third = training_analysis.kernels[:3]
+    kernels = (without_bytes(first), without_flops(second), third)
+    found = drawn(only(training_analysis, kernels))
     assert (found["points"], found["inside"]) == (1, True)
-    assert "Not in this plot: 1 of 2 kernels" in found["note"]
-    assert reason in found["note"]
+    assert "Not in this plot: 2 of 3 kernels" in found["note"]
+    assert "1 that move no bytes, 1 without a FLOP or byte model" in found["note"]
 
 
 def test_without_any_place_the_page_says_so_and_its_tables_work(

@@ -58,14 +58,12 @@ def block() -> Analysis:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory, block: Analysis) -> Path:
-    found = tmp_path_factory.mktemp("tables") / "block.html"
-    found.write_text(render_html(block), encoding="utf-8")
-    return found
-
-
-@pytest.fixture
-def opened(browser: Chromium, page: Path) -> Chromium:
+def opened(
+    browser: Chromium, tmp_path_factory: pytest.TempPathFactory, block: Analysis
+) -> Chromium:
+    """One page for all tests here; each looks at columns or tables that no other has changed."""
+    page = tmp_path_factory.mktemp("tables") / "block.html"
+    page.write_text(render_html(block), encoding="utf-8")
     browser.open(page)
     return browser
 
@@ -123,7 +121,9 @@ def test_long_tables_are_folded_until_one_looks_for_something(opened: Chromium) 
         const opener = kernels.closest("section").querySelector(".opener");
         const text = opener.textContent;
         opener.click();
-        return [first, found, text, shown(kernels).length];
+        const number = shown(kernels).length;
+        opener.click();
+        return [first, found, text, number];
         """
     )
     assert first == 25
@@ -158,6 +158,7 @@ def test_a_copy_has_full_figures_recorded_names_and_no_formula(
         f"""{_HELPERS}
         let copied = "";
         Object.defineProperty(navigator, "clipboard", {{
+          configurable: true,
           value: {{ writeText: async (text) => {{ copied = text; }} }},
         }});
         const copy = [...document.querySelectorAll("#kernels button")]
@@ -181,7 +182,7 @@ def test_a_copy_has_full_figures_recorded_names_and_no_formula(
 def test_a_copy_without_rights_takes_what_is_selected(opened: Chromium) -> None:
     text = opened.evaluate(
         f"""{_HELPERS}
-        Object.defineProperty(navigator, "clipboard", {{ value: undefined }});
+        Object.defineProperty(navigator, "clipboard", {{ configurable: true, value: undefined }});
         document.execCommand = () => {{
           globalThis.taken = document.activeElement.value;
           return true;
