@@ -2,11 +2,12 @@
 
 Its pages are the Markdown files of docs/, which GitHub shows as they are. What only a site has is
 added here while they are read: the menu, from the tables of docs/README.md, and below each name of
-docs/api.md its signature and docstring.
+docs/api.md its signature and docstring; and beside docs/gallery.md the reports that it shows.
 """
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from gpuprof._version import __version__
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
+sys.path.insert(0, str(ROOT / "scripts"))
 
 project = "gpuprof"
 copyright = "the gpuprof authors"
@@ -42,6 +44,7 @@ _ROW: Final = re.compile(r"^\| \[(?P<text>[^\]]+)\]\((?P<page>[^)#]+)\.md\) \| (
 _LINK_OUTSIDE: Final = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<path>\.\./[^)#]+)(?:#[^)]*)?\)")
 # With the line of its arguments below it, which a signature replaces.
 _API_NAME: Final = re.compile(r"^(?P<head>## gpuprof\.(?P<name>\S+))\n(\n`.*\n)?", re.MULTILINE)
+_PICTURE: Final = re.compile(r"^!\[.*\]\(gallery/(?P<name>\w+)\.webp\)$", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> None:
@@ -49,12 +52,15 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _prepare)
     app.connect("autodoc-process-docstring", _mark_examples)
     app.connect("build-finished", _add_index)
+    app.connect("build-finished", _add_reports)
 
 
 def _prepare(app: Sphinx, page: str, source: list[str]) -> None:
     text = _LINK_OUTSIDE.sub(lambda link: _outside(page, link), source[0])
     if page == "README":
         text += _menu(text)
+    if page == "gallery":
+        text = _PICTURE.sub(r"\g<0>\n\n<a href='gallery/\g<name>.html'>Open this page</a>", text)
     if page == "api":
         text = _API_NAME.sub(_with_reference, text)
     source[0] = text
@@ -123,3 +129,11 @@ def _add_index(app: Sphinx, error: Exception | None) -> None:
     """A server shows index.html; the page is README.html, as GitHub's links have it."""
     if error is None:
         shutil.copyfile(Path(app.outdir) / "README.html", Path(app.outdir) / "index.html")
+
+
+def _add_reports(app: Sphinx, error: Exception | None) -> None:
+    from gallery import write_pages
+
+    if error is None:
+        for _ in write_pages(Path(app.outdir) / "gallery"):
+            pass

@@ -5,6 +5,7 @@ screen, dark or light, paper, and whether script runs: a headless window has a l
 flags cannot be changed while it runs.
 """
 
+import base64
 import json
 import os
 import select
@@ -135,6 +136,12 @@ class Chromium:
         )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def picture(self, form: str) -> bytes:
+        """What is on the screen, as "png" or "webp"."""
+        quality = {"quality": 80} if form == "webp" else {}
+        shot = self._send("Page.captureScreenshot", format=form, **quality)
+        return base64.b64decode(shot["data"])
 
     def swipe(self, x: float, y: float, *, up: int = 0) -> None:
         """A finger that comes down at (x, y), moves up by `up` pixels and leaves; 0 is a tap."""

@@ -4,6 +4,7 @@ import argparse
 import doctest
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ import gpuprof
 from gpuprof.collectors.live.fingerprint import ENVIRONMENT_VARIABLES
 from gpuprof.profiler.cli import COMMANDS, Command
 from gpuprof.roofline.cost_models import registry
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -85,6 +91,34 @@ def test_each_command_has_a_page_that_names_its_options(command: Command) -> Non
 def test_the_text_of_a_commands_help_fits_80_columns(command: Command) -> None:
     text = inspect.getdoc(command) or ""
     assert 0 < max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_the_gallery_shows_every_report_that_the_site_has() -> None:
+    entries = tomllib.loads((DOCS / "site" / "gallery.toml").read_text())
+    shown = re.findall(r"^!\[.+\]\(gallery/(\w+)\.webp\)$", (DOCS / "gallery.md").read_text(), re.M)
+    assert sorted(shown) == sorted(entries)
+    for name, entry in entries.items():
+        assert (DOCS / "gallery" / f"{name}.webp").stat().st_size < 200_000
+        assert all((ROOT / path).exists() for path in entry["paths"])
+
+
+def test_the_tutorial_has_every_program_that_was_recorded() -> None:
+    groups = tomllib.loads((DOCS / "site" / "tutorial.toml").read_text())["group"]
+    programs = [program for group in groups for program in group["program"]]
+    recorded = {folder.name for folder in (ROOT / "tests" / "data" / "diagnosis").iterdir()}
+    assert sorted(program["name"] for program in programs) == sorted(recorded)
+    page = (DOCS / "tutorial.md").read_text()
+    assert [one["title"] for one in programs if f"### {one['title']}\n" not in page] == []
+    # It is written anew where it shows a program that has changed since.
+    blocks = re.findall(r"^```python\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    sources = {
+        (ROOT / "examples" / "diagnosis" / f"{one['name']}.py")
+        .read_text()
+        .replace("# expected here", "# <--")
+        for one in programs
+    }
+    assert len(blocks) == len(programs)
+    assert [block for block in blocks if not any(block in source for source in sources)] == []
 
 
 def test_the_index_names_every_page() -> None:
