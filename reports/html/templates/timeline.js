@@ -266,13 +266,17 @@ globalThis.timeline = (() => {
       context.fillText(clip(name), 8, y + height / 2 + 4);
     }
   }
-  const redraw = () => { waiting ||= requestAnimationFrame(draw); };
+  const redraw = () => {
+    if (size.width) waiting ||= requestAnimationFrame(draw);
+  };
 
-  function resize() {
-    size = { width: canvas.parentElement.clientWidth, height: state.step.height };
+  // Width and colours are known once the page is laid out, which nothing here hurries.
+  function fit(width) {
+    if (width && !colours.page) readColours();
+    size = { width, height: state.step.height };
     const scale = devicePixelRatio || 1;
-    Object.assign(canvas, { width: size.width * scale, height: size.height * scale });
-    Object.assign(canvas.style, { width: `${size.width}px`, height: `${size.height}px` });
+    canvas.style.height = `${size.height}px`;
+    Object.assign(canvas, { width: width * scale, height: size.height * scale });
     redraw();
   }
 
@@ -297,13 +301,12 @@ globalThis.timeline = (() => {
   function choose(number) {
     state.step = steps[number];
     state.picked = null;
-    resize();
     showAll();
+    fit(size.width);
   }
 
-  readColours();
-  new ResizeObserver(() => {
-    if (canvas.parentElement.clientWidth !== size.width) resize();
+  new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width !== size.width) fit(contentRect.width);
   }).observe(canvas.parentElement);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     readColours();
