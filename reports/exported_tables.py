@@ -21,7 +21,11 @@ def exported_tables(analysis: Analysis) -> dict[str, pl.DataFrame]:
     """The tables by name, in the order of the analysis; those without rows are left out."""
     tables: dict[str, pl.DataFrame] = {}
     figures: list[dict[str, Any]] = []
-    for place, value in _leaves(msgspec.json.decode(msgspec.json.encode(analysis)), ""):
+    # The time line's events are tables of the capture itself; here they would be lists in a cell.
+    fields = msgspec.json.decode(
+        msgspec.json.encode(msgspec.structs.replace(analysis, timeline=None))
+    )
+    for place, value in _leaves(fields, ""):
         if isinstance(value, list):
             rows = [dict(_columns(row)) for row in value if isinstance(row, dict)]
             if rows and len(rows) == len(value):

@@ -15,8 +15,8 @@ from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK, ClassName, classes
 from gpuprof.roofline.timeline_figures import TimelineLabel, TimelineLane, TimelineStep
 
-# Of a name that nothing else in the page shows; those of templates can be thousands long.
-_MOST_LETTERS: Final = 300
+# C++ names have thousands of characters, and there are thousands of labels.
+_LONGEST_TEXT: Final = 200
 
 
 class LabelData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,7 +24,7 @@ class LabelData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     kind: str
-    # As it was recorded, where that differs.
+    # As it was recorded, where that differs, and its beginning where that is long.
     recorded: str = ""
     # The class whose colour it has; "" has none.
     look: ClassName = ""
@@ -37,8 +37,6 @@ class LabelData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phase: str = ""
     # The row of the page that has all its figures.
     row: str = ""
-    # The name by which tables select it, where that is not `name`.
-    key: str = ""
     # The least time that the ceilings allow for one of it, and the label of the one that binds.
     roof_ns: float | None = None
     roof: str = ""
@@ -153,13 +151,11 @@ def _alike(pattern: str, part: str) -> bool:
 def _label(label: TimelineLabel, rows: _Rows) -> LabelData:
     point = None if label.point is None else rows.kernels[label.point]
     name = piece_name(label)
-    row = "" if point is None else rows.of_point.get(id(point), "")
-    recorded = _recorded(label.name, row)
-    key = "" if point is None else _recorded(point.name, row)
+    recorded = _shortened(formatting.printable(label.name))
     operator = label.operator if point is None else point.op or label.operator
     module = formatting.printable(label.module)
     return LabelData(
-        name=name,
+        name=_shortened(name),
         kind=label.kind,
         recorded=recorded if recorded != name else "",
         look=look_of(label, point),
@@ -167,10 +163,9 @@ def _label(label: TimelineLabel, rows: _Rows) -> LabelData:
         module=module,
         folded=formatting.printable(rows.folded(label.module)) if module else "",
         place=formatting.printable(label.place),
-        detail=detail_text(label),
+        detail=_shortened(detail_text(label)),
         phase="" if point is None else point.phase,
-        row=row,
-        key="" if key == recorded else key,
+        row="" if point is None else rows.of_point.get(id(point), ""),
         roof_ns=None
         if point is None or point.roof_ns is None or not point.calls
         else round(point.roof_ns / point.calls, 1),
@@ -178,9 +173,8 @@ def _label(label: TimelineLabel, rows: _Rows) -> LabelData:
     )
 
 
-def _recorded(name: str, row: str) -> str:
-    """`name` as it was recorded: of what has no row in the page, where that is shown, its begin."""
-    return formatting.printable(name if row else name[:_MOST_LETTERS])
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def _step(step: TimelineStep, block: TimelinePlot) -> StepData:

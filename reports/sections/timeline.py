@@ -13,6 +13,10 @@ from gpuprof.roofline.timeline_figures import Timeline, TimelineLane, TimelineSt
 
 _LONGEST: Final = 8
 _LONGEST_IDLE: Final = 5
+_MADE_BEFORE: Final = (
+    "This analysis was made without a time line: gpuprof analyze CAPTURE -o NEW.gpuprof makes it "
+    "again from the tables of the capture."
+)
 _COLUMNS: Final = (
     Column("What", "code"),
     Column("On"),
@@ -28,7 +32,7 @@ _COLUMNS: Final = (
 def _body(analysis: Analysis) -> Sequence[Block]:
     timeline = analysis.timeline
     if timeline is None:
-        return ()
+        return (Paragraph(_MADE_BEFORE, "absent"),) if analysis.kernels else ()
     step = timeline.steps[0]
     rows = tuple(_rows(analysis, timeline, step))
     if not rows:

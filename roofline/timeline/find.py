@@ -28,7 +28,7 @@ from gpuprof.roofline.work.work import Work
 # A page of 6 MB has room for about four times as many.
 MOST_PIECES: Final = 12_000
 MOST_LANES: Final = 40
-MOST_LABELS: Final = 4_000
+MOST_LABELS: Final = 3_000
 
 
 def find_timeline(

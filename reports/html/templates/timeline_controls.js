@@ -47,7 +47,7 @@
         ["Module", label.kind === "module" ? "" : label.module],
         ["Line", label.place],
         ["Also", label.detail],
-        ["Recorded", label.recorded?.slice(0, 300)],
+        ["Recorded", label.recorded],
       ],
     };
   }
@@ -119,11 +119,14 @@
     if (!card.hidden) place(event.clientX, event.clientY);
   }
 
+  // A row has the name by which it is selected.
+  const nameOf = (row) => document.getElementById(row)?.dataset.key;
+
   // Tables and plots of the page select the same thing.
   function subjectOf({ lane, index }) {
     const label = labels[lane.labels[index]];
     const named = label.recorded ?? label.name;
-    if (lane.kind === "stream") return { kind: "kernel", key: label.key ?? named, row: label.row };
+    if (lane.kind === "stream") return { kind: "kernel", key: nameOf(label.row) ?? named, row: label.row };
     if (lane.kind === "module") return { kind: "module", key: label.folded ?? named };
     return ["operator", "range"].includes(lane.kind) ? { kind: lane.kind, key: named } : null;
   }
@@ -249,10 +252,15 @@
     line.pan((before - event.clientX) / (canvas.clientWidth - line.gutter()));
   });
   canvas.addEventListener("pointerup", (event) => {
-    if (held.delete(event.pointerId) && moved <= 3) pick(under(event).piece);
+    if (!held.delete(event.pointerId) || moved > 3) return;
+    pick(under(event).piece);
+    // A finger does not point before it touches.
+    if (event.pointerType === "touch") point(event);
   });
   canvas.addEventListener("pointercancel", (event) => held.delete(event.pointerId));
-  canvas.addEventListener("pointerleave", () => { card.hidden = true; });
+  canvas.addEventListener("pointerleave", (event) => {
+    if (event.pointerType === "mouse") card.hidden = true;
+  });
   canvas.addEventListener("blur", () => { card.hidden = true; });
 
   const buttons = [...figure.querySelectorAll("[data-step]")];
