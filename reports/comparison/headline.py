@@ -6,6 +6,8 @@ from gpuprof.roofline.classes import AT_ROOF, UNKNOWN
 from gpuprof.roofline.comparison.main_cause import MainCause
 from gpuprof.roofline.comparison.result import Comparison, Lengths
 
+# Two runs of one program on one machine differ by so much, however little the steps of each do.
+LEAST_CHANGE = 0.01
 # Of the step's change: from this share on a part is most of it.
 _MOST = 0.5
 # Parts whose labels are no words of a sentence. The first grows with the work, and shrinks on a
@@ -23,7 +25,7 @@ def headline(comparison: Comparison) -> str:
         return "Nothing to compare"
     if not lengths.change_ns:
         return f"No change: {lengths.quantity} {formatting.duration(lengths.base_ns, 4)}"
-    if is_within_spread(comparison):
+    if is_noise(comparison):
         return f"No clear change: {_change(lengths)}"
     verdict = "Slower" if lengths.change_ns > 0 else "Faster"
     if comparison.strict_differences:
@@ -44,12 +46,19 @@ def one_process_sentence(comparison: Comparison) -> str:
     return f"In one process of each side: {change_and_cause(comparison)}."
 
 
+def is_noise(comparison: Comparison) -> bool:
+    """Whether one run of each side cannot tell the change from noise."""
+    lengths = comparison.lengths
+    if lengths is None or lengths.change is None:
+        return False
+    return abs(lengths.change) <= LEAST_CHANGE or is_within_spread(comparison)
+
+
 def is_within_spread(comparison: Comparison) -> bool:
     """Whether the timed steps of one run differ among themselves by as much as the two runs do."""
-    lengths = comparison.lengths
+    lengths, spread = comparison.lengths, largest_spread(comparison)
     if lengths is None or lengths.change is None or lengths.quantity != "step time":
         return False
-    spread = largest_spread(comparison)
     return spread is not None and abs(lengths.change) <= spread
 
 

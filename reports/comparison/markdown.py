@@ -24,6 +24,9 @@ def render_comparison(comparison: Comparison, *, top: int) -> str:
             ),
         ),
     ]
+    if figures := sentences.figure_facts(comparison):
+        cells = [(escaped(f.label), f"**{escaped(f.value)}**", escaped(f.note)) for f in figures]
+        pieces.append(table(("", "", ""), cells))
     title = f"## {escaped(sentences.parts_title(comparison))}"
     if comparison.kinds:
         pieces += [title, _kinds(comparison)]

@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
-from gpuprof.reports.comparison.amounts import before_after, delta
-from gpuprof.reports.comparison.headline import is_within_spread, largest_spread
+from gpuprof.reports.comparison.amounts import before_after, delta, signed_percent
+from gpuprof.reports.comparison.headline import (
+    LEAST_CHANGE,
+    is_noise,
+    is_within_spread,
+    largest_spread,
+)
 from gpuprof.reports.formatting import joined, sentence
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.classes import bottleneck_class
@@ -81,14 +86,15 @@ def parts_title(comparison: Comparison) -> str:
 
 
 def caution(comparison: Comparison) -> str:
-    """A sentence where the change is within the spread of the timed steps; else ""."""
-    if not is_within_spread(comparison):
+    """A sentence where the change may be noise; else ""."""
+    lengths = comparison.lengths
+    if lengths is None or not lengths.change_ns or not is_noise(comparison):
         return ""
-    return (
-        f"the change is within the spread of the steps (interquartile range "
-        f"{formatting.percent(largest_spread(comparison))}): one run of each cannot tell it from "
-        "noise; gpuprof gate can"
-    )
+    why = f"two runs of one program differ by up to {formatting.percent(LEAST_CHANGE)}"
+    if is_within_spread(comparison):
+        spread = formatting.percent(largest_spread(comparison))
+        why = f"the change is within the spread of the steps (interquartile range {spread})"
+    return f"{why}: one run of each cannot tell it from noise; gpuprof gate can"
 
 
 def side_line(side: ComparedSide) -> str:
@@ -108,6 +114,33 @@ def side_line(side: ComparedSide) -> str:
             formatting.date(side.created_ns),
         )
     )
+
+
+def figure_facts(comparison: Comparison) -> tuple[Fact, ...]:
+    """What else the two steps are known by, as far as both are: before and after."""
+    base, head = comparison.base, comparison.head
+    facts = []
+    if base.mfu is not None and head.mfu is not None and base.mfu_peak == head.mfu_peak:
+        note = f"of {formatting.printable(base.mfu_peak)}"
+        facts.append(
+            Fact("MFU", before_after(*map(formatting.percent, (base.mfu, head.mfu))), note)
+        )
+    for label, before, after, text in (
+        ("Tokens", base.tokens_per_s, head.tokens_per_s, _tokens),
+        ("Memory", base.peak_memory_bytes, head.peak_memory_bytes, _peak),
+    ):
+        if before is not None and after is not None:
+            change = signed_percent(after / before - 1 if before else None)
+            facts.append(Fact(label, before_after(text(before), text(after)), change))
+    return tuple(facts)
+
+
+def _tokens(per_s: float) -> str:
+    return formatting.quantity(per_s, "tokens/s")
+
+
+def _peak(count: float) -> str:
+    return f"peak {formatting.byte_count(count)}"
 
 
 def parts(step: StepChange) -> tuple[Part, ...]:

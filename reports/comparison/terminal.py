@@ -33,6 +33,9 @@ def render_comparison(
     console.print(_text(headline(comparison), "bold"))
     for label, side in (("base", comparison.base), ("head", comparison.head)):
         console.print(_text(f"{label}  {sentences.side_line(side)}"))
+    if figures := sentences.figure_facts(comparison):
+        console.print()
+        console.print(facts_table(figures, _LABELS))
     _print_kinds(comparison, console)
     _print_parts(comparison, console)
     _print_places("lines", ("Line", "Waiting"), line_rows(comparison), console, top)

@@ -6,7 +6,7 @@ from typing import TypedDict
 import msgspec
 
 from gpuprof._version import __version__
-from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis
 from gpuprof.roofline.comparison.kernel_changes import KernelChange, is_hideable
 from gpuprof.roofline.comparison.kinds import KindChange, kind_changes
 from gpuprof.roofline.comparison.lines import line_changes
@@ -27,6 +27,8 @@ from gpuprof.roofline.step_figures import WAITING_FOR_THE_HOST, StepSplit
 
 # A change of less than this share of the step is too small for shares of it to mean anything.
 _LEAST_CHANGE = 0.005
+# Model FLOPs that differ by more are of other work.
+_SAME_WORK = 0.01
 
 
 def compare(base: Analysis, head: Analysis) -> Comparison:
@@ -56,7 +58,8 @@ def compare(base: Analysis, head: Analysis) -> Comparison:
 
 
 def _side(analysis: Analysis) -> ComparedSide:
-    steps = analysis.steps
+    steps, utilization = analysis.steps, analysis.utilization
+    is_counted = analysis.coverage.without_flops <= NEGLIGIBLE
     return ComparedSide(
         title=analysis.title,
         source=analysis.source,
@@ -73,7 +76,19 @@ def _side(analysis: Analysis) -> ComparedSide:
         ceilings=analysis.ceilings,
         roof_source=analysis.roof_source,
         flops=_flops(analysis),
+        mfu=None if utilization is None else utilization.mfu,
+        mfu_peak="" if utilization is None or utilization.peak is None else utilization.peak.label,
+        model_flops=utilization.model_flops if utilization is not None and is_counted else None,
+        tokens_per_s=steps.tokens_per_s,
+        peak_memory_bytes=_peak_memory_bytes(analysis),
     )
+
+
+def _peak_memory_bytes(analysis: Analysis) -> int | None:
+    if analysis.memory is None:
+        return None
+    peaks = [device.run_peak_allocated_bytes for device in analysis.memory.devices]
+    return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def _flops(analysis: Analysis) -> tuple[Flops, ...]:
@@ -233,6 +248,18 @@ def _definitions(base: Analysis, head: Analysis) -> str:
     return f" ({bases[0]} in the base, {bases[1]} in the head)"
 
 
+def _unequal_work(base: Analysis, head: Analysis) -> list[str]:
+    """A sentence where a step of one side has other products than one of the other."""
+    flops = [_side(one).model_flops for one in (base, head)]
+    before, after = flops
+    if not before or not after or abs(after / before - 1) <= _SAME_WORK:
+        return []
+    return [
+        f"a step of the head has {after / before:.3g} times the model FLOPs of one of the base: "
+        "the two do other work"
+    ]
+
+
 def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str, ...]:
     notes = []
     if step is None:
@@ -252,6 +279,7 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
             f"the parts are those of profiled steps{_definitions(base, head)}: the profiler "
             "lengthens operators on a CPU and steps that wait for the host"
         )
+    notes += _unequal_work(base, head)
     clocks = [
         None if one.device_state is None else one.device_state.sm_clock_mhz_median
         for one in (base, head)

@@ -102,6 +102,14 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     roof_source: Source | None = None
     # FLOPs of one step by unit and precision, of the kernels that are counted.
     flops: tuple[Flops, ...] = ()
+    # Model FLOP utilization, and the label of the peak that it is of.
+    mfu: float | None = None
+    mfu_peak: str = ""
+    # Model FLOPs of one step; None where much of the device time has no FLOP model.
+    model_flops: int | None = None
+    tokens_per_s: float | None = None
+    # The most that tensors held at once over the whole run, on the device where that is most.
+    peak_memory_bytes: int | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

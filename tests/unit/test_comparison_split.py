@@ -12,6 +12,7 @@ from gpuprof.profiler.traces import analyze_rank, read_run
 from gpuprof.reports.comparison.headline import headline
 from gpuprof.reports.comparison.markdown import render_comparison
 from gpuprof.reports.comparison.places import line_rows
+from gpuprof.reports.comparison.sentences import figure_facts, warnings
 from gpuprof.reports.comparison.waterfall import waterfalls
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.comparison.compare import compare
@@ -289,3 +290,53 @@ def test_a_waterfall_goes_from_the_bases_step_to_the_heads(head: str) -> None:
             assert bar.end == pytest.approx(at, abs=0.1)
         assert at == pytest.approx(last.end, abs=0.1)
         assert all(0 <= bar.x and bar.x + bar.width <= drawing.width for bar in drawing.bars)
+
+
+def test_a_change_of_one_per_cent_is_noise_however_alike_the_steps_are() -> None:
+    block = recorded("captures/h100_llama_block")
+    steady = msgspec.structs.replace(
+        block, steps=msgspec.structs.replace(block.steps, relative_spread=0.0001)
+    )
+    assert block.steps.median_ns is not None
+    one_per_cent = block.steps.median_ns // 100
+
+    small = compare(steady, slower_by(steady, "launch", one_per_cent - 1000))
+    large = compare(steady, slower_by(steady, "launch", one_per_cent + 1000))
+
+    assert headline(small).startswith("No clear change: ")
+    assert any("differ by up to 1.0%" in text for text in warnings(small))
+    assert headline(large).startswith("Slower: ")
+    assert warnings(large) == ()
+
+
+def test_other_work_is_said_and_figures_stand_before_and_after() -> None:
+    block = recorded("captures/h100_llama_block")
+    assert block.utilization is not None
+    assert block.utilization.mfu is not None
+    doubled = msgspec.structs.replace(
+        block,
+        utilization=msgspec.structs.replace(
+            block.utilization,
+            model_flops=2 * block.utilization.model_flops,
+            mfu=block.utilization.mfu / 2,
+        ),
+        steps=msgspec.structs.replace(block.steps, tokens_per_s=1500.0),
+    )
+    some = msgspec.structs.replace(
+        block, steps=msgspec.structs.replace(block.steps, tokens_per_s=1000.0)
+    )
+
+    found = compare(some, doubled)
+
+    assert any("2 times the model FLOPs" in text for text in warnings(found))
+    assert not any("model FLOPs" in text for text in warnings(compare(block, block)))
+    facts = {fact.label: (fact.value, fact.note) for fact in figure_facts(found)}
+    before, after = (f"{100 * times * block.utilization.mfu:.1f}%" for times in (1, 0.5))
+    assert facts["MFU"] == (f"{before} → {after}", "of bf16 tensor (datasheet, dense)")
+    assert facts["Tokens"] == ("1.00 ktokens/s → 1.50 ktokens/s", "+50.0%")
+    # Of another peak a share cannot be compared.
+    assert doubled.utilization is not None
+    other = msgspec.structs.replace(
+        doubled, utilization=msgspec.structs.replace(doubled.utilization, peak=None)
+    )
+    assert "MFU" not in {fact.label for fact in figure_facts(compare(some, other))}

@@ -34,6 +34,17 @@
     }
   }
 
+  // A row shows its points while it is pointed at, or has the focus.
+  for (const row of document.querySelectorAll("#kernel-table tbody tr")) {
+    const mark = (chosen) => {
+      for (const move of document.querySelectorAll(`a.move[href="#${row.id}"]`)) {
+        move.classList.toggle("chosen", chosen);
+      }
+    };
+    for (const begin of ["mouseenter", "focusin"]) row.addEventListener(begin, () => mark(true));
+    for (const end of ["mouseleave", "focusout"]) row.addEventListener(end, () => mark(false));
+  }
+
   // A point leads to its row, which opens.
   function openTarget() {
     const row = location.hash && document.getElementById(location.hash.slice(1));
