@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
+from gpuprof.collectors.mangled_names import demangled
+
 UNKNOWN = "-"
 # Between thousands.
 _THOUSANDS = "\N{NO-BREAK SPACE}"
@@ -171,8 +173,10 @@ def short_name(name: str) -> str:
     """A kernel's name without template arguments, parameters and return type.
 
     "void at::native::vectorized_elementwise_kernel<4, at::...>(int, ...)" becomes
-    "at::native::vectorized_elementwise_kernel". A name of another form stays as it is.
+    "at::native::vectorized_elementwise_kernel". A mangled name is read first; one of another form
+    stays as it is.
     """
+    recorded, name = name, demangled(name)
     depth = 0
     kept: list[str] = []
     source = _without_unnamed(name)
@@ -186,7 +190,7 @@ def short_name(name: str) -> str:
         elif not depth:
             kept.append(letter)
     short = "".join(kept).removeprefix("void ").strip()
-    looks_like_code = "::" in source or name.startswith("void ")
+    looks_like_code = "::" in source or name.startswith("void ") or name != recorded
     return short if depth == 0 and short and looks_like_code else name
 
 
@@ -200,7 +204,7 @@ def kernel_name(name: str) -> str:
     >>> kernel_name("void at::native::(anonymous namespace)::multi_kernel<Add<4>, 2>(Add<4>)")
     'multi_kernel'
     """
-    bare = _without_unnamed(name.removeprefix("void "))
+    bare = _without_unnamed(demangled(name).removeprefix("void "))
     head, template, rest = bare.partition("<")
     if template and head in _FRAMES:
         return kernel_name(rest.partition(">")[0])

@@ -6,12 +6,13 @@ driver tells that of the unfinished graph, which may be read while it is capture
 """
 
 import ctypes
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, Final
 
 import torch
 
 from gpuprof.collectors.captured_graph import GraphNode
+from gpuprof.collectors.mangled_names import demangled
 
 _SUCCESS: Final = 0
 # cuda.h: CUstreamCaptureStatus, CUgraphNodeType.
@@ -102,26 +103,4 @@ def _name(driver: Any, function: str, handle: int) -> str | None:
     name = c_char_p()
     if not handle or getattr(driver, function)(byref(name), c_void_p(handle)) != _SUCCESS:
         return None
-    return None if name.value is None else demangled(name.value)
-
-
-def demangled(name: bytes) -> str:
-    """A mangled C++ name as a person would write it, and any other as it is, as Kineto does."""
-    if not name.startswith(b"_Z"):
-        return name.decode(errors="replace")
-    try:
-        library: Any = ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return name.decode(errors="replace")
-    demangle = library.__cxa_demangle
-    demangle.restype = c_void_p
-    demangle.argtypes = (c_char_p, c_void_p, c_void_p, POINTER(c_int))
-    status = c_int()
-    text = demangle(name, None, None, byref(status))
-    if not text:
-        return name.decode(errors="replace")
-    try:
-        return ctypes.string_at(text).decode(errors="replace")
-    finally:
-        library.free.argtypes = (c_void_p,)
-        library.free(text)
+    return None if name.value is None else demangled(name.value.decode(errors="replace"))

@@ -61,6 +61,8 @@ class ChartLevel(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     # "2 smaller kernels (<0.1% of device time) lie outside of the axes"; "" where none does.
     outside: str
+    # What its bars are, which only the script draws; "" without any.
+    bars: str
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,14 +162,14 @@ def _level(level: PlotLevel, places: Sequence[AxisPlace], ranges: Ranges) -> Cha
         if (found := coordinates(point, level))
     )
     outside = [place for place in places[: len(points)] if not place.is_in(ranges)]
-    bars = _BARS if any(each.slowest is not None for each in points) else ""
-    note = " ".join(part for part in (level.note, bars, _left_out_note(level)) if part)
+    note = " ".join(part for part in (level.note, _left_out_note(level)) if part)
     return ChartLevel(
         name=level.name,
         label=level.label,
         points=points,
         note=note,
         outside=_outside_note(outside),
+        bars=_BARS if any(each.slowest is not None for each in points) else "",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from gpuprof.collectors.kernel_kinds import kind_rows
+from gpuprof.collectors.mangled_names import demangled
 from gpuprof.roofline import dtypes
 
 COMMUNICATION: Final = "communication"
@@ -218,6 +219,7 @@ def _layout(texts: Mapping[str, str]) -> str:
 @cache
 def decode(name: str) -> KernelName | None:
     """What the name of a kernel tells; None where no row of the table knows it."""
+    name = demangled(name)
     for decoder in _decoders():
         if decoder.matches(name):
             return decoder.decode(name)

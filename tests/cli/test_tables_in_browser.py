@@ -108,6 +108,32 @@ def test_a_plain_table_is_sorted_by_what_its_texts_say_and_goes_on_in_its_fold(
     assert set(units) >= {"s", "ms", "µs"}
 
 
+def test_rows_of_a_plain_table_are_filtered_and_selected_by_keys(opened: Chromium) -> None:
+    found = opened.evaluate(
+        """
+        const table = document.getElementById("module-0").closest("table");
+        const input = document.querySelector(`input[data-table="${table.id}"]`);
+        input.value = "block.27";
+        input.dispatchEvent(new Event("input"));
+        input.focus();
+        return [...table.tBodies[0].rows].filter((row) => row.getClientRects().length)
+          .map((row) => row.id);
+        """
+    )
+    assert found == ["module-27"]
+    opened.press("ArrowDown")
+    opened.press("Enter")
+    focused, selected, hash_ = opened.evaluate(
+        """
+        const selected = [...document.querySelectorAll(".selected")].map((row) => row.id);
+        const focused = document.activeElement.id;
+        document.dispatchEvent(new CustomEvent("gpuprof:select", { detail: null }));
+        return [focused, selected, location.hash];
+        """
+    )
+    assert (focused, selected, hash_) == ("module-27", ["module-27"], "")
+
+
 def test_long_tables_are_folded_until_one_looks_for_something(opened: Chromium) -> None:
     first, found, opener, everything = opened.evaluate(
         f"""{_HELPERS}
@@ -130,6 +156,21 @@ def test_long_tables_are_folded_until_one_looks_for_something(opened: Chromium) 
     assert found
     assert all(int(row.rpartition("-")[2]) > 24 for row in found)
     assert opener == f"{everything - 25} more rows"
+
+
+def test_a_shortened_name_tells_the_recorded_one(opened: Chromium) -> None:
+    told = opened.evaluate(
+        """
+        const title = document.querySelector("#kernel-0 .title");
+        const row = title.closest("tr");
+        const { key } = row.dataset;
+        row.dataset.key = "void at::native::k<4>(int)";
+        title.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+        row.dataset.key = key;
+        return [title.textContent, title.title];
+        """
+    )
+    assert told == [HOSTILE, "void at::native::k<4>(int)"]
 
 
 def test_columns_are_hidden_and_shown(opened: Chromium) -> None:

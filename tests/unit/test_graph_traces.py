@@ -15,8 +15,9 @@ from gpuprof.collectors import kineto
 from gpuprof.collectors.captured_graph import CapturedGraph, GraphNode
 from gpuprof.collectors.joining.captured_graphs import with_kernels
 from gpuprof.collectors.live import graph_nodes, torch_trace
-from gpuprof.collectors.live.graph_nodes import demangled, nodes_of_stream
+from gpuprof.collectors.live.graph_nodes import nodes_of_stream
 from gpuprof.collectors.live.torch_trace import TorchTrace
+from gpuprof.collectors.mangled_names import demangled
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
 from gpuprof.collectors.schema import GRAPH_NODES
 from gpuprof.profiler.run import graph_traces
@@ -323,7 +324,7 @@ def test_the_parameters_of_a_kernel_lie_as_in_cuda_h() -> None:
 
 def test_names_that_are_not_mangled_stay_as_they_are() -> None:
     # "i" is a mangled name of the type int.
-    assert [demangled(name) for name in (b"i", b"nvjet_sm90_hsh", b"_ZN1x")] == [
+    assert [demangled(name) for name in ("i", "nvjet_sm90_hsh", "_ZN1x")] == [
         "i",
         "nvjet_sm90_hsh",
         "_ZN1x",

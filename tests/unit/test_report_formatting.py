@@ -80,6 +80,10 @@ def test_control_and_direction_characters_become_visible() -> None:
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
         ("<script>alert(1)</script>", "<script>alert(1)</script>"),
         ("void a::b<c", "void a::b<c"),
+        # As c++filt reads them: vecAdd(float*, float*, float*, int), and a template of ATen.
+        ("_Z6vecAddPfS_S_i", "vecAdd"),
+        ("_ZN2at6native5fusedILi4EfEEviT0_", "at::native::fused"),
+        ("_Zbroken", "_Zbroken"),
     ],
 )
 def test_template_arguments_go_and_other_names_stay(name: str, short: str) -> None:

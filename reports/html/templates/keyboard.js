@@ -4,6 +4,13 @@
 (() => {
   const inputs = [...document.querySelectorAll('input[type="search"]')];
 
+  // A row that opens is reached by what opens it; one that is only selected is itself a stop, the
+  // first of its table for the Tab key.
+  for (const table of document.querySelectorAll("table")) {
+    const rows = table.querySelectorAll("tr[data-kind]:not(:has(summary))");
+    for (const [index, row] of rows.entries()) row.tabIndex = index ? -1 : 0;
+  }
+
   // The filter of the table that is on screen, or of the next one below.
   function goToFilter() {
     const isBelow = (input) => input.closest("section").getBoundingClientRect().bottom > 80;
@@ -49,6 +56,7 @@
     const { key, target } = event;
     const isTyping = target.matches?.("input, textarea, select, [contenteditable]");
     const isArrow = ["ArrowDown", "ArrowUp"].includes(key) || (!isTyping && ["Home", "End"].includes(key));
+    if (key === "Enter" && target.matches?.("tr[data-kind]")) target.click();
     const isDone =
       (key === "/" && !isTyping && goToFilter()) ||
       (key === "?" && !isTyping && help()) ||

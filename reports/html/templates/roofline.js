@@ -194,7 +194,7 @@ globalThis.plotsDrawn = (async () => {
     }
     const outside = allPoints?.checked ? "" : current.outside;
     document.getElementById("chart-note").textContent =
-      [outside, current.note].filter(Boolean).join(" ");
+      [outside, current.bars, current.note].filter(Boolean).join(" ");
     return drawn;
   }
 

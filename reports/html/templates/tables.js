@@ -5,6 +5,7 @@
 globalThis.tables = (() => {
   // Rows that are shown before the others are folded away.
   const ROWS_SHOWN = 25;
+  const ROWS_WITHOUT_FILTER = 20;
   const PREFIXES = { n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
   // "at least 1.64 G", "86.2 µs", "3.77 TB/s", "33.4%", "+1.2 ms".
   const QUANTITY = /^(?:at least |about |up to |<)?([+\-−]?\d[\d\u00a0\u202f]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*(?:([nµmkMGTPE])(?=$|\s|[sBFW])|%|x\b|\S*)/u;
@@ -224,6 +225,17 @@ globalThis.tables = (() => {
     rest.remove();
   }
 
+  function filterOf(table) {
+    const label = document.createElement("label");
+    const input = document.createElement("input");
+    input.type = "search";
+    input.dataset.table = table.id;
+    input.autocomplete = "off";
+    input.spellcheck = false;
+    label.append("Filter ", input);
+    return label;
+  }
+
   function makeTools(table) {
     const tools = inputOf(table)?.closest(".tools");
     if (tools) {
@@ -232,9 +244,17 @@ globalThis.tables = (() => {
       return;
     }
     const own = document.createElement("div");
+    const scroll = table.closest(".scroll");
+    if (rowsOf(table).length > ROWS_WITHOUT_FILTER) {
+      own.className = "tools";
+      own.append(
+        filterOf(table), columnsMenu(table), copyButton(table), document.createElement("output"));
+      scroll.before(own);
+      return;
+    }
+    // A short table shows them while one is at it.
     own.className = "own-tools";
     own.append(columnsMenu(table), copyButton(table));
-    const scroll = table.closest(".scroll");
     const around = document.createElement("div");
     around.className = "with-tools";
     scroll.before(around);
@@ -260,6 +280,13 @@ globalThis.tables = (() => {
       input.blur();
     });
   }
+
+  // Of a name that is shown shortened, the whole one.
+  document.addEventListener("mouseover", ({ target }) => {
+    const title = target.closest?.("[data-key] .title");
+    const recorded = title?.closest("[data-key]").dataset.key;
+    if (title && recorded !== title.textContent) title.title = recorded;
+  });
 
   return {
     // Makes `row` one that is shown: out of what a filter or a fold hides.
