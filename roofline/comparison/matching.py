@@ -24,10 +24,11 @@ from gpuprof.roofline.comparison.names import normalised
 _NEAR = 2.0
 # Larger than any sum of nanoseconds, so that the assignment avoids what is not allowed.
 _FORBIDDEN = 1e18
+# Kernels of one side that are assigned at once: a matrix has so many rows.
+_MOST_ASSIGNED = 1000
 
 Key = Callable[[KernelSide], Hashable | None]
 Times = npt.NDArray[np.float64]
-Alike = Callable[[Times, Times], npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _match_by_key(
     for key in [key for key in before if key in after]:
         ones, others = before[key], after[key]
         if len(ones) == len(others):
-            changes += [_change(stage.match, *pair) for pair in _assign(ones, others)]
+            changes += [_change(stage.match, *pair) for pair in _in_order(ones, others)]
         else:
             # Which of several is which cannot be told: they are taken together.
             changes.append(_change(stage.match, _together(ones), _together(others)))
@@ -159,20 +160,53 @@ def _grouped(kernels: Iterable[KernelSide], key: Key) -> dict[Hashable, list[Ker
     return groups
 
 
-def _assign(
-    ones: Sequence[KernelSide], others: Sequence[KernelSide], *, alike: Alike | None = None
+def _in_order(
+    ones: Sequence[KernelSide], others: Sequence[KernelSide]
 ) -> list[tuple[KernelSide, KernelSide]]:
-    """The pairs of least difference in time over all; only those that are `alike`, where given."""
+    """As many of each, paired by their order in time: no pairs differ by less in all."""
+    return list(zip(_by_time(ones), _by_time(others), strict=True))
+
+
+def _by_time(kernels: Iterable[KernelSide]) -> list[KernelSide]:
+    return sorted(kernels, key=lambda kernel: -kernel.device_ns)
+
+
+def _least_difference(
+    ones: Sequence[KernelSide], others: Sequence[KernelSide]
+) -> list[tuple[KernelSide, KernelSide]]:
+    """The pairs of about the same time that differ by least in all.
+
+    Of many, which would need much memory, those that come next to each other in order of time.
+    """
+    if max(len(ones), len(others)) > _MOST_ASSIGNED:
+        return _neighbours(_by_time(ones), _by_time(others))
     before, after = (np.array([k.device_ns for k in kernels]) for kernels in (ones, others))
     costs = np.abs(before[:, None] - after[None, :])
-    if alike is not None:
-        costs[~alike(before[:, None], after[None, :])] = _FORBIDDEN
+    costs[~_near(before[:, None], after[None, :])] = _FORBIDDEN
     rows, columns = linear_sum_assignment(costs)
     return [
         (ones[row], others[column])
         for row, column in zip(rows, columns, strict=True)
         if costs[row, column] < _FORBIDDEN
     ]
+
+
+def _neighbours(
+    ones: Sequence[KernelSide], others: Sequence[KernelSide]
+) -> list[tuple[KernelSide, KernelSide]]:
+    """Both from the longest on: what is too long for the longest that is left has no partner."""
+    pairs = []
+    left = right = 0
+    while left < len(ones) and right < len(others):
+        one, other = ones[left], others[right]
+        if max(one.device_ns, other.device_ns) <= _NEAR * min(one.device_ns, other.device_ns):
+            pairs.append((one, other))
+            left, right = left + 1, right + 1
+        elif one.device_ns > other.device_ns:
+            left += 1
+        else:
+            right += 1
+    return pairs
 
 
 def _guess(
@@ -192,7 +226,7 @@ def _guess(
             taken = {id(other) for _, other in pairs}
             free = [other for other in others if id(other) not in taken]
             if ones and free:
-                pairs += _assign(ones, free, alike=_near)
+                pairs += _least_difference(ones, free)
     return pairs
 
 

@@ -1,9 +1,10 @@
 """Which kernel of one side is which of the other."""
 
+from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprof.roofline.comparison.kernel_changes import KernelChange, KernelSide
@@ -267,6 +268,7 @@ _kernels = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_kernels, _kernels)
 def test_no_time_is_lost_or_counted_twice(base: list[KernelSide], head: list[KernelSide]) -> None:
     changes = match_kernels(base, head)
@@ -280,9 +282,43 @@ def test_no_time_is_lost_or_counted_twice(base: list[KernelSide], head: list[Ker
         assert split == pytest.approx(change.change_ns, abs=1e-3)
 
 
+@settings(deadline=None)
 @given(_kernels)
 def test_nothing_changed_against_itself(kernels: list[KernelSide]) -> None:
     changes = match_kernels(kernels, kernels)
 
     assert {change.match for change in changes} <= {"name"}
     assert all(change.change_ns == 0 for change in changes)
+
+
+@pytest.mark.parametrize("number", [8, 2500])
+def test_kernels_without_operators_are_paired_by_time_however_many_they_are(number: int) -> None:
+    """Of thousands no matrix of all pairs is made, which would fill gigabytes."""
+    base = [kernel(f"left {n}", us=100 * 1.001**n) for n in range(number)]
+    head = [kernel(f"right {n}", us=101 * 1.001**n) for n in reversed(range(number))]
+
+    changes = match_kernels(base, head)
+
+    assert {change.match for change in changes} == {"time"}
+    assert len(changes) == number
+    for change in changes:
+        assert change.base is not None
+        assert change.head is not None
+        assert change.head.device_ns == pytest.approx(1.01 * change.base.device_ns)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=6))
+def test_no_pairing_of_kernels_of_one_name_differs_by_less(times: list[tuple[int, int]]) -> None:
+    base, head = (
+        [kernel("copy", us, op="aten::copy_", shapes="[[1]]") for us in side]
+        for side in zip(*times, strict=True)
+    )
+
+    found = sum(abs(change.change_ns) for change in match_kernels(base, head))
+
+    least = min(
+        sum(abs(one.device_ns - other.device_ns) for one, other in zip(base, order, strict=True))
+        for order in permutations(head)
+    )
+    assert found == pytest.approx(least)
