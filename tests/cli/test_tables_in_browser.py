@@ -134,7 +134,9 @@ def test_rows_of_a_plain_table_are_filtered_and_selected_by_keys(opened: Chromiu
     assert (focused, selected, hash_) == ("module-27", ["module-27"], "")
 
 
-def test_long_tables_are_folded_until_one_looks_for_something(opened: Chromium) -> None:
+def test_long_tables_are_folded_until_one_looks_for_something(
+    opened: Chromium, block: Analysis
+) -> None:
     first, found, opener, everything = opened.evaluate(
         f"""{_HELPERS}
         const first = shown(kernels).length;
@@ -155,7 +157,9 @@ def test_long_tables_are_folded_until_one_looks_for_something(opened: Chromium) 
     assert first == 25
     assert found
     assert all(int(row.rpartition("-")[2]) > 24 for row in found)
-    assert opener == f"{everything - 25} more rows"
+    assert opener.startswith(f"{everything - 25} more rows, ")
+    folded = sum(each.point.device_fraction for each in grouped(block.kernels)[25:])
+    assert opener.endswith(f", {100 * folded:.1f}% of device time")
 
 
 def test_a_shortened_name_tells_the_recorded_one(opened: Chromium) -> None:

@@ -24,7 +24,7 @@ globalThis.ceilingLabels = (() => {
       const label = slantedLabel(line, { lines, perDecade, ranges, font: font(line), flat, slanted });
       if (label) slanted.push(label);
     }
-    return [...ridges(lines, perDecade, ranges, colour, unit), ...slanted, ...flat];
+    return [...slanted, ...flat, ...ridges(lines, perDecade, ranges, colour, unit)];
   }
 
   // Plotly reads a little HTML in labels: what comes from the data is escaped.

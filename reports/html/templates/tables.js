@@ -66,26 +66,28 @@ globalThis.tables = (() => {
     }
   }
 
+  // ", 12.3% of device time" where rows have a share of it.
+  function shareOf(rows) {
+    const cells = rows.map((row) => row.querySelector(".share")).filter(Boolean);
+    const share = cells.reduce((sum, cell) => sum + Number(cell.dataset.value), 0);
+    return share ? `, ${(100 * share).toFixed(1)}% of device time` : "";
+  }
+
   const inputOf = (table) => document.querySelector(`input[data-table="${table.id}"]`);
 
   function filter(table) {
     const input = inputOf(table);
     const rows = rowsOf(table);
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    let share = 0;
     for (const row of rows) {
       row.searchText ??= row.textContent.toLowerCase();
       row.hidden = !words.every((word) => row.searchText.includes(word));
-      if (row.hidden) continue;
-      shown += 1;
-      share += Number(row.querySelector(".share")?.dataset.value ?? 0);
     }
+    const shown = rows.filter((row) => !row.hidden);
     // What was searched for may lie in the fold.
     table.classList.toggle("filtered", words.length > 0);
     input.closest(".tools").querySelector("output").textContent = words.length
-      ? `${shown} of ${rows.length} rows` +
-        (share ? `, ${(100 * share).toFixed(1)}% of device time` : "")
+      ? `${shown.length} of ${rows.length} rows${shareOf(shown)}`
       : "";
   }
 
@@ -113,7 +115,8 @@ globalThis.tables = (() => {
     const fold = (folded) => {
       table.classList.toggle("folded", folded);
       rowsOf(table).forEach((row, index) => row.classList.toggle("in-fold", folded && index >= shown));
-      opener.textContent = folded ? `${number - shown} more rows` : `only the first ${shown} rows`;
+      const share = shareOf(rowsOf(table).slice(shown));
+      opener.textContent = folded ? `${number - shown} more rows${share}` : `only the first ${shown} rows`;
       opener.setAttribute("aria-expanded", String(!folded));
     };
     table.fold = fold;
