@@ -38,12 +38,13 @@ def find_tool(name: str) -> str | None:
     Of several places the last of `TOOL_PLACES` counts, and in it the last by name, which is the
     newest version.
     """
-    path = _configured_path(name) or shutil.which(name) or _installed_path(name)
+    path = configured_tool(name) or shutil.which(name) or _installed_path(name)
     _log.info("%s: %s", name, path)
     return path
 
 
-def _configured_path(name: str) -> str | None:
+def configured_tool(name: str) -> str | None:
+    """The path that gpuprof.toml names; None where it names none."""
     return os.path.expanduser(_configured[name]) if name in _configured else None
 
 

@@ -15,6 +15,11 @@ def in_use() -> bool:
     return bool(_cuda.is_initialized())
 
 
+def current_device() -> int:
+    """The CUDA device number that this thread works on. CUDA must be in use."""
+    return int(_cuda.current_device())
+
+
 def is_capturing_a_graph() -> bool:
     """Whether the current stream records a CUDA graph instead of running."""
     return in_use() and bool(_cuda.is_current_stream_capturing())

@@ -32,15 +32,19 @@ class ProfileRecorder(Protocol):
 class ProfileRecording:
     """The recorders of one session, started and stopped together with its profiles."""
 
-    def __init__(self, recorders: Sequence[ProfileRecorder]) -> None:
+    def __init__(
+        self, recorders: Sequence[ProfileRecorder], *, of_steps: Sequence[ProfileRecorder] = ()
+    ) -> None:
+        """`of_steps` are those that record beside profiles of the program's steps alone."""
         # What went wrong, each once.
         self.notes: list[str] = []
         self._recorders = recorders
+        self._of_steps = of_steps
         self._running: list[ProfileRecorder] = []
 
-    def start(self) -> None:
+    def start(self, *, of_steps: bool = False) -> None:
         """Start every recorder. One that does not start is left out of this profile."""
-        for recorder in self._recorders:
+        for recorder in (*(self._of_steps if of_steps else ()), *self._recorders):
             if self._try(recorder, _started, default=False):
                 self._running.append(recorder)
 

@@ -95,6 +95,11 @@ class RunCommand:
             help="keep the line of each allocation on a GPU, in timed steps too",
         )
         parser.add_argument(
+            "--pm-sampling",
+            action="store_true",
+            help="sample the GPU's tensor, SM and DRAM activity every 100 us of the profiled steps",
+        )
+        parser.add_argument(
             "--stacks",
             action="store_true",
             help="keep whole Python stacks of operators in profiled steps, for gpuprof explain",
@@ -160,6 +165,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from_the_start=True,
         memory_stacks=arguments.memory,
         stacks=arguments.stacks,
+        pm_sampling=arguments.pm_sampling,
     )
     return run_target(
         target, options, output, quiet=arguments.quiet, ceilings=not arguments.no_ceilings
@@ -210,7 +216,10 @@ def _in_its_own_process(
     arguments: argparse.Namespace, target: "RunTarget", output: "CaptureOutput"
 ) -> tuple[str, ...]:
     """The command line of the same run, without what needs another process around it."""
-    flags = ("--force", "--stop-after", "--watch", "--memory", "--stacks", "--no-ceilings")
+    flags = (
+        *("--force", "--stop-after", "--watch", "--memory", "--stacks", "--pm-sampling"),
+        "--no-ceilings",
+    )
     return (
         *(*_python(), "-m", "gpuprof", "run", "--quiet", "--output", str(output.requested)),
         *_steps(arguments),

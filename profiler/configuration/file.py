@@ -36,6 +36,8 @@ class ToolPaths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     nsys: str | None = None
     ncu: str | None = None
+    # A python that has cupti-python, for --pm-sampling.
+    pm_sampling_python: str | None = None
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

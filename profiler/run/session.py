@@ -18,6 +18,7 @@ from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live import cuda, garbage_collection, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.cupti_holders import suspected_holder
 from gpuprof.collectors.live.nvtx_marks import StepRanges
+from gpuprof.collectors.live.pm_sampling.recorder import PmSampler
 from gpuprof.collectors.live.profile_recorder import ProfileRecording
 from gpuprof.collectors.live.profiled_roster import profile_recorders
 from gpuprof.collectors.live.script_errors import is_ours
@@ -74,7 +75,10 @@ class Session:
         self._dropped_because: str | None = None
         self._first_look: FirstLook | None = None
         self._no_first_look_because: str | None = None
-        self._beside = ProfileRecording(profile_recorders(whole_stacks=options.stacks))
+        self._beside = ProfileRecording(
+            profile_recorders(whole_stacks=options.stacks),
+            of_steps=[PmSampler()] if options.pm_sampling else [],
+        )
         self._graphs = GraphTraces(self._beside, self._capture_begins)
         self._exits = ExitStack()
         self._process = os.getpid()
@@ -222,7 +226,7 @@ class Session:
             cuda.synchronize()
         self._phase = "profiled"
         self._attempts += 1
-        self._beside.start()
+        self._beside.start(of_steps=True)
         path = self._folder / "profiled.json"
         self._trace = TorchTrace(path, steps=self.options.schedule.profiled, allocations=True)
         self._trace.start()

@@ -24,6 +24,8 @@ class SessionOptions:
     memory_stacks: bool = False
     # Whether operators of the profiled steps keep their whole Python stack.
     stacks: bool = False
+    # Whether the device's counters are sampled during the profiled steps.
+    pm_sampling: bool = False
 
 
 class StopAfterSteps(SystemExit):

@@ -70,10 +70,14 @@ class DeviceReadings:
         return self.of(slice(row, row + 1))
 
 
+_READ: Final = ("sm_clock_mhz", "power_milliwatts", "throttle_reasons")
+
+
 def device_readings(samples: pl.DataFrame, device: int | None) -> DeviceReadings:
     """The readings of `device`; none where it is None."""
     own = samples.clear() if device is None else samples.filter(pl.col("device") == device)
-    own = own.sort("time_ns")
+    # Rows of PM sampling have counters alone, and lie nearer to everything.
+    own = own.filter(pl.any_horizontal(pl.col(_READ).is_not_null())).sort("time_ns")
     return DeviceReadings(
         own["time_ns"].to_numpy(),
         own["sm_clock_mhz"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),

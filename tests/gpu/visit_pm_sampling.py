@@ -2,22 +2,29 @@
 
     python tests/gpu/visit_pm_sampling.py
 
-Needs NVIDIA's package cupti-python (13.3 or later), and the folder of libcupti and libnvperf_host
-in LD_LIBRARY_PATH. A long product of matrices and a long copy run for a second each, without and
-with sampling every 100 microseconds. Printed are their rates, the SM clock that NVML saw, and of
-the samples how many there were, their distance, and tensor and DRAM activity, which follow from the
-products' and the copies' own work. Under 20 seconds; without permission or package the first line
-says so.
+Needs NVIDIA's package cupti-python (13.3 or later), and the folder of its libcupti and
+libnvperf_host in LD_LIBRARY_PATH. A long product of matrices and a long copy run for a second each,
+without and with sampling every 100 microseconds. Printed are their rates, the SM clock that NVML
+saw, and of the samples how many there were, their distance, and tensor and DRAM activity, which
+follow from the products' and the copies' own work. Then a program of copies and pauses runs under
+`gpuprof run --pm-sampling`: do the windows lie where it copied? Under 40 seconds; without
+permission or package the first line says so.
 """
 
+import subprocess
 import sys
+import tempfile
 import time
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+import polars as pl
 import torch
 
+from gpuprof.collectors import storage
 from gpuprof.collectors.live.nvml.library import ask
 
 METRICS = (
@@ -89,6 +96,51 @@ def _takes(collector: Any, mode: Any, metrics: tuple[str, ...]) -> bool:
     return True
 
 
+PAUSING = """
+import time, torch, gpuprof
+a, b = (torch.empty(1 << 30, device="cuda", dtype=torch.uint8) for _ in range(2))
+for _ in range(400):
+    for _ in range(10):
+        b.copy_(a)
+    torch.cuda.synchronize()
+    time.sleep(0.003)
+    gpuprof.step()
+"""
+
+
+def beside_a_run() -> bool:
+    """Whether the windows of `gpuprof run --pm-sampling` lie where the device copied."""
+    with tempfile.TemporaryDirectory() as folder:
+        script, output = Path(folder) / "pausing.py", Path(folder) / "pausing.gpuprof"
+        script.write_text(PAUSING)
+        command = [sys.executable, "-m", "gpuprof", "run", "-o", str(output), "--pm-sampling"]
+        done = subprocess.run(
+            [*command, str(script)], capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode:
+            print(done.stderr[-2000:])
+            return False
+        capture = storage.load(output)
+    print(*capture.processes[0].warnings, sep="\n")
+    kernels = capture.kernels.filter(pl.col("step").is_not_null()).sort("start_ns")
+    starts, ends = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+    short = pl.col("window_end_ns") - pl.col("window_start_ns") < 10 * INTERVAL_NS
+    windows = capture.samples.filter(short & pl.col("dram_active_percent").is_not_null())
+    found: dict[str, list[float]] = {"within copies": [], "between them": []}
+    for row in windows.iter_rows(named=True):
+        start, end = row["window_start_ns"], row["window_end_ns"]
+        covered = np.clip(np.minimum(ends, end) - np.maximum(starts, start), 0, None).sum()
+        share = covered / (end - start)
+        name = "within copies" if share > 0.98 else "between them" if share == 0 else ""
+        if name and start >= starts[0] and end <= ends[-1]:
+            found[name].append(row["dram_active_percent"])
+    print("windows:", windows.height)
+    for name, values in found.items():
+        print(f"  {name}: {len(values)}", *(np.percentile(values, (5, 50, 95)) if values else ()))
+    within, between = found.values()
+    return bool(within and between and median(within) > 80 and median(between) < 5)
+
+
 def main() -> int:
     """Print everything; 1 where nothing could be sampled."""
     torch.ones(1, device="cuda")
@@ -132,7 +184,7 @@ def main() -> int:
     for kind in ("product", "copy"):
         rate, clock = work(kind)
         print(f"{kind}: {rate:.4g}/s at {clock} MHz, after it")
-    return 0
+    return 0 if beside_a_run() else 1
 
 
 if __name__ == "__main__":
