@@ -71,7 +71,8 @@ def answer(collector: Any, command: str) -> None:
 
 def tell(**what: object) -> None:
     """Write one line of JSON."""
-    print(json.dumps(what), flush=True)
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
