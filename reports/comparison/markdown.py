@@ -13,46 +13,51 @@ _MOST_LISTED = 20
 
 
 def render_comparison(comparison: Comparison, *, top: int) -> str:
-    """`comparison` as GitHub-flavoured Markdown with its `top` largest changes."""
+    """`comparison` as GitHub-flavoured Markdown with its `top` largest changes.
+
+    One screen says how much, why and where; the rest is folded away.
+    """
+    sides = (("base", comparison.base), ("head", comparison.head))
     pieces = [
-        f"# {escaped(headline(comparison))}",
-        table(
-            ("", "Capture"),
-            (
-                ("base", escaped(sentences.side_line(comparison.base))),
-                ("head", escaped(sentences.side_line(comparison.head))),
-            ),
-        ),
+        f"## {escaped(headline(comparison))}",
+        table(("", "Capture"), ((n, escaped(sentences.side_line(side))) for n, side in sides)),
     ]
     if figures := sentences.figure_facts(comparison):
         cells = [(escaped(f.label), f"**{escaped(f.value)}**", escaped(f.note)) for f in figures]
         pieces.append(table(("", "", ""), cells))
-    title = f"## {escaped(sentences.parts_title(comparison))}"
+    title = escaped(sentences.parts_title(comparison))
     if comparison.kinds:
-        pieces += [title, _kinds(comparison)]
-        title = f"## {sentences.KERNEL_PARTS}"
-    if comparison.step is not None:
-        pieces += [title, _parts(comparison)]
+        pieces += [f"### {title}", _kinds(comparison)]
+    elif comparison.step is not None:
+        pieces += [f"### {title}", _parts(comparison)]
     if lines := line_rows(comparison):
-        pieces += [f"## {sentences.LINES}", _places(("Line", ">Waiting"), lines[:top])]
+        pieces += [f"### {sentences.LINES}", _places(("Line", ">Waiting"), lines[:top])]
         pieces.append(f"_{sentences.PLACES_NOTE}_")
+    if comparison.kinds:
+        pieces += _folded(sentences.KERNEL_PARTS, _parts(comparison))
     if modules := module_rows(comparison):
-        pieces += [f"## {sentences.MODULES}", _places(("Module", ">In all"), modules[:top])]
-        pieces.append(f"_{sentences.MODULES_NOTE}_")
+        found = _places(("Module", ">In all"), modules[:top])
+        pieces += _folded(sentences.MODULES, found, f"_{sentences.MODULES_NOTE}_")
     if comparison.kernels:
-        pieces += [f"## Largest changes of {len(comparison.kernels)}", _changes(comparison, top)]
+        title = f"Largest changes of {len(comparison.kernels)} kernels"
+        pieces += _folded(title, _changes(comparison, top))
     for title, rows in (
         ("Renamed", sentences.renamed_rows(comparison)),
         ("New", _rows_of(comparison, "new")),
         ("Gone", _rows_of(comparison, "removed")),
     ):
         if rows:
-            pieces += [f"## {title}: {len(rows)}", _list(rows)]
+            pieces += _folded(f"{title}: {len(rows)}", _list(rows))
     if differing := sentences.environment_facts(comparison):
-        pieces += ["## Also differs", "\n".join(f"- {escaped(f.value)}" for f in differing)]
+        facts = "\n".join(f"- {escaped(fact.value)}" for fact in differing)
+        pieces += _folded("Also differs", facts)
     if warnings := sentences.warnings(comparison):
         pieces.append("\n".join(f"> **Warning:** {escaped(text)}  " for text in warnings))
     return "\n\n".join(pieces) + "\n"
+
+
+def _folded(title: str, *pieces: str) -> list[str]:
+    return [f"<details><summary>{title}</summary>", *pieces, "</details>"]
 
 
 def _kinds(comparison: Comparison) -> str:

@@ -327,7 +327,7 @@ def test_renamed_new_and_gone_kernels_have_lists_of_their_own() -> None:
     assert renamed
     for title, number in (("New", 1), ("Gone", 1), ("Renamed", len(found.renamed))):
         assert f"{title}: {number}" in text
-        assert f"## {title}: {number}" in markdown
+        assert f"<summary>{title}: {number}</summary>" in markdown
 
 
 def test_what_is_waited_for_is_compared_by_cause(training_analysis: Analysis) -> None:

@@ -246,7 +246,7 @@ def test_one_sentence_says_by_how_much_because_of_what_and_where() -> None:
         "loader (-4.00 ms), at train.py:9"
     )
     assert headline(compare(base, base)) == "No change: step time 9.770 ms"
-    assert render_comparison(found, top=3).startswith("# Slower: step time 9.770 ms")
+    assert render_comparison(found, top=3).startswith("## Slower: step time 9.770 ms")
 
 
 def test_a_change_within_the_spread_has_no_verdict_and_no_cause() -> None:
