@@ -30,6 +30,8 @@ def headline(comparison: Comparison) -> str:
     verdict = "Slower" if lengths.change_ns > 0 else "Faster"
     if comparison.strict_differences:
         verdict += ", in another environment"
+    if lengths.quantity == "step time" and (comparison.base.doubts or comparison.head.doubts):
+        verdict += ", with timed steps in doubt"
     return f"{verdict}: {change_and_cause(comparison)}"
 
 

@@ -22,6 +22,7 @@ from gpuprof.roofline.comparison.result import (
     WaitingChange,
 )
 from gpuprof.roofline.cost_models.cost import FlopKind, Flops
+from gpuprof.roofline.doubts import of_timed_steps
 from gpuprof.roofline.machine.environment import differences
 from gpuprof.roofline.step_figures import WAITING_FOR_THE_HOST, StepSplit
 
@@ -73,6 +74,7 @@ def _side(analysis: Analysis) -> ComparedSide:
         split=analysis.split,
         bottleneck=analysis.bottleneck.kind,
         state=analysis.device_state,
+        doubts=of_timed_steps(steps),
         ceilings=analysis.ceilings,
         roof_source=analysis.roof_source,
         flops=_flops(analysis),
@@ -279,6 +281,8 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
             f"the parts are those of profiled steps{_definitions(base, head)}: the profiler "
             "lengthens operators on a CPU and steps that wait for the host"
         )
+    for name, one in (("base", base), ("head", head)):
+        notes += [f"in the {name} {doubt}" for doubt in of_timed_steps(one.steps)]
     notes += _unequal_work(base, head)
     clocks = [
         None if one.device_state is None else one.device_state.sm_clock_mhz_median

@@ -97,6 +97,8 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     split: StepSplit | None
     bottleneck: ClassName
     state: DeviceState | None
+    # What makes its timed steps others than those of the program on a quiet, settled machine.
+    doubts: tuple[str, ...] = ()
     # What the device can do, and the source of those that the percentages are of.
     ceilings: tuple[Ceiling, ...] = ()
     roof_source: Source | None = None

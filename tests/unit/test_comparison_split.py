@@ -340,3 +340,19 @@ def test_other_work_is_said_and_figures_stand_before_and_after() -> None:
         doubled, utilization=msgspec.structs.replace(doubled.utilization, peak=None)
     )
     assert "MFU" not in {fact.label for fact in figure_facts(compare(some, other))}
+
+
+def test_timed_steps_of_a_busy_machine_are_in_doubt() -> None:
+    block = recorded("captures/h100_llama_block")
+    slow = slower_by(block, "launch", 4_000_000)
+    busy = msgspec.structs.replace(
+        slow,
+        steps=msgspec.structs.replace(slow.steps, clock="host clock", waiting_fraction=0.48),
+    )
+
+    found = compare(busy, block)
+
+    assert headline(found).startswith("Faster, with timed steps in doubt: step time")
+    (said,) = (text for text in warnings(found) if "busy" in text)
+    assert said.startswith("In the base the machine was busy: for 48% of the timed steps")
+    assert "doubt" not in headline(compare(slow, block))
