@@ -33,7 +33,7 @@ _COLUMNS: Final = (
     Column("Gain"),
     Column("What shows it, and what is assumed"),
 )
-NOTHING: Final = "nothing found whose gain is above the noise"
+NOTHING: Final = "no single change found whose gain is above the noise"
 
 
 def binding_fact(binds: Binding, split: StepSplit) -> Fact:

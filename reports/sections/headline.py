@@ -155,7 +155,7 @@ def _gain(analysis: Analysis, split: StepSplit) -> str:
         return f"the best change known would make {split.whole} {gain} shorter{between}"
     if is_another_step(split, analysis.steps) or _is_unmodelled(analysis):
         return _UNKNOWN_GAIN
-    nothing = "no change is known whose gain is above the noise"
+    nothing = "no single change is known whose gain is above the noise"
     at_roof = split.nanoseconds(AT_ROOF) / split.step_ns
     if at_roof < _MOST:
         return nothing
