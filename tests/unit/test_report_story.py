@@ -49,7 +49,7 @@ GOLDEN: dict[str, tuple[str, str, str]] = {
         "cuda_graph.py:15 aten::mul",
     ),
     "captures/h200_llama_block": (
-        "Limited by arithmetic: 78.3% of a step of 8.972 ms; no change is known",
+        "Limited by arithmetic: 78.3% of a step of 8.972 ms; no single change is known",
         "72.5% of the step is what its work needs at the device's ceilings",
         "",
     ),
