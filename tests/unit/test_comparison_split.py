@@ -21,7 +21,7 @@ from gpuprof.roofline.module_figures import ModuleOperator, ModuleTree, ModuleWo
 from gpuprof.roofline.step_figures import SplitPart, StepSplit
 
 DATA = Path(__file__).parents[1] / "data"
-# Timed and profiled steps, without a profiler's stretch and with it, two ranks of a job, a CPU.
+# Timed and profiled steps, without a profiler's stretch and with it, two ranks of a job.
 KINDS = (
     "captures/h100_llama_block",
     "captures/h100_attention_head",
@@ -30,7 +30,6 @@ KINDS = (
     "diagnosis/slow_loader_disk",
     "ranks/straggler_rank0.json.gz",
     "ranks/straggler_rank3.json.gz",
-    "ranks/gloo4_ddp",
 )
 
 
@@ -59,7 +58,9 @@ def test_the_parts_of_any_two_steps_add_up_to_the_difference(base: str, head: st
 @pytest.mark.parametrize(
     ("base", "head"),
     list(
-        permutations(("diagnosis/cuda_graph", "diagnosis/slow_loader_disk", "ranks/gloo4_ddp"), 2)
+        permutations(
+            ("diagnosis/cuda_graph", "diagnosis/slow_loader_disk", "diagnosis/tiny_operators"), 2
+        )
     ),
 )
 def test_modules_and_lines_add_up_to_the_change_of_device_work(base: str, head: str) -> None:
@@ -72,6 +73,22 @@ def test_modules_and_lines_add_up_to_the_change_of_device_work(base: str, head: 
 
     assert sum(m.own_change_ns for m in found.modules) == pytest.approx(work[1] - work[0])
     assert sum(line.change_ns for line in found.lines) == pytest.approx(work[1] - work[0])
+
+
+def test_a_cpus_parts_add_up_too() -> None:
+    block = recorded("captures/h100_llama_block")
+    longer = slower_by(block, "outside", 5_000_000)
+    assert longer.split is not None
+    # A CPU's operators are those of profiled steps.
+    split = msgspec.structs.replace(longer.split, basis="host range")
+    on_cpu = msgspec.structs.replace(longer, split=split)
+
+    for pair in ((on_cpu, on_cpu), (block, on_cpu)):
+        found = compare(*pair)
+        assert found.step is not None
+        assert found.step.idle_name == "outside of operators"
+        assert sum(kind.change_ns for kind in found.kinds) == found.step.change_ns
+        assert any(kind.part == "outside of operators" for kind in found.kinds)
 
 
 def test_classes_are_told_apart_where_both_steps_are_of_one_kind_and_else_as_far_as_known() -> None:

@@ -44,7 +44,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "memory": lambda: render_html(
         analyze(open_trace(DATA / "memory_snapshot" / "out_of_memory.pickle.gz"))
     ),
-    "ranks": lambda: render_html(load_analysis(DATA / "ranks" / "gloo4_ddp_sleep")),
     "compare": lambda: render_comparison(change()),
 }
 
@@ -58,7 +57,6 @@ def parsed(drawing: StandaloneDrawing) -> ElementTree.Element:
     [
         ("block", {"roofline", "steps"}),
         ("memory", {"memory"}),
-        ("ranks", {"ranks"}),
         ("compare", {"change", "roofline"}),
     ],
 )
@@ -104,6 +102,28 @@ def test_a_comparison_is_one_drawing_under_its_sentence() -> None:
     assert words.startswith("Slower: step time 21.54 ms → 43.69 ms (+22.2 ms, +102.8%), mostly")
     assert "below the roof, memory" in words
     assert "only in the head" in words
+
+
+def test_mixed_colours_are_worked_out_and_rules_of_the_page_are_left_out() -> None:
+    style = """
+    :root { --page: #ffffff; --ink: #112233; --sans: "A B", sans-serif; --bad: #ff0000; }
+    @media (prefers-color-scheme: dark) { :root { --bad: #00ff00; } }
+    svg.heat .shade-2 { fill: color-mix(in srgb, var(--bad) 22%, #ffffff); }
+    svg.heat .shade-3, .tile .value { fill: var(--bad); } .heat rect:hover { fill: none; }
+    """
+    body = '<rect class="shade-2" width="3" height="3"/>'
+    page = (
+        f'<section id="a"><svg class="heat" viewBox="0 0 40 20" role="img">{body}</svg></section>'
+    )
+    (drawing,) = standalone_drawings(f"<style>{style}</style>{page}")
+
+    rules = parsed(drawing).findtext(f"{_SVG}style") or ""
+    # 22 % of red and 78 % of white.
+    assert f".heat .shade-2 {{ fill: #ff{round(0.78 * 255):02x}{round(0.78 * 255):02x}; }}" in rules
+    assert "shade-3" not in rules
+    assert "tile" not in rules
+    assert "hover" not in rules
+    assert "font: 12.5px 'A B', sans-serif" in rules
 
 
 def test_names_in_a_drawing_stay_text() -> None:
