@@ -103,6 +103,8 @@ def make_chart(analysis: Analysis, levels: Sequence[PlotLevel]) -> Chart | None:
             analysis.ceilings, x_range, used, roof_source=analysis.roof_source, clock_mhz=clock
         )
 
+    # The first one is shown first, so it should have something to show.
+    work.sort(key=lambda level: not _places(level))
     chart = _chart(work, ceilings, lines)
     links = [level for level in levels if level.axes == "link"]
     if not any(map(_places, links)):

@@ -13,6 +13,12 @@ from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.point_groups import grouped
 from gpuprof.roofline.analysis import Analysis, ModuleTree
+from gpuprof.roofline.measured_figures import (
+    DifferenceReason,
+    Measured,
+    MeasuredKernel,
+    MeasuredWork,
+)
 from gpuprof.roofline.module_figures import ModuleWork
 
 pytestmark = needs_browser
@@ -50,20 +56,41 @@ def block() -> Analysis:
         )
         for index in range(30)
     )
+    counted = tuple(
+        MeasuredKernel(
+            kernels=(f"kernel_{index}",),
+            op="aten::mm",
+            detail="",
+            phase="forward",
+            launches=1,
+            calls=1,
+            device_ns=1000,
+            flops=(),
+            bytes_read=Measured(read, 1000),
+            bytes_written=Measured(10, 10),
+            l2_bytes=None,
+            reasons=(DifferenceReason("bytes read", f"reason {index}"),),
+        )
+        for index, read in enumerate((2_000_000, 900, 30_000))
+    )
     return msgspec.structs.replace(
         found,
+        measured=MeasuredWork(launches=3, launches_in_trace=9, kernels=counted),
         kernels=(first, *found.kernels[1:]),
         modules=ModuleTree(with_module=1.0, with_line=1.0, rows=modules),
     )
 
 
 @pytest.fixture(scope="module")
-def opened(
-    browser: Chromium, tmp_path_factory: pytest.TempPathFactory, block: Analysis
-) -> Chromium:
+def page(tmp_path_factory: pytest.TempPathFactory, block: Analysis) -> Path:
+    found = tmp_path_factory.mktemp("tables") / "block.html"
+    found.write_text(render_html(block), encoding="utf-8")
+    return found
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Chromium, page: Path) -> Chromium:
     """One page for all tests here; each looks at columns or tables that no other has changed."""
-    page = tmp_path_factory.mktemp("tables") / "block.html"
-    page.write_text(render_html(block), encoding="utf-8")
     browser.open(page)
     return browser
 
@@ -132,6 +159,24 @@ def test_rows_of_a_plain_table_are_filtered_and_selected_by_keys(opened: Chromiu
         """
     )
     assert (focused, selected, hash_) == ("module-27", ["module-27"], "")
+
+
+def test_rows_of_several_lines_are_sorted_with_what_stands_below_them(opened: Chromium) -> None:
+    order, reasons, text = opened.evaluate(
+        f"""{_HELPERS}
+        const table = document.getElementById("measured-0").closest("table");
+        head(table, "DRAM read").querySelector("button").click();
+        const bodies = [...table.tBodies];
+        return [
+          bodies.map((body) => body.id),
+          bodies.map((body) => body.rows[1].textContent.trim()),
+          bodies[0].rows[0].cells[3].textContent,
+        ];
+        """
+    )
+    assert order == ["measured-0", "measured-2", "measured-1"]
+    assert [reason.split(": ")[1] for reason in reasons] == ["reason 0", "reason 2", "reason 1"]
+    assert text.startswith("2.00 MB")
 
 
 def test_long_tables_are_folded_until_one_looks_for_something(
@@ -241,3 +286,22 @@ def test_a_copy_without_rights_takes_what_is_selected(opened: Chromium) -> None:
     )
     assert text[0].startswith("Operator,Calls,Device time (ms),")
     assert text[1] == "Copied"
+
+
+def test_all_columns_on_a_narrow_screen_leave_room_for_names(browser: Chromium, page: Path) -> None:
+    browser.open(page, width=800)
+    name, figures, wide = browser.evaluate(
+        f"""{_HELPERS}
+        kernels.scrollIntoView({{ behavior: "instant" }});
+        const menu = document.querySelector("#kernels .choices");
+        menu.open = true;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        for (const box of menu.querySelectorAll("input")) if (!box.checked) box.click();
+        const width = (head) => head.getBoundingClientRect().width;
+        const [first, ...others] = [...kernels.tHead.rows[0].cells].map(width);
+        return [first, Math.min(...others), document.documentElement.scrollWidth - innerWidth];
+        """
+    )
+    assert name >= 200
+    assert figures > 40
+    assert wide == 0

@@ -6,15 +6,21 @@ globalThis.tables = (() => {
   // Rows that are shown before the others are folded away.
   const ROWS_SHOWN = 25;
   const ROWS_WITHOUT_FILTER = 20;
+  const LEAST_NAME_PX = 220;
   const PREFIXES = { n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
   // "at least 1.64 G", "86.2 µs", "3.77 TB/s", "33.4%", "+1.2 ms".
   const QUANTITY = /^(?:at least |about |up to |<)?([+\-−]?\d[\d\u00a0\u202f]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*(?:([nµmkMGTPE])(?=$|\s|[sBFW])|%|x\b|\S*)/u;
 
-  const rowsOf = (table) => [...table.tBodies[0].rows];
+  // A row of several lines is a body of its own, which begins with its figures.
+  const rowsOf = (table) => (table.tBodies.length === 1
+    ? [...table.tBodies[0].rows]
+    : [...table.tBodies].map((body) => body.rows[0]));
+  const wholeOf = (table, row) => (table.tBodies.length === 1 ? row : row.parentElement);
   const heads = (table) => [...table.tHead.rows[0].cells];
   const textOf = (cell) => {
     const title = cell.querySelector(".title");
-    return (title ?? cell).textContent.trim();
+    const parts = title ? [title] : [...cell.childNodes];
+    return parts.map((part) => part.textContent.trim()).filter(Boolean).join(" ");
   };
 
   // A number, else "" where it is unknown and the text itself where it is none.
@@ -48,7 +54,8 @@ globalThis.tables = (() => {
     const direction = order === "ascending" ? 1 : -1;
     const keyed = rows.map((row) => [order ? valueOf(row.cells[header.cellIndex], numeric) : row.place, row]);
     keyed.sort(([a], [b]) => compare(a, b, order ? direction : 1));
-    table.tBodies[0].append(...keyed.map(([, row]) => row));
+    const parent = table.tBodies.length === 1 ? table.tBodies[0] : table;
+    parent.append(...keyed.map(([, row]) => wholeOf(table, row)));
     if (table.classList.contains("folded")) table.fold(true);
     for (const other of heads(table)) other.removeAttribute("aria-sort");
     if (order) header.setAttribute("aria-sort", order);
@@ -80,10 +87,10 @@ globalThis.tables = (() => {
     const rows = rowsOf(table);
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const row of rows) {
-      row.searchText ??= row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => row.searchText.includes(word));
+      row.searchText ??= wholeOf(table, row).textContent.toLowerCase();
+      wholeOf(table, row).hidden = !words.every((word) => row.searchText.includes(word));
     }
-    const shown = rows.filter((row) => !row.hidden);
+    const shown = rows.filter((row) => !wholeOf(table, row).hidden);
     // What was searched for may lie in the fold.
     table.classList.toggle("filtered", words.length > 0);
     input.closest(".tools").querySelector("output").textContent = words.length
@@ -114,7 +121,8 @@ globalThis.tables = (() => {
     const opener = button("", () => fold(!table.classList.contains("folded")));
     const fold = (folded) => {
       table.classList.toggle("folded", folded);
-      rowsOf(table).forEach((row, index) => row.classList.toggle("in-fold", folded && index >= shown));
+      rowsOf(table).forEach((row, index) =>
+        wholeOf(table, row).classList.toggle("in-fold", folded && index >= shown));
       const share = shareOf(rowsOf(table).slice(shown));
       opener.textContent = folded ? `${number - shown} more rows${share}` : `only the first ${shown} rows`;
       opener.setAttribute("aria-expanded", String(!folded));
@@ -123,6 +131,16 @@ globalThis.tables = (() => {
     opener.className = "opener";
     (table.closest(".scroll") ?? table).after(opener);
     fold(true);
+  }
+
+  // Columns of figures have widths of their own, and the first one what is left: more of them make
+  // the table scroll.
+  function keepRoomForNames(table) {
+    if (getComputedStyle(table).tableLayout !== "fixed") return;
+    const widths = heads(table).slice(1).map((header) => header.getBoundingClientRect().width);
+    const isTable = getComputedStyle(table).display === "table";
+    const least = LEAST_NAME_PX + widths.reduce((sum, width) => sum + width, 0);
+    table.style.minWidth = isTable ? `${least}px` : "";
   }
 
   // Which columns are shown is one style for each column: rows may be many.
@@ -148,6 +166,7 @@ globalThis.tables = (() => {
       box.addEventListener("change", () => {
         chosen.set(index, box.checked);
         style.textContent = rules().join("\n");
+        keepRoomForNames(table);
       });
       label.append(box, ` ${header.textContent}`);
       choices.append(label);
@@ -175,8 +194,8 @@ globalThis.tables = (() => {
     const columns = heads(table)
       .filter((header) => header.textContent.trim() && header.getClientRects().length);
     const named = columns.map((header) => header.dataset.csv ?? header.textContent);
-    const rows = rowsOf(table).filter((row) => !row.hidden);
-    const recorded = rows.some((row) => row.dataset.key) ? ["Recorded name"] : [];
+    const rows = rowsOf(table).filter((row) => !wholeOf(table, row).hidden);
+    const recorded = rows.some((row) => wholeOf(table, row).dataset.key) ? ["Recorded name"] : [];
     const where = rows.some((row) => row.querySelector(".subtitle")) ? ["Where", "Recorded shapes"] : [];
     const lines = rows.map((row) => {
       const subtitle = row.querySelector(".subtitle");
@@ -185,7 +204,7 @@ globalThis.tables = (() => {
           const cell = row.cells[header.cellIndex];
           return header.dataset.csv && cell.dataset.value !== undefined ? cell.dataset.value : textOf(cell);
         }),
-        ...recorded.map(() => row.dataset.key ?? ""),
+        ...recorded.map(() => wholeOf(table, row).dataset.key ?? ""),
         ...(where.length ? [subtitle?.textContent ?? "", subtitle?.title ?? ""] : []),
       ];
     });
@@ -266,7 +285,7 @@ globalThis.tables = (() => {
 
   let number = 0;
   for (const table of document.querySelectorAll(".scroll > :is(table.points, table.plain)")) {
-    if (!table.tHead || table.tBodies.length !== 1) continue;
+    if (!table.tHead || !table.tBodies.length) continue;
     table.id ||= `table-${(number += 1)}`;
     join(table);
     makeFoldable(table);
