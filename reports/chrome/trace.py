@@ -253,7 +253,7 @@ class _Writer:
         else:
             pid, row = self._places.devices_from + int(self._devices[0]), self._idle_row
         yield (_metadata(pid, "thread_name", row, name="no device work"),)
-        gaps = idle_events(pieces).with_columns(
+        gaps = idle_events(pieces, self._capture.kernels).with_columns(
             pid=pl.lit(pid), thread=pl.lit(row), name=pl.format("{}: {}", "waits", "name")
         )
         yield from _mapped(gaps, self._shown)

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.intervals import covered_ns, merged
 from gpuprof.roofline.points.kernel_points import KERNEL_KEY, KernelKey
 from gpuprof.roofline.points.points import COPY_NAME
 from gpuprof.roofline.timeline.events import as_events, in_rows, with_places
@@ -68,21 +70,21 @@ def in_order(numbers: Sequence[int | None]) -> tuple[tuple[bool, int], ...]:
     return tuple((number is not None, number or 0) for number in numbers)
 
 
-def idle_lane(pieces: pl.DataFrame, step: int) -> Lanes:
-    """Times of `step` without work on any device; `pieces` are as `idle_events` needs them."""
-    own = pieces.filter(pl.col("step") == step)
-    return [] if own.is_empty() else [(TimelineLane(kind="idle"), as_events(idle_events(own)))]
+def idle_lane(pieces: pl.DataFrame, step: int, kernels: pl.DataFrame) -> Lanes:
+    """Times of `step` without work on any device; both tables are as `idle_events` needs them."""
+    events = idle_events(pieces.filter(pl.col("step") == step), kernels)
+    return [] if events.is_empty() else [(TimelineLane(kind="idle"), as_events(events))]
 
 
-def idle_events(pieces: pl.DataFrame) -> pl.DataFrame:
+def idle_events(pieces: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """One event for what the host did at a time without device work, with the columns of a label.
 
     `pieces` are `gpuprof.roofline.idle.culprits.named_pieces`, which are cut wherever anything
-    begins or ends on the host.
+    begins or ends on the host, and have no work of the profiled steps in them. That of others may
+    still run, as `kernels` of the capture tell: where it does, a device is not idle.
     """
-    own = pieces.sort("start_ns", maintain_order=True).with_columns(
-        end_ns=pl.col("start_ns") + pl.col("nanoseconds")
-    )
+    own = pieces.with_columns(end_ns=pl.col("start_ns") + pl.col("nanoseconds"))
+    own = _without_work(own, kernels).sort("start_ns", maintain_order=True)
     begins = (pl.col("start_ns") != pl.col("end_ns").shift(1)) | (
         pl.struct("step", *_WHY).rle_id().diff() != 0
     )
@@ -102,3 +104,25 @@ def idle_events(pieces: pl.DataFrame) -> pl.DataFrame:
         kind=pl.lit("idle"),
         detail=pl.concat_str(said, separator=", ", ignore_nulls=True),
     )
+
+
+def _without_work(idle: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """The parts of `idle` in which none of `kernels` runs."""
+    busy = merged(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
+    before, after = (covered_ns(busy, idle[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
+    touched = pl.Series(after > before, dtype=pl.Boolean)
+    if not touched.any():
+        return idle
+    starts, ends = busy
+    parts = []
+    for row in idle.filter(touched).iter_rows(named=True):
+        first = np.searchsorted(ends, row["start_ns"], side="right")
+        last = np.searchsorted(starts, row["end_ns"], side="left")
+        begins = [row["start_ns"], *ends[first:last].tolist()]
+        stops = [*starts[first:last].tolist(), row["end_ns"]]
+        parts += [
+            {**row, "start_ns": begin, "end_ns": stop}
+            for begin, stop in zip(begins, stops, strict=True)
+            if stop > begin
+        ]
+    return pl.concat([idle.filter(~touched), pl.DataFrame(parts, schema=idle.schema)])

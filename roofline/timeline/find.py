@@ -54,7 +54,7 @@ def find_timeline(
         window = window_of(capture, stretch.spans_ns[position])
         lanes = stream_lanes(capture, points, window)
         if idle is not None:
-            lanes += idle_lane(idle, position)
+            lanes += idle_lane(idle, position, capture.kernels)
         of_host, left_out = host_lanes(capture, window)
         room = max(0, MOST_LANES - len(lanes))
         left_out += sum(events.height for _, events in (*of_host[room:], *lanes[MOST_LANES:]))

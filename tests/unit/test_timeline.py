@@ -212,6 +212,20 @@ def test_two_streams_have_a_lane_each_and_a_gap_needs_both(build: CaptureBuilder
     assert union(idle, 0, 1_000) == [(0, 100), (700, 1_000)]
 
 
+def test_where_work_of_another_step_still_runs_a_device_is_not_idle(build: CaptureBuilder) -> None:
+    # The step before was not profiled to its end, and its work reaches into this one.
+    build.step("warmup", 0, 1_000)
+    build.kernel(5, 100, 1_300, "earlier")
+    build.step("profiled", 1_000, 2_000)
+    build.kernel(1_005, 1_500, 1_800, "own")
+    (step,) = timeline_of(attribute(build.build())).steps
+    low = step.start_ns
+    idle = [part for lane in lanes(step, "idle") for part in spans(lane)]
+    work = [part for lane in lanes(step, "stream") for part in spans(lane)]
+    assert (1_300 - low, 1_500 - low) in union(idle, 0, step.length_ns)
+    assert length(idle) + length(union(work, 0, step.length_ns)) == step.length_ns
+
+
 def test_what_overlaps_in_a_stream_stands_in_a_row_below(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1_000)
     for start, end in ((100, 400), (200, 300), (350, 500), (450, 600)):
