@@ -234,8 +234,9 @@ class _Writer:
 
     def _modules(self) -> Iterator[Iterable[ChromeEvent]]:
         """A row beside each thread that is in modules."""
-        outer = self._capture.ops.filter(pl.col("parent_id").is_null()).drop_nulls("module")
-        for (_, thread), ops in outer.group_by("process", "thread", maintain_order=True):
+        own = ("process", "thread")
+        within = self._capture.ops.filter(pl.col("module").is_not_null().any().over(own))
+        for (_, thread), ops in within.group_by(own, maintain_order=True):
             row = next(self._free_rows)
             pid = self._pid(ops.row(0, named=True))
             yield (_metadata(pid, "thread_name", row, name=f"modules of thread {thread}"),)

@@ -32,7 +32,7 @@ def host_lanes(capture: Capture, window: Window) -> tuple[Lanes, int]:
     parts: tuple[tuple[LaneKind, pl.DataFrame], ...] = (
         ("range", ranges.filter(~own).with_columns(detail="domain", kind=pl.lit("range"))),
         ("host", ranges.filter(own).with_columns(kind=pl.lit("host"))),
-        ("module", outer.drop_nulls("module")),
+        ("module", ops.filter(pl.col("module").is_not_null().any().over(_THREAD))),
         ("operator", outer.with_columns(kind=pl.lit("operator"))),
         ("call", _calls(capture, ops, window)),
     )
@@ -69,9 +69,10 @@ def host_lanes(capture: Capture, window: Window) -> tuple[Lanes, int]:
 
 
 def module_rows(ops: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """When a thread is in which module: by depth, from the outermost operators called there.
+    """When a thread is in which module: by depth, from the operators called there.
 
-    From the first to the last of those that follow each other in one module.
+    `ops` are all of the thread, also those that are in none. A visit is from the first to the last
+    of those that follow each other in one module, and ends where another begins.
     """
     ordered = ops.sort("start_ns", maintain_order=True).select(
         "start_ns", "end_ns", parts=pl.col("module").str.split(".")
@@ -90,6 +91,7 @@ def module_rows(ops: pl.DataFrame) -> dict[int, pl.DataFrame]:
             .drop_nulls("module")
             .group_by("visit", maintain_order=True)
             .agg(pl.col("start_ns").first(), pl.col("end_ns").max(), pl.col("module").first())
+            .with_columns(end_ns=pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1)))
         )
         rows[depth] = as_events(visits, name=pl.col("module"), kind=pl.lit("module"))
     return rows

@@ -120,6 +120,23 @@ def test_a_reader_zooms_pans_points_and_selects(
     browser.hover(x, y)
     assert "no device work" in after(browser)["card"]
 
+    # In a gap of a stream, why.
+    x, y = browser.evaluate(
+        f"""{_STATE}
+        const lane = state.step.lanes.find(({{ kind }}) => kind === "stream");
+        const gaps = lane.ends.slice(0, -1).map((end, at) => lane.starts[at + 1] - end);
+        const at = gaps.indexOf(Math.max(...gaps));
+        line.show(lane.ends[at] - gaps[at], lane.starts[at + 1] + gaps[at]);
+        const x = line.X(lane.ends[at] + gaps[at] / 2);
+        return [box().left + x, box().top + lane.y + lane.height / 2];
+        """
+    )
+    browser.hover(x, y)
+    card = after(browser)["card"]
+    assert "No work on stream 7" in card
+    assert "Why" in card
+    browser.press("Home")
+
     # A click selects the kernel in the tables too, and the page stays.
     x, y = place_of(browser, "stream")
     browser.drag(x, y)
@@ -182,6 +199,14 @@ def test_it_fits_a_phone_and_is_a_drawing_without_script(
     """
     browser.open(page, width=390)
     assert browser.evaluate(visible)[1] == [True, True]
+    # A tap selects, and says what it is of.
+    browser.open(page, width=390, touch=True)
+    after(browser, 'line.canvas.scrollIntoView({ block: "center", behavior: "instant" });')
+    x, y = place_of(browser, "stream")
+    browser.swipe(x, y)
+    tapped = after(browser)
+    assert tapped["picked"] is not None
+    assert "Lasts" in tapped["card"]
     browser.open(page, width=700, paper=True)
     assert browser.evaluate(visible)[0] == [True, True]
     browser.open(page, width=700, script=False)

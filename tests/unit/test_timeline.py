@@ -276,6 +276,24 @@ def test_visits_of_a_module_are_apart_where_another_is_between(build: CaptureBui
     assert spans(second) == [(0, 30), (60, 70)]
 
 
+def test_modules_inside_of_a_compiled_region_are_shown(build: CaptureBuilder) -> None:
+    build.step("profiled", 0, 1_000)
+    region = build.op("Torch-Compiled Region: 0/0", 0, 100, module="net")
+    build.op("aten::mm", 10, 20, module="net.0", parent_id=region)
+    build.op("aten::relu", 20, 30, module="net.0", parent_id=region)
+    # It lies in another module's operator, which goes on behind it.
+    outer = build.op("aten::mm", 40, 90, module="net.1", parent_id=region)
+    build.op("aten::add", 50, 60, module="net.2", parent_id=outer)
+    found = timeline_of(attribute(build.build()))
+    first, second = lanes(found.steps[0], "module")
+    assert spans(first) == [(0, 100)]
+    assert list(zip(names(found, second), spans(second), strict=True)) == [
+        ("net.0", (10, 30)),
+        ("net.1", (40, 50)),
+        ("net.2", (50, 60)),
+    ]
+
+
 def test_a_call_that_waits_says_so(build: CaptureBuilder) -> None:
     build.step("profiled", 0, 1_000_000)
     build.kernel(1_000, 5_000, 400_000)
