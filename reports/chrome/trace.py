@@ -169,7 +169,7 @@ class _Writer:
         """The operators; those of a CPU run are device work themselves and have its verdicts."""
         if not self._is_cpu_run:
             return self._capture.ops
-        verdicts = self._kernels.select("op_id", "step", "point")
+        verdicts = self._kernels.select("op_id", "step", "point").unique("op_id", keep="first")
         return self._capture.ops.join(verdicts, on="op_id", how="left", maintain_order="left")
 
     def _op(self, row: ChromeEvent) -> Iterator[ChromeEvent]:

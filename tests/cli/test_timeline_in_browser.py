@@ -63,11 +63,16 @@ def analysis() -> Analysis:
     return analyze(storage.load(CAPTURE))
 
 
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, analysis: Analysis) -> Path:
+    found = tmp_path_factory.mktemp("timeline") / "page.html"
+    found.write_text(render_html(analysis), encoding="utf-8")
+    return found
+
+
 def test_a_reader_zooms_pans_points_and_selects(
-    browser: Chromium, tmp_path: Path, analysis: Analysis
+    browser: Chromium, page: Path, analysis: Analysis
 ) -> None:
-    page = tmp_path / "page.html"
-    page.write_text(render_html(analysis), encoding="utf-8")
     assert analysis.timeline is not None
     typical, slowest = analysis.timeline.steps
     browser.open(page)
@@ -185,11 +190,7 @@ def test_a_reader_zooms_pans_points_and_selects(
     assert after(browser)["picked"] == first["picked"]
 
 
-def test_it_fits_a_phone_and_is_a_drawing_without_script(
-    browser: Chromium, tmp_path: Path, analysis: Analysis
-) -> None:
-    page = tmp_path / "page.html"
-    page.write_text(render_html(analysis), encoding="utf-8")
+def test_it_fits_a_phone_and_is_a_drawing_without_script(browser: Chromium, page: Path) -> None:
     visible = """
     const shown = (selector) => {
       const box = document.querySelector(selector).getBoundingClientRect();
@@ -197,10 +198,9 @@ def test_it_fits_a_phone_and_is_a_drawing_without_script(
     };
     return [shown(".timeline .drawing"), shown(".timeline canvas.lanes")];
     """
-    browser.open(page, width=390)
+    browser.open(page, width=390, touch=True)
     assert browser.evaluate(visible)[1] == [True, True]
     # A tap selects, and says what it is of.
-    browser.open(page, width=390, touch=True)
     after(browser, 'line.canvas.scrollIntoView({ block: "center", behavior: "instant" });')
     x, y = place_of(browser, "stream")
     browser.swipe(x, y)

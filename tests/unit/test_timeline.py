@@ -469,13 +469,17 @@ def four_ranks() -> Capture:
     return replace(capture, **tables)
 
 
+@cache
+def four_ranks_timeline() -> Timeline:
+    return timeline_of(four_ranks())
+
+
 def of_rank(step: TimelineStep, rank: int | None) -> list[TimelineLane]:
     return [lane for lane in lanes(step, "stream") if lane.rank == rank]
 
 
 def test_other_ranks_stand_beside_at_the_same_time() -> None:
-    capture = four_ranks()
-    found = timeline_of(capture)
+    capture, found = four_ranks(), four_ranks_timeline()
     assert [(each.rank, each.role) for each in found.ranks][-1] == (3, "straggler")
     # Not all leave a collective at once here, but within some milliseconds, and not 5 s.
     for step in found.steps:
@@ -510,8 +514,7 @@ def test_other_ranks_stand_beside_at_the_same_time() -> None:
 
 
 def test_of_ranks_without_tables_collectives_are_shown() -> None:
-    capture = four_ranks()
-    whole = timeline_of(capture)
+    capture, whole = four_ranks(), four_ranks_timeline()
     found = analyze(capture.rank(0), summaries=all_summaries(capture)).timeline
     assert found is not None
     assert [each.rank for each in found.ranks if each.collectives_only] == [1, 2, 3]
