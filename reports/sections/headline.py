@@ -52,7 +52,12 @@ def headline(analysis: Analysis) -> Headline:
         why = analysis.bottleneck.evidence or "no step was recorded"
         sentence = f"{_NOT_KNOWN}, and so is what a change would gain: {why}"
         return Headline(formatting.sentence(sentence), UNKNOWN)
-    said = [_limit(analysis, binds, split), *_late_rank(analysis), _gain(analysis, split)]
+    said = [
+        _limit(analysis, binds, split),
+        *_late_rank(analysis),
+        *_other_programs(analysis),
+        _gain(analysis, split),
+    ]
     sentence = formatting.sentence("; ".join(said))
     first = analysis.advice[0] if analysis.advice else None
     if first is None:
@@ -112,10 +117,19 @@ def _losses(analysis: Analysis, binds: Binding, split: StepSplit) -> Iterator[st
 
 def _largest(analysis: Analysis, binds: Binding, split: StepSplit) -> Iterator[str]:
     """What the step is divided among, where no part is most of it."""
-    parts = [(binds.fraction, _subject(binds.kind))]
-    if binds.kind not in (COMPUTE, MEMORY, UNKNOWN):
-        computing_ns = sum(part.nanoseconds for part in split.parts if _computes(part))
-        parts = [(computing_ns / split.step_ns, "computing")]
+    computing_ns = sum(part.nanoseconds for part in split.parts if _computes(part))
+    parts = [(computing_ns / split.step_ns, "computing")]
+    if binds.kind in (COMPUTE, MEMORY, UNKNOWN):
+        # What is not of the one resource is of the other, or of no model.
+        known = split.nanoseconds(UNKNOWN) < NEGLIGIBLE * split.step_ns
+        other = _subject(MEMORY if binds.kind == COMPUTE else COMPUTE)
+        parts = [
+            (binds.fraction, _subject(binds.kind)),
+            (
+                computing_ns / split.step_ns - binds.fraction,
+                other if known and binds.kind != UNKNOWN else "other device work",
+            ),
+        ]
     for part in split.parts:
         if not _computes(part):
             doubt = _doubt(analysis, split, part.kind)
@@ -144,6 +158,14 @@ def _doubt(analysis: Analysis, split: StepSplit, kind: ClassName) -> str:
 def _late_rank(analysis: Analysis) -> Iterator[str]:
     if analysis.ranks is not None and analysis.ranks.stragglers:
         yield late_text(analysis.ranks.stragglers[0])
+
+
+def _other_programs(analysis: Analysis) -> Iterator[str]:
+    """That the machine was busy, where that is much of the steps."""
+    waiting = analysis.steps.waiting_fraction
+    if waiting is not None and waiting >= _NOTABLE:
+        share = formatting.percent(waiting)
+        yield f"{share} of the timed steps went by waiting for a core that other programs had"
 
 
 def _gain(analysis: Analysis, split: StepSplit) -> str:

@@ -148,6 +148,33 @@ def test_profiled_steps_that_are_others_than_the_timed_ones_advise_nothing(
         assert ("a profiled step takes" in found.change) is not advised
 
 
+def test_two_resources_that_share_a_step_are_both_named(training_analysis: Analysis) -> None:
+    """Half of it arithmetic, half memory traffic; with work of no model nobody knows of what."""
+    binds = Binding(kind="compute", nanoseconds=495_000, fraction=0.495)
+    for parts, told in (
+        ({"roof": 60_000, "compute": 455_000, "memory": 485_000}, "50.5% memory traffic"),
+        ({"roof": 460_000, "compute": 90_000, "unknown": 450_000}, "50.5% other device work"),
+    ):
+        split = StepSplit(
+            step_ns=1_000_000,
+            basis="timed",
+            parts=tuple(SplitPart(kind, nanoseconds) for kind, nanoseconds in parts.items()),
+        )
+        analysis = msgspec.structs.replace(training_analysis, split=split, binds=binds, advice=())
+        sentence = headline(analysis).sentence
+        assert sentence.startswith("No one thing limits a step of 1.000 ms: ")
+        assert told in sentence
+        assert "49.5% arithmetic" in sentence
+
+
+def test_a_busy_machine_is_a_part_of_what_limits(training_analysis: Analysis) -> None:
+    for waiting, told in ((0.5, True), (0.05, False), (None, False)):
+        steps = msgspec.structs.replace(training_analysis.steps, waiting_fraction=waiting)
+        sentence = headline(msgspec.structs.replace(training_analysis, steps=steps)).sentence
+        busy = "50.0% of the timed steps went by waiting for a core that other programs had"
+        assert (busy in sentence) is told
+
+
 def _among_ranks(analysis: Analysis, waiting_ns: int) -> Analysis:
     """`analysis` of rank 0 of a job, which waits so long for others and computes as long."""
     ranks = analysis_of("ranks/gloo4_ddp_work").ranks
