@@ -48,10 +48,16 @@ def headline(analysis: Analysis) -> Headline:
     split, binds = analysis.split, analysis.binds
     if not analysis.holds_work:
         return Headline(_without_work(analysis), UNKNOWN)
-    if split is None or binds is None:
-        why = analysis.bottleneck.evidence or "no step was recorded"
+    lost = analysis.bottleneck
+    if split is None:
+        why = lost.evidence or "no step was recorded"
         sentence = f"{_NOT_KNOWN}, and so is what a change would gain: {why}"
         return Headline(formatting.sentence(sentence), UNKNOWN)
+    if binds is None:
+        # An analysis of before it was told what binds a step.
+        return Headline(
+            formatting.sentence(f"the largest loss is {lost.kind}: {lost.evidence}"), lost.kind
+        )
     said = [
         _limit(analysis, binds, split),
         *_late_rank(analysis),

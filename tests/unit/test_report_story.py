@@ -152,8 +152,11 @@ def test_two_resources_that_share_a_step_are_both_named(training_analysis: Analy
     """Half of it arithmetic, half memory traffic; with work of no model nobody knows of what."""
     binds = Binding(kind="compute", nanoseconds=495_000, fraction=0.495)
     for parts, told in (
-        ({"roof": 60_000, "compute": 455_000, "memory": 485_000}, "50.5% memory traffic"),
-        ({"roof": 460_000, "compute": 90_000, "unknown": 450_000}, "50.5% other device work"),
+        ({"roof": 60_000, "compute": 455_000, "memory": 485_000}, "50.5% of it is memory traffic"),
+        (
+            {"roof": 460_000, "compute": 90_000, "unknown": 450_000},
+            "50.5% of it is other device work",
+        ),
     ):
         split = StepSplit(
             step_ns=1_000_000,
@@ -167,10 +170,20 @@ def test_two_resources_that_share_a_step_are_both_named(training_analysis: Analy
         assert "49.5% arithmetic" in sentence
 
 
-def test_a_busy_machine_is_a_part_of_what_limits(training_analysis: Analysis) -> None:
+def test_an_analysis_that_does_not_tell_what_binds_tells_the_largest_loss(
+    training_analysis: Analysis,
+) -> None:
+    assert training_analysis.binds is None
+    assert headline(training_analysis).sentence == (
+        f"The largest loss is compute: {training_analysis.bottleneck.evidence}"
+    )
+
+
+def test_a_busy_machine_is_a_part_of_what_limits() -> None:
+    analysis = analysis_of("diagnosis/tiny_operators")
     for waiting, told in ((0.5, True), (0.05, False), (None, False)):
-        steps = msgspec.structs.replace(training_analysis.steps, waiting_fraction=waiting)
-        sentence = headline(msgspec.structs.replace(training_analysis, steps=steps)).sentence
+        steps = msgspec.structs.replace(analysis.steps, waiting_fraction=waiting)
+        sentence = headline(msgspec.structs.replace(analysis, steps=steps)).sentence
         busy = "50.0% of the timed steps went by waiting for a core that other programs had"
         assert (busy in sentence) is told
 
