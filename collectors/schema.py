@@ -191,6 +191,8 @@ SAMPLES: Final = pl.Schema(
         "sm_clock_mhz": pl.Int32,
         "memory_clock_mhz": pl.Int32,
         "power_milliwatts": pl.Int64,
+        # Counted by the device since its driver was loaded; null in captures of older versions.
+        "energy_millijoules": pl.Int64,
         "temperature_celsius": pl.Int32,
         # NVML's clocks-event-reasons bits.
         "throttle_reasons": pl.Int64,

@@ -47,6 +47,11 @@ def quantity(value: float | None, unit: str, digits: int = 3) -> str:
     return f"{significant(value, digits)} {unit}"
 
 
+def joules(amount: float) -> str:
+    """Energy: 24.62 is "24.6 J", 0.0031 is "3.10 mJ"."""
+    return quantity(amount, "J") if amount >= 1 else f"{significant(amount * 1e3)} mJ"
+
+
 def flops(count: float | None) -> str:
     """A number of floating-point operations: "829 GFLOP"."""
     return quantity(count, "FLOP")

@@ -16,6 +16,7 @@ from gpuprof.roofline.checklist_figures import KernelChecklist
 from gpuprof.roofline.classes import ClassName
 from gpuprof.roofline.closed_form_figures import ClosedForm
 from gpuprof.roofline.cost_models.cost import Flops
+from gpuprof.roofline.energy_figures import Energy
 from gpuprof.roofline.explanation_figures import ExplainedOperator
 from gpuprof.roofline.graph_figures import ReplayedGraph
 from gpuprof.roofline.host_figures import HostFigures
@@ -350,6 +351,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     # Settings that cost, with their evidence.
     settings: Settings | None = None
     device_state: DeviceState | None = None
+    # Of the timed steps; None where too few readings of the device's counter lie in them.
+    energy: Energy | None = None
     # The timed steps with clock and power, in order of time; () where nothing was sampled.
     step_readings: tuple[StepReading, ...] = ()
     # Of the device, by its driver; None where that did not tell.

@@ -65,6 +65,7 @@ from gpuprof.roofline.slow_steps.find import slow_steps
 from gpuprof.roofline.step_figures import StepSplit, StepTimes, has_no_room_to_wait
 from gpuprof.roofline.steps.device_readings import device_readings
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
+from gpuprof.roofline.steps.energy import energy_of_steps
 from gpuprof.roofline.steps.equal_work import unequal_work
 from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
 from gpuprof.roofline.steps.overlap_slowdown import (
@@ -314,6 +315,7 @@ def analyze(
             ),
         ),
         device_state=state,
+        energy=energy_of_steps(capture.samples, capture.steps, device, times),
         step_readings=step_readings(capture, readings, None if device is None else device.index),
         health=health,
         peak_memory_bytes=process.peak_memory_bytes,

@@ -22,6 +22,7 @@ from gpuprof.profiler.configuration.gate_settings import (
 )
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.roofline.machine.devices import DeviceSpec, register_devices
+from gpuprof.roofline.prices import Prices, set_prices
 
 _log = logging.getLogger(__name__)
 CONFIGURATION_FILE = "gpuprof.toml"
@@ -46,6 +47,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Rows of the device table; they win over the built-in ones.
     device: tuple[DeviceSpec, ...] = ()
     tools: ToolPaths = ToolPaths()
+    prices: Prices = Prices()
     gate: GateSettings = GateSettings()
     target: tuple[Target, ...] = ()
     budget: tuple[BudgetSettings, ...] = ()
@@ -94,6 +96,7 @@ def apply_configuration(start: Path | None = None) -> None:
         return
     configuration = read_configuration(file)
     register_devices(configuration.device, origin=str(file))
+    set_prices(configuration.prices)
     paths = msgspec.structs.asdict(configuration.tools)
     configure_tools({name: path for name, path in paths.items() if path is not None})
 

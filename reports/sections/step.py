@@ -17,6 +17,7 @@ from gpuprof.reports.blocks import (
     StepPlot,
 )
 from gpuprof.reports.computed.of_step import of_part, of_profiler_stretch, of_step_time
+from gpuprof.reports.energy import energy_facts
 from gpuprof.reports.figures import verdict_sentence
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
@@ -221,6 +222,7 @@ def _loss_fact(analysis: Analysis) -> Fact:
 def _basis(analysis: Analysis) -> Sequence[Block]:
     facts = (
         *timing_facts(analysis.steps, analysis.device_state),
+        *energy_facts(analysis),
         *closed_form_facts(analysis),
         ceiling_fact(analysis),
     )
@@ -259,6 +261,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
             *utilization_facts(analysis),
             *closed_form_facts(analysis),
             *timing_facts(steps, analysis.device_state),
+            *energy_facts(analysis),
         )
     )
     plotted = formatting.counted(len(steps.samples_ns), "timed step" if steps.timed else "step")

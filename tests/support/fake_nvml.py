@@ -73,6 +73,9 @@ class FakeNvml:
     def nvmlDeviceGetClockInfo(self, handle: int, clock: int) -> int:
         return {self.NVML_CLOCK_SM: 1755, self.NVML_CLOCK_MEM: 2619}[clock]
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        return 4_000_000_000 + self.power_reads
+
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
         self.power_reads += 1
         if self.broken == "power":

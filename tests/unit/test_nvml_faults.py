@@ -32,6 +32,7 @@ FUNCTIONS = sorted(
 EMPTIES = {
     "nvmlDeviceGetClockInfo": {"sm_clock_mhz", "memory_clock_mhz"},
     "nvmlDeviceGetPowerUsage": {"power_milliwatts"},
+    "nvmlDeviceGetTotalEnergyConsumption": {"energy_millijoules"},
     "nvmlDeviceGetTemperature": {"temperature_celsius"},
     "nvmlDeviceGetCurrentClocksEventReasons": {"throttle_reasons"},
     "nvmlDeviceGetCurrentClocksThrottleReasons": {"throttle_reasons"},

@@ -12,6 +12,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "sm_clock_mhz": (0, 20_000),
     "memory_clock_mhz": (0, 50_000),
     "power_milliwatts": (0, 20_000_000),
+    "energy_millijoules": (0, 2**60),
     "temperature_celsius": (0, 200),
     # Sixteen bits, of which NVML defines nine.
     "throttle_reasons": (0, 0xFFFF),
@@ -65,6 +66,7 @@ def plain_readings(library: Any, handle: Any) -> list[Reading]:
         Reading("sm_clock_mhz", lambda: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM)),
         Reading("memory_clock_mhz", lambda: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_MEM)),
         Reading("power_milliwatts", lambda: lib.nvmlDeviceGetPowerUsage(handle)),
+        Reading("energy_millijoules", lambda: lib.nvmlDeviceGetTotalEnergyConsumption(handle)),
         Reading(
             "temperature_celsius",
             lambda: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU),
