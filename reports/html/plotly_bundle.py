@@ -2,11 +2,13 @@
 
 import base64
 import gzip
+from functools import cache
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 
+@cache
 def embedded_plotly() -> Markup:
     """The bundle as gzip in base64: nothing in it can end a script element."""
     # Without a time of its own: the same analysis gives the same bytes.

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import jinja2
 import msgspec
@@ -36,6 +37,7 @@ def embedded_json(value: msgspec.Struct) -> Markup:
     return Markup(text.translate(_JSON_ESCAPES))
 
 
+@cache
 def make_environment() -> jinja2.Environment:
     """Templates of this package. Names are escaped, and an unknown one is an error."""
     environment = jinja2.Environment(
