@@ -43,6 +43,9 @@ class CompareCommand:
         parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
         parser.add_argument("--rank", type=int, metavar="R", help="the rank to compare (the first)")
         parser.add_argument(
+            "--head-rank", type=int, metavar="R", help="the head's, if it is another than --rank"
+        )
+        parser.add_argument(
             "--top", type=whole, default=_TOP, metavar="N", help=f"kernels to show ({_TOP})"
         )
         parser.add_argument(
@@ -70,12 +73,15 @@ class CompareCommand:
                 from gpuprof.reports.drawing_files import require_png
 
                 require_png()
+        head_rank = arguments.rank if arguments.head_rank is None else arguments.head_rank
         comparison = compare(
-            _analysis(arguments.base, arguments.rank), _analysis(arguments.head, arguments.rank)
+            _analysis(arguments.base, arguments.rank), _analysis(arguments.head, head_rank)
         )
         # The page has more than fits here, unless it was asked for already.
         paths = (str(arguments.base), str(arguments.head))
-        command = shlex.join(("gpuprof", "compare", *paths, "-o", "change.html"))
+        ranks = (("--rank", arguments.rank), ("--head-rank", arguments.head_rank))
+        chosen = (word for name, rank in ranks if rank is not None for word in (name, str(rank)))
+        command = shlex.join(("gpuprof", "compare", *paths, *chosen, "-o", "change.html"))
         render_comparison(
             comparison, stdout(), top=arguments.top, next_command="" if output else command
         )

@@ -108,6 +108,7 @@ def side_line(side: ComparedSide) -> str:
     return joined(
         (
             formatting.printable(side.title),
+            f"rank {side.rank} of {side.world_size}" if side.world_size > 1 else "",
             formatting.printable(side.device) or "no device recorded",
             f"{steps} steps" if steps else "no steps",
             f"{clock} MHz" if clock else "",

@@ -67,6 +67,7 @@ def _side(analysis: Analysis) -> ComparedSide:
         created_ns=analysis.created_ns,
         device=analysis.device.name if analysis.device else "",
         rank=analysis.rank,
+        world_size=analysis.world_size,
         step_ns=steps.median_ns if steps.timed else None,
         relative_spread=steps.relative_spread if steps.timed else None,
         timed=steps.timed,

@@ -88,6 +88,7 @@ class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     created_ns: int
     device: str
     rank: int
+    world_size: int = 1
     # Median of the timed steps, which ran without a profiler; None where there were none.
     step_ns: int | None
     # The interquartile range over the median.

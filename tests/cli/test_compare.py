@@ -116,3 +116,17 @@ def test_traces_of_two_gpus_cannot_fail_for_being_slower(gpuprof: Gpuprof) -> No
     said = " ".join(result.stdout.split())
     assert said.startswith("Slower, in another environment: ")
     assert "NVIDIA A100-PG509-200 against Tesla V100-SXM2-16GB" in said
+
+
+def test_two_ranks_of_one_capture_are_compared(gpuprof: Gpuprof) -> None:
+    capture = str(RECORDINGS.parent / "ranks" / "gloo4_ddp")
+
+    result = gpuprof("compare", capture, capture, "--rank", "0", "--head-rank", "2")
+
+    assert result.returncode == 0
+    said = " ".join(result.stdout.split())
+    assert "base train.py · rank 0 of 4" in said
+    assert "head train.py · rank 2 of 4" in said
+    assert said.endswith(
+        f"gpuprof compare {capture} {capture} --rank 0 --head-rank 2 -o change.html"
+    )
