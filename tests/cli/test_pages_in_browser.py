@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import chromium
 import pytest
 from browser import needs_browser
+from golden_captures import analysis_of, page_of
 from made_up_pages import gate_result, history_series
 
 from gpuprof.collectors.opening import open_trace
@@ -17,6 +18,7 @@ from gpuprof.reports.gate import page as gate_page
 from gpuprof.reports.history.page import render_history
 from gpuprof.reports.html.listing import ListedCapture, render_listing
 from gpuprof.reports.html.page import render_html
+from gpuprof.reports.sections.headline import headline
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.gate.history import ChangePoint
@@ -103,6 +105,37 @@ def test_every_text_has_room(
         browser.open(page, width=width, script=script)
         found[name] = browser.evaluate(_UNREADABLE)
     assert found == {name: {"wide": 0, "narrow": []} for name in pages}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "captures/h200_llama_block",
+        "captures/h100_cuda_graph",
+        "diagnosis/tiny_operators",
+        "kineto/cpu-only.json",
+        "ranks/gloo4_ddp_work",
+    ],
+)
+def test_what_limits_and_what_to_change_stand_on_the_first_screen(
+    browser: chromium.Chromium, tmp_path: Path, name: str
+) -> None:
+    """Of a laptop and of a phone, with what the change gains."""
+    page = tmp_path / "page.html"
+    page.write_text(page_of(name), encoding="utf-8")
+    told = headline(analysis_of(name))
+    for width, height in ((1366, 700), (390, 780)):
+        browser.open(page, width=width, height=height, script=False)
+        found = browser.evaluate(
+            """
+            const story = document.querySelector(".story");
+            return { text: story.innerText, bottom: story.getBoundingClientRect().bottom };
+            """
+        )
+        assert found["bottom"] < height
+        text = " ".join(found["text"].split())
+        for part in (told.sentence, told.change, told.where):
+            assert part in text
 
 
 @pytest.mark.parametrize(("width", "paper"), [(390, False), (1400, False), (700, True)])
