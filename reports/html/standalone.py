@@ -30,6 +30,7 @@ _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _SECTION = re.compile(r"<section id=")
 _DRAWING = re.compile(r'<svg class="([^"]+)" viewBox="([^"]+)"([^>]*)>(.*?)</svg>', re.DOTALL)
 _LEGEND = re.compile(r'<p class="legend">(.*?)</p>', re.DOTALL)
+_PATTERN = re.compile(r'<pattern id="([^"]+)".*?</pattern>', re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _VARIABLE = re.compile(r"var\(--([\w-]+)\)")
 _MIX = re.compile(r"color-mix\(in srgb, #([0-9a-f]{6}) (\d+)%, #([0-9a-f]{6})\)")
@@ -162,11 +163,16 @@ def _legend(markup: str, width: float) -> tuple[str, int]:
         shape = path[1] if path else "M-6-6H6V6H-6Z"
         y = row * _ROW + _ROW / 2
         inner = "now" if "move" in kind[1] else f"point {kind[1]}"
-        entries.append(
+        mark = (
             f'<g class="{kind[1]}" transform="translate({x + 7:g} {y:g}) scale({scale:g})">'
             f'<path class="{inner}" stroke-width="0" d="{shape}"/></g>'
-            f'<text x="{x + _MARK:g}" y="{y + 4:g}">{escape(words)}</text>'
         )
+        if filled := _PATTERN.search(entry):
+            mark = (
+                f'<defs>{filled[0]}</defs><rect x="{x + 1:g}" y="{y - 6:g}" width="12" height="12" '
+                f'fill="url(#{filled[1]})"/>'
+            )
+        entries.append(f'{mark}<text x="{x + _MARK:g}" y="{y + 4:g}">{escape(words)}</text>')
         x += length
     return "".join(entries), row + 1 if entries else 0
 

@@ -17,6 +17,7 @@ from gpuprof.reports.figures import (
     point_roof_percent,
     step_basis,
 )
+from gpuprof.reports.html.fill_patterns import pattern_of
 from gpuprof.reports.html.heat_map import make_heat_map
 from gpuprof.reports.html.memory_plot import draw_memory, make_memory_plot
 from gpuprof.reports.html.picture import make_picture
@@ -62,6 +63,7 @@ def make_environment() -> jinja2.Environment:
         make_run_plot=make_run_plot,
         make_step_plot=make_step_plot,
         make_timeline=make_timeline,
+        pattern_of=pattern_of,
         per_step=per_step,
         point_figures=point_figures,
         point_roof_percent=point_roof_percent,

@@ -1,6 +1,7 @@
 """The data of the page's time line: the lanes as the analysis has them, with words for pieces."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import Final
 
@@ -8,6 +9,7 @@ import msgspec
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import TimelinePlot
+from gpuprof.reports.html.fill_patterns import pattern_of
 from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.point_rows import MOST_ROWS
 from gpuprof.reports.timeline_words import detail_text, group_name, lane_name, piece_name, step_name
@@ -68,10 +70,12 @@ class StepData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookData(msgspec.Struct, frozen=True, kw_only=True):
-    """How pieces of a class are filled, and what the class means."""
+    """How pieces of a class are filled, as `FillPattern` has it, and what the class means."""
 
-    fill: str
-    mark: str
+    side: int
+    path: str
+    solid: bool
+    stroke_width: int
     meaning: str
 
 
@@ -94,7 +98,7 @@ def make_timeline(block: TimelinePlot, analysis: Analysis) -> TimelineData:
         steps=tuple(_step(step, block) for step in block.timeline.steps),
         labels=labels,
         looks={
-            name: LookData(fill=row.fill, mark=row.mark, meaning=row.meaning)
+            name: LookData(**asdict(pattern_of(row)), meaning=row.meaning)
             for name, row in classes().items()
             if name in used
         },

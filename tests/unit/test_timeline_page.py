@@ -9,12 +9,14 @@ from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto, storage
 from gpuprof.reports.blocks import Paragraph, Table, TimelinePlot
+from gpuprof.reports.html.fill_patterns import pattern_of
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.html.timeline_data import make_timeline
 from gpuprof.reports.html.timeline_drawing import draw_timeline
 from gpuprof.reports.sections.timeline import SECTION
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.classes import classes
 from gpuprof.roofline.timeline.find import MOST_LABELS, MOST_PIECES
 from gpuprof.roofline.timeline_figures import Timeline, TimelineLabel, TimelineLane, TimelineStep
 from gpuprof.roofline.work.attribution import attribute
@@ -74,6 +76,12 @@ def test_pieces_lead_to_rows_that_are_there() -> None:
     point = next(each for each in analysis.kernels if each.name.startswith(product.name))
     assert product.look == point.bottleneck.kind
     assert product.roof == point.roof
+
+
+def test_no_two_classes_have_one_pattern() -> None:
+    drawn = [row for row in classes().values() if row.mark]
+    patterns = [pattern_of(row) for row in drawn]
+    assert len(set(patterns)) == len(drawn) > 20
 
 
 def test_names_of_a_foreign_capture_are_text(build: CaptureBuilder) -> None:

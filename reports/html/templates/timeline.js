@@ -61,39 +61,17 @@ globalThis.timeline = (() => {
   const timeAt = (x) =>
     state.view.from + ((x - gutter()) / (size.width - gutter())) * (state.view.to - state.view.from);
 
-  // Colour is never the only mark: each class has a pattern of its own, as its sign in the roofline.
-  const PATTERNS = {
-    circle: "", square: "rows", "triangle-up": "columns", "triangle-left": "columns wide",
-    "triangle-right": "falling", cross: "grid", bowtie: "rows wide", hourglass: "dots",
-    x: "dots", star: "rising falling", hexagon: "rising", pentagon: "rising wide",
-    diamond: "rising", "triangle-down": "falling wide",
-  };
-
+  // Colour is never the only mark: each class has a pattern of its own.
   function pattern(look, colour) {
-    const { fill, mark } = looks[look];
-    const kind = PATTERNS[mark] ?? "";
-    if (!kind) return colour;
-    const side = kind.includes("wide") ? 12 : 6;
+    const { side, path, solid, stroke_width: width } = looks[look];
+    if (!path) return colour;
     const tile = Object.assign(document.createElement("canvas"), { width: side, height: side });
     const ink = tile.getContext("2d");
     // What is no work has a pale ground.
-    [ink.fillStyle, ink.strokeStyle] = fill === "solid" ? [colour, colours.page] : [colours.faint, colour];
+    [ink.fillStyle, ink.strokeStyle] = solid ? [colour, colours.page] : [colours.faint, colour];
+    ink.lineWidth = width;
     ink.fillRect(0, 0, side, side);
-    ink.fillStyle = ink.strokeStyle;
-    ink.lineWidth = fill === "solid" ? 1 : 2;
-    const line = (...points) => {
-      ink.beginPath();
-      for (let at = 0; at < points.length; at += 4) {
-        ink.moveTo(points[at], points[at + 1]);
-        ink.lineTo(points[at + 2], points[at + 3]);
-      }
-      ink.stroke();
-    };
-    if (kind.includes("rows") || kind === "grid") line(0, 1.5, side, 1.5);
-    if (kind.includes("columns") || kind === "grid") line(1.5, 0, 1.5, side);
-    if (kind.includes("rising")) line(-1, 1, 1, -1, 0, side, side, 0, side - 1, side + 1, side + 1, side - 1);
-    if (kind.includes("falling")) line(-1, side - 1, 1, side + 1, 0, 0, side, side, side - 1, -1, side + 1, 1);
-    if (kind === "dots") ink.fillRect(1, 1, 2, 2);
+    ink.stroke(new Path2D(path));
     return context.createPattern(tile, "repeat");
   }
 
@@ -105,13 +83,10 @@ globalThis.timeline = (() => {
     );
     colours.font = getComputedStyle(document.body).fontFamily;
     colours.fills = {};
+    colours.plain = {};
     for (const look of Object.keys(looks)) {
-      colours.fills[look] = pattern(look, of(`class-${look.replaceAll(" ", "-")}`));
-    }
-    for (const swatch of figure.querySelectorAll("[data-look]")) {
-      const ink = swatch.getContext("2d");
-      ink.fillStyle = colours.fills[swatch.dataset.look];
-      ink.fillRect(0, 0, swatch.width, swatch.height);
+      colours.plain[look] = of(`class-${look.replaceAll(" ", "-")}`);
+      colours.fills[look] = pattern(look, colours.plain[look]);
     }
   }
 
@@ -123,8 +98,9 @@ globalThis.timeline = (() => {
     const x = Math.max(from, gutter() - 4);
     const width = Math.min(to, size.width + 4) - x;
     context.globalAlpha = matches(label) ? 1 : 0.22;
-    // What has no class is a frame, which a narrow piece has no room for.
-    context.fillStyle = look ? colours.fills[look] : width > 4 ? colours.surface : colours.soft;
+    // A narrow piece has no room for a pattern, nor for the frame of what has no class.
+    const [fill, plain] = look ? [colours.fills[look], colours.plain[look]] : [colours.surface, colours.soft];
+    context.fillStyle = width > 4 ? fill : plain;
     context.fillRect(x, lane.y, Math.max(width, 1), lane.height);
     if (waits > x) {
       context.fillStyle = colours.fills["other rank"];
