@@ -29,7 +29,7 @@ def trace(recording: Capture, tmp_path_factory: pytest.TempPathFactory) -> Captu
     """The same work as a trace of another tool would have it."""
     path = tmp_path_factory.mktemp("traces") / "block.json"
     attributed = attribute(recording)
-    write_chrome_trace(attributed, analyze(attributed), path)
+    write_chrome_trace(attributed, analyze(attributed), path, every_rank=False)
     return open_trace(path)
 
 
