@@ -11,6 +11,7 @@ from chromium import Chromium
 
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
+from gpuprof.roofline.machine.ceilings import Ceiling
 from gpuprof.roofline.spread_figures import CallSpread
 
 pytestmark = needs_browser
@@ -28,6 +29,8 @@ return {
   inside: points.every(([x, y]) =>
     x > area.left && x < area.right && y > area.top && y < area.bottom),
   lines: chart.querySelectorAll(".lines path").length,
+  ridges: (chart.layout.annotations ?? []).filter(({ name }) => name === "ridge")
+    .map(({ text }) => text),
   bars: [...chart.querySelectorAll(".errorbar path")]
     .filter((bar) => bar.getBBox().height > 1).length,
   ticks: [chart.querySelectorAll(".xtick").length, chart.querySelectorAll(".ytick").length],
@@ -91,6 +94,12 @@ def test_one_point_stands_in_axes_with_ticks(
     first = training_analysis.kernels[0]
     found = drawn(only(training_analysis, (one(first),)))
     assert (found["points"], found["inside"], found["bars"]) == (1, True, 0)
+    # 989 TFLOP/s over 3.35 TB/s, and what fp32 has.
+    assert "295 FLOP/byte" in found["ridges"]
+    # With a second level of memory each ridge says of which it is.
+    l2 = Ceiling(kind="memory", rate=3.35e13, source="datasheet", reference="", level="L2")
+    two = drawn(only(training_analysis, (one(first),), ceilings=(*training_analysis.ceilings, l2)))
+    assert {"DRAM 295 FLOP/byte", "L2 29.5 FLOP/byte"} <= set(two["ridges"])
     # The same without any ceiling: nothing but the point gives the axes their length.
     bare = drawn(only(training_analysis, (one(first),), ceilings=(), roof_source=None))
     assert (bare["points"], bare["inside"], bare["lines"]) == (1, True, 0)

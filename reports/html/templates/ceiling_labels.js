@@ -28,9 +28,10 @@ globalThis.ceilingLabels = (() => {
   }
 
   // Plotly reads a little HTML in labels: what comes from the data is escaped.
+  const escape = (part) =>
+    part.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
   function text(line, separator) {
-    const escape = (part) =>
-      part.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
     const measured = line.source === "measured" ? ", measured" : "";
     return `${escape(line.name)}${separator}${line.rate}${measured}`;
   }
@@ -126,23 +127,27 @@ globalThis.ceilingLabels = (() => {
   }
 
   // Where a slanted roof of the same source meets a flat one in use: the number stands below the
-  // corner. A link meets its own latency alone.
+  // corner, where there is room; that of the slowest level first. A link meets its own latency alone.
   function ridges(lines, perDecade, ranges, colour, unit) {
     const placed = [];
+    const width = (words) => (7 * words.length) / perDecade.x;
+    const isFree = (x, y, words) =>
+      x >= ranges.x[0] && x + width(words) <= ranges.x[1] && y >= ranges.y[0] && y <= ranges.y[1] &&
+      placed.every((other) =>
+        x > other.x + width(other.text) || other.x > x + width(words) ||
+        Math.abs(other.y - y) * perDecade.y > 16);
     for (const line of lines) {
       if (line.kind !== "compute" || !line.used || !line.is_roof || line.clock_mhz) continue;
       const slopes = lines.filter((other) =>
         other.kind === "memory" && other.name && other.source === line.source &&
         (!other.name.endsWith(" latency") || line.name.startsWith(`${other.name.slice(0, -8)},`)));
-      for (const { x0, y0 } of slopes) {
+      slopes.sort((a, b) => a.y0 / a.x0 - b.y0 / b.x0);
+      for (const { name, x0, y0 } of slopes) {
         const ridge = line.y0 / (y0 / x0);
-        const x = Math.log10(ridge);
-        const right = (ranges.x[1] - x) * perDecade.x;
-        const y = Math.log10(line.y0);
-        const isFree = placed.every((other) =>
-          Math.abs(other.x - x) * perDecade.x > 70 || Math.abs(other.y - y) * perDecade.y > 16);
-        const words = unit(ridge);
-        if (x < ranges.x[0] || right < 7 * words.length + 8 || y < ranges.y[0] || y > ranges.y[1] || !isFree) continue;
+        const [x, y] = [Math.log10(ridge), Math.log10(line.y0)];
+        // Of several levels each says which it is.
+        const words = `${slopes.length > 1 ? `${escape(name)} ` : ""}${unit(ridge)}`;
+        if (!isFree(x, y, words)) continue;
         placed.push({
           x, y, xref: "x", yref: "y", xanchor: "left", yanchor: "top", showarrow: false, xshift: 4,
           yshift: -2, text: words, font: { size: 12, color: colour("soft") }, name: "ridge",
