@@ -28,6 +28,7 @@ from gpuprof.profiler.commands.explain import ExplainCommand
 from gpuprof.profiler.commands.export import ExportCommand
 from gpuprof.profiler.commands.gate import GateCommand
 from gpuprof.profiler.commands.history import HistoryCommand
+from gpuprof.profiler.commands.mcp import McpCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.plan import PlanCommand
 from gpuprof.profiler.commands.report import ReportCommand
@@ -63,6 +64,7 @@ COMMANDS: tuple[Command, ...] = (
     ReportCommand(),
     ExportCommand(),
     ServeCommand(),
+    McpCommand(),
     ExplainCommand(),
     CompareCommand(),
     BenchCommand(),

@@ -49,6 +49,7 @@ READERS = {
     "report": ("report", "{}", "-o", "o.md"),
     "export": ("export", "{}", "-o", "o"),
     "serve": ("serve", "{}"),
+    "mcp": ("mcp", "{}"),
     "explain": ("explain", "{}", "aten::mm"),
     "compare, base": ("compare", "{}", CAPTURE),
     "compare, head": ("compare", CAPTURE, "{}"),

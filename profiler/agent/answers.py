@@ -1,0 +1,124 @@
+"""Answers about the captures of a folder, as plain values for JSON.
+
+Each has `answer`, or `cannot_answer` with the reason in one sentence, and never both.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec
+
+import msgspec
+
+from gpuprof.collectors.errors import CaptureError, GpuprofError, describe
+from gpuprof.profiler.captures import read_capture_and_analysis
+from gpuprof.profiler.serving.folder import CapturesFolder
+from gpuprof.reports.comparison.markdown import render_comparison
+from gpuprof.reports.formatting import counted
+from gpuprof.reports.markdown_summary import render_markdown_summary
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.comparison.compare import compare
+from gpuprof.roofline.explain.choosing import matches, near_names
+from gpuprof.roofline.explain.explain import explain, points_under
+
+# Of a list: what a model can read at a time.
+MOST_ROWS: Final = 100
+_TOP: Final = 10
+
+Parameters = ParamSpec("Parameters")
+Answer = dict[str, Any]
+
+
+class CannotAnswerError(Exception):
+    """The reason, as a sentence without its end."""
+
+
+def _answering(
+    method: Callable[Concatenate["CaptureAnswers", Parameters], Any],
+) -> Callable[Concatenate["CaptureAnswers", Parameters], Answer]:
+    @wraps(method)
+    def answer(
+        self: "CaptureAnswers", /, *arguments: Parameters.args, **named: Parameters.kwargs
+    ) -> Answer:
+        try:
+            return {"answer": msgspec.to_builtins(method(self, *arguments, **named))}
+        except CannotAnswerError as reason:
+            return {"cannot_answer": str(reason)}
+        except GpuprofError as error:
+            return {"cannot_answer": describe(error)}
+
+    return answer
+
+
+class CaptureAnswers:
+    """Answers about the captures in `folder`. Reads only, and nothing outside of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = CapturesFolder(folder)
+
+    @_answering
+    def captures(self) -> Any:
+        """A row for each capture, the newest first."""
+        return self._folder.listing()
+
+    @_answering
+    def summary(self, capture: str) -> Any:
+        """What limits the program, what to change first and what that gains, in Markdown."""
+        return render_markdown_summary(self._analysis(capture))
+
+    @_answering
+    def advice(self, capture: str) -> Any:
+        """All changes whose gain is known, the largest first, with place, range and evidence."""
+        found = self._analysis(capture)
+        if not found.advice:
+            raise CannotAnswerError("no single change is known whose gain is above the noise")
+        return found.advice
+
+    @_answering
+    def figures(self, capture: str, part: str, most: int = 20) -> Any:
+        """One part of the analysis, of lists the first `most` rows (100 at most)."""
+        analysis = self._analysis(capture)
+        if part not in analysis.__struct_fields__:
+            raise CannotAnswerError(
+                f"an analysis has no part {part!r}; it has {', '.join(analysis.__struct_fields__)}"
+            )
+        found = getattr(analysis, part)
+        if found is None or found == ():
+            raise CannotAnswerError(f"nothing of {part} was recorded or could be computed")
+        if not isinstance(found, tuple):
+            return found
+        shown = found[: max(0, min(most, MOST_ROWS))]
+        return {"rows": shown, "left_out": len(found) - len(shown)}
+
+    @_answering
+    def explain(self, capture: str, name: str, pick: int | None = None) -> Any:
+        """One operator, kernel or module: figures, roof, place and what holds it back.
+
+        Of several matches the one numbered `pick`, from 1; without it all of them are told.
+        """
+        held, analysis = read_capture_and_analysis(self._path(capture), None)
+        found = matches(analysis, name) or points_under(held, analysis, name)
+        if not found:
+            near = ", ".join(near_names(analysis, name))
+            raise CannotAnswerError(
+                f"no operator or kernel is called {name!r}{f'; near: {near}' if near else ''}"
+            )
+        if len(found) > 1 and pick is None:
+            return {"matches": found[:MOST_ROWS], "left_out": max(0, len(found) - MOST_ROWS)}
+        number = 1 if pick is None else pick
+        if not 1 <= number <= len(found):
+            raise CannotAnswerError(f"{name!r} has {counted(len(found), 'match')}")
+        return explain(held, analysis, found[number - 1])
+
+    @_answering
+    def compare(self, base: str, head: str) -> Any:
+        """What changed from one capture to another and why, in Markdown."""
+        return render_comparison(compare(self._analysis(base), self._analysis(head)), top=_TOP)
+
+    def _analysis(self, capture: str) -> Analysis:
+        return self._folder.analysis(capture)
+
+    def _path(self, capture: str) -> Path:
+        if capture not in self._folder.names():
+            raise CaptureError(self._folder.path / capture, "there is no such capture")
+        return self._folder.path / capture
