@@ -4,7 +4,7 @@ import shlex
 from typing import Final, Literal
 
 DISTRIBUTION: Final = "gpuprof-roofline"
-Extra = Literal["cluster", "cuda", "cuda12", "ncu", "notebook", "png"]
+Extra = Literal["agent", "cluster", "cuda", "cuda12", "ncu", "notebook", "png"]
 
 
 def with_extra(extra: Extra) -> str:

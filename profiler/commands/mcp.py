@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from gpuprof.collectors.distribution import with_extra
 from gpuprof.collectors.errors import CommandError, MissingDependencyError
 
 
@@ -31,7 +32,7 @@ class McpCommand:
             from gpuprof.profiler.agent.server import make_server
         except ImportError as error:
             raise MissingDependencyError(
-                "mcp", "speak the Model Context Protocol", "gpuprof-roofline[agent]"
+                "mcp", "speak the Model Context Protocol", with_extra("agent")
             ) from error
         make_server(arguments.folder).run("stdio")
         return 0
