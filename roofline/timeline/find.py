@@ -90,20 +90,22 @@ def _bounded(
     found: Sequence[tuple[TimelineStep, Lanes]], stretch: Stretch, ranks: tuple[TimelineRank, ...]
 ) -> Timeline:
     """The time line of these steps, with as many pieces and labels as there is room for."""
-    every = pl.concat([events.select(LABEL.names()) for _, lanes in found for _, events in lanes])
-    labels = every.unique(maintain_order=True).with_row_index("label")
     merged = []
     for _, lanes in found:
         shares = fair_shares([events.height for _, events in lanes], MOST_PIECES)
         merged.append(
             [
-                merged_pieces(
-                    events.join(labels, on=LABEL.names(), nulls_equal=True, maintain_order="left"),
-                    most,
-                )
+                merged_pieces(_labelled(events), most)
                 for (_, events), most in zip(lanes, shares, strict=True)
             ]
         )
+    labels = pl.concat(
+        [
+            _labels_of(events, pieces)
+            for (_, lanes), parts in zip(found, merged, strict=True)
+            for (_, events), pieces in zip(lanes, parts, strict=True)
+        ]
+    ).unique("label", keep="first", maintain_order=True)
     kept = _kept_labels(labels, [pieces for each in merged for pieces in each])
     steps = tuple(
         msgspec.structs.replace(step, lanes=_lanes(step, [lane for lane, _ in lanes], pieces, kept))
@@ -119,6 +121,21 @@ def _bounded(
     )
 
 
+def _labelled(events: pl.DataFrame) -> pl.DataFrame:
+    """`events` with a number for what each says: of equal ones the same, in every lane."""
+    return events.with_columns(label=events.select(LABEL.names()).hash_rows(seed=0))
+
+
+def _labels_of(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """What the labels of `pieces`, which `events` were merged to, say."""
+    return (
+        _labelled(events)
+        .join(pieces, on="label", how="semi")
+        .select("label", *LABEL.names())
+        .unique("label", keep="first", maintain_order=True)
+    )
+
+
 def _kept_labels(labels: pl.DataFrame, lanes: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Those of `labels` that pieces have, with the column kept: the number that they get.
 
@@ -128,8 +145,9 @@ def _kept_labels(labels: pl.DataFrame, lanes: Sequence[pl.DataFrame]) -> pl.Data
         pl.concat([pieces.select("label", "busy_ns") for pieces in lanes])
         .group_by("label")
         .agg(pl.col("busy_ns").sum())
-        .join(labels, on="label")
-        .sort("busy_ns", "label", descending=[True, False])
+        .join(labels.with_row_index("order"), on="label")
+        .sort("busy_ns", "order", descending=[True, False])
+        .drop("order")
     )
     rest = used[MOST_LABELS:].with_columns(
         pl.lit(None, dtype).alias(name) if dtype != pl.String else pl.lit("").alias(name)

@@ -13,6 +13,7 @@ from gpuprof.roofline.timeline.device import Lanes
 from gpuprof.roofline.timeline.events import as_events, in_rows, with_places
 from gpuprof.roofline.timeline.window import Window
 from gpuprof.roofline.timeline_figures import LaneKind, TimelineLane
+from gpuprof.roofline.work.attribution import rows_of
 
 _THREAD: Final = ("process", "thread")
 # Rows of ranges within ranges, and of modules within modules.
@@ -100,7 +101,8 @@ def module_rows(ops: pl.DataFrame) -> dict[int, pl.DataFrame]:
 def _calls(capture: Capture, ops: pl.DataFrame, window: Window) -> pl.DataFrame:
     """Runtime and driver calls, with the innermost operator around each and what it waits for."""
     calls = window.of(capture.launches)
-    around = pl.Series(enclosing(ops, calls, "start_ns"), dtype=pl.Int64)
+    parents = rows_of(ops, ops["parent_id"])
+    around = pl.Series(enclosing(ops, calls, "start_ns", parents), dtype=pl.Int64)
     known = ops.select(
         "module", "place", operator="name", row=pl.int_range(pl.len(), dtype=pl.Int64)
     )

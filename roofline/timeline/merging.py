@@ -25,7 +25,7 @@ def merged_pieces(events: pl.DataFrame, most: int) -> pl.DataFrame:
     Columns start_ns, end_ns, rank_wait_ns and label, in order of start and without overlap, and
     others, of which a piece has those of its first event. The label is the one that takes most of
     the piece's time. Only events shorter than some width are merged, and only with neighbours that
-    begin in the same multiple of it: the least such width that leaves few enough.
+    begin in the same multiple of it: the least power of two that leaves few enough.
     """
     alone = events.with_columns(count=pl.lit(1, pl.Int64), busy_ns=_LENGTH)
     if events.height <= most:
@@ -33,11 +33,7 @@ def merged_pieces(events: pl.DataFrame, most: int) -> pl.DataFrame:
     starts = events["start_ns"].to_numpy()
     lengths = events["end_ns"].to_numpy() - starts
     since = starts - starts[0]
-    width = max(1, int(since[-1] + lengths[-1]) // (4 * most))
-    numbers = _numbers(since, lengths, width)
-    while numbers[-1] >= max(most, 1) and width <= since[-1] + lengths.max():
-        width *= 2
-        numbers = _numbers(since, lengths, width)
+    numbers = _few_numbers(since, lengths, most)
     grouped = alone.with_columns(piece=pl.Series(numbers))
     main = (
         grouped.group_by("piece", "label", maintain_order=True)
@@ -60,6 +56,21 @@ def merged_pieces(events: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
+
+
+def _few_numbers(since: Nanoseconds, lengths: Nanoseconds, most: int) -> Nanoseconds:
+    """The numbers of at most `most` pieces, by the least power of two as width that does it."""
+    # From this power on all are one piece.
+    too_small, enough = -1, int(since[-1] + lengths.max() + 1).bit_length()
+    found = _numbers(since, lengths, 1 << enough)
+    while enough - too_small > 1:
+        power = (enough + too_small) // 2
+        numbers = _numbers(since, lengths, 1 << power)
+        if numbers[-1] < most:
+            enough, found = power, numbers
+        else:
+            too_small = power
+    return found
 
 
 def _numbers(since: Nanoseconds, lengths: Nanoseconds, width: int) -> Nanoseconds:

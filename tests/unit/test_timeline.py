@@ -380,6 +380,15 @@ def events(count: int, seed: int) -> pl.DataFrame:
     return found.with_columns(rank_wait_ns=pl.lit(1, pl.Int64))
 
 
+def test_as_many_pieces_stay_as_there_is_room_for() -> None:
+    # All is done in a hundredth of the time.
+    starts = [at for burst in range(50) for at in range(burst * 10**6, burst * 10**6 + 10**4, 50)]
+    every = pl.DataFrame({"start_ns": starts}).with_columns(
+        end_ns=pl.col("start_ns") + 20, label=pl.lit(0), rank_wait_ns=pl.lit(None, pl.Int64)
+    )
+    assert 1_000 < merged_pieces(every, 4_000).height <= 4_000
+
+
 @pytest.mark.parametrize(("count", "most"), [(10, 10), (5_000, 300), (5_000, 2), (3, 1)])
 def test_merged_pieces_keep_all_time_and_the_longest_events(count: int, most: int) -> None:
     every = events(count, seed=count + most)
