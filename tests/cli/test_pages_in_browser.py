@@ -377,8 +377,9 @@ def test_every_text_stands_out_from_its_background(
 # All of axe's rules of WCAG 2.1 A and AA but contrast, which the test above computes for all texts:
 # axe 4.4 cannot read the colours that newer style sheets have.
 _BARRIERS = """
-// Rows of a table are alike.
-const found = await axe.run({ exclude: [["tbody tr:nth-child(n + 4)"]] }, {
+// Rows of a table are alike, and axe takes its time for each.
+for (const row of document.querySelectorAll("tbody tr:nth-child(n + 4)")) row.remove();
+const found = await axe.run(document, {
   runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
   rules: { "color-contrast": { enabled: false } },
   resultTypes: ["violations"],
