@@ -14,6 +14,7 @@ globalThis.timeline = (() => {
   const HEIGHTS = { stream: 26, idle: 22, call: 20 };
   const narrow = matchMedia("(max-width: 620px)");
   const gutter = () => (narrow.matches ? 86 : 170);
+  // What is picked is one piece, what is selected are labels; `frames` counts how often it was drawn.
   const state = { step: null, view: null, picked: null, selection: null, frames: 0 };
   let size = { width: 0, height: 0 };
   let colours = {};
@@ -79,7 +80,7 @@ globalThis.timeline = (() => {
     const style = getComputedStyle(document.documentElement);
     const of = (name) => style.getPropertyValue(`--${name}`).trim();
     colours = Object.fromEntries(
-      ["page", "surface", "ink", "soft", "line", "faint", "accent"].map((name) => [name, of(name)]),
+      ["page", "surface", "ink", "soft", "faint"].map((name) => [name, of(name)]),
     );
     colours.font = getComputedStyle(document.body).fontFamily;
     colours.fills = {};
