@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -143,30 +143,29 @@ def _store_early(
     os.environ["POLARS_MAX_THREADS"] = "1"
     output, problem = message.recorded.subject.output, ""
     try:
-        with _skippable():
+        with _ending_once_skipped(lambda: _answer(connection, StoredEarly(output, ""))):
             from gpuprof.profiler.run.store_recorded import analysed_early, store_early
 
             analysed = analysed_early(message.recorded)
         if line is not None:
             line.know(analysed[1])
         store_early(message.recorded, analysed)
-    except _SkippedError:
-        pass
     except BaseException as error:
         problem = describe(error)
     _answer(connection, StoredEarly(output, problem))
 
 
-class _SkippedError(BaseException):
-    """The early capture is not needed any more."""
-
-
 @contextmanager
-def _skippable() -> Iterator[None]:
-    """Within this context the signal to skip raises; after it what is begun is done whole."""
+def _ending_once_skipped(answer: Callable[[], None]) -> Iterator[None]:
+    """Within this context the signal to skip ends the process, after its answer; later it does not.
+
+    An exception would be lost, and printed, where it is raised in a finaliser, as of the locks of
+    imports. Nothing is written within the context.
+    """
 
     def skip(*_: object) -> None:
-        raise _SkippedError
+        answer()
+        os._exit(0)
 
     signal.signal(_SKIP, skip)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [_SKIP])

@@ -176,7 +176,7 @@ def test_readings_that_do_not_answer_are_named(
     nvml, readings, *silent = machine_checks.collector_checks(NVML)
     assert (nvml.state, nvml.finding) == ("yes", "driver 570.86.10")
     assert readings.state == "partly"
-    assert readings.finding.startswith("sm_clock_mhz, memory_clock_mhz, temperature_celsius")
+    assert readings.finding.startswith("sm_clock_mhz, memory_clock_mhz, energy_millijoules")
     remedies = {check.name: check.remedy for check in silent}
     assert "Not Supported" in remedies["GPU 0 power_milliwatts"]
     assert "GPM" in remedies["GPU 0 tensor_active_percent"]

@@ -19,7 +19,7 @@ BLOCK, PRODUCTS = "h200_llama_block", "h200_counted_products"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("captures")
+    made = tmp_path_factory.mktemp("agent") / "captures"
     shutil.copytree(DATA / "captures" / BLOCK, made / BLOCK)
     shutil.copytree(DATA / "measured" / PRODUCTS, made / "runs" / PRODUCTS)
     (made.parent / "outside").mkdir()
