@@ -278,6 +278,8 @@ def test_progress_into_a_file_is_lines_even_where_colours_are_forced(
 def test_progress_on_a_terminal_moves_in_characters_that_it_has(
     monkeypatch: pytest.MonkeyPatch, encoding: str
 ) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
     stream = Stream(encoding, terminal=True)
     monkeypatch.setattr("sys.stderr", stream)
     with showing_parts("gpuprof gate") as show:
