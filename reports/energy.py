@@ -15,7 +15,7 @@ def energy_facts(analysis: Analysis) -> tuple[Fact, ...]:
     facts = []
     found = analysis.energy
     if found is not None:
-        words = [f"{found.power_watts:.0f} W for a step, by the device's energy counter"]
+        words = [f"{found.power_watts:.0f} W in the timed steps, by this device's energy counter"]
         words.append(f"± {formatting.percent(found.uncertainty)}")
         if found.joules_per_token is not None:
             per_token = formatting.joules(found.joules_per_token) + " a token"
@@ -36,9 +36,10 @@ def _cost_words(analysis: Analysis, cost: float, paid: Prices) -> tuple[str, str
     if paid.kilowatt_hour is not None:
         at.append(f"{_money(paid.kilowatt_hour, paid)} a kWh")
     words = [f"at {' and '.join(at)}"]
-    tokens_per_s, step_ns = analysis.steps.tokens_per_s, analysis.steps.median_ns
-    if tokens_per_s and step_ns:
-        of_tokens = cost / (tokens_per_s * step_ns / 1e9) * _MANY_TOKENS
+    found = analysis.energy
+    if found is not None and found.joules_per_token is not None:
+        # A step has as many tokens as it needs more joules than one of them.
+        of_tokens = cost * found.joules_per_token / found.joules_per_step * _MANY_TOKENS
         words.insert(0, f"{_money(of_tokens, paid)} a million tokens")
     return f"{_money(cost * _MANY_STEPS, paid)} a thousand steps", ", ".join(words)
 

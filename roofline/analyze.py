@@ -315,7 +315,7 @@ def analyze(
             ),
         ),
         device_state=state,
-        energy=energy_of_steps(capture.samples, capture.steps, device, times),
+        energy=energy_of_steps(capture.samples, capture.steps, device),
         step_readings=step_readings(capture, readings, None if device is None else device.index),
         health=health,
         peak_memory_bytes=process.peak_memory_bytes,

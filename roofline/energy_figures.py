@@ -9,7 +9,7 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
     # The mean between the first and the last reading, which lie `seconds` apart.
     power_watts: float
     seconds: float
-    # That power for as long as a step takes.
+    # That power for as long as a step takes in the mean.
     joules_per_step: float
     # None where the program declares no tokens.
     joules_per_token: float | None = None

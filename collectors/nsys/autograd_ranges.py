@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from gpuprof.collectors.call_tree.nesting import NEVER, NONE, parents, thread_codes
+from gpuprof.collectors.call_tree.nesting import NONE, parents, thread_codes
 
 _TEXT: Final = (
     r"^(?<op>.+?)(?:, seq = (?<sequence>-?\d{1,18}))?(?:, op_id = (?<id>\d{1,19}))?"
@@ -62,7 +62,7 @@ def with_parents(operators: pl.DataFrame) -> pl.DataFrame:
         "process", "start_ns", "end_ns", descending=[False, False, True], maintain_order=True
     )
     (threads,) = thread_codes(ops)
-    starts, ends = ops["start_ns"].to_numpy(), ops["end_ns"].fill_null(NEVER).to_numpy()
+    starts, ends = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
     order = np.argsort(starts, kind="stable")
     found = np.empty(ops.height, np.int64)
     above = parents(threads[order], starts[order], ends[order])

@@ -2,7 +2,7 @@
 
     warm-up steps -> timed steps, no profiler -> profiled steps -> a mark a step, no more
 
-While steps are being looked for, the *first look* profiles from the start to the first complete
+While steps are being looked for, the *first look* profiles from the start to the second complete
 step. It is what the report has to show where a script ends before its profiled steps, or never
 steps at all; a script that steps long enough never needs it and it is dropped.
 """

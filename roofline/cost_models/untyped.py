@@ -28,9 +28,13 @@ _TYPES: Final = {
 }
 _FLOAT32_BITS: Final = 32
 _OF_ONE_TYPE: Final = ("gemm", "convolution", "norm", "softmax")
-# Kernels that read and write other types than they compute in (aten/src/ATen/native/cuda/Loops.cuh:
-# what is not vectorized may cast at each load).
-_CASTING: Final = "unrolled_elementwise_kernel"
+# Kernels that read the type that they compute in (aten/src/ATen/native/cuda/Loops.cuh,
+# CUDALoops.cuh, Reduce.cuh); the others may cast at each load.
+_WITHOUT_CASTS: Final = (
+    "::vectorized_elementwise_kernel<",
+    "gpu_kernel_impl_nocast",
+    "reduce_kernel<",
+)
 _ELEMENTWISE: Final = re.compile(
     r"^aten::(?:add|sub|mul|div|neg|exp|sqrt|rsqrt|pow|relu|sum|mean"
     r"|(?:gelu|silu|tanh|sigmoid)(?:_backward)?)_?$"
@@ -63,7 +67,7 @@ def _named_type(name: str, kernels: Iterable[str]) -> DType | None:
         decoded = decode(kernel)
         if decoded is None or decoded.surrounds:
             continue
-        elementwise = bool(_ELEMENTWISE.match(name)) and _CASTING not in kernel
+        elementwise = _ELEMENTWISE.match(name) and any(part in kernel for part in _WITHOUT_CASTS)
         if decoded.function in _OF_ONE_TYPE or elementwise:
             found.add(_TYPES.get(decoded.precision))
     return dtypes.named(only) if len(found) == 1 and (only := found.pop()) else None

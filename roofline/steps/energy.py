@@ -6,7 +6,6 @@ import polars as pl
 
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.energy_figures import Energy
-from gpuprof.roofline.step_figures import StepTimes
 from gpuprof.roofline.steps.device_state import working_times
 
 # The counter is read every 0.1 s, and the driver brings it up to date about as often
@@ -19,14 +18,16 @@ _FILLED: Final = 0.98
 
 
 def energy_of_steps(
-    samples: pl.DataFrame, steps: pl.DataFrame, device: Device | None, times: StepTimes
+    samples: pl.DataFrame, steps: pl.DataFrame, device: Device | None
 ) -> Energy | None:
     """By the readings of the counter within the timed steps; None where they are too few.
 
-    joules a step = (last reading - first reading) / time between them * step time.
+    joules a step = (last reading - first reading) / time between them * mean step time: the power
+    is a mean too, and steps need not be alike.
     """
-    timed = working_times(steps.filter(pl.col("phase") == "timed"))
-    if device is None or device.kind == "cpu" or not timed or not times.median_ns:
+    steps = steps.filter(pl.col("phase") == "timed")
+    timed = working_times(steps)
+    if device is None or device.kind == "cpu" or not timed:
         return None
     start_ns, end_ns = timed[0][0], max(end for _, end in timed)
     working_ns = sum(end - start for start, end in timed)
@@ -46,11 +47,12 @@ def energy_of_steps(
     if joules <= 0 or uncertainty > _MOST_UNCERTAINTY:
         return None
     power = joules / seconds
-    per_token = power / times.tokens_per_s if times.tokens_per_s else None
+    joules_per_step = power * (end_ns - start_ns) / 1e9 / len(timed)
+    tokens = 0 if steps["tokens"].null_count() else int(steps["tokens"].sum())
     return Energy(
         power_watts=power,
         seconds=seconds,
-        joules_per_step=power * times.median_ns / 1e9,
-        joules_per_token=per_token,
+        joules_per_step=joules_per_step,
+        joules_per_token=joules_per_step * len(timed) / tokens if tokens else None,
         uncertainty=uncertainty,
     )

@@ -159,12 +159,19 @@ FP32 = (
 )
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>()"
 CASTING_ADD = ADD.replace("vectorized_elementwise_kernel", "unrolled_elementwise_kernel")
+# With gpu_kernel_impl_nocast in place of it nothing is cast.
+STRIDED_ADD = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<"
+    "at::native::CUDAFunctor_add<float>>(at::TensorIteratorBase &, const T1 &)::lambda>(int, T3)"
+)
 
 
 def test_types_are_those_that_kernels_name() -> None:
     product = call("aten::mm", "[[8, 4], [4, 2]]", NVJET)
     assert types_of(with_types(product)) == ["bfloat16", "bfloat16"]
-    assert types_of(with_types(call("aten::add", "[[8], [8], []]", ADD))) == ["float32", "float32"]
+    for kernel in (ADD, STRIDED_ADD.replace("gpu_kernel_impl", "gpu_kernel_impl_nocast")):
+        added = with_types(call("aten::add", "[[8], [8], []]", kernel))
+        assert types_of(added) == ["float32", "float32"]
 
 
 @pytest.mark.parametrize(
@@ -175,6 +182,7 @@ def test_types_are_those_that_kernels_name() -> None:
         # Two of its kernels name two types.
         call("aten::mm", "[[8, 4], [4, 2]]", NVJET, FP32),
         call("aten::add", "[[8], [8], []]", CASTING_ADD),
+        call("aten::add", "[[8], [8], []]", STRIDED_ADD),
         # A mask is of another type.
         call("aten::where", "[[8], [8], [8]]", ADD),
         call("aten::copy_", "[[8], [8], []]", ADD),

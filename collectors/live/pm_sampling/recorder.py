@@ -80,7 +80,7 @@ class PmSampler:
     def _launch(self) -> None:
         self._device = cuda.current_device()
         python = configured_tool("pm_sampling_python") or sys.executable
-        worker = self._worker or (python, "-I", str(Path(__file__).with_name("worker.py")))
+        worker = self._worker or (python, str(Path(__file__).with_name("worker.py")))
         arguments = (str(self._device), str(INTERVAL_NS), "\n".join(METRICS.values()))
         self._process = subprocess.Popen(
             [*worker, *arguments],
