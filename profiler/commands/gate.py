@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuprof.collectors.errors import CommandError, GpuprofError, describe
+from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.commands.gate_actions import Action, add_actions
 from gpuprof.profiler.configuration.file import Configuration
 from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
 from gpuprof.profiler.configuration.targets import Target, target_from_command
+from gpuprof.profiler.gate.no_verdict import no_verdict
+from gpuprof.profiler.gate.output_options import add_outputs, outputs_of
 from gpuprof.profiler.gate.selection import (
     NOTHING_TO_MEASURE,
     add_selection,
@@ -29,16 +31,6 @@ if TYPE_CHECKING:
     from gpuprof.roofline.gate.result import GateResult
     from gpuprof.roofline.gate.rule import RuleSettings
     from gpuprof.roofline.gate.suite import Rules
-
-
-# Files that a gate writes where asked.
-_FORMS = {
-    "json": "the whole result (gate.json of the folder)",
-    "html": "the page (report.html of the folder)",
-    "markdown": "the verdicts as Markdown",
-    "comment": "them as a pull request's comment, under 60 kB",
-    "junit": "them as JUnit XML",
-}
 
 
 class GateCommand:
@@ -70,22 +62,12 @@ class GateCommand:
             help="let a stored baseline fail the job (--baseline)",
         )
         add_selection(parser)
-        parser.add_argument(
-            "-o",
-            "--output",
-            type=Path,
-            default=Path("gpuprof-gate"),
-            metavar="FOLDER",
-            help="where results, captures and logs go (gpuprof-gate)",
-        )
-        parser.add_argument("-f", "--force", action="store_true", help="replace an old result")
+        add_outputs(parser, "where results, captures and logs go")
         parser.add_argument(
             "--time-limit",
             metavar="TIME",
             help="measure no longer than TIME, such as '5 min'; what is open is INCONCLUSIVE",
         )
-        for form, what in _FORMS.items():
-            parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"also write {what}")
         parser.add_argument(
             "--dry-run",
             action="store_true",
@@ -112,24 +94,8 @@ class GateCommand:
             raise CommandError("--baseline and -b do not go together", exit_code=2)
         if not two_commands and not targets:
             raise CommandError(NOTHING_TO_MEASURE, exit_code=2)
-        with _no_verdict():
+        with no_verdict():
             return _gate(arguments, configuration, place, targets)
-
-
-@contextmanager
-def _no_verdict() -> Iterator[None]:
-    """What stops the gate itself ends it with 2: to whoever asks the exit code, 1 is REGRESSED."""
-    try:
-        yield
-    except GpuprofError as error:
-        if error.exit_code != 1:
-            raise
-        raise CommandError(str(error), exit_code=2) from error
-    except BrokenPipeError:
-        # Whoever read our output has enough of it.
-        raise
-    except OSError as error:
-        raise CommandError(describe(error), exit_code=2) from error
 
 
 def _gate(
@@ -143,7 +109,6 @@ def _gate(
     from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
     from gpuprof.profiler.gate.checks import check_files
     from gpuprof.profiler.gate.engine import GatePlan, run_gate
-    from gpuprof.profiler.gate.outputs import FORMS, Outputs
     from gpuprof.profiler.gate.rules import suite_rules, time_span_s
     from gpuprof.profiler.gate.sides import SideProgram
     from gpuprof.reports.console.progress import showing_parts
@@ -153,8 +118,7 @@ def _gate(
     limit: str | None = arguments.time_limit
     time_limit_s = None if limit is None else time_span_s(limit, "--time-limit")
     output: Path = arguments.output
-    files = {form: file for form in FORMS if (file := getattr(arguments, form)) is not None}
-    outputs = Outputs(output, files)
+    outputs = outputs_of(arguments)
     outputs.refuse_existing(force=arguments.force)
     store = CalibrationStore(Path.cwd())
     pinned = _Pinned.find(configuration, place)

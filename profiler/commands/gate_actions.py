@@ -1,4 +1,4 @@
-"""`gpuprof gate calibrate`, `plan` and `selftest`: what the gate can see on this machine."""
+"""`gpuprof gate calibrate`, `plan` and `selftest`: what the gate can see here; and `results`."""
 
 import argparse
 import gzip
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gpuprof.collectors.errors import CommandError, problem_of
+from gpuprof.profiler.commands.gate_results import ResultsAction
 from gpuprof.profiler.gate.selection import add_selection, selection
 
 if TYPE_CHECKING:
@@ -223,7 +224,12 @@ class SelftestAction:
         return 0
 
 
-ACTIONS: tuple[Action, ...] = (CalibrateAction(), PlanAction(), SelftestAction())
+ACTIONS: tuple[Action, ...] = (
+    CalibrateAction(),
+    PlanAction(),
+    SelftestAction(),
+    ResultsAction(),
+)
 
 
 def _recorded(

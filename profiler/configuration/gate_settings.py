@@ -51,6 +51,19 @@ class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     synchronisations: Limits | None = None
     copied_bytes: Limits | None = None
     graph_breaks: Limits | None = None
+    # Of other tools' results, `gpuprof gate results`.
+    request_throughput: Limits | None = None
+    output_throughput: Limits | None = None
+    ttft: Limits | None = None
+    ttft_p99: Limits | None = None
+    tpot: Limits | None = None
+    tpot_p99: Limits | None = None
+    itl: Limits | None = None
+    itl_p99: Limits | None = None
+    e2el: Limits | None = None
+    e2el_p99: Limits | None = None
+    cpu_time: Limits | None = None
+    batch_time: Limits | None = None
     kernels: KernelLimits | None = None
     class_change: BudgetLevel | None = None
 

@@ -21,6 +21,7 @@ from gpuprof.profiler.configuration.gate_settings import (
 from gpuprof.roofline.gate.budget import Budget
 from gpuprof.roofline.gate.counters import CounterBudget
 from gpuprof.roofline.gate.measurement import COUNTERS, TIMED_METRICS
+from gpuprof.roofline.gate.reported_metrics import REPORTED_METRICS
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.suite import METRIC_NAMES, BudgetRow, Rules, Waiver
 
@@ -43,11 +44,14 @@ _UNITS: Final[Mapping[str, float]] = {
     "GB/s": 1e9,
     "TB/s": 1e12,
 }
+# Metrics of which a process has one figure, the gate's own and those of other tools' results.
+_METRICS: Final = {**TIMED_METRICS, **REPORTED_METRICS}
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ns": ("ns", "us", "µs", "ms", "s"),
     "bytes": ("B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB"),
     "bytes/s": ("GB/s", "TB/s"),
     "tokens/s": ("",),
+    "requests/s": ("",),
     "": ("", "%"),
 }
 _LONG_UNITS_S: Final[Mapping[str, float]] = {"s": 1, "min": 60, "h": 3600}
@@ -86,8 +90,8 @@ def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
             continue
         where = f"{place}: budget {settings.match!r}: {name}"
         regress = None if limits.regress is None else fraction(limits.regress, f"{where}.regress")
-        if name in TIMED_METRICS:
-            unit = TIMED_METRICS[name].unit
+        if name in _METRICS:
+            unit = _METRICS[name].unit
             metrics[name] = Budget(
                 regress=regress,
                 maximum=_bound(limits.max, unit, f"{where}.max"),
@@ -96,7 +100,7 @@ def budget_row(settings: BudgetSettings, place: str) -> BudgetRow:
             )
         elif limits.max is not None or limits.min is not None:
             raise CommandError(f"{where} has only regress: it is an exact count", exit_code=2)
-        if name not in TIMED_METRICS:
+        if name not in _METRICS:
             counters[name] = CounterBudget(regress=regress or 0.0, level=limits.level)
         elif name in COUNTERS:
             # An exact count on a GPU, a figure elsewhere.

@@ -105,6 +105,8 @@ def sides(result: GateResult) -> str:
     """What was compared with what, how often."""
     pairs = max((process.pair + 1 for process in result.processes), default=0)
     measured = f"up to {pairs} pairs" if pairs != 1 else "1 pair"
+    if result.tool:
+        return f"{result.tool}: {result.head.label} against {result.base.label}"
     return (
         f"{result.head.label} against {result.base.label}, {measured} of processes, "
         f"{duration(result.seconds * 1e9)}"

@@ -45,7 +45,8 @@ def render_gate(result: GateResult, console: Console, output: Path) -> None:
     _print_explanations(result, console)
     for warning in sentences.warnings(result):
         console.print(Text(f"! {printable(warning)}", "yellow"))
-    console.print(Text(f"Results, captures and logs are in {output}", "dim"))
+    left = "The result is" if result.tool else "Results, captures and logs are"
+    console.print(Text(f"{left} in {output}", "dim"))
 
 
 def _table(result: GateResult, width: int) -> Table:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, Measurement
+from gpuprof.roofline.gate.measurement import COUNTERS, TIMED_METRICS, Measurement
+from gpuprof.roofline.gate.reported_metrics import REPORTED_METRICS
 from gpuprof.roofline.gate.result import GateResult
 from gpuprof.roofline.gate.series import TIME, ProcessRun
 from gpuprof.roofline.gate.suite import MeasuredProcess
@@ -112,7 +113,8 @@ def _metrics(process: MeasuredProcess, measured: Measurement) -> Iterator[tuple[
     if run.kept and not run.damage:
         yield TIME.name, TIME.unit, math.exp(run.log_value)
     for name, value in measured.figures.items():
-        yield name, FIGURES[name].metric.unit if name in FIGURES else "", value
+        metric = TIMED_METRICS.get(name) or REPORTED_METRICS.get(name)
+        yield name, "" if metric is None else metric.unit, value
     for name, count in measured.counters.items():
         if name not in measured.figures:
             yield name, COUNTERS.get(name, ""), float(count)

@@ -113,6 +113,8 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = GATE_SCHEMA_VERSION
     tool_version: str
     created_ns: int
+    # The tool whose results were judged; "" where the gate ran the processes itself.
+    tool: str = ""
     base: SideInfo
     head: SideInfo
     settings: RuleSettings

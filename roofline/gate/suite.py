@@ -19,6 +19,7 @@ from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import COUNTERS, FIGURES, TIMED_METRICS, Measurement
 from gpuprof.roofline.gate.patterns import matches
+from gpuprof.roofline.gate.reported_metrics import REPORTED_METRICS
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.gate.series import (
     SIDES,
@@ -33,14 +34,16 @@ from gpuprof.roofline.gate.series import (
 BOTTLENECK = Metric(name="bottleneck", unit="")
 KERNEL_NAMES = "kernel names"
 # Everything that a verdict may be on.
-METRIC_NAMES = tuple(dict.fromkeys((*TIMED_METRICS, *COUNTERS, KERNEL_NAMES, BOTTLENECK.name)))
+METRIC_NAMES = tuple(
+    dict.fromkeys((*TIMED_METRICS, *REPORTED_METRICS, *COUNTERS, KERNEL_NAMES, BOTTLENECK.name))
+)
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
     """The budgets of the benchmarks whose name matches."""
 
     match: str
-    # By metric, of TIMED_METRICS.
+    # By metric, of TIMED_METRICS and REPORTED_METRICS.
     metrics: dict[str, Budget] = {}
     # By counter, of COUNTERS.
     counters: dict[str, CounterBudget] = {}
@@ -161,7 +164,7 @@ def judge_suite(
         exact += _names(benchmark, budgets)
         exact += _bottleneck(benchmark, budgets)
     judgements = (*judge(timed, rules.settings, give_up=give_up), *exact)
-    return tuple(_waived(judgement, rules.waivers, today) for judgement in judgements)
+    return tuple(waived(judgement, rules.waivers, today) for judgement in judgements)
 
 
 def wants_kernels(processes: Iterable[MeasuredProcess]) -> bool:
@@ -361,7 +364,8 @@ def _bottleneck(benchmark: _Benchmark, budgets: BudgetRow) -> list[Judgement]:
     ]
 
 
-def _waived(judgement: Judgement, waivers: Iterable[Waiver], today: date) -> Judgement:
+def waived(judgement: Judgement, waivers: Iterable[Waiver], today: date) -> Judgement:
+    """`judgement`, at level warn where a waiver lets it pass `today`; its message says so."""
     if not judgement.fails:
         return judgement
     for waiver in waivers:

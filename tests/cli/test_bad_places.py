@@ -34,6 +34,7 @@ WRITERS = {
     "calibrate --json": ("calibrate", "-f", "--json", "{}.json"),
     "gate -o": ("gate", "-f", "-a", "a.py", "-b", "b.py", "-o", "{}"),
     "gate --junit": ("gate", "-f", "-a", "a.py", "-b", "b.py", "--junit", "{}.xml"),
+    "gate results -o": ("gate", "results", "-f", "--base", "a", "--head", "b", "-o", "{}"),
     "gate selftest --json": ("gate", "selftest", "-f", "--json", "{}.json"),
     "gate selftest --recording": ("gate", "selftest", "--recording", "{}.json"),
     "baseline save": ("baseline", "save", "v1", "--from", "gate.json", "--folder", "{}"),
@@ -62,6 +63,7 @@ READERS = {
     "bench --measured": ("bench", "--claims", "cuda-l2", "--measured", "{}"),
     "gate --config": ("gate", "--config", "{}", "--base", "main"),
     "gate selftest --recording": ("gate", "selftest", "--recording", "{}"),
+    "gate results": ("gate", "results", "--base", "{}", "--head", "b"),
     "gate --baseline": ("gate", "--baseline", "{}/v1.json.gz"),
     "baseline save --from": ("baseline", "save", "v1", "--from", "{}"),
     "baseline bless": ("baseline", "bless", "v1", "--reason", "r", "--folder", "{}"),
@@ -70,7 +72,7 @@ READERS = {
     "history show": ("history", "show", "--db", "{}"),
 }
 # The actions that choose from the targets of gpuprof.toml, beside the gate.
-SELECTING = ("gate calibrate", "gate plan", "gate selftest", "baseline")
+SELECTING = ("gate calibrate", "gate plan", "gate selftest", "gate results", "baseline")
 TOO_LONG = "n" * 300
 PLACES: dict[str, str] = {
     "no such folder": "absent/name",
@@ -159,6 +161,7 @@ def test_the_tables_have_every_command_that_takes_a_place() -> None:
     missing = {f"{name} {option}" for name, own in options.items() for option in own} - tried
     # Read by the same function as gate's, and written by the same as --junit.
     forms = {f"gate --{form}" for form in ("json", "html", "markdown", "comment")}
+    forms |= {f"gate results --{form}" for form in ("json", "html", "markdown", "comment", "junit")}
     configurations = {f"{name} --config" for name in SELECTING}
     assert missing == forms | configurations
 

@@ -1,0 +1,1 @@
+"""Results of other tools' benchmarks: vLLM, SGLang, AIPerf and nvbench."""
