@@ -6,6 +6,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact
 from gpuprof.reports.computed.of_utilization import of_flop_utilization, of_memory_utilization
 from gpuprof.reports.figures import OVER_PEAK, is_over_peak
+from gpuprof.reports.step_unit import step_unit
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, Utilization
 from gpuprof.roofline.closed_form_figures import ClosedForm
 from gpuprof.roofline.machine.ceilings import Ceiling
@@ -45,12 +46,16 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
         why = f"{missing} of device time has no FLOP model{_in_graphs(analysis)}"
         return (Fact("MFU", formatting.UNKNOWN, why),)
     reached = formatting.flops_rate(utilization.flops_per_s)
+    content = analysis.steps.content
+    unit = "" if content is None else f", per {step_unit(content)}"
     rows = []
     if utilization.peak is None or utilization.mfu is None:
-        why = f"{reached}; no {utilization.precision} peak is known for this device"
+        why = f"{reached}{unit}; no {utilization.precision} peak is known for this device"
         rows.append(Fact("MFU", formatting.UNKNOWN, why))
     else:
-        rows += _flop_utilization_facts(utilization, utilization.mfu, utilization.peak, reached)
+        rows += _flop_utilization_facts(
+            utilization, utilization.mfu, utilization.peak, reached, unit
+        )
     if utilization.weight_bytes and utilization.mbu is not None and utilization.memory_peak:
         rows.append(_memory_utilization_fact(utilization, utilization.memory_peak))
     if utilization.basis != "timed":
@@ -85,9 +90,9 @@ def headline_fact(analysis: Analysis) -> Fact:
 
 
 def _flop_utilization_facts(
-    utilization: Utilization, mfu: float, peak: Ceiling, reached: str
+    utilization: Utilization, mfu: float, peak: Ceiling, reached: str, unit: str
 ) -> list[Fact]:
-    note = f"{reached} of {formatting.flops_rate(peak.rate)} {peak.label}"
+    note = f"{reached} of {formatting.flops_rate(peak.rate)} {peak.label}{unit}"
     if utilization.devices > 1:
         note += f", of each of {utilization.devices} devices"
     if utilization.optimizer_flops:

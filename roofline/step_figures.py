@@ -24,11 +24,23 @@ _ANOTHER_STEP: Final = 5
 StepDefinition = Literal["timed", "device period", "host range", "whole trace"]
 
 
+class StepContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the profiled steps of a training consist of: the least and the most in one step."""
+
+    backward_passes: tuple[int, int]
+    optimizer_steps: tuple[int, int]
+    # Whether each step holds several backward passes, all through the same parameters: the passes
+    # are micro-batches, whose gradients are added up.
+    accumulates: bool
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long steps took. The timed ones ran with no profiler attached."""
 
     # How the steps were found, for people: "optimizer steps (AdamW)".
     found_by: str
+    # None where no backward pass was profiled.
+    content: StepContent | None = None
     warmup: int
     timed: int
     profiled: int

@@ -21,6 +21,7 @@ from gpuprof.reports.energy import energy_facts
 from gpuprof.reports.figures import verdict_sentence
 from gpuprof.reports.sections.roof import ceiling_fact
 from gpuprof.reports.sections.section import Section, titled
+from gpuprof.reports.step_unit import is_usual, sentence
 from gpuprof.reports.utilization import closed_form_facts, utilization_facts
 from gpuprof.roofline.analysis import Analysis, DeviceState
 from gpuprof.roofline.classes import (
@@ -144,8 +145,11 @@ def later_fact(steps: StepTimes, later_median_ns: int) -> Fact:
 
 
 def schedule_text(steps: StepTimes) -> str:
-    """How many steps of each phase there were."""
-    return f"{steps.warmup} warm-up, {steps.timed} timed, {steps.profiled} profiled"
+    """How many steps of each phase there were, and what one is where that is not usual."""
+    phases = f"{steps.warmup} warm-up, {steps.timed} timed, {steps.profiled} profiled"
+    if steps.content is None or is_usual(steps.content):
+        return phases
+    return f"{phases}; {sentence(steps.content)}"
 
 
 def step_time_fact(steps: StepTimes) -> Fact:

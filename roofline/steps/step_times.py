@@ -11,6 +11,7 @@ from gpuprof.collectors.watched_steps import WatchedSteps
 from gpuprof.roofline.length_distribution import quantile
 from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.steps.settling import later_median_ns
+from gpuprof.roofline.steps.step_content import step_content
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.steps.waiting_for_a_core import waiting_fraction
 
@@ -45,6 +46,7 @@ def step_times(capture: Capture, stretch: Stretch | None) -> StepTimes:
     later = _later_steps(capture.processes[0])
     return StepTimes(
         found_by=capture.processes[0].steps_found_by or "nothing in the trace marks steps",
+        content=step_content(capture),
         warmup=phases["warmup"].height,
         timed=timed.height,
         profiled=profiled.height,

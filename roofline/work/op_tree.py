@@ -227,7 +227,7 @@ def _between_backward_and_optimizer(capture: Capture, node: Booleans) -> Boolean
     """
     ops = capture.ops
     starts, ends = ops["start_ns"].to_numpy(), ops["end_ns"].fill_null(NEVER).to_numpy()
-    calls = _optimizer_calls(capture).filter(pl.col("name").str.starts_with(_STEP))
+    calls = optimizer_steps(capture)
     if calls.is_empty() or not node.any():
         return np.zeros(ops.height, np.bool_)
     begun = np.sort(calls["start_ns"].to_numpy())
@@ -241,6 +241,11 @@ def _between_backward_and_optimizer(capture: Capture, node: Booleans) -> Boolean
     known = following < len(begun)
     result: Booleans = known & (starts >= over[np.minimum(following, len(begun) - 1)])
     return result
+
+
+def optimizer_steps(capture: Capture) -> pl.DataFrame:
+    """The calls of `step` of optimizers, in the order in which they begin."""
+    return _optimizer_calls(capture).filter(pl.col("name").str.starts_with(_STEP))
 
 
 def _optimizer_calls(capture: Capture) -> pl.DataFrame:
