@@ -44,6 +44,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     power_limit_milliwatts: int | None = None
     maximum_sm_clock_mhz: int | None = None
     maximum_memory_clock_mhz: int | None = None
+    # Application clocks that somebody set (nvidia-smi -ac); None at their default, and where NVML
+    # does not tell.
+    application_graphics_clock_mhz: int | None = None
+    application_memory_clock_mhz: int | None = None
     mig: bool | None = None
 
 

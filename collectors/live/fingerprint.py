@@ -283,6 +283,8 @@ def _gpu(torch: Any, index: int, library: Any) -> Device:
             "memory_clock_mhz",
             lambda: library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_MEM),
         ),
+        application_graphics_clock_mhz=_application_clock(library, handle, "GRAPHICS", "sm"),
+        application_memory_clock_mhz=_application_clock(library, handle, "MEM", "memory"),
         mig=_probe(lambda: {0: False, 1: True}[library.nvmlDeviceIsMigDeviceHandle(handle)]),
     )
 
@@ -291,6 +293,18 @@ def _figure(column: str, read: Callable[[], Any]) -> int | None:
     """What NVML answers, where it is a number that `column` of the samples could hold."""
     value = _probe(read)
     return round(value) if plausible(value, column) else None
+
+
+def _application_clock(library: Any, handle: Any, domain: str, column: str) -> int | None:
+    """The application clock of a domain in MHz where it is not the default."""
+    clock = _probe(lambda: getattr(library, f"NVML_CLOCK_{domain}"))
+    own = _figure(
+        f"{column}_clock_mhz", lambda: library.nvmlDeviceGetApplicationsClock(handle, clock)
+    )
+    default = _figure(
+        f"{column}_clock_mhz", lambda: library.nvmlDeviceGetDefaultApplicationsClock(handle, clock)
+    )
+    return None if default is None or own == default else own
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -19,6 +19,7 @@ from gpuprof.profiler.gate.target_locations import places_of
 from gpuprof.reports.console.progress import PartProgress
 from gpuprof.reports.formatting import rough_time
 from gpuprof.roofline.gate.budget import OnInconclusive
+from gpuprof.roofline.gate.clock_lock import clock_locks_that_differ
 from gpuprof.roofline.gate.disturbances import disturbances
 from gpuprof.roofline.gate.judgement import Judgement
 from gpuprof.roofline.gate.measurement import FIGURES
@@ -197,7 +198,7 @@ class _Run:
 
     def _refused(self, target: str) -> bool:
         """Whether a target has its verdict: it failed once, or its sides cannot be compared."""
-        return bool(self._differences("strict").get(target)) or any(
+        return bool(self._incomparable().get(target)) or any(
             process.failure for process in self.processes if process.target == target
         )
 
@@ -293,7 +294,7 @@ class _Run:
             self.processes,
             self._rules(),
             today=date.today(),
-            incomparable=self._differences("strict"),
+            incomparable=self._incomparable(),
             give_up=give_up,
         )
 
@@ -305,6 +306,14 @@ class _Run:
             if fingerprint is not None:
                 known.update(self.plan.calibrations(target, fingerprint))
         return replace(self.plan.rules, calibrations=known)
+
+    def _incomparable(self) -> dict[str, tuple[str, ...]]:
+        """By target what its two sides differ in and must agree on."""
+        found = self._differences("strict")
+        for name in dict.fromkeys(process.target for process in self.processes):
+            own = [process for process in self.processes if process.target == name]
+            found[name] = (*found.get(name, ()), *clock_locks_that_differ(own))
+        return found
 
     def _differences(self, kind: str) -> dict[str, tuple[str, ...]]:
         return {

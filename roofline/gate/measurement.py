@@ -11,6 +11,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.live.nvml.slowdowns import SLOWDOWN_REASONS, slowdown_reasons
 from gpuprof.roofline.analysis import NEGLIGIBLE, Analysis, Utilization
+from gpuprof.roofline.gate.held_clock import held_clock_mhz
 from gpuprof.roofline.gate.series import TIME, Metric
 from gpuprof.roofline.steps.device_state import working_times
 from gpuprof.roofline.steps.waiting_for_a_core import TOLERATED_WAITING
@@ -43,6 +44,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     # The kind of the step's largest loss.
     bottleneck: str = ""
     sm_clock_mhz: int | None = None
+    # Where somebody's setting held it; None where nothing shows that.
+    held_sm_clock_mhz: int | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ def measurement(capture: Capture, analysis: Analysis) -> Measurement:
         sm_clock_mhz=None
         if not analysis.device_state
         else analysis.device_state.sm_clock_mhz_median,
+        held_sm_clock_mhz=held_clock_mhz(analysis) if on_gpu else None,
     )
 
 

@@ -12,6 +12,8 @@ import msgspec
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.collectors.settings import advisory_variables
 
+# None where they are at their default.
+_SET_CLOCKS = ("application_graphics_clock_mhz", "application_memory_clock_mhz")
 _STRICT_DEVICE = (
     "kind",
     "name",
@@ -21,6 +23,7 @@ _STRICT_DEVICE = (
     "architecture",
     "power_limit_milliwatts",
     "mig",
+    *_SET_CLOCKS,
 )
 _STRICT = (
     "cuda",
@@ -113,7 +116,7 @@ def _against(what: str, first: object, second: object) -> str:
 def strict_key(fingerprint: Fingerprint) -> str:
     """A short hash that two fingerprints share where nothing strict differs between them."""
     facts = [
-        *([getattr(device, name) for name in _STRICT_DEVICE] for device in fingerprint.devices),
+        *(_device_facts(device) for device in fingerprint.devices),
         fingerprint.driver and fingerprint.driver.split(".")[0],
         *(getattr(fingerprint, name) for name in _STRICT),
         sorted(
@@ -126,3 +129,10 @@ def strict_key(fingerprint: Fingerprint) -> str:
         ),
     ]
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:12]
+
+
+def _device_facts(device: Device) -> list[object]:
+    plain = [getattr(device, name) for name in _STRICT_DEVICE if name not in _SET_CLOCKS]
+    # Clocks at their default leave the key as it was before they were looked at.
+    clocks = [(name, mhz) for name in _SET_CLOCKS if (mhz := getattr(device, name)) is not None]
+    return [*plain, *clocks]

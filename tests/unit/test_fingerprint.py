@@ -16,6 +16,7 @@ from gpuprof.collectors.live.fingerprint import (
     collect_fingerprint,
 )
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.roofline.machine.environment import differences
 
 
 def test_only_the_named_variables_are_stored() -> None:
@@ -198,3 +199,32 @@ def test_nvml_adds_limits_and_says_whether_it_is_a_slice(monkeypatch: pytest.Mon
     assert device.mig is True
     assert device.power_limit_milliwatts == 700_000
     assert device.maximum_sm_clock_mhz is None
+
+
+@pytest.mark.parametrize(("graphics", "expected"), [(1410, 1410), (1980, None)])
+def test_application_clocks_are_told_where_somebody_set_them(
+    monkeypatch: pytest.MonkeyPatch, graphics: int, expected: int | None
+) -> None:
+    library = SimpleNamespace(
+        NVMLError=RuntimeError,
+        NVML_CLOCK_GRAPHICS=0,
+        NVML_CLOCK_MEM=2,
+        nvmlDeviceGetHandleByUUID=lambda uuid: "handle",
+        nvmlDeviceGetUUID=lambda handle: b"GPU-a",
+        nvmlDeviceGetApplicationsClock=lambda handle, clock: {0: graphics, 2: 2619}[clock],
+        nvmlDeviceGetDefaultApplicationsClock=lambda handle, clock: {0: 1980, 2: 2619}[clock],
+        nvmlShutdown=lambda: None,
+    )
+    monkeypatch.setattr(fingerprint, "open_library", lambda: (library, ""))
+    torch = fake_torch(
+        name="NVIDIA H200", total_memory=141 * 10**9, multi_processor_count=132,
+        major=9, minor=0, L2_cache_size=62914560, warp_size=32, uuid="a",
+    )  # fmt: skip
+    (device,) = accelerators(torch)
+    assert device.application_graphics_clock_mhz == expected
+    assert device.application_memory_clock_mhz is None
+    default = msgspec.structs.replace(device, application_graphics_clock_mhz=None)
+    found = differences(Fingerprint(devices=(default,)), Fingerprint(devices=(device,))).strict
+    assert found == (
+        () if expected is None else ("device application graphics clock mhz: not set against 1410",)
+    )

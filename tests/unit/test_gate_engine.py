@@ -71,6 +71,8 @@ class Machine:
     driver: dict[str, str] = field(default_factory=lambda: {"A": "550.54", "B": "550.54"})
     # What a profiled process tells beside its times.
     kernels: Callable[[Side, int], dict[str, Any]] = lambda side, pair: one_kernel("k")
+    # Of each process: the clock that was held, or None, and the clock in the median.
+    clocks: Callable[[Side, int], tuple[int | None, int | None]] = lambda side, pair: (None, None)
     # "B train 0": side, target, pair, in the order in which they ran.
     ran: list[str] = field(default_factory=list)
     # For each of them the benchmarks that were asked for; empty for all.
@@ -95,7 +97,10 @@ class Machine:
         if time is not None:
             samples = tuple(round(time * (1 + 0.0005 * (i % 3 - 1))) for i in range(20))
             told = self.kernels(program.side, pair) if profiled else {}
-            measured[target.name] = Measurement(samples_ns=samples, **told)
+            held_mhz, clock_mhz = self.clocks(program.side, pair)
+            measured[target.name] = Measurement(
+                samples_ns=samples, sm_clock_mhz=clock_mhz, held_sm_clock_mhz=held_mhz, **told
+            )
         process = MeasuredProcess(
             target=target.name,
             side=program.side,
@@ -280,6 +285,45 @@ def test_another_driver_is_incomparable_and_named(gate: Gate) -> None:
     # More pairs could not change it.
     assert machine.ran == ["A one 0", "B one 0"]
     assert result.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "said"),
+    [
+        ((1410, 1410), (None, 1980), "SM clock: held at 1410 MHz against not held, 1980 MHz"),
+        ((None, 1980), (1410, 1410), "SM clock: not held, 1980 MHz against held at 1410 MHz"),
+        ((1410, 1410), (1755, 1755), "SM clock: held at 1410 MHz against held at 1755 MHz"),
+    ],
+)
+def test_clocks_locked_on_one_side_are_incomparable(
+    gate: Gate, base: tuple[int | None, int], head: tuple[int | None, int], said: str
+) -> None:
+    machine = Machine(clocks=lambda side, pair: base if side == "A" else head)
+
+    result = gate(machine, names=("one",))
+
+    found = time_of(result, "one")
+    assert (found.verdict, found.message, result.exit_code) == ("INCOMPARABLE", said, 3)
+    # Three processes of each side tell it.
+    assert len(machine.ran) == 6
+
+
+@pytest.mark.parametrize(
+    "clocks",
+    [
+        # Held alike, and apart by what temperature does.
+        lambda side, pair: (1755, 1755) if side == "A" else (1740, 1740),
+        # The head draws more power: its clock falls, and nobody set it.
+        lambda side, pair: (1980, 1980) if side == "A" else (None, 1700),
+        # Processes of one side do not agree.
+        lambda side, pair: (1410, 1410) if side == "A" and pair else (None, 1980),
+        lambda side, pair: (None, None),
+    ],
+)
+def test_clocks_that_nobody_locked_on_one_side_alone_are_compared(
+    gate: Gate, clocks: Callable[[Side, int], tuple[int | None, int | None]]
+) -> None:
+    assert gate(Machine(clocks=clocks), names=("one",)).exit_code == 0
 
 
 def test_a_patch_release_of_the_driver_is_only_said(gate: Gate) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -11,7 +12,11 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.live.run_delay import RunDelay
+from gpuprof.collectors.manifest import Device
+from gpuprof.profiler.captures import load_analysis
+from gpuprof.roofline.analysis import DeviceState
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.gate.held_clock import held_clock_mhz
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.steps.device_state import working_times
 
@@ -147,3 +152,42 @@ def test_the_gap_of_a_gpu_is_that_of_steps_without_the_profiler(recorded: Captur
     assert analysis.split.basis != "timed"
     assert "launch_gap" not in measurement(profiled, analysis).figures
     assert "launch_gap" in measured(on_a_cpu(profiled)).figures
+
+
+@pytest.mark.parametrize(
+    ("changed", "held"),
+    [
+        # As NVML saw a H200 whose clock was locked below its highest.
+        ({}, 1410),
+        # The same constant clock where it is the highest, or where the device slowed itself down.
+        ({"sm_clock_mhz_minimum": 1980, "sm_clock_mhz_maximum": 1980}, None),
+        ({"throttle_reasons": ("software power cap",)}, None),
+        ({"throttle_reasons": None}, None),
+        ({"sm_clock_mhz_minimum": 1395}, None),
+        ({"samples": 2}, None),
+    ],
+)
+def test_a_constant_clock_below_the_highest_is_held(
+    changed: dict[str, Any], held: int | None
+) -> None:
+    state = DeviceState(
+        samples=20,
+        sm_clock_mhz_median=1410,
+        sm_clock_mhz_minimum=1410,
+        sm_clock_mhz_maximum=1410,
+        throttle_reasons=(),
+    )
+    device = Device(index=0, kind="cuda", name="H200", maximum_sm_clock_mhz=1980)
+    analysis = msgspec.structs.replace(
+        load_analysis(RECORDED),
+        device=device,
+        device_state=msgspec.structs.replace(state, **changed),
+    )
+    assert held_clock_mhz(analysis) == held
+
+
+@pytest.mark.parametrize(
+    "name", ["h100_attention_base", "h100_attention_head", "h100_cuda_graph", "h200_llama_block"]
+)
+def test_no_clock_of_the_recorded_gpus_was_held(name: str) -> None:
+    assert held_clock_mhz(load_analysis(RECORDED.with_name(name))) is None

@@ -142,12 +142,18 @@ def test_environments_share_a_key_exactly_where_nothing_strict_differs() -> None
         msgspec.structs.replace(HERE, environment={"NCCL_ALGO": "Ring"}),
         msgspec.structs.replace(HERE, devices=(H100, H100)),
         msgspec.structs.replace(HERE, devices=(msgspec.structs.replace(H100, name="H200"),)),
+        msgspec.structs.replace(
+            HERE,
+            devices=(msgspec.structs.replace(H100, application_graphics_clock_mhz=1410),),
+        ),
     ]
 
     same = [strict_key(other) == strict_key(HERE) for other in others]
 
     assert same == [not differences(HERE, other).strict for other in others]
-    assert same == [True] * 3 + [False] * 4
+    assert same == [True] * 3 + [False] * 5
+    # Recorded before application clocks were looked at: a history goes on.
+    assert strict_key(HERE) == "be92ceb674b2"
 
 
 def test_what_otava_printed_is_read() -> None:
