@@ -27,6 +27,7 @@ from gpuprof.profiler.run.output import CaptureOutput, choose_output
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Subject
 from gpuprof.profiler.run.session_options import SessionOptions
+from gpuprof.reports.console.streams import write_note
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
@@ -133,11 +134,14 @@ class profile:
             recorded = recording.finish(
                 "exception" if failed else "finished", int(failed), exception_names(error)
             )
-            self.analysis = store_final(recorded).analysis
+            analysed = store_final(recorded).analysed
         finally:
             recording.close()
+        self.analysis = analysed.analysis
         self._stored = recording.subject.output
         self.output = self._stored.shown
+        if analysed.problem:
+            write_note(f"gpuprof: {analysed.problem_sentence(self.output)}")
 
     def _repr_html_(self) -> str | None:
         """The report, in a notebook; None before the block has ended, or where it joined."""

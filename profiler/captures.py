@@ -68,23 +68,24 @@ def _analysed(path: Path, rank: int | None) -> "tuple[Capture, Analysis]":
 
 def store(
     capture: "Capture",
-    analysis: Analysis,
+    analysis: Analysis | None,
     path: Path,
     *,
     replaceable: Callable[[Path], bool] | None = None,
     further: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write `capture` with its analysis as the folder `path`, or beside it; returns where.
+    """Write `capture` with its analysis, if any, as the folder `path`, or beside it; returns where.
 
     `further` are more files of the folder by name. What stands at `path` is replaced where it is a
     capture and nothing else, and where `replaceable`, if given, says so too.
     """
     from gpuprof.collectors import storage
 
+    analysed = {} if analysis is None else {ANALYSIS_FILE: msgspec.json.encode(analysis)}
     stored = storage.save(
         capture,
         path,
-        extra={ANALYSIS_FILE: msgspec.json.encode(analysis), **(further or {})},
+        extra={**analysed, **(further or {})},
         replaceable=replaceable or storage.may_be_replaced,
     )
     _log.info("stored %s", stored)

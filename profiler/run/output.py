@@ -87,7 +87,7 @@ class CaptureOutput:
         """Take what `other` has stored, a copy of this in another process, for our own."""
         self.path, self._written, self._trouble = other.path, other._written, other._trouble
 
-    def store_early(self, capture: "Capture", analysis: "Analysis") -> None:
+    def store_early(self, capture: "Capture", analysis: "Analysis | None") -> None:
         """Store what is known while the program goes on.
 
         It may still make a folder with the requested name, if that is not one of ours.
@@ -97,7 +97,7 @@ class CaptureOutput:
     def store(
         self,
         capture: "Capture",
-        analysis: "Analysis",
+        analysis: "Analysis | None",
         *,
         further: Mapping[str, bytes] | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class CaptureOutput:
     def _store(
         self,
         capture: "Capture",
-        analysis: "Analysis",
+        analysis: "Analysis | None",
         place: Path,
         further: Mapping[str, bytes] | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class CaptureOutput:
     def store_elsewhere(
         self,
         capture: "Capture",
-        analysis: "Analysis",
+        analysis: "Analysis | None",
         error: OSError,
         *,
         further: Mapping[str, bytes] | None = None,

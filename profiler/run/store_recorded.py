@@ -3,12 +3,15 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import Final
 
 import msgspec
+from polars.exceptions import PanicException
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.errors import describe
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL, Calibration, Device
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.log import timed
@@ -25,25 +28,42 @@ _log = logging.getLogger(__name__)
 _NEVER: Final = Event()
 
 
-def analysed_early(recorded: Recorded) -> tuple[Capture, Analysis]:
+@dataclass(frozen=True)
+class Analysed:
+    """A capture and what it means."""
+
+    capture: Capture
+    # None where it could not be analysed, which is a fault of ours: the capture is kept without.
+    analysis: Analysis | None
+    # Why it could not be; "" where it could.
+    problem: str = ""
+
+    def problem_sentence(self, stored: Path) -> str:
+        """What to say of that where the capture is `stored`."""
+        return (
+            f"{stored} is stored, and could not be analysed, which is a fault of gpuprof: "
+            f"{self.problem}; gpuprof summary {stored} tries again"
+        )
+
+
+def analysed_early(recorded: Recorded) -> Analysed:
     """What is known once the profiled steps are done; nothing is stored yet."""
     return _analysed(recorded, calibrate=None, read_again=True)
 
 
-def store_early(recorded: Recorded, analysed: tuple[Capture, Analysis]) -> None:
+def store_early(recorded: Recorded, analysed: Analysed) -> None:
     """Keep that, whatever happens to the program."""
-    capture, analysis = analysed
     if recorded.ranks.alone:
-        recorded.subject.output.store_early(capture, analysis)
+        recorded.subject.output.store_early(analysed.capture, analysed.analysis)
     else:
-        _store_part(recorded, capture, analysis)
+        _store_part(recorded, analysed)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What was stored: its analysis, and the ranks of the job that work in other folders."""
+    """What was stored, and the ranks of the job that work in other folders."""
 
-    analysis: Analysis
+    analysed: Analysed
     elsewhere: tuple[int, ...] = ()
 
 
@@ -57,35 +77,42 @@ def store_final(
     `hurry` is set, and stores them all.
     """
     # Ranks that measured at the same time would measure each other.
-    capture, analysis = _analysed(recorded, calibrate if recorded.ranks.alone else None)
+    analysed = _analysed(recorded, calibrate if recorded.ranks.alone else None)
     if recorded.ranks.alone:
-        recorded.subject.output.store(capture, analysis)
-        return Stored(analysis)
-    if not _store_part(recorded, capture, analysis):
-        return Stored(analysis)
-    return _join(recorded, hurry) or Stored(analysis)
+        recorded.subject.output.store(analysed.capture, analysed.analysis)
+        return Stored(analysed)
+    if not _store_part(recorded, analysed):
+        return Stored(analysed)
+    return _join(recorded, hurry) or Stored(analysed)
 
 
-def _store_part(recorded: Recorded, capture: Capture, analysis: Analysis) -> bool:
+def _store_part(recorded: Recorded, analysed: Analysed) -> bool:
     """Store one rank where the rank that joins them looks; False where it had to go elsewhere."""
     parts = _parts(recorded)
     try:
         parts.begin()
-        store(capture, analysis, parts.own)
+        store(analysed.capture, analysed.analysis, parts.own)
     except OSError as error:
-        recorded.subject.output.store_elsewhere(capture, analysis, error)
+        recorded.subject.output.store_elsewhere(analysed.capture, analysed.analysis, error)
         return False
     return True
 
 
 def _analysed(
     recorded: Recorded, calibrate: Calibrate | None, *, read_again: bool = False
-) -> tuple[Capture, Analysis]:
+) -> Analysed:
     with timed(_log, "the profile was read"):
         capture = assemble(recorded, read_again=read_again)
     capture = _with_ceilings(capture, calibrate)
-    with timed(_log, "the capture was analysed"):
-        return capture, analyze(capture)
+    return _analysis_of(capture)
+
+
+def _analysis_of(capture: Capture) -> Analysed:
+    try:
+        with timed(_log, "the capture was analysed"):
+            return Analysed(capture, analyze(capture))
+    except (Exception, PanicException) as error:
+        return Analysed(capture, None, describe(error))
 
 
 def _parts(recorded: Recorded) -> Parts:
@@ -100,9 +127,9 @@ def _join(recorded: Recorded, hurry: Event) -> Stored | None:
     with _parts(recorded).joined(patience_s, hurry=hurry, first_come=ended) as joined:
         if joined is None:
             return None
-        analysis = analyze(joined.capture)
-        recorded.subject.output.store(joined.capture, analysis)
-        return Stored(analysis, joined.elsewhere)
+        analysed = _analysis_of(joined.capture)
+        recorded.subject.output.store(analysed.capture, analysed.analysis)
+        return Stored(analysed, joined.elsewhere)
 
 
 def _with_ceilings(capture: Capture, calibrate: Calibrate | None) -> Capture:

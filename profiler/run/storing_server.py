@@ -147,8 +147,8 @@ def _store_early(
             from gpuprof.profiler.run.store_recorded import analysed_early, store_early
 
             analysed = analysed_early(message.recorded)
-        if line is not None:
-            line.know(analysed[1])
+        if line is not None and analysed.analysis is not None:
+            line.know(analysed.analysis)
         store_early(message.recorded, analysed)
     except BaseException as error:
         problem = describe(error)

@@ -37,7 +37,10 @@ def store_and_tell(recorded: Recorded, *, quiet: bool, hurry: Event) -> bool:
         return True
     if output.moved_because:
         tell(f"{output.moved_because}; the capture is {output.shown}")
-    _show(stored.analysis, output.shown, output.page, quiet=quiet)
+    if stored.analysed.analysis is None:
+        tell(stored.analysed.problem_sentence(output.shown))
+    else:
+        _show(stored.analysed.analysis, output.shown, output.page, quiet=quiet)
     if stored.elsewhere:
         tell(_elsewhere_sentence(stored.elsewhere, recorded.ranks.world_size, output.shown))
     return True

@@ -64,8 +64,11 @@ def instances(summaries: Sequence[RankSummary]) -> pl.DataFrame:
     rows = _with_members(rows.filter(told))
     rows = rows.with_columns(common=kinds_of(rows["collective"]).fill_null(rows["collective"]))
     numbered = rows.filter(pl.col("sequence").is_not_null())
-    ordered = rows.filter(pl.col("sequence").is_null()).with_columns(
-        nth=_order().rank("ordinal").over("rank", *_SAME), many=pl.len().over("rank", *_SAME)
+    # The order is a column first: older polars takes no window within a window (1.31 to 1.33).
+    ordered = rows.filter(pl.col("sequence").is_null()).with_columns(order_ns=_order())
+    ordered = ordered.with_columns(
+        nth=pl.col("order_ns").rank("ordinal").over("rank", *_SAME),
+        many=pl.len().over("rank", *_SAME),
     )
     ordered = ordered.filter(pl.col("many").n_unique().over(_SAME) == 1)
     matched = [

@@ -53,6 +53,26 @@ def python(tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServ
     return run
 
 
+@pytest.mark.parametrize("failure", ["ValueError", "polars.exceptions.PanicException"])
+def test_a_capture_that_cannot_be_analysed_is_stored(
+    tmp_path: Path, python: Python, failure: str
+) -> None:
+    done = python(f"""
+        import polars
+        from gpuprof.profiler.run import store_recorded
+        def fail(_): raise {failure}("no window")
+        store_recorded.analyze = fail
+        with gpuprof.profile("out.gpuprof", warmup=1, timed=3, profiled=2) as profiled:
+            train(12)
+        tell(profiled)
+        """)
+    assert (done.returncode, done.stdout) == (0, "null\n")
+    assert done.stderr.startswith("gpuprof: out.gpuprof is stored, and could not be analysed")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.count("no window; gpuprof summary out.gpuprof tries again") == 1
+    assert gpuprof.analyze(storage.load(tmp_path / "out.gpuprof")).steps.timed == 3
+
+
 def test_a_block_is_profiled_and_stored(tmp_path: Path, python: Python) -> None:
     done = python("""
         with gpuprof.profile("out.gpuprof", warmup=1, timed=3, profiled=2) as profiled:

@@ -1,0 +1,145 @@
+"""Trainings on two GPUs: step, exposed and all communication against the program's own events.
+
+    python tests/gpu/visit_two_ranks.py [--output FOLDER] [--ranks 2] [NAME ...]
+
+Runs two_ranks_job.py under torchrun and `gpuprof run`: data parallel, sharded and tensor parallel,
+and data parallel with faults of the last rank. Each rank's figures are compared with what the job
+measured itself after it was profiled; a fault must be found with its rank and line, and where there
+is none nobody may be called late. Exits 1 where something differs.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from gpuprof.collectors import storage
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
+
+JOB: Final = Path(__file__).with_name("two_ranks_job.py")
+PROGRAMS: Final = {
+    "ddp": ("ddp", ""),
+    "fsdp": ("fsdp", ""),
+    "tensor": ("tensor", ""),
+    "ddp-work": ("ddp", "work"),
+    "ddp-loader": ("ddp", "loader"),
+    "ddp-sleep": ("ddp", "sleep"),
+    "ddp-stream": ("ddp", "stream"),
+    "tensor-work": ("tensor", "work"),
+}
+# Of the step.
+TOLERANCE: Final = 0.05
+
+
+def recorded(name: str, ranks: int, output: Path) -> Path:
+    """The capture of one program. Raises `RuntimeError` where it fails."""
+    parallelism, fault = PROGRAMS[name]
+    own = output / name
+    own.mkdir(exist_ok=True)
+    capture = output / f"{name}.gpuprof"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    command += ["-m", "gpuprof", "run", "--force", "-o", str(capture), str(JOB), parallelism]
+    done = subprocess.run(
+        [*command, str(own), *(("--fault", fault) if fault else ())],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        env={**os.environ, "OMP_NUM_THREADS": "4", "TORCH_NCCL_ENABLE_TIMING": "1"},
+        check=False,
+    )
+    (output / f"{name}.txt").write_text(done.stdout + done.stderr)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    return capture
+
+
+def figures(analysis: Analysis) -> dict[str, float]:
+    """Of one rank, in milliseconds; communication of one profiled step."""
+    step_ns, exposed = analysis.steps.length_ns, analysis.exposed
+    profiled = len(analysis.ranks.ranks[0].steps) if analysis.ranks else 0
+    assert step_ns is not None
+    assert exposed is not None
+    of_all_ns = sum(each.device_ns for each in analysis.transfers if each.kind == "communication")
+    return {
+        "step_ms": step_ns / 1e6,
+        "exposed_ms": exposed.communication_ns / 1e6,
+        "communication_ms": of_all_ns / profiled / 1e6,
+    }
+
+
+def differing(name: str, rank: int, found: dict[str, float], own: dict[str, float]) -> list[str]:
+    """What of one rank is not as the program measured it."""
+    allowed = TOLERANCE * own["step_ms"]
+    # Nobody times FSDP's collectives.
+    keys = [key for key in own if not (name == "fsdp" and key == "communication_ms")]
+    return [
+        f"rank {rank}: {key} {found[key]:.3f}, by events {own[key]:.3f}"
+        for key in keys
+        if abs(found[key] - own[key]) > allowed
+    ]
+
+
+def misnamed(name: str, ranks: int, analysis: Analysis) -> list[str]:
+    """What is wrong with who is called late, and why."""
+    late = analysis.ranks.stragglers if analysis.ranks else ()
+    fault = PROGRAMS[name][1]
+    if not fault:
+        return [f"rank {each.rank} is called late" for each in late]
+    if not late:
+        return ["nobody is called late"]
+    lines = JOB.read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.endswith(f"# fault: {fault}"))
+    cause = late[0].causes[0] if late[0].causes else None
+    wrong = [] if late[0].rank == ranks - 1 else [f"rank {late[0].rank} is called late"]
+    if cause is None or (fault != "loader" and not cause.place.endswith(f":{number}")):
+        wrong.append(f"the cause is {cause}, not line {number}")
+    if cause is not None and fault == "loader" and "loader" not in cause.what.lower():
+        wrong.append(f"the cause is {cause}, not the loader")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(PROGRAMS), metavar="NAME")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--ranks", type=int, default=2)
+    options = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.output or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in options.names:
+            try:
+                capture = storage.load(recorded(name, options.ranks, folder))
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"WRONG  {name}: {error}", flush=True)
+                failed = 1
+                continue
+            wrong = []
+            for rank in range(options.ranks):
+                analysis = analyze(capture, rank=rank)
+                found = figures(analysis)
+                own = json.loads((folder / name / f"own.{rank}.json").read_text())
+                wrong += differing(name, rank, found, own)
+                rounded = [
+                    {key: round(value, 3) for key, value in each.items()} for each in (found, own)
+                ]
+                print(f"  {name} rank {rank}: found {rounded[0]}, own {rounded[1]}")
+                print(f"    {analysis.bottleneck.kind}: {analysis.bottleneck.evidence}")
+                if rank == 0:
+                    wrong += misnamed(name, options.ranks, analysis)
+                    for late in analysis.ranks.stragglers if analysis.ranks else ():
+                        cause = late.causes[0] if late.causes else None
+                        print(f"    rank {late.rank} late {late.per_step_ns / 1e6:.3f} ms: {cause}")
+            print(f"{'WRONG' if wrong else 'ok':6} {name} {'; '.join(wrong)}", flush=True)
+            failed |= bool(wrong)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
