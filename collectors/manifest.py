@@ -12,6 +12,7 @@ from gpuprof.collectors.communicators import Communicator, ProcessGroup
 from gpuprof.collectors.counting import CountingPass
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.link_calibration import LinkCalibration
+from gpuprof.collectors.plugins import PluginUse
 from gpuprof.collectors.watched_steps import WatchedSteps
 
 CAPTURE_SCHEMA_VERSION = 1
@@ -377,6 +378,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     counting: CountingPass | None = None
     # True once kernels.op_id and kernels.step have been filled.
     attributed: bool = False
+    # What plug-ins recorded or read of this process.
+    plugins: tuple[PluginUse, ...] = ()
     # Plain sentences: what is missing or was repaired, and how to get it.
     warnings: tuple[str, ...] = ()
 

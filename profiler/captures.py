@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.collectors.plugins import PluginUse
 from gpuprof.collectors.schema_version import schema_version
 from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
+from gpuprof.roofline.asked_plugins import can_be_read_here, installed_plugins
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
@@ -93,7 +95,10 @@ def store(
 
 
 def read_stored_analysis(path: Path) -> Analysis | None:
-    """The stored analysis, or None where there is none or it has another schema."""
+    """The stored analysis, or None where there is none or it has another schema.
+
+    None too where plug-ins are installed here that were not asked, or have another version now.
+    """
     file = path / ANALYSIS_FILE
     try:
         content = file.read_bytes()
@@ -102,10 +107,24 @@ def read_stored_analysis(path: Path) -> Analysis | None:
     except OSError as error:
         raise CaptureError(file, problem_of(error)) from error
     try:
-        if schema_version(content) != ANALYSIS_SCHEMA_VERSION:
+        if schema_version(content) != ANALYSIS_SCHEMA_VERSION or not _is_current(content):
             return None
         return msgspec.json.decode(content, type=Analysis)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CaptureError(
             file, str(error), remedy="delete it to have it made again from the tables"
         ) from error
+
+
+class _Plugins(msgspec.Struct, frozen=True):
+    """The part of a stored analysis that is about plug-ins."""
+
+    plugins: tuple[PluginUse, ...] = ()
+    installed_plugins: tuple[str, ...] = ()
+
+
+def _is_current(content: bytes) -> bool:
+    """Whether an analysis made here now could be read, and would ask no other plug-ins."""
+    stored = msgspec.json.decode(content, type=_Plugins)
+    asked = set(stored.installed_plugins)
+    return asked.issuperset(installed_plugins()) and can_be_read_here(stored.plugins)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from gpuprof._version import __version__
+from gpuprof.collectors import plugins
 from gpuprof.collectors.errors import TORCH, GpuprofError, MissingDependencyError, describe
 from gpuprof.profiler.command_hints import (
     refuse_script_of_gate,
@@ -126,6 +127,10 @@ def _let_be_verbose(parser: argparse.ArgumentParser, default: int | str) -> None
     )
 
 
+def _write_problem(sentence: str) -> None:
+    streams.write_note(f"gpuprof: {sentence}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
     command: Command | None = None
@@ -140,6 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from gpuprof.profiler.configuration.file import apply_configuration
 
             write_log(arguments.verbose)
+            plugins.tell_problems_to(_write_problem)
             apply_configuration()
             command = arguments.command
             return int(arguments.command.run(arguments))

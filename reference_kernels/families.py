@@ -1,16 +1,19 @@
 """The families of the suite, and what FAMILY[/VERSION] on a command line means.
 
-A family is a folder beside this file with a module `problem`.
+A family is a folder beside this file with a module `problem`. Plug-ins add families, and versions
+of families.
 """
 
 import difflib
 import inspect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
+from typing import Final, TypeAlias
 
+from gpuprof.collectors.plugins import PluginGroup
 from gpuprof.reference_kernels.suite import Problem, Version
 
 
@@ -27,8 +30,8 @@ class Family:
     versions: tuple[Version, ...]
 
 
-def family_names() -> tuple[str, ...]:
-    """All families, sorted by name."""
+@cache
+def _own_names() -> tuple[str, ...]:
     suite = files("gpuprof.reference_kernels")
     return tuple(
         sorted(f.name for f in suite.iterdir() if f.is_dir() and (f / "problem.py").is_file())
@@ -36,12 +39,75 @@ def family_names() -> tuple[str, ...]:
 
 
 @cache
+def _own_family(name: str) -> Family:
+    package = import_module(f"gpuprof.reference_kernels.{name}")
+    return Family(name, _problem_of(name), package.VERSIONS)
+
+
+# What a plug-in adds: a whole family, or one more version of any.
+_Added: TypeAlias = Family | Version
+
+
+def _labels(added: _Added) -> tuple[str, ...]:
+    """What stands for it on a command line."""
+    if isinstance(added, Version):
+        return (added.label,)
+    return (added.name, *(version.label for version in added.versions))
+
+
+def _fault(added: _Added) -> str:
+    """What keeps it from being run."""
+    family = added.family if isinstance(added, Version) else added.name
+    versions = (added,) if isinstance(added, Version) else added.versions
+    for version in versions:
+        if not version.implementation:
+            return f"{version.label} names no module with a function prepare (implementation)"
+        if version.family != family or "/" in version.name:
+            return f"{version.label} is no version of {family}"
+    if isinstance(added, Family) and not issubclass(added.problem, Problem):
+        return f"the problem of {added.name} is no gpuprof.reference_kernels.suite.Problem"
+    return ""
+
+
+KERNELS: Final = PluginGroup[_Added](
+    name="gpuprof.reference_kernels",
+    adds="reference kernel",
+    kinds=(Family, Version),
+    claims=_labels,
+    ours=lambda: [label for name in _own_names() for label in _labels(_own_family(name))],
+    fault=_fault,
+)
+
+
+def family_names() -> tuple[str, ...]:
+    """All families, sorted by name; those of plug-ins behind ours."""
+    added = (one.value.name for one in KERNELS.load() if isinstance(one.value, Family))
+    return (*_own_names(), *sorted(added))
+
+
 def load_family(name: str) -> Family:
     """The family called `name`. Raises `UnknownNameError`."""
     if name not in family_names():
         raise UnknownNameError(f"no family {name!r}: {_nearest(name, family_names())}")
-    package = import_module(f"gpuprof.reference_kernels.{name}")
-    return Family(name, _problem_of(name), package.VERSIONS)
+    family = _own_family(name) if name in _own_names() else _added_family(name)
+    more = tuple(
+        replace(one.value, plugin=one.origin.distribution)
+        for one in KERNELS.load()
+        if isinstance(one.value, Version) and one.value.family == name
+    )
+    return replace(family, versions=(*family.versions, *more))
+
+
+def _added_family(name: str) -> Family:
+    """The family called `name` of the plug-in that adds it."""
+    ((family, by),) = (
+        (one.value, one.origin.distribution)
+        for one in KERNELS.load()
+        if isinstance(one.value, Family) and one.value.name == name
+    )
+    return replace(
+        family, versions=tuple(replace(version, plugin=by) for version in family.versions)
+    )
 
 
 def select(wanted: Sequence[str]) -> tuple[Family, ...]:

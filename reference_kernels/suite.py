@@ -144,6 +144,10 @@ class Version:
     requires: tuple[Requirement, ...] = ()
     # Least compute capability, for what older GPUs have no instructions for.
     capability: tuple[int, int] = (0, 0)
+    # The module with `prepare`, where that is not the one of its name beside the family.
+    implementation: str = ""
+    # The plug-in that adds it: "toy-gpuprof 1.0".
+    plugin: str = ""
 
     @property
     def label(self) -> str:
@@ -153,7 +157,8 @@ class Version:
     @property
     def module(self) -> str:
         """The module that holds it: gpuprof.reference_kernels.gemm.triton_tiled."""
-        return f"gpuprof.reference_kernels.{self.family}.{self.name.replace('-', '_')}"
+        beside = f"gpuprof.reference_kernels.{self.family}.{self.name.replace('-', '_')}"
+        return self.implementation or beside
 
     def prepare(self, problem: Problem) -> Prepared:
         """Make ready for `problem`. Raises `UnsupportedError` where that cannot be."""
@@ -161,7 +166,9 @@ class Version:
         if reason is not None:
             raise UnsupportedError(reason)
         prepared = import_module(self.module).prepare(problem)
-        assert isinstance(prepared, Prepared)
+        if not isinstance(prepared, Prepared):
+            kind = type(prepared).__name__
+            raise TypeError(f"{self.module}.prepare gave {kind}, expected a Prepared")
         return prepared
 
     def why_not(self, dtype: str, device: torch.device) -> str | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.manifest import Device, Ending, Fingerprint, Schedule
+from gpuprof.collectors.plugins import PluginUse
 from gpuprof.roofline.activity_figures import Activity
 from gpuprof.roofline.advice_figures import Advice, Binding
 from gpuprof.roofline.checklist_figures import KernelChecklist
@@ -366,6 +367,10 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     checklists: tuple[KernelChecklist, ...] = ()
     # What the device's own counters say of the timed steps.
     activity: Activity | None = None
+    # What plug-ins made of it: models that counted, classes, peaks, and what read or recorded it.
+    plugins: tuple[PluginUse, ...] = ()
+    # Those that were asked, whether or not they had anything to say: "toy-gpuprof 1.0".
+    installed_plugins: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

@@ -8,10 +8,12 @@ import msgspec
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
+from gpuprof.collectors.plugins import problems
 from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.of_step import step_advice
 from gpuprof.roofline.advice.stragglers import with_late_ranks
 from gpuprof.roofline.analysis import Analysis, Bottleneck, DeviceState, RooflinePoint
+from gpuprof.roofline.asked_plugins import installed_plugins
 from gpuprof.roofline.checklist.find import kernel_checklists
 from gpuprof.roofline.classes import UNKNOWN
 from gpuprof.roofline.doubts import (
@@ -35,6 +37,7 @@ from gpuprof.roofline.measured.measured_work import measured_work
 from gpuprof.roofline.measured.step_readings import step_readings
 from gpuprof.roofline.memory.use import memory_use
 from gpuprof.roofline.modules import module_tree
+from gpuprof.roofline.plugin_uses import plugins_of
 from gpuprof.roofline.points.bottleneck import classify_step
 from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
@@ -323,6 +326,8 @@ def analyze(
         measured=measured,
         checklists=kernel_checklists(capture, work, kernels, ops, device),
         activity=counted,
+        plugins=plugins_of(process, device, work, verdicts),
+        installed_plugins=installed_plugins(),
         warnings=(
             *process.warnings,
             *notes,
@@ -334,6 +339,7 @@ def analyze(
             *sentences(clip_warning(split), slower_warning(split)),
             *without_mbu(shares, roof, traffic),
             *discrepancies(counted, measured),
+            *(problem.sentence for problem in problems()),
         ),
     )
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.collector import CollectorRow, LiveCollector, Note, Scope
-from gpuprof.collectors.live.roster import ROSTER
+from gpuprof.collectors.live.roster import COLLECTORS, roster
 from gpuprof.collectors.live.script_errors import is_ours
+from gpuprof.collectors.plugins import PluginUse, uses_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -16,15 +17,15 @@ T = TypeVar("T")
 
 
 class LiveCollection:
-    """The collectors of `rows`, started, slowed down and stopped together.
+    """The collectors of `rows`, all of the roster if None, started and stopped together.
 
     Nothing here raises because of a collector: what one does wrong is one note, and the others
     go on.
     """
 
-    def __init__(self, scope: Scope, rows: Sequence[CollectorRow] = ROSTER) -> None:
+    def __init__(self, scope: Scope, rows: Sequence[CollectorRow] | None = None) -> None:
         self._scope = scope
-        self._rows = rows
+        self._rows = roster() if rows is None else rows
         self._collectors: list[tuple[CollectorRow, LiveCollector]] = []
         self._failures: list[tuple[CollectorRow, Note]] = []
 
@@ -58,6 +59,12 @@ class LiveCollection:
         for row, collector in self._collectors:
             found += [(row, note) for note in list(collector.notes)]
         return tuple(note for row, note in found if gpu_in_use or not row.needs_gpu)
+
+    def plugins(self) -> tuple[PluginUse, ...]:
+        """Those of the collectors that plug-ins added and that started."""
+        origins = {plugin.value.name: plugin.origin for plugin in COLLECTORS.load()}
+        started = [row.name for row, _ in self._collectors]
+        return uses_of(COLLECTORS.adds, ((origins.get(name), name) for name in started))
 
     def _try(self, row: CollectorRow, failing: str, step: Callable[[], T]) -> T | None:
         try:

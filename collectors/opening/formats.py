@@ -1,15 +1,22 @@
-"""The formats that are read. A new one is a folder with its reader, and one row here."""
+"""The formats that are read. A new one is a folder with its reader, and one row here.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Plug-ins add rows too, for files that none of ours recognises.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from gpuprof.collectors import flight_recorder, kineto, memory_snapshot, nccl_log, ncu, nsys
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, GpuprofError, reason
 from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.opening.other_files import OTHER_FILES
+from gpuprof.collectors.plugins import Plugin, PluginGroup, PluginUse, problem_with
 
 
 @dataclass(frozen=True)
@@ -53,16 +60,31 @@ FORMATS: Final = (
         memory_snapshot.read,
     ),
 )
-SUFFIXES: Final = tuple(suffix for one in FORMATS for suffix in one.suffixes)
-EXPECTED: Final = ", ".join(
-    (
-        *(
-            f"{one.name} ({', '.join(one.suffixes)})" if one.suffixes else one.name
-            for one in sorted(FORMATS, key=lambda one: not one.suffixes)
-        ),
-        "each also as .gz, or a .gpuprof capture",
-    )
+READERS: Final = PluginGroup(
+    name="gpuprof.readers",
+    adds="reader",
+    kinds=(TraceFormat,),
+    claims=lambda one: (one.name, *one.suffixes),
+    ours=lambda: [one.name for one in FORMATS],
 )
+
+
+def suffixes() -> tuple[str, ...]:
+    """All ends of names that traces have."""
+    return tuple(suffix for one in _all_formats() for suffix in one.suffixes)
+
+
+def expected() -> str:
+    """What is read, in words."""
+    return ", ".join(
+        (
+            *(
+                f"{one.name} ({', '.join(one.suffixes)})" if one.suffixes else one.name
+                for one in sorted(_all_formats(), key=lambda one: not one.suffixes)
+            ),
+            "each also as .gz, or a .gpuprof capture",
+        )
+    )
 
 
 def format_of(path: Path) -> TraceFormat:
@@ -71,18 +93,78 @@ def format_of(path: Path) -> TraceFormat:
     Raises `CaptureError` where neither tells, and for files that are known to be no trace.
     """
     if not path.is_file():
-        raise CaptureError(path, "not a regular file", expected=EXPECTED)
+        raise CaptureError(path, "not a regular file", expected=expected())
     start = next(iter(ByteSource(path)), b"")
-    for other in OTHER_FILES:
-        if other.recognises(start):
-            raise CaptureError(path, other.name, remedy=other.remedy)
-    by_content = next((one for one in FORMATS if one.recognises(start)), None)
-    by_name = next((one for one in FORMATS if _plain_suffix(path) in one.suffixes), None)
-    found = by_content or by_name
+    other = next((one for one in OTHER_FILES if one.recognises(start)), None)
+    ours = None if other else next((one for one in FORMATS if one.recognises(start)), None)
+    by_content = ours or _of_plugin(path, start)
+    if by_content is None and other is not None:
+        raise CaptureError(path, other.name, remedy=other.remedy)
+    by_name = (one for one in _all_formats() if _plain_suffix(path) in one.suffixes)
+    found = by_content or next(by_name, None)
     if found is None:
         problem = "not a trace that is known here" if start else "an empty file"
-        raise CaptureError(path, problem, expected=EXPECTED)
+        raise CaptureError(path, problem, expected=expected())
     return found
+
+
+def _all_formats() -> Iterator[TraceFormat]:
+    yield from FORMATS
+    yield from map(_guarded, READERS.load())
+
+
+def _of_plugin(path: Path, start: bytes) -> TraceFormat | None:
+    """The first plug-in's that recognises `start`."""
+    found = [one for one in READERS.load() if _recognises(one, start)]
+    for other in found[1:]:
+        problem_with(
+            other.origin,
+            f"it recognises {path.name} as {other.value.name}, which {found[0].origin.distribution}"
+            f" reads as {found[0].value.name}",
+        )
+    return _guarded(found[0]) if found else None
+
+
+def _recognises(plugin: Plugin[TraceFormat], start: bytes) -> bool:
+    try:
+        return bool(plugin.value.recognises(start))
+    except Exception as error:
+        problem_with(plugin.origin, f"recognises of {plugin.value.name} raised {_described(error)}")
+        return False
+
+
+def _guarded(plugin: Plugin[TraceFormat]) -> TraceFormat:
+    """The format of a plug-in, whose reader raises nothing but what ours do."""
+    return replace(plugin.value, read=partial(_read, plugin))
+
+
+def _read(plugin: Plugin[TraceFormat], path: Path) -> Capture:
+    """What a plug-in's reader makes of `path`, with a note that it did."""
+    by = plugin.origin.distribution
+    try:
+        capture = plugin.value.read(path)
+    except GpuprofError:
+        raise
+    except Exception as error:
+        problem = f"the reader of {by} raised {_described(error)}"
+        raise CaptureError(path, problem, remedy=f"tell the makers of {plugin.origin.name}") from (
+            error
+        )
+    if not isinstance(capture, Capture):
+        problem = f"the reader of {by} gave {type(capture).__name__}, expected a gpuprof.Capture"
+        raise CaptureError(path, problem, remedy=f"tell the makers of {plugin.origin.name}")
+    use = PluginUse(by, READERS.adds, plugin.value.name)
+    return replace(
+        capture,
+        processes=tuple(
+            msgspec.structs.replace(process, plugins=(*process.plugins, use))
+            for process in capture.processes
+        ),
+    )
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {reason(error)}"
 
 
 def _plain_suffix(path: Path) -> str:

@@ -14,12 +14,13 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDependencyError, problem_of
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.joining.ranks import with_rank_of_name
-from gpuprof.collectors.opening.formats import SUFFIXES, format_of
+from gpuprof.collectors.opening.formats import format_of, suffixes
 
-# All that may stand at the end of a trace's name and says nothing about the run.
 _log = logging.getLogger(__name__)
+# What may stand at the end of a trace's name, beside what formats end in, and says nothing about
+# the run.
 _ENDINGS: Final = (
-    *(*SUFFIXES, ".gz", ".tar", ".pt", ".trace", ".nsys", ".gpuprof"),
+    *(".gz", ".tar", ".pt", ".trace", ".nsys", ".gpuprof"),
     *(".parquetdir", "_pqtdir"),
 )
 # How deep captures of hosts may lie: a folder a host, and one a job in that.
@@ -59,8 +60,8 @@ def open_trace(path: Path, progress: Callable[[Path], None] = lambda _: None) ->
 def run_name(path: Path) -> str:
     """The name of the run behind `path`: without its folder and endings such as .pt.trace.json."""
     whole = path.absolute().name
-    name = whole
-    while ending := next((end for end in _ENDINGS if name.lower().endswith(end)), None):
+    name, endings = whole, (*suffixes(), *_ENDINGS)
+    while ending := next((end for end in endings if name.lower().endswith(end)), None):
         name = name[: -len(ending)]
     return name or whole or "root"
 

@@ -201,7 +201,12 @@ def _list() -> int:
     for name in family_names():
         family = load_family(name)
         rows = [
-            VersionRow(one.name, (*one.devices, *one.requires), one.dtypes, one.summary)
+            VersionRow(
+                one.name,
+                (*one.devices, *one.requires),
+                one.dtypes,
+                f"{one.summary} ({one.plugin})" if one.plugin else one.summary,
+            )
             for one in family.versions
         ]
         console.print(family_table(name, family.problem.size_form, rows))

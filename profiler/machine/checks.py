@@ -23,12 +23,13 @@ from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import CollectorRow, Note, Scope
 from gpuprof.collectors.live.fingerprint import accelerators, cpu_device
 from gpuprof.collectors.live.nvml.library import ask, device_count
-from gpuprof.collectors.live.roster import ROSTER
+from gpuprof.collectors.live.roster import roster
 from gpuprof.collectors.manifest import Device
 from gpuprof.collectors.tools import TOOL_PLACES, find_tool
 from gpuprof.profiler.machine.calibration_cache import load_cached
 from gpuprof.profiler.machine.health_checks import health_checks
 from gpuprof.profiler.machine.other_owners import other_owners
+from gpuprof.profiler.machine.plugin_checks import plugin_checks
 from gpuprof.roofline.machine.check import Check, State
 from gpuprof.roofline.machine.devices import find_spec
 
@@ -64,11 +65,12 @@ def all_checks() -> list[Check]:
         *device_checks(devices, torch),
         torch_check,
         *torch_checks(torch),
-        *(check for row in ROSTER for check in collector_checks(row)),
+        *(check for row in roster() for check in collector_checks(row)),
         *health_checks(torch),
         *(tool_check(name) for name in TOOL_PLACES),
         counter_permission(),
         *package_checks(),
+        *plugin_checks(with_torch=torch is not None),
     ]
 
 

@@ -104,7 +104,10 @@ class Recording:
         collected = self._collection.stop()
         health = self._fact("the health of the GPUs", _health) or ()
         process = msgspec.structs.replace(
-            self._process(ending, exit_code), exceptions=exceptions, device_health=health
+            self._process(ending, exit_code),
+            exceptions=exceptions,
+            device_health=health,
+            plugins=self._collection.plugins(),
         )
         return Recorded(self.subject, self.ranks, seen, process, collected)
 

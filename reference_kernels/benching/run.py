@@ -144,7 +144,8 @@ def _run_case(
     if failed:
         return _replace(result, error="another rank could not make it ready")
     try:
-        return _checked_and_timed(_described(result, prepared), prepared, reference, options, timed)
+        described = _described(result, prepared, version)
+        return _checked_and_timed(described, prepared, reference, options, timed)
     # As above.
     except Exception as error:
         return _replace(result, error=_first_line(error))
@@ -175,13 +176,14 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}"
 
 
-def _described(result: CaseResult, prepared: Prepared) -> CaseResult:
+def _described(result: CaseResult, prepared: Prepared, version: Version) -> CaseResult:
+    by = f"from the plug-in {version.plugin}" if version.plugin else ""
     return _replace(
         result,
         executed_flops=prepared.executed_flops,
         expected_bytes_read=prepared.expected_bytes_read,
         expected_bytes_written=prepared.expected_bytes_written,
-        note=prepared.note,
+        note="; ".join(part for part in (prepared.note, by) if part),
     )
 
 

@@ -1,7 +1,11 @@
-"""The sections of a report, in their order. Terminal, Markdown, page and JSON loop over them."""
+"""The sections of a report, in their order. Terminal, Markdown, page and JSON loop over them.
+
+Those of plug-ins stand before what the figures rest on.
+"""
 
 from typing import Final
 
+from gpuprof.collectors.plugins import PluginGroup
 from gpuprof.reports.sections import (
     activity,
     advice,
@@ -36,6 +40,7 @@ from gpuprof.reports.sections import (
     transfers,
     waited_for,
 )
+from gpuprof.reports.sections.plugged import fault, plugged_sections
 from gpuprof.reports.sections.section import Section
 from gpuprof.roofline.analysis import Analysis
 
@@ -80,8 +85,18 @@ SECTIONS: Final[tuple[Section, ...]] = (
 )
 
 
+PLUGGED: Final = PluginGroup(
+    name="gpuprof.sections",
+    adds="section",
+    kinds=(Section,),
+    claims=lambda section: (section.key,),
+    ours=lambda: [section.key for section in SECTIONS],
+    fault=fault,
+)
+
+
 def sections_of(analysis: Analysis) -> tuple[Section, ...]:
     """Those that may have anything to show of `analysis`."""
-    if analysis.holds_work:
-        return SECTIONS
-    return tuple(section for section in SECTIONS if not section.of_work)
+    place = SECTIONS.index(measured.SECTION)
+    every = (*SECTIONS[:place], *plugged_sections(PLUGGED), *SECTIONS[place:])
+    return tuple(section for section in every if analysis.holds_work or not section.of_work)

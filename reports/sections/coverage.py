@@ -1,6 +1,7 @@
 """How much of the device's time has an operator and a model, and what makes figures doubtful."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block, Column, Fact, Facts, Notices, Paragraph, Table
@@ -89,9 +90,18 @@ def _warnings(analysis: Analysis) -> tuple[Block, ...]:
     return (Notices(said),) if said else ()
 
 
+def _plugins(analysis: Analysis) -> tuple[Block, ...]:
+    """What each plug-in made of the analysis."""
+    facts = tuple(
+        Fact("Plug-in", distribution, "; ".join(f"{use.adds} {use.of}" for use in uses))
+        for distribution, uses in groupby(analysis.plugins, lambda use: use.distribution)
+    )
+    return (Facts(facts),) if facts else ()
+
+
 def _basis(analysis: Analysis) -> Sequence[Block]:
     if not analysis.holds_work:
-        return _warnings(analysis)
+        return (*_plugins(analysis), *_warnings(analysis))
     facts = [Fact("Coverage", coverage_sentence(analysis))]
     unmodelled, steps = analysis.coverage.unmodelled, analysis.steps.profiled
     if unmodelled and not _names_no_operators(analysis):
@@ -105,13 +115,13 @@ def _basis(analysis: Analysis) -> Sequence[Block]:
         names = f"{names} and {left} more" if left > 0 else names
         label = "Not counted" if alone else "No model"
         facts.append(Fact(label, f"{names}{', in one step' if steps else ''}"))
-    return (Facts(tuple(facts)), *_warnings(analysis))
+    return (Facts(tuple(facts)), *_plugins(analysis), *_warnings(analysis))
 
 
 def _body(analysis: Analysis) -> Sequence[Block]:
     if not analysis.holds_work:
-        return _warnings(analysis)
-    return (*_coverage(analysis), *_warnings(analysis))
+        return (*_plugins(analysis), *_warnings(analysis))
+    return (*_coverage(analysis), *_plugins(analysis), *_warnings(analysis))
 
 
 def _coverage(analysis: Analysis) -> Sequence[Block]:
@@ -147,7 +157,7 @@ def _title(analysis: Analysis) -> str:
 SECTION = Section(
     key="coverage",
     title=_title,
-    fields=("coverage", "warnings"),
+    fields=("coverage", "plugins", "installed_plugins", "warnings"),
     basis=_basis,
     body=_body,
 )

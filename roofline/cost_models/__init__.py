@@ -1,7 +1,7 @@
 """Cost models of operators, one module per family.
 
 Importing the package imports each of its modules, which registers their models: a new family is a
-new file. `cost_model` is also the way for a program to register its own operators.
+new file. `cost_model` is also the way for a program, or a plug-in, to register its own operators.
 """
 
 from importlib import import_module
@@ -16,6 +16,9 @@ from gpuprof.roofline.cost_models.registry import (
     is_modelled,
     is_modelled_kernel,
     is_view,
+    origin_of,
+    origin_of_kernel,
+    registered_names,
 )
 
 __all__ = [
@@ -27,6 +30,9 @@ __all__ = [
     "is_modelled",
     "is_modelled_kernel",
     "is_view",
+    "origin_of",
+    "origin_of_kernel",
+    "registered_names",
 ]
 
 # In alphabetical order, wherever the package lies: where two name one operator the later one holds.

@@ -1,9 +1,13 @@
 """Which operators have a cost model, and which only pass work on to others."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypeVar, overload
 
+import msgspec
+
+from gpuprof.collectors.plugins import Origin, problem_with
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
@@ -22,6 +26,11 @@ _patterns: list[str] = []
 _kernel_patterns: list[str] = []
 _composites: set[str] = set()
 _views: set[str] = set()
+# The plug-ins that registered names; all others are ours, or the program's.
+_origins: dict[str, Origin] = {}
+_kernel_origins: dict[str, Origin] = {}
+# The plug-in that registers now.
+_registering: Origin | None = None
 
 
 @overload
@@ -66,11 +75,13 @@ def cost_model(
 
     def register(model: Any) -> Any:
         for name in names:
+            if not _may_register(name, _models, _origins):
+                continue
             _models[name] = model
             _note_pattern(name, _patterns)
             (_composites.add if composite else _composites.discard)(name)
             _views.discard(name)
-        if kernel is not None:
+        if kernel is not None and _may_register(kernel, _kernel_models, _kernel_origins):
             _kernel_models[kernel] = model
             _note_pattern(kernel, _kernel_patterns)
         return model
@@ -81,13 +92,61 @@ def cost_model(
 def register_views(*names: str) -> None:
     """Register operators that only make a new view, allocate or ask: no work on any device."""
     for name in names:
-        _models[name] = _no_work
-        _views.add(name)
+        if _may_register(name, _models, _origins):
+            _models[name] = _no_work
+            _views.add(name)
 
 
 def register_composites(*names: str) -> None:
     """Mark operators without a model of their own that do all their work through others."""
     _composites.update(names)
+
+
+@contextmanager
+def registering(origin: Origin) -> Iterator[None]:
+    """What is registered in the block is of a plug-in: it adds models, and replaces none."""
+    global _registering
+    _registering = origin
+    try:
+        yield
+    finally:
+        _registering = None
+
+
+def adopt(origin: Origin, module: str) -> None:
+    """Take what was registered in `module` or below as the plug-in's.
+
+    Where a program itself imports the module, that happened before the plug-in was loaded.
+    """
+    for models, origins in ((_models, _origins), (_kernel_models, _kernel_origins)):
+        for name, model in models.items():
+            if f"{model.__module__}.".startswith(f"{module}."):
+                origins.setdefault(name, origin)
+
+
+def registered_names(origin: Origin) -> list[str]:
+    """The operators and kernels that the plug-in `origin` has models of."""
+    both = (*_origins.items(), *_kernel_origins.items())
+    return [name for name, holder in both if holder == origin]
+
+
+def _may_register(name: str, models: dict[str, Any], origins: dict[str, Origin]) -> bool:
+    """Whether `name` is free for who registers now, and noted as theirs."""
+    if _registering is None:
+        origins.pop(name, None)
+        return True
+    holder = origins.get(name)
+    if name in models and holder != _registering:
+        by_us = models[name].__module__.startswith("gpuprof.")
+        # A program that has its own model of an operator knows that it does.
+        if by_us or holder is not None:
+            whose = "gpuprof" if holder is None else holder.distribution
+            problem_with(
+                _registering, f"{name} has a cost model of {whose}, which stays; it is left out"
+            )
+        return False
+    origins[name] = _registering
+    return True
 
 
 def _no_work(call: OpCall) -> Cost:
@@ -117,17 +176,41 @@ def cost_of(call: OpCall) -> Cost | None:
     entry = _entry(call.name, _models, _patterns)
     if entry is None or (call.sparse and call.name.startswith("aten::") and entry not in _views):
         return None
-    return _checked(_models[entry](call))
+    return _checked(_models[entry](call), _origins.get(entry))
 
 
 def cost_of_kernel(launch: KernelLaunch) -> Cost | None:
     """What `launch` costs by the model registered for its kernel, like `cost_of`."""
     entry = _entry(launch.name, _kernel_models, _kernel_patterns)
-    return None if entry is None else _checked(_kernel_models[entry](launch))
+    if entry is None:
+        return None
+    return _checked(_kernel_models[entry](launch), _kernel_origins.get(entry))
 
 
-def _checked(cost: Cost | None) -> Cost | None:
-    return None if cost is None or _has_negative(cost) else cost
+def _checked(cost: Cost | None, origin: Origin | None) -> Cost | None:
+    """`cost` if it can be one, with the plug-in that counted it. Raises `TypeError`."""
+    if cost is None:
+        return None
+    if not isinstance(cost, Cost):
+        raise TypeError(f"it gave {type(cost).__name__}, expected a gpuprof.Cost or None")
+    if _has_negative(cost):
+        return None
+    if origin is None:
+        return cost
+    said = f"counted by the cost model of {origin.distribution}"
+    return msgspec.structs.replace(cost, assumptions=(*cost.assumptions, said))
+
+
+def origin_of(name: str) -> Origin | None:
+    """The plug-in that models operators called `name`; None for models of others, or none."""
+    entry = _entry(name, _models, _patterns)
+    return None if entry is None else _origins.get(entry)
+
+
+def origin_of_kernel(name: str) -> Origin | None:
+    """The same of kernels."""
+    entry = _entry(name, _kernel_models, _kernel_patterns)
+    return None if entry is None else _kernel_origins.get(entry)
 
 
 def _has_negative(cost: Cost) -> bool:

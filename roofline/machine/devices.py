@@ -2,18 +2,19 @@
 
 The facts are in `devices.toml`, each row with its source. A device that the table does not know,
 or that could be several rows, has no peak: a percentage of another device's peak would be wrong
-without anyone noticing.
+without anyone noticing. Plug-ins add rows for devices that the table does not have.
 """
 
 import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from gpuprof.collectors.manifest import Device, DeviceKind
+from gpuprof.collectors.plugins import Origin, Plugin, PluginGroup
 
 _GIBIBYTE = 2**30
 # A driver keeps part of the memory for itself and for ECC: 14.6 of a T4's 16 GiB remain.
@@ -76,8 +77,8 @@ class Lookup(msgspec.Struct, frozen=True):
 def find_spec(device: Device) -> Lookup:
     """Find the row of `device` by name, then by multiprocessors, memory, architecture and clock.
 
-    Rows of `register_devices` win. Only facts of `device` are used, never of the machine that
-    runs this.
+    Rows of `register_devices` win, and those of plug-ins come last. Only facts of `device` are
+    used, never of the machine that runs this.
     """
     if device.kind == "cpu":
         return Lookup(None, "a CPU has no datasheet peak here; its ceilings are measured")
@@ -85,7 +86,9 @@ def find_spec(device: Device) -> Lookup:
     if own.spec is not None:
         return own
     built_in = _find_among(device_table(), device)
-    # Where neither has it, what is wrong with the user's own row is the more useful reason.
+    if built_in.spec is None and (plugged := _find_among(_plugged(), device)).spec is not None:
+        return plugged
+    # Where none has it, what is wrong with the user's own row is the more useful reason.
     meant = _longest_pattern(_plain(device.name), tuple(_registered))
     return own if meant and built_in.spec is None else built_in
 
@@ -95,7 +98,7 @@ def rows_with_words(name: str) -> tuple[DeviceSpec, ...]:
     words = name.lower().split()
     return tuple(
         row
-        for row in (*_registered, *device_table())
+        for row in (*_registered, *device_table(), *_plugged())
         if all(any(part.startswith(w) for part in row.name.lower().split()) for w in words)
     )
 
@@ -114,14 +117,15 @@ def find_meant(name: str, kind: DeviceKind) -> Lookup:
 
 def register_devices(rows: Sequence[DeviceSpec], *, origin: str) -> None:
     """Let `rows` win over the built-in table in this process. Their sources name `origin`."""
-    _registered[:] = [
-        msgspec.structs.replace(
-            row,
-            patterns=tuple(pattern.lower() for pattern in row.patterns),
-            source=f"{row.source} ({origin})",
-        )
-        for row in rows
-    ]
+    _registered[:] = [_from(row, origin) for row in rows]
+
+
+def _from(row: DeviceSpec, origin: str) -> DeviceSpec:
+    return msgspec.structs.replace(
+        row,
+        patterns=tuple(pattern.lower() for pattern in row.patterns),
+        source=f"{row.source} ({origin})",
+    )
 
 
 def _find_among(rows: tuple[DeviceSpec, ...], device: Device) -> Lookup:
@@ -160,6 +164,41 @@ def device_table() -> tuple[DeviceSpec, ...]:
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True):
     device: tuple[DeviceSpec, ...]
+
+
+def _fault(row: DeviceSpec) -> str:
+    """What keeps a row from being one that the file could hold."""
+    try:
+        msgspec.convert(msgspec.to_builtins(row), DeviceSpec)
+    except msgspec.ValidationError as error:
+        return f"a row of a device that does not fit: {error}"
+    return "" if row.patterns and row.source else "a row of a device without a pattern or source"
+
+
+DEVICES: Final = PluginGroup(
+    name="gpuprof.devices",
+    adds="device",
+    kinds=(DeviceSpec,),
+    claims=lambda row: (row.name, *(pattern.lower() for pattern in row.patterns)),
+    ours=lambda: [name for row in device_table() for name in (row.name, *row.patterns)],
+    fault=_fault,
+)
+
+
+def plugged_row_of(device: Device) -> tuple[tuple[Origin, str], ...]:
+    """The row of a plug-in that `find_spec` finds for `device`, with where it is from, if any."""
+    found = find_spec(device).spec
+    return tuple(
+        (plugin.origin, plugin.value.name) for plugin in DEVICES.load() if _of(plugin) == found
+    )
+
+
+def _plugged() -> tuple[DeviceSpec, ...]:
+    return tuple(map(_of, DEVICES.load()))
+
+
+def _of(plugin: Plugin[DeviceSpec]) -> DeviceSpec:
+    return _from(plugin.value, f"plug-in {plugin.origin.distribution}")
 
 
 def _plain(name: str) -> str:

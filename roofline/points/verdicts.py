@@ -11,10 +11,11 @@ from typing import Any, Final
 import polars as pl
 
 from gpuprof.roofline.analysis import Bottleneck, Transfer
-from gpuprof.roofline.classes import ClassName, bottleneck_class
+from gpuprof.roofline.classes import ClassName, JudgedWork, bottleneck_class
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.grid import Grid, Launches, grid_of
+from gpuprof.roofline.points.plugged_classes import with_plugged_class
 from gpuprof.roofline.points.points import (
     BYTES_UNKNOWN,
     COPIED,
@@ -134,7 +135,21 @@ def _verdict(
         tensor_path=path,
     )
     why_unknown = reason or why_no_roof(total, machine)
-    return classify(machine.times(total), known, why_unknown)
+    verdict = classify(machine.times(total), known, why_unknown)
+    if verdict.gain_fraction is None or not verdict.lost_fraction:
+        return verdict
+    judged = JudgedWork(
+        name=row["copy_name"] if signature is None else signature.name,
+        detail="" if signature is None else signature.detail,
+        kernels=() if signature is None or signature.call is None else signature.call.kernels,
+        calls=calls,
+        device_ns=row["duration_ns"],
+        roof_fraction=1 - verdict.lost_fraction,
+        flops=None if total.flops is None else sum(part.count for part in total.flops),
+        bytes_moved=total.bytes_moved,
+        kind=verdict.kind,
+    )
+    return with_plugged_class(verdict, judged)
 
 
 def _total(row: dict[str, Any], signature: Signature | None, calls: int) -> tuple[Total, str]:

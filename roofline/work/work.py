@@ -19,6 +19,7 @@ from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
 from gpuprof.roofline.cost_models.list_dtypes import Shape, dtypes_by_shape, list_dtype
 from gpuprof.roofline.cost_models.optimizer import weight_decay
+from gpuprof.roofline.cost_models.plugged import load_plugged_models
 from gpuprof.roofline.cost_models.untyped import TYPES_BY_KERNELS, with_types
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.kernel_names.product_arithmetic import ProductArithmetic
@@ -125,6 +126,7 @@ def find_work(
     hardware counters tell of its kernels, for those that have no operator.
     Work outside the profiled steps is left out where there are such steps.
     """
+    load_plugged_models()
     kernels = capture.kernels.with_columns(pl.int_range(pl.len()).alias("kernel_row"))
     if computes_nothing(capture):
         kernels = kernels.clear()
