@@ -8,7 +8,7 @@ import msgspec
 from isal import igzip
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CommandError, reason
 from gpuprof.collectors.files.writing import whole_file
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.live.fingerprint import accelerators
@@ -57,7 +57,16 @@ def analyze_rank(capture: Capture, rank: int | None) -> Analysis:
     if rank is not None and rank not in ranks:
         known = ", ".join(map(str, ranks))
         raise CommandError(f"--rank {rank}: the ranks here are {known}", exit_code=2)
-    return analyze(capture, rank=rank)
+    try:
+        return analyze(capture, rank=rank)
+    except Exception as error:
+        plugins = {use for process in capture.processes for use in process.plugins}
+        if not plugins:
+            raise
+        # Tables of the right columns that do not fit each other.
+        by = ", ".join(sorted(f"{use.distribution} ({use.adds} {use.of})" for use in plugins))
+        what = f"{type(error).__name__}: {reason(error)}"
+        raise CommandError(f"what {by} gave cannot be analysed: {what}") from error
 
 
 def write_chrome_trace(

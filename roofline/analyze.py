@@ -8,7 +8,7 @@ import msgspec
 from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
-from gpuprof.collectors.plugins import problems
+from gpuprof.collectors.plugins import noted_problems
 from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.of_step import step_advice
 from gpuprof.roofline.advice.stragglers import with_late_ranks
@@ -339,7 +339,7 @@ def analyze(
             *sentences(clip_warning(split), slower_warning(split)),
             *without_mbu(shares, roof, traffic),
             *discrepancies(counted, measured),
-            *(problem.sentence for problem in problems()),
+            *(problem.sentence for problem in noted_problems()),
         ),
     )
 

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
 from gpuprof.collectors.plugins import PluginGroup
+
+if TYPE_CHECKING:
+    from gpuprof.roofline.cost_models.call import OpCall
 
 _NAME: Final = re.compile(r"[a-z]+(?:[ -][a-z]+)*")
 _COLOUR: Final = re.compile(r"#[0-9a-fA-F]{6}")
@@ -77,9 +80,10 @@ class BottleneckClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class JudgedWork:
     """All calls of one operator with one set of arguments, as a rule sees them."""
 
-    # Of the operator, or of a copy without one, and its shapes and types for people.
+    # Of the operator, or of a copy without one.
     name: str
-    detail: str
+    # With its arguments; None where they were not recorded.
+    call: "OpCall | None"
     # Names of the kernels that a call launches, as far as they were recorded.
     kernels: tuple[str, ...]
     calls: int

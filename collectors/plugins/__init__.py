@@ -11,25 +11,25 @@ its entry point.
 
 from gpuprof.collectors.plugins.discovery import DISABLING, Installed, installed, switched_off
 from gpuprof.collectors.plugins.group import Plugin, PluginGroup
-from gpuprof.collectors.plugins.origin import Origin, PluginUse, uses_of
+from gpuprof.collectors.plugins.origin import PluginOrigin, PluginUse, uses_of
 from gpuprof.collectors.plugins.problems import (
     PluginProblem,
+    noted_problems,
     problem_with,
-    problems,
     tell_problems_to,
 )
 
 __all__ = [
     "DISABLING",
     "Installed",
-    "Origin",
     "Plugin",
     "PluginGroup",
+    "PluginOrigin",
     "PluginProblem",
     "PluginUse",
     "installed",
+    "noted_problems",
     "problem_with",
-    "problems",
     "switched_off",
     "tell_problems_to",
     "uses_of",

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuprof.collectors.errors import reason
-from gpuprof.collectors.plugins.origin import Origin
+from gpuprof.collectors.plugins.origin import PluginOrigin
 from gpuprof.collectors.plugins.problems import problem_with
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _PREFIX: Final = "gpuprof."
 class Installed:
     """One entry point, not imported yet."""
 
-    origin: Origin
+    origin: PluginOrigin
     entry_point: "EntryPoint"
 
     def load(self) -> Any:
@@ -72,4 +72,4 @@ def _entry_points_of(distribution: "Distribution") -> tuple[Installed, ...]:
     if not ours:
         return ()
     name, version = distribution.metadata["Name"], distribution.version
-    return tuple(Installed(Origin(name, one.name, one.group, version), one) for one in ours)
+    return tuple(Installed(PluginOrigin(name, one.name, one.group, version), one) for one in ours)

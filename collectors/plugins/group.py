@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.plugins.discovery import Installed, installed
-from gpuprof.collectors.plugins.origin import Origin
+from gpuprof.collectors.plugins.origin import PluginOrigin
 from gpuprof.collectors.plugins.problems import problem_with
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Plugin(Generic[T]):
     """One thing that a plug-in adds."""
 
-    origin: Origin
+    origin: PluginOrigin
     value: T
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 
 @dataclass(frozen=True, order=True)
-class Origin:
+class PluginOrigin:
     """The entry point that a thing comes from. In order of precedence."""
 
     # Of the distribution, as its metadata spells it.
@@ -33,7 +33,7 @@ class PluginUse(msgspec.Struct, frozen=True, order=True):
     of: str
 
 
-def uses_of(adds: str, used: Iterable[tuple[Origin | None, str]]) -> tuple[PluginUse, ...]:
+def uses_of(adds: str, used: Iterable[tuple[PluginOrigin | None, str]]) -> tuple[PluginUse, ...]:
     """The uses among `used`, which holds names of things and where they come from; None: ours."""
     return tuple(
         sorted({PluginUse(origin.distribution, adds, name) for origin, name in used if origin})

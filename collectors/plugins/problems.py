@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuprof.collectors.plugins.origin import Origin
+from gpuprof.collectors.plugins.origin import PluginOrigin
 
 _log = logging.getLogger(__name__)
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 class PluginProblem:
     """One thing that a plug-in does wrong."""
 
-    origin: Origin
+    origin: PluginOrigin
     # What is wrong, without who does it.
     finding: str
 
@@ -24,7 +24,7 @@ class PluginProblem:
         return f"plug-in {who}: {self.finding}"
 
 
-def problem_with(origin: Origin, finding: str) -> None:
+def problem_with(origin: PluginOrigin, finding: str) -> None:
     """Note that the plug-in `origin` does something wrong, and say it where it was not said yet."""
     problem = PluginProblem(origin, finding)
     if problem not in _problems:
@@ -32,7 +32,7 @@ def problem_with(origin: Origin, finding: str) -> None:
         _tell(problem.sentence)
 
 
-def problems() -> tuple[PluginProblem, ...]:
+def noted_problems() -> tuple[PluginProblem, ...]:
     """All that was noted in this process."""
     return tuple(_problems)
 

@@ -10,7 +10,7 @@ from gpuprof.collectors.plugins import (
     Installed,
     PluginGroup,
     installed,
-    problems,
+    noted_problems,
     switched_off,
 )
 from gpuprof.reports.sections import PLUGGED
@@ -48,7 +48,7 @@ def plugin_checks(*, with_torch: bool) -> Iterator[Check]:
 
 def _check(one: Installed, adds: str, names: list[str]) -> Check:
     """What the entry point `one` adds under `names`; what is wrong with it is behind that."""
-    found = [problem.finding for problem in problems() if problem.origin == one.origin]
+    found = [problem.finding for problem in noted_problems() if problem.origin == one.origin]
     label = f"{one.origin.distribution}: {one.origin.entry_point}"
     adding = f"{adds} {', '.join(names)}" if names else f"no {adds}"
     if not found:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from gpuprof.collectors.plugins import Origin, problem_with
+from gpuprof.collectors.plugins import PluginOrigin, problem_with
 from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
@@ -27,10 +27,10 @@ _kernel_patterns: list[str] = []
 _composites: set[str] = set()
 _views: set[str] = set()
 # The plug-ins that registered names; all others are ours, or the program's.
-_origins: dict[str, Origin] = {}
-_kernel_origins: dict[str, Origin] = {}
+_origins: dict[str, PluginOrigin] = {}
+_kernel_origins: dict[str, PluginOrigin] = {}
 # The plug-in that registers now.
-_registering: Origin | None = None
+_registering: PluginOrigin | None = None
 
 
 @overload
@@ -103,7 +103,7 @@ def register_composites(*names: str) -> None:
 
 
 @contextmanager
-def registering(origin: Origin) -> Iterator[None]:
+def registering(origin: PluginOrigin) -> Iterator[None]:
     """What is registered in the block is of a plug-in: it adds models, and replaces none."""
     global _registering
     _registering = origin
@@ -113,7 +113,7 @@ def registering(origin: Origin) -> Iterator[None]:
         _registering = None
 
 
-def adopt(origin: Origin, module: str) -> None:
+def adopt(origin: PluginOrigin, module: str) -> None:
     """Take what was registered in `module` or below as the plug-in's.
 
     Where a program itself imports the module, that happened before the plug-in was loaded.
@@ -124,13 +124,13 @@ def adopt(origin: Origin, module: str) -> None:
                 origins.setdefault(name, origin)
 
 
-def registered_names(origin: Origin) -> list[str]:
+def registered_names(origin: PluginOrigin) -> list[str]:
     """The operators and kernels that the plug-in `origin` has models of."""
     both = (*_origins.items(), *_kernel_origins.items())
     return [name for name, holder in both if holder == origin]
 
 
-def _may_register(name: str, models: dict[str, Any], origins: dict[str, Origin]) -> bool:
+def _may_register(name: str, models: dict[str, Any], origins: dict[str, PluginOrigin]) -> bool:
     """Whether `name` is free for who registers now, and noted as theirs."""
     if _registering is None:
         origins.pop(name, None)
@@ -187,7 +187,7 @@ def cost_of_kernel(launch: KernelLaunch) -> Cost | None:
     return _checked(_kernel_models[entry](launch), _kernel_origins.get(entry))
 
 
-def _checked(cost: Cost | None, origin: Origin | None) -> Cost | None:
+def _checked(cost: Cost | None, origin: PluginOrigin | None) -> Cost | None:
     """`cost` if it can be one, with the plug-in that counted it. Raises `TypeError`."""
     if cost is None:
         return None
@@ -201,13 +201,13 @@ def _checked(cost: Cost | None, origin: Origin | None) -> Cost | None:
     return msgspec.structs.replace(cost, assumptions=(*cost.assumptions, said))
 
 
-def origin_of(name: str) -> Origin | None:
+def origin_of(name: str) -> PluginOrigin | None:
     """The plug-in that models operators called `name`; None for models of others, or none."""
     entry = _entry(name, _models, _patterns)
     return None if entry is None else _origins.get(entry)
 
 
-def origin_of_kernel(name: str) -> Origin | None:
+def origin_of_kernel(name: str) -> PluginOrigin | None:
     """The same of kernels."""
     entry = _entry(name, _kernel_models, _kernel_patterns)
     return None if entry is None else _kernel_origins.get(entry)

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from gpuprof.collectors.manifest import Device, DeviceKind
-from gpuprof.collectors.plugins import Origin, Plugin, PluginGroup
+from gpuprof.collectors.plugins import Plugin, PluginGroup, PluginOrigin
 
 _GIBIBYTE = 2**30
 # A driver keeps part of the memory for itself and for ECC: 14.6 of a T4's 16 GiB remain.
@@ -185,7 +185,7 @@ DEVICES: Final = PluginGroup(
 )
 
 
-def plugged_row_of(device: Device) -> tuple[tuple[Origin, str], ...]:
+def plugged_row_of(device: Device) -> tuple[tuple[PluginOrigin, str], ...]:
     """The row of a plug-in that `find_spec` finds for `device`, with where it is from, if any."""
     found = find_spec(device).spec
     return tuple(

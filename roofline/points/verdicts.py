@@ -140,7 +140,7 @@ def _verdict(
         return verdict
     judged = JudgedWork(
         name=row["copy_name"] if signature is None else signature.name,
-        detail="" if signature is None else signature.detail,
+        call=None if signature is None else signature.call,
         kernels=() if signature is None or signature.call is None else signature.call.kernels,
         calls=calls,
         device_ns=row["duration_ns"],

@@ -1,0 +1,1 @@
+"""One plug-in of gpuprof of each kind."""
