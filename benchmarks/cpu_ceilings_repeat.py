@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.collectors.manifest import Calibration
+from gpuprof.reports.json_answers.of_machines import Calibrations
 
 AGREEMENT = 0.05
 
@@ -36,7 +37,7 @@ def calibrate_once(folder: Path) -> Calibration:
     # 1: something was refused.
     if done.returncode not in (0, 1) or not file.exists():
         raise SystemExit(done.stderr)
-    (found,) = msgspec.json.decode(file.read_bytes(), type=list[Calibration])
+    (found,) = msgspec.json.decode(file.read_bytes(), type=Calibrations).calibrations
     return found
 
 

@@ -33,7 +33,8 @@ class MissingDependencyError(GpuprofError):
     """A package that this feature needs is not installed."""
 
     def __init__(self, package: str, purpose: str, requirement: str) -> None:
-        super().__init__(f"{package} is needed to {purpose}: {install_command(requirement)}")
+        self.remedy = install_command(requirement)
+        super().__init__(f"{package} is needed to {purpose}: {self.remedy}")
 
 
 # The oldest release that is supported, as in pyproject.toml.

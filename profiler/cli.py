@@ -36,6 +36,7 @@ from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.serve import ServeCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
+from gpuprof.profiler.json_output import write_refusal
 from gpuprof.profiler.log import write_log
 from gpuprof.profiler.machine.other_owners import other_owners
 from gpuprof.reports.console import streams
@@ -134,6 +135,7 @@ def _write_problem(sentence: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
     command: Command | None = None
+    arguments = argparse.Namespace()
     try:
         try:
             for owner in other_owners(thorough=False):
@@ -157,6 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GpuprofError as error:
         _log.debug("ended by", exc_info=True)
         streams.write_note(f"gpuprof: {error}")
+        write_refusal(arguments, error)
         return error.exit_code
     except KeyboardInterrupt:
         # A program that `run` watches answers Ctrl-C itself.

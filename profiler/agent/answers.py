@@ -1,6 +1,6 @@
 """Answers about the captures of a folder, as plain values for JSON.
 
-Each has `answer`, or `cannot_answer` with the reason in one sentence, and never both.
+Each has `schema` and `answer`, or `cannot_answer` in its place, with the reason and what to do.
 """
 
 from collections.abc import Callable
@@ -8,13 +8,15 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
-import msgspec
-
-from gpuprof.collectors.errors import CaptureError, GpuprofError, describe
+from gpuprof.collectors.errors import CaptureError, CommandError, GpuprofError
 from gpuprof.profiler.captures import read_capture_and_analysis
 from gpuprof.profiler.serving.folder import CapturesFolder
 from gpuprof.reports.comparison.markdown import render_comparison
 from gpuprof.reports.formatting import counted
+from gpuprof.reports.json_answers.cannot_answer import CannotAnswer
+from gpuprof.reports.json_answers.of_captures import AgentAnswer
+from gpuprof.reports.json_answers.rendering import answer_fields
+from gpuprof.reports.json_answers.schemas import MCP
 from gpuprof.reports.markdown_summary import render_markdown_summary
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.comparison.compare import compare
@@ -29,10 +31,6 @@ Parameters = ParamSpec("Parameters")
 Answer = dict[str, Any]
 
 
-class CannotAnswerError(Exception):
-    """The reason, as a sentence without its end."""
-
-
 def _answering(
     method: Callable[Concatenate["CaptureAnswers", Parameters], Any],
 ) -> Callable[Concatenate["CaptureAnswers", Parameters], Answer]:
@@ -41,11 +39,10 @@ def _answering(
         self: "CaptureAnswers", /, *arguments: Parameters.args, **named: Parameters.kwargs
     ) -> Answer:
         try:
-            return {"answer": msgspec.to_builtins(method(self, *arguments, **named))}
-        except CannotAnswerError as reason:
-            return {"cannot_answer": str(reason)}
+            found = AgentAnswer(answer=method(self, *arguments, **named))
         except GpuprofError as error:
-            return {"cannot_answer": describe(error)}
+            found = AgentAnswer(cannot_answer=CannotAnswer.because(error))
+        return answer_fields(MCP, found)
 
     return answer
 
@@ -71,7 +68,7 @@ class CaptureAnswers:
         """All changes whose gain is known, the largest first, with place, range and evidence."""
         found = self._analysis(capture)
         if not found.advice:
-            raise CannotAnswerError("no single change is known whose gain is above the noise")
+            raise CommandError("no single change is known whose gain is above the noise")
         return found.advice
 
     @_answering
@@ -79,12 +76,13 @@ class CaptureAnswers:
         """One part of the analysis, of lists the first `most` rows (100 at most)."""
         analysis = self._analysis(capture)
         if part not in analysis.__struct_fields__:
-            raise CannotAnswerError(
-                f"an analysis has no part {part!r}; it has {', '.join(analysis.__struct_fields__)}"
+            raise CommandError(
+                f"an analysis has no part {part!r}; take one of "
+                f"{', '.join(analysis.__struct_fields__)}"
             )
         found = getattr(analysis, part)
         if found is None or found == ():
-            raise CannotAnswerError(f"nothing of {part} was recorded or could be computed")
+            raise CommandError(f"nothing of {part} was recorded or could be computed")
         if not isinstance(found, tuple):
             return found
         shown = found[: max(0, min(most, MOST_ROWS))]
@@ -100,14 +98,16 @@ class CaptureAnswers:
         found = matches(analysis, name) or points_under(held, analysis, name)
         if not found:
             near = ", ".join(near_names(analysis, name))
-            raise CannotAnswerError(
-                f"no operator or kernel is called {name!r}{f'; near: {near}' if near else ''}"
+            raise CommandError(
+                f"no operator or kernel is called {name!r}"
+                + (f"; near names are {near}" if near else "")
             )
         if len(found) > 1 and pick is None:
             return {"matches": found[:MOST_ROWS], "left_out": max(0, len(found) - MOST_ROWS)}
         number = 1 if pick is None else pick
         if not 1 <= number <= len(found):
-            raise CannotAnswerError(f"{name!r} has {counted(len(found), 'match')}")
+            has = counted(len(found), "match", "matches")
+            raise CommandError(f"{name!r} has {has}; pick one from 1 on")
         return explain(held, analysis, found[number - 1])
 
     @_answering

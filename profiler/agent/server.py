@@ -10,8 +10,8 @@ from gpuprof.profiler.agent.answers import CaptureAnswers
 
 _INSTRUCTIONS = (
     "Captures of PyTorch programs, analysed by gpuprof. Begin with `captures` and `summary`. Each "
-    "answer has `answer`, or `cannot_answer` with the reason: then nothing is known, so do not "
-    "guess. Gains are of one step and have a range. Nothing is written."
+    "answer has `answer`, or `cannot_answer` with reason and remedy: then nothing is known, so do "
+    "not guess. Gains are of one step and have a range. Nothing is written."
 )
 
 

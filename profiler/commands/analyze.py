@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.amounts import whole
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import SUMMARY
 
 if TYPE_CHECKING:
     from gpuprof.collectors.capture import Capture
@@ -47,7 +49,9 @@ class AnalyzeCommand:
             help="capture folder (named after the first path, in the working directory)",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace old files")
-        parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+        printed = parser.add_mutually_exclusive_group()
+        printed.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+        add_json(printed, SUMMARY)
         parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to analyse (default: the first)"
         )
@@ -109,7 +113,11 @@ class AnalyzeCommand:
                 )
         if arguments.to_chrome is not None and not arguments.quiet:
             write_note(f"gpuprof: wrote {arguments.to_chrome}")
-        if not arguments.quiet:
+        if arguments.json:
+            from gpuprof.reports.json_answers.of_captures import Summary
+
+            write_json(SUMMARY, Summary.of(analysis))
+        elif not arguments.quiet:
             _print_summary(capture, analysis, paths[0] if output is None else output)
         return 0
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
 from gpuprof.profiler.gate.selection import add_selection, selection
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import BASELINE
 
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline, BaselineFolder, Blessing
-    from gpuprof.reports.gate.baselines import BaselineRow
+    from gpuprof.reports.json_answers.of_gates import StoredBaseline
     from gpuprof.roofline.gate.rule import RuleSettings
 
 _PROCESSES = 10
@@ -60,43 +62,57 @@ class BaselineCommand:
         add_selection(parser)
         parser.add_argument("--reason", metavar="TEXT", help="why the level is accepted (bless)")
         parser.add_argument("-f", "--force", action="store_true", help="replace an old baseline")
+        add_json(parser, BASELINE)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` (exit 2) for what does not go together."""
-        from gpuprof.profiler.gate.baseline import BaselineFolder, blessed
-        from gpuprof.reports.console.streams import write_line
+        from gpuprof.profiler.gate.baseline import BaselineFolder
 
         folder = BaselineFolder(arguments.folder)
+        said = self._act(arguments, folder)
+        if arguments.json:
+            from gpuprof.reports.json_answers.of_gates import Baselines
+
+            write_json(BASELINE, Baselines(str(folder.folder), stored_baselines(folder)))
+        elif said:
+            from gpuprof.reports.console.streams import write_line
+
+            write_line(said)
+        else:
+            _list(folder)
+        return 0
+
+    def _act(self, arguments: argparse.Namespace, folder: "BaselineFolder") -> str:
+        """Do what was asked and say what was done, in a sentence; "" for a list."""
+        from gpuprof.profiler.gate.baseline import blessed
+
         action, name = arguments.action, arguments.name
         if action == "list":
             if name is not None:
                 raise CommandError("list takes no name", exit_code=2)
-            _list(folder)
-            return 0
+            return ""
         if name is None:
             raise CommandError(
                 f"{action} needs a name: gpuprof baseline {action} NAME", exit_code=2
             )
         if action == "save":
-            _save(arguments, folder)
-        elif action == "pin":
+            return _save(arguments, folder)
+        if action == "pin":
             folder.pin(name)
-            write_line(f"Cumulative budgets are now compared with {name}.")
-        else:
-            if arguments.reason is None:
-                raise CommandError("bless needs --reason TEXT", exit_code=2)
-            file = folder.save(blessed(folder.load(name), arguments.reason))
-            write_line(f"Blessed {name} in {file}")
-        return 0
+            return f"Cumulative budgets are now compared with {name}."
+        if arguments.reason is None:
+            raise CommandError("bless needs --reason TEXT", exit_code=2)
+        file = folder.save(blessed(folder.load(name), arguments.reason))
+        return f"Blessed {name} in {file}"
 
 
-def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
+def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> str:
+    """Save what was asked and say so."""
     import msgspec
 
     from gpuprof.profiler.gate.baseline import refuse_unusable
     from gpuprof.profiler.gate.rules import rule_settings
     from gpuprof.profiler.gate.selection import configured
-    from gpuprof.reports.console.streams import write_line
 
     file = folder.file(arguments.name)
     blessings: tuple[Blessing, ...] = ()
@@ -119,7 +135,7 @@ def _save(arguments: argparse.Namespace, folder: "BaselineFolder") -> None:
         target: sum(process.target == target for process in baseline.processes) for target in names
     }
     said = ", ".join(f"{count} processes of {target}" for target, count in counts.items())
-    write_line(f"Saved {file}: {said}")
+    return f"Saved {file}: {said}"
 
 
 def _taken(arguments: argparse.Namespace) -> "Baseline":
@@ -153,23 +169,23 @@ def _list(folder: "BaselineFolder") -> None:
     from gpuprof.reports.console.terminal import stdout
     from gpuprof.reports.gate.baselines import baseline_table
 
-    rows = baseline_rows(folder)
+    rows = stored_baselines(folder)
     if rows:
         stdout().print(baseline_table(rows))
     else:
         write_line(f"There are no baselines in {folder.folder}.")
 
 
-def baseline_rows(folder: "BaselineFolder") -> "list[BaselineRow]":
-    """Every baseline as a row of the table, the oldest first."""
-    from gpuprof.reports.gate.baselines import BaselineRow
+def stored_baselines(folder: "BaselineFolder") -> "tuple[StoredBaseline, ...]":
+    """What is said of each baseline, the oldest first."""
+    from gpuprof.reports.json_answers.of_gates import StoredBaseline
 
     pinned = folder.pinned()
     rows = []
     for baseline in folder.all():
         last = baseline.blessings[-1] if baseline.blessings else None
         rows.append(
-            BaselineRow(
+            StoredBaseline(
                 name=baseline.name,
                 pinned=baseline.name == pinned,
                 created_ns=baseline.created_ns,
@@ -177,7 +193,7 @@ def baseline_rows(folder: "BaselineFolder") -> "list[BaselineRow]":
                 devices=tuple(dict.fromkeys(one.name for one in baseline.fingerprint.devices)),
                 processes=len(baseline.processes),
                 blessed_by=None if last is None else last.user,
-                reason="" if last is None else last.reason,
+                blessed_because="" if last is None else last.reason,
             )
         )
-    return rows
+    return tuple(rows)

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.json_output import JsonOutput, add_json_or_file
+from gpuprof.reports.json_answers.schemas import BENCH, BENCH_CLAIMS, BENCH_LIST, JsonSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuprof.reports.json_answers.of_machines import Family
     from gpuprof.roofline.bench.results import BenchReport
 
 _BUDGET_S = 1.0
@@ -60,9 +65,7 @@ class BenchCommand:
             metavar="CAPTURE",
             help="folder to write (gpuprof-bench-TIME.gpuprof here)",
         )
-        parser.add_argument(
-            "--json", type=Path, metavar="FILE", help="write results and every timed call to FILE"
-        )
+        add_json_or_file(parser, _schema)
         parser.add_argument(
             "-f", "--force", action="store_true", help="replace an old capture and FILE"
         )
@@ -90,10 +93,16 @@ class BenchCommand:
         if arguments.measured is not None and arguments.claims is None:
             raise CommandError("--measured needs --claims", exit_code=2)
         if arguments.list:
-            return _list()
+            return _list(arguments)
         if arguments.claims is not None:
             return _check_claims(arguments)
         return _bench_with_counters(arguments) if arguments.counters else _bench(arguments)
+
+
+def _schema(arguments: argparse.Namespace) -> JsonSchema:
+    if arguments.list:
+        return BENCH_LIST
+    return BENCH if arguments.claims is None else BENCH_CLAIMS
 
 
 def _bench_with_counters(arguments: argparse.Namespace) -> int:
@@ -106,6 +115,9 @@ def _bench_with_counters(arguments: argparse.Namespace) -> int:
 
     if arguments.check:
         raise CommandError("--check times nothing, so there is nothing to count", exit_code=2)
+    # Before the bench, which takes long. What it prints is the bench's own.
+    json = JsonOutput.of(arguments)
+    json.refuse_existing(force=arguments.force)
     if not Ranks.from_environment().alone:
         raise CommandError(
             "--counters works for one process: ncu replays the kernels of one rank alone, and NCCL "
@@ -119,7 +131,7 @@ def _bench_with_counters(arguments: argparse.Namespace) -> int:
         *("-o", str(output.requested), "--seconds", str(arguments.seconds)),
         *(("--device", arguments.device) if arguments.device else ()),
         *(("--seed", str(arguments.seed)) if arguments.seed is not None else ()),
-        *(("--json", str(arguments.json)) if arguments.json is not None else ()),
+        *(("--json", str(json.place)) if json.place is not None else ()),
         *(("--force",) if arguments.force else ()),
         *(("--sizes", *arguments.sizes) if arguments.sizes else ()),
         *(("--dtype", *arguments.dtype) if arguments.dtype else ()),
@@ -137,8 +149,7 @@ def _bench_with_counters(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> int:
     # Kineto would tell of each start and stop of a profiler; it looks when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from gpuprof.collectors.files.writing import refuse_existing, write_file
-    from gpuprof.profiler.bench.session import Request, encode, run_bench
+    from gpuprof.profiler.bench.session import Request, run_bench
     from gpuprof.profiler.run.output import choose_output
     from gpuprof.reports.bench.table import print_bench
     from gpuprof.reports.console.streams import write_line, write_note
@@ -150,8 +161,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     if not arguments.check:
         output = choose_output(arguments.output, "bench", force=arguments.force)
         output.refuse_existing()
-    if arguments.json is not None:
-        refuse_existing(arguments.json, force=arguments.force, option="--json")
+    json = JsonOutput.of(arguments)
+    json.refuse_existing(force=arguments.force)
     report = run_bench(
         Request(
             wanted=tuple(arguments.wanted),
@@ -167,12 +178,13 @@ def _bench(arguments: argparse.Namespace) -> int:
     )
     if report is None:
         return 0
-    print_bench(report, stdout())
-    if arguments.json is not None:
-        write_file(arguments.json, encode(report))
+    if report.cases:
+        json.write(BENCH, report)
+    if not json.alone:
+        print_bench(report, stdout())
     if output is not None and output.moved_because:
         write_note(f"gpuprof: {output.moved_because}; the capture is {output.shown}")
-    if output is not None and output.stored:
+    if output is not None and output.stored and not json.alone:
         write_line(f"gpuprof summary {output.shown}")
     return _exit_code(report)
 
@@ -192,44 +204,57 @@ def _seed() -> int:
     return int(time.time())
 
 
-def _list() -> int:
-    from gpuprof.reference_kernels.families import family_names, load_family
-    from gpuprof.reports.bench.families import VersionRow, family_table
+def _list(arguments: argparse.Namespace) -> int:
+    from gpuprof.reports.bench.families import family_table
     from gpuprof.reports.console.terminal import stdout
+    from gpuprof.reports.json_answers.of_machines import Families
 
-    console = stdout()
-    for name in family_names():
-        family = load_family(name)
-        rows = [
-            VersionRow(
-                one.name,
-                (*one.devices, *one.requires),
-                one.dtypes,
-                f"{one.summary} ({one.plugin})" if one.plugin else one.summary,
-            )
-            for one in family.versions
-        ]
-        console.print(family_table(name, family.problem.size_form, rows))
+    json = JsonOutput.of(arguments)
+    json.refuse_existing(force=arguments.force)
+    families = tuple(_families())
+    json.write(BENCH_LIST, Families(families))
+    if not json.alone:
+        console = stdout()
+        for family in families:
+            console.print(family_table(family))
     return 0
 
 
-def _check_claims(arguments: argparse.Namespace) -> int:
-    import msgspec
+def _families() -> "Iterator[Family]":
+    from gpuprof.reference_kernels.families import family_names, load_family
+    from gpuprof.reports.json_answers.of_machines import Family, Version
 
-    from gpuprof.collectors.files.writing import refuse_existing, write_file
+    for name in family_names():
+        family = load_family(name)
+        versions = tuple(
+            Version(
+                name=one.name,
+                devices=tuple(one.devices),
+                requires=tuple(one.requires),
+                dtypes=tuple(one.dtypes),
+                summary=one.summary,
+                plugin=one.plugin,
+            )
+            for one in family.versions
+        )
+        yield Family(name=name, size_form=family.problem.size_form, versions=versions)
+
+
+def _check_claims(arguments: argparse.Namespace) -> int:
     from gpuprof.reports.bench.claims import print_claims
     from gpuprof.reports.console.terminal import stdout
+    from gpuprof.reports.json_answers.of_machines import JudgedClaims
     from gpuprof.roofline.claims.judge import judge
     from gpuprof.roofline.claims.table import load_table
 
-    if arguments.json is not None:
-        refuse_existing(arguments.json, force=arguments.force, option="--json")
+    json = JsonOutput.of(arguments)
+    json.refuse_existing(force=arguments.force)
     measured = None if arguments.measured is None else _load_bench(arguments.measured)
     table = load_table(arguments.claims)
     judgements = judge(table, measured)
-    print_claims(table.source, judgements, stdout(), measured=measured)
-    if arguments.json is not None:
-        write_file(arguments.json, msgspec.json.format(msgspec.json.encode(judgements), indent=1))
+    if not json.alone:
+        print_claims(table.source, judgements, stdout(), measured=measured)
+    json.write(BENCH_CLAIMS, JudgedClaims(table.source, judgements))
     return 0
 
 

@@ -2,8 +2,10 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from gpuprof.profiler.json_output import JsonOutput, add_json_or_file
+from gpuprof.reports.json_answers.schemas import CALIBRATE, CALIBRATE_LINKS, JsonSchema
 
 if TYPE_CHECKING:
     from gpuprof.collectors.link_calibration import LinkCalibration
@@ -40,42 +42,48 @@ class CalibrateCommand:
         parser.add_argument(
             "--device", help="cpu, cuda:0, ... (default: every visible GPU, else the CPU)"
         )
-        parser.add_argument(
-            "--json", type=Path, metavar="FILE", help="also write the calibrations to FILE"
-        )
+        add_json_or_file(parser, _schema)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Calibrate and print one table a device."""
-        import msgspec
-
-        from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.run.ranks import Ranks
-        from gpuprof.reports.console.streams import write_line
-        from gpuprof.reports.console.terminal import stdout
-        from gpuprof.reports.formatting import printable
-        from gpuprof.reports.machine.calibration import ceiling_table, copies_table, remarks
+        from gpuprof.reports.json_answers.of_machines import Calibrations
 
-        if arguments.json is not None:
-            refuse_existing(arguments.json, force=arguments.force, option="--json")
+        json = JsonOutput.of(arguments)
+        json.refuse_existing(force=arguments.force)
         ranks = Ranks.of_torchrun()
         if not ranks.alone:
-            return _calibrate_links(ranks, arguments)
+            return _calibrate_links(ranks, arguments, json)
         calibrations: list[Calibration] = []
         for device in _devices(arguments.device):
             calibration = _measure(device, force=arguments.force)
             calibrations.append(calibration)
-            if calibration.ceilings:
-                stdout().print(ceiling_table(calibration))
-            copies = copies_table(calibration)
-            if copies is not None:
-                stdout().print(copies)
-            for sentence in remarks(calibration):
-                stdout().print(printable(sentence))
-            write_line(_whereabouts(calibration))
-        if arguments.json is not None:
-            content = msgspec.json.format(msgspec.json.encode(calibrations), indent=1)
-            write_file(arguments.json, content)
+            if not json.alone:
+                _print(calibration)
+        json.write(CALIBRATE, Calibrations(tuple(calibrations)))
         return int(any(calibration.refused for calibration in calibrations))
+
+
+def _schema(_arguments: argparse.Namespace) -> JsonSchema:
+    from gpuprof.profiler.run.ranks import Ranks
+
+    return CALIBRATE if Ranks.of_torchrun().alone else CALIBRATE_LINKS
+
+
+def _print(calibration: "Calibration") -> None:
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.console.terminal import stdout
+    from gpuprof.reports.formatting import printable
+    from gpuprof.reports.machine.calibration import ceiling_table, copies_table, remarks
+
+    if calibration.ceilings:
+        stdout().print(ceiling_table(calibration))
+    copies = copies_table(calibration)
+    if copies is not None:
+        stdout().print(copies)
+    for sentence in remarks(calibration):
+        stdout().print(printable(sentence))
+    write_line(_whereabouts(calibration))
 
 
 def _measure(device: "Device", *, force: bool) -> "Calibration":
@@ -86,17 +94,14 @@ def _measure(device: "Device", *, force: bool) -> "Calibration":
         return calibrate_cached(device, force=force, progress=progress)
 
 
-def _calibrate_links(ranks: "Ranks", arguments: argparse.Namespace) -> int:
+def _calibrate_links(ranks: "Ranks", arguments: argparse.Namespace, json: JsonOutput) -> int:
     """Measure collectives with all ranks; rank 0 prints them. Raises `CommandError`."""
-    import msgspec
-
     from gpuprof.collectors.errors import (
         TORCH,
         CommandError,
         MissingDependencyError,
         describe,
     )
-    from gpuprof.collectors.files.writing import write_file
     from gpuprof.reports.console.progress import showing_stages
 
     try:
@@ -118,10 +123,9 @@ def _calibrate_links(ranks: "Ranks", arguments: argparse.Namespace) -> int:
         except (RuntimeError, ValueError) as error:
             raise CommandError(f"collectives cannot be measured: {describe(error)}") from error
     if ranks.rank == 0:
-        _print_links(calibration)
-        if arguments.json is not None:
-            content = msgspec.json.format(msgspec.json.encode(calibration), indent=1)
-            write_file(arguments.json, content)
+        if not json.alone:
+            _print_links(calibration)
+        json.write(CALIBRATE_LINKS, calibration)
     return int(bool(calibration.left_out))
 
 

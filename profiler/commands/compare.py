@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.amounts import whole
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import COMPARE
 
 if TYPE_CHECKING:
     from gpuprof.roofline.analysis import Analysis
@@ -41,6 +43,7 @@ class CompareCommand:
             help="also write it; the ending chooses .html, .md, .json, .svg or .png",
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
+        add_json(parser, COMPARE)
         parser.add_argument("--rank", type=int, metavar="R", help="the rank to compare (the first)")
         parser.add_argument(
             "--head-rank", type=int, metavar="R", help="the head's, if it is another than --rank"
@@ -58,9 +61,7 @@ class CompareCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
         from gpuprof.collectors.files.writing import refuse_existing, write_file
-        from gpuprof.reports.comparison.terminal import render_comparison
         from gpuprof.reports.console.streams import write_note
-        from gpuprof.reports.console.terminal import stdout
         from gpuprof.roofline.comparison.compare import compare
 
         output: Path | None = arguments.output
@@ -77,18 +78,27 @@ class CompareCommand:
         comparison = compare(
             _analysis(arguments.base, arguments.rank), _analysis(arguments.head, head_rank)
         )
-        # The page has more than fits here, unless it was asked for already.
-        paths = (str(arguments.base), str(arguments.head))
-        ranks = (("--rank", arguments.rank), ("--head-rank", arguments.head_rank))
-        chosen = (word for name, rank in ranks if rank is not None for word in (name, str(rank)))
-        command = shlex.join(("gpuprof", "compare", *paths, *chosen, "-o", "change.html"))
-        render_comparison(
-            comparison, stdout(), top=arguments.top, next_command="" if output else command
-        )
+        if arguments.json:
+            write_json(COMPARE, comparison)
+        else:
+            _print(arguments, comparison)
         if output is not None:
             write_file(output, render(comparison, output.suffix.lower(), top=arguments.top))
             write_note(f"gpuprof: wrote {output}")
         return 0 if arguments.fail_on is None else verdict(comparison, arguments.fail_on)
+
+
+def _print(arguments: argparse.Namespace, comparison: "Comparison") -> None:
+    from gpuprof.reports.comparison.terminal import render_comparison
+    from gpuprof.reports.console.terminal import stdout
+
+    # The page has more than fits here, unless it was asked for already.
+    paths = (str(arguments.base), str(arguments.head))
+    ranks = (("--rank", arguments.rank), ("--head-rank", arguments.head_rank))
+    chosen = (word for name, rank in ranks if rank is not None for word in (name, str(rank)))
+    command = shlex.join(("gpuprof", "compare", *paths, *chosen, "-o", "change.html"))
+    hint = "" if arguments.output else command
+    render_comparison(comparison, stdout(), top=arguments.top, next_command=hint)
 
 
 def verdict(comparison: "Comparison", allowed: float) -> int:
@@ -104,18 +114,16 @@ def render(comparison: "Comparison", suffix: str, *, top: int) -> bytes:
     if suffix == ".md":
         from gpuprof.reports.comparison.markdown import render_comparison
 
-        text = render_comparison(comparison, top=top)
-    elif suffix == ".json":
-        from gpuprof.reports.json_report import render_json
+        return render_comparison(comparison, top=top).encode()
+    if suffix == ".json":
+        from gpuprof.reports.json_answers.rendering import render_json
 
-        text = render_json(comparison)
-    elif suffix in (".svg", ".png"):
+        return render_json(COMPARE, comparison)
+    if suffix in (".svg", ".png"):
         return _drawn(comparison, suffix)
-    else:
-        from gpuprof.reports.comparison.page import render_html
+    from gpuprof.reports.comparison.page import render_html
 
-        text = render_html(comparison)
-    return text.encode()
+    return render_html(comparison).encode()
 
 
 def _drawn(comparison: "Comparison", suffix: str) -> bytes:

@@ -2,6 +2,9 @@
 
 import argparse
 
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import DOCTOR
+
 
 class DoctorCommand:
     """List what this machine offers for profiling, and how to get what is missing.
@@ -17,20 +20,19 @@ class DoctorCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's arguments."""
-        parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+        add_json(parser, DOCTOR)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Run all checks and print them."""
-        import msgspec
-
         from gpuprof.profiler.machine.checks import all_checks
-        from gpuprof.reports.console.streams import write_bytes
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.machine.checks import checks_table
 
         checks = all_checks()
         if arguments.json:
-            write_bytes(msgspec.json.format(msgspec.json.encode(checks), indent=1) + b"\n")
+            from gpuprof.reports.json_answers.of_machines import Checks
+
+            write_json(DOCTOR, Checks(tuple(checks)))
         else:
             stdout().print(checks_table(checks))
         return 0

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.amounts import whole
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import EXPLAIN, MATCHES
 
 if TYPE_CHECKING:
     from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -37,15 +39,13 @@ class ExplainCommand:
             "--pick", type=whole, metavar="N", help="of several matches the one numbered N"
         )
         parser.add_argument("--rank", type=int, metavar="R", help="the rank to look at (the first)")
-        parser.add_argument("--json", action="store_true", help="print it as JSON")
+        add_json(parser, EXPLAIN)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` for a name that nothing has, and `CaptureError`."""
         from gpuprof.profiler.captures import read_capture_and_analysis
-        from gpuprof.reports.console.streams import write_bytes
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.explanation import render_explanation
-        from gpuprof.reports.json_report import render_json
         from gpuprof.roofline.explain.choosing import matches
         from gpuprof.roofline.explain.explain import explain, points_under
 
@@ -63,7 +63,7 @@ class ExplainCommand:
             raise CommandError(f"--pick {number}: {which}", exit_code=2)
         explanation = explain(capture, analysis, found[number - 1])
         if arguments.json:
-            write_bytes(render_json(explanation).encode())
+            write_json(EXPLAIN, explanation)
         else:
             render_explanation(explanation, stdout())
         return 0
@@ -82,12 +82,12 @@ def _no_match(analysis: "Analysis", name: str) -> str:
 def _print_matches(
     analysis: "Analysis", found: "tuple[RooflinePoint, ...]", arguments: argparse.Namespace
 ) -> None:
-    from gpuprof.reports.console.streams import write_bytes
     from gpuprof.reports.console.terminal import stdout
     from gpuprof.reports.explanation import render_matches
-    from gpuprof.reports.json_report import render_json
 
     if arguments.json:
-        write_bytes(render_json(found).encode())
+        from gpuprof.reports.json_answers.of_captures import Matches
+
+        write_json(MATCHES, Matches(found))
     else:
         render_matches(analysis, found, stdout(), most=_MOST_LISTED)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import FILES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,6 +43,7 @@ class ExportCommand:
         parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to write (the one that was analysed)"
         )
+        add_json(parser, FILES)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
@@ -65,6 +68,10 @@ class ExportCommand:
             folder.mkdir()
             number = write(analysis, folder, arguments.format)
             folder.rename(output)
+        if arguments.json:
+            from gpuprof.reports.json_answers.of_captures import WrittenFiles
+
+            write_json(FILES, WrittenFiles(tuple(map(str, sorted(output.iterdir())))))
         write_note(f"gpuprof: wrote {counted(number, kind.removesuffix('s'))} into {output}")
         return 0
 

@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from gpuprof.profiler.gate.selection import (
     configured,
     select,
 )
+from gpuprof.profiler.json_output import JsonOutput
+from gpuprof.reports.json_answers.schemas import GATE, GATE_DRY_RUN, JsonSchema
 
 if TYPE_CHECKING:
     from gpuprof.profiler.gate.baseline import Baseline
@@ -63,6 +65,7 @@ class GateCommand:
         )
         add_selection(parser)
         add_outputs(parser, "where results, captures and logs go")
+        parser.set_defaults(schema=_schema)
         parser.add_argument(
             "--time-limit",
             metavar="TIME",
@@ -96,6 +99,10 @@ class GateCommand:
             raise CommandError(NOTHING_TO_MEASURE, exit_code=2)
         with no_verdict():
             return _gate(arguments, configuration, place, targets)
+
+
+def _schema(arguments: argparse.Namespace) -> JsonSchema:
+    return GATE_DRY_RUN if arguments.dry_run else GATE
 
 
 def _gate(
@@ -135,9 +142,10 @@ def _gate(
         )
         found = check_files(base, head)
         if arguments.dry_run:
-            for program in (base, head):
-                _print_commands(program, output)
-            return _print_findings(found + _dry_checks(base, head, rules, configuration.target))
+            found += _dry_checks(base, head, rules, configuration.target)
+            commands = [said for program in (base, head) for said in _commands(program, output)]
+            _print_dry_run(commands, found, JsonOutput.of(arguments))
+            return 2 if found.problems else 0
         if found.problems:
             raise CommandError(found.problems[0], exit_code=2)
         outputs.prepare()
@@ -222,18 +230,17 @@ def _programs(
     )
 
 
-def _print_commands(program: "SideProgram | StoredSide", output: Path) -> None:
+def _commands(program: "SideProgram | StoredSide", output: Path) -> Iterator[str]:
     from gpuprof.profiler.gate.engine import StoredSide
-    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.formatting import counted
 
     if isinstance(program, StoredSide):
         stored = counted(len(program.processes), "process", "processes")
-        write_line(f"{program.info.label}: stored, {stored}")
+        yield f"{program.info.label}: stored, {stored}"
         return
     for target in program.targets:
         command = target.command(program.python, output / "CAPTURES")
-        write_line(f"{program.label}: (cd {program.folder}; {shlex.join(command)})")
+        yield f"{program.label}: (cd {program.folder}; {shlex.join(command)})"
 
 
 def _dry_checks(
@@ -265,11 +272,19 @@ def _dry_checks(
     return found
 
 
-def _print_findings(found: "CheckFindings") -> int:
+def _print_dry_run(commands: Sequence[str], found: "CheckFindings", json: JsonOutput) -> None:
     from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.json_answers.of_gates import GateDryRun
 
+    json.write(
+        GATE_DRY_RUN,
+        GateDryRun(commands=tuple(commands), problems=found.problems, remarks=found.remarks),
+    )
+    if json.alone:
+        return
+    for command in commands:
+        write_line(command)
     for problem in found.problems:
         write_line(f"! {problem}; the gate would end without a verdict")
     for remark in found.remarks:
         write_line(f"! {remark}")
-    return 2 if found.problems else 0

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.profiler.commands.gate_results import ResultsAction
 from gpuprof.profiler.gate.selection import add_selection, selection
+from gpuprof.profiler.json_output import JsonOutput, add_json, add_json_or_file, write_json
+from gpuprof.reports.json_answers.schemas import GATE_CALIBRATE, GATE_PLAN, GATE_SELFTEST
 
 if TYPE_CHECKING:
     from gpuprof.roofline.gate.result import GateResult
@@ -71,6 +73,7 @@ class CalibrateAction:
             "--pairs", type=int, default=_PAIRS, metavar="N", help=f"pairs to measure ({_PAIRS})"
         )
         parser.add_argument("--rebuild", action="store_true", help="build each side separately")
+        add_json(parser, GATE_CALIBRATE)
         add_selection(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -79,6 +82,7 @@ class CalibrateAction:
         from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.gate.noise import calibration_table
+        from gpuprof.reports.json_answers.of_gates import gate_noise
 
         _at_least(arguments.pairs, _FEWEST_PAIRS, "--pairs")
         result = _measure_same_code(arguments, arguments.pairs, rebuild=arguments.rebuild)
@@ -87,17 +91,21 @@ class CalibrateAction:
         added = sessions_of(result, targets, store.project, rebuilt=arguments.rebuild)
         if not added:
             raise CommandError("no target has two usable pairs, so nothing is known", exit_code=4)
-        kept = [store.add(session) for session in added]
+        is_kept = None not in [store.add(session) for session in added]
+        known = [store.calibrations(session.target, session.fingerprint) for session in added]
+        if arguments.json:
+            kept = str(store.folder) if is_kept else None
+            write_json(GATE_CALIBRATE, gate_noise(known, kept, result.warnings))
+            return 0
         console = stdout()
-        for session in added:
-            known = store.calibrations(session.target, session.fingerprint)
-            console.print(calibration_table(known))
+        for calibrations in known:
+            console.print(calibration_table(calibrations))
         for warning in result.warnings:
             console.print(f"! {warning}")
-        if None in kept:
-            write_line(f"! not kept, because {store.folder} cannot be written")
-        else:
+        if is_kept:
             write_line(f"Kept in {store.folder}")
+        else:
+            write_line(f"! not kept, because {store.folder} cannot be written")
         return 0
 
 
@@ -119,6 +127,7 @@ class PlanAction:
         parser.add_argument(
             "--power", default="95%", metavar="SHARE", help="the probability of finding it (95%%)"
         )
+        add_json(parser, GATE_PLAN)
         add_selection(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -129,6 +138,7 @@ class PlanAction:
         from gpuprof.profiler.gate.rules import rule_settings
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.gate.noise import plan_remarks, plan_table
+        from gpuprof.reports.json_answers.of_gates import GatePlans
         from gpuprof.roofline.gate.planning import plan
 
         configuration, place, targets = selection(arguments)
@@ -147,9 +157,14 @@ class PlanAction:
                 )
             known.append(noise_of(store.sessions(target, latest.fingerprint)))
         plans = plan(known, settings, effect)
+        remarks = tuple(plan_remarks(plans, known, settings))
+        if arguments.json:
+            answer = GatePlans(effect=effect, power=power, benchmarks=plans, remarks=remarks)
+            write_json(GATE_PLAN, answer)
+            return 0
         console = stdout()
         console.print(plan_table(plans, settings))
-        for sentence in plan_remarks(plans, known, settings):
+        for sentence in remarks:
             console.print(sentence)
         return 0
 
@@ -187,7 +202,7 @@ class SelftestAction:
             metavar="FILE",
             help="store the processes in FILE, or use those of an existing FILE",
         )
-        parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rates")
+        add_json_or_file(parser, GATE_SELFTEST)
         parser.add_argument("-f", "--force", action="store_true", help="replace an old --json")
         add_selection(parser)
 
@@ -195,9 +210,6 @@ class SelftestAction:
         """See `Action`."""
         from dataclasses import replace
 
-        import msgspec
-
-        from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.gate.rules import suite_rules
         from gpuprof.profiler.gate.selection import configured
         from gpuprof.reports.console.terminal import stdout
@@ -206,8 +218,8 @@ class SelftestAction:
 
         _at_least(arguments.gates, 1, "--gates")
         effect = _share(arguments.effect, "--effect")
-        if arguments.json is not None:
-            refuse_existing(arguments.json, force=arguments.force, option="--json")
+        json = JsonOutput.of(arguments)
+        json.refuse_existing(force=arguments.force)
         rules = suite_rules(*configured(arguments.config))
         processes, known = _recorded(arguments, rules.settings.looks[0])
         rules = replace(rules, calibrations=known)
@@ -215,12 +227,13 @@ class SelftestAction:
             found = selftest(processes, rules, gates=arguments.gates, effect=effect)
         except ValueError as error:
             raise CommandError(str(error), exit_code=2) from error
+        json.write(GATE_SELFTEST, found)
+        if json.alone:
+            return 0
         console = stdout()
         console.print(selftest_table(found))
         for sentence in selftest_remarks(found):
             console.print(sentence)
-        if arguments.json is not None:
-            write_file(arguments.json, msgspec.json.format(msgspec.json.encode(found), indent=1))
         return 0
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import FILES, HISTORY, HISTORY_ADD, JsonSchema
 
 if TYPE_CHECKING:
     from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
@@ -60,6 +62,7 @@ class HistoryCommand:
             "--metric", default=_METRIC, metavar="NAME", help=f"show, plot: which one ({_METRIC})"
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old file")
+        add_json(parser, _schema)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` (exit 2) for what does not go together."""
@@ -83,11 +86,16 @@ class HistoryCommand:
         return 0
 
 
+def _schema(arguments: argparse.Namespace) -> JsonSchema:
+    return {"add": HISTORY_ADD, "show": HISTORY}.get(arguments.action, FILES)
+
+
 def _add(arguments: argparse.Namespace) -> None:
     from gpuprof.profiler.gate.history import History
     from gpuprof.profiler.gate.results import read_result
     from gpuprof.profiler.gate.sides import branch_of, commit_as_it_stands
     from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.json_answers.of_gates import HistoryAddition, HistoryAdditions
     from gpuprof.roofline.gate.history import values_of
 
     # All are read before any is added.
@@ -96,13 +104,17 @@ def _add(arguments: argparse.Namespace) -> None:
     branch = arguments.branch or branch_of(here)
     commit = arguments.commit or commit_as_it_stands(here)
     history = History(arguments.db)
+    additions = []
     for path, result in zip(arguments.paths, results, strict=True):
         values = values_of(result, commit=commit, branch=branch)
         added = history.add(values)
-        known = len(values) - added
-        write_line(
-            f"{path}: {added} rows added" + (f", {known} were there already" if known else "")
-        )
+        additions.append(HistoryAddition(str(path), added, len(values) - added))
+    if arguments.json:
+        write_json(HISTORY_ADD, HistoryAdditions(tuple(additions)))
+        return
+    for one in additions:
+        already = f", {one.known} were there already" if one.known else ""
+        write_line(f"{one.gate}: {one.added} rows added{already}")
 
 
 def _series(arguments: argparse.Namespace) -> "tuple[HistorySeries, ...]":
@@ -131,9 +143,13 @@ def _show(arguments: argparse.Namespace) -> None:
     from gpuprof.profiler.gate.change_points import change_points_or_remark
     from gpuprof.reports.console.terminal import stdout
     from gpuprof.reports.history.table import change_sentences, history_table
+    from gpuprof.reports.json_answers.of_gates import history_levels
 
     series = _series(arguments)
     changes, remark = change_points_or_remark(series)
+    if arguments.json:
+        write_json(HISTORY, history_levels(series, changes, remark))
+        return
     console = stdout()
     console.print(history_table(series, changes))
     for sentence in change_sentences(series, changes or [() for _ in series]):
@@ -147,7 +163,6 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
 
     from gpuprof.collectors.files.writing import refuse_existing, whole_file, write_parquet
     from gpuprof.profiler.gate.history import History
-    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.formatting import counted
     from gpuprof.roofline.gate.history import Value
 
@@ -161,13 +176,12 @@ def _export(arguments: argparse.Namespace, file: Path) -> None:
     )
     with whole_file(file) as temporary:
         write_parquet(frame, temporary)
-    write_line(f"Wrote {file}: {counted(frame.height, 'row')}")
+    _tell_of(file, f"Wrote {file}: {counted(frame.height, 'row')}", arguments)
 
 
 def _plot(arguments: argparse.Namespace, file: Path) -> None:
     from gpuprof.collectors.files.writing import refuse_existing, write_file
     from gpuprof.profiler.gate.change_points import change_points_or_remark
-    from gpuprof.reports.console.streams import write_line
     from gpuprof.reports.history.page import render_history
 
     refuse_existing(file, force=arguments.force, option="file")
@@ -175,6 +189,16 @@ def _plot(arguments: argparse.Namespace, file: Path) -> None:
     changes, remark = change_points_or_remark(series)
     page = render_history(series, changes or [() for _ in series], remark=remark)
     write_file(file, page.encode())
-    write_line(f"Wrote {file}: {len(series)} series")
-    if remark:
-        write_line(remark)
+    said = f"Wrote {file}: {len(series)} series"
+    _tell_of(file, f"{said}\n{remark}" if remark else said, arguments)
+
+
+def _tell_of(file: Path, said: str, arguments: argparse.Namespace) -> None:
+    """Print that `file` was written, as was asked for."""
+    from gpuprof.reports.console.streams import write_line
+    from gpuprof.reports.json_answers.of_captures import WrittenFiles
+
+    if arguments.json:
+        write_json(FILES, WrittenFiles((str(file),)))
+    else:
+        write_line(said)

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.amounts import amount, seconds, whole
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import MFU, MFU_CAPTURE, JsonSchema
 
 if TYPE_CHECKING:
+    import msgspec
     from rich.table import Table
 
     from gpuprof.roofline.utilization.closed_form_answer import TransformerRun
 
-    # Tables and notes for people, JSON for programs.
-    _Printed: TypeAlias = tuple[list[Table], tuple[str, ...], bytes]
+    # Tables and notes for people, a struct for programs.
+    _Answer: TypeAlias = tuple[list[Table], tuple[str, ...], msgspec.Struct]
 
 _PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
 
@@ -110,11 +113,10 @@ class MfuCommand:
             metavar="BITS",
             help="bits per stored weight, if not those of --precision",
         )
-        add("--json", action="store_true", help="print the figures as JSON")
+        add_json(parser, _schema)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` and `CaptureError`."""
-        from gpuprof.reports.console.streams import write_bytes
         from gpuprof.reports.console.terminal import stdout
 
         if arguments.capture is None:
@@ -122,7 +124,7 @@ class MfuCommand:
         else:
             tables, notes, figures = _beside_capture(arguments)
         if arguments.json:
-            write_bytes(figures + b"\n")
+            write_json(_schema(arguments), figures)
             return 0
         console = stdout()
         for table in tables:
@@ -132,21 +134,26 @@ class MfuCommand:
         return 0
 
 
-def _answer(arguments: argparse.Namespace) -> "_Printed":
+def _schema(arguments: argparse.Namespace) -> JsonSchema:
+    return MFU if arguments.capture is None else MFU_CAPTURE
+
+
+def _answer(arguments: argparse.Namespace) -> "_Answer":
     import msgspec
 
     from gpuprof.reports.closed_form import answer_facts, answer_notes
+    from gpuprof.reports.json_answers.of_machines import MfuAnswer
     from gpuprof.reports.terminal import facts_table
     from gpuprof.roofline.utilization.closed_form_answer import closed_form_answer
 
     run = transformer_run(arguments)
     found = closed_form_answer(run)
     notes = tuple(answer_notes(run, found))
-    figures = {**msgspec.to_builtins(found), "notes": notes}
-    return [facts_table(answer_facts(found))], notes, _json(figures)
+    answer = MfuAnswer(**msgspec.structs.asdict(found), notes=notes)
+    return [facts_table(answer_facts(found))], notes, answer
 
 
-def _beside_capture(arguments: argparse.Namespace) -> "_Printed":
+def _beside_capture(arguments: argparse.Namespace) -> "_Answer":
     """The closed form of the options, or of the capture's own model, beside the capture's count.
 
     Raises `CaptureError`, and `CommandError` where neither knows the parameters, or the formula
@@ -188,7 +195,7 @@ def _beside_capture(arguments: argparse.Namespace) -> "_Printed":
         form = with_attention(form, attention * form.tokens)
     others = [fact for fact in utilization_facts(analysis) if fact.label != "Closed form"]
     tables = [closed_form_table(form, analysis.utilization), facts_table(others)]
-    return tables, (), _json(form)
+    return tables, (), form
 
 
 def transformer_run(arguments: argparse.Namespace, *, timed: bool = True) -> "TransformerRun":
@@ -285,9 +292,3 @@ def _peaks(arguments: argparse.Namespace) -> tuple[float | None, float | None, s
 
 def _misfit(problem: str) -> CommandError:
     return CommandError(problem, exit_code=2)
-
-
-def _json(figures: object) -> bytes:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(figures))

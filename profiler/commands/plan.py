@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.amounts import amount, share, whole, wholes
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import PLAN
 
 if TYPE_CHECKING:
     from gpuprof.roofline.plan.cluster import PlannedCluster
@@ -39,13 +41,10 @@ class PlanCommand:
         _add_cluster(parser.add_argument_group("cluster"))
         _add_layouts(parser.add_argument_group("layouts to try (default: all that fit the model)"))
         add("--top", type=whole, metavar="N", default=10, help="layouts to show (10)")
-        add("--json", action="store_true", help="print everything as JSON")
+        add_json(parser, PLAN)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`: 1 where no layout fits. Raises `CommandError` and `CaptureError`."""
-        import msgspec
-
-        from gpuprof.reports.console.streams import write_bytes
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.plan import render_plan
         from gpuprof.roofline.plan.planning import plan_training
@@ -57,7 +56,7 @@ class PlanCommand:
         except ValueError as error:
             raise CommandError(str(error), exit_code=2) from None
         if arguments.json:
-            write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+            write_json(PLAN, plan)
         else:
             render_plan(plan, stdout(), arguments.top)
         return 0 if plan.layouts else 1

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import ANALYSIS
 
 if TYPE_CHECKING:
     from gpuprof.roofline.analysis import Analysis
@@ -25,7 +27,9 @@ class ReportCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
         parser.add_argument("capture", type=Path, help="folder that gpuprof run or analyze made")
-        parser.add_argument(
+        form = parser.add_mutually_exclusive_group()
+        add_json(form, ANALYSIS)
+        form.add_argument(
             "-o",
             "--output",
             type=Path,
@@ -47,6 +51,11 @@ class ReportCommand:
         from gpuprof.profiler.page_output import PageOutput
         from gpuprof.reports.console.streams import write_bytes, write_note
 
+        if arguments.json:
+            if arguments.open:
+                raise CommandError("--open shows an HTML page, and not JSON", exit_code=2)
+            write_json(ANALYSIS, load_analysis(arguments.capture, arguments.rank))
+            return 0
         output = arguments.output or default_output(arguments.capture)
         if arguments.open and output.suffix.lower() != ".html":
             raise CommandError(f"--open shows an HTML page, and not {output}", exit_code=2)
@@ -79,13 +88,11 @@ def render(analysis: "Analysis", suffix: str) -> bytes:
     if suffix == ".md":
         from gpuprof.reports.markdown import render_markdown
 
-        text = render_markdown(analysis)
-    elif suffix == ".json":
-        from gpuprof.reports.json_report import render_json
+        return render_markdown(analysis).encode()
+    if suffix == ".json":
+        from gpuprof.reports.json_answers.rendering import render_json
 
-        text = render_json(analysis)
-    else:
-        from gpuprof.reports.html.page import render_html
+        return render_json(ANALYSIS, analysis)
+    from gpuprof.reports.html.page import render_html
 
-        text = render_html(analysis)
-    return text.encode()
+    return render_html(analysis).encode()

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.files.writing import (
     refuse_existing,
@@ -15,13 +13,15 @@ from gpuprof.collectors.files.writing import (
     told_of,
     write_file,
 )
-from gpuprof.reports.console.streams import write_line
+from gpuprof.reports.console.streams import write_bytes, write_line, write_note
 from gpuprof.reports.console.terminal import stdout
 from gpuprof.reports.gate.annotations import render_annotations
 from gpuprof.reports.gate.junit import render_junit
 from gpuprof.reports.gate.markdown import render_comment, render_markdown
 from gpuprof.reports.gate.page import render_html
 from gpuprof.reports.gate.terminal import render_gate
+from gpuprof.reports.json_answers.rendering import render_json
+from gpuprof.reports.json_answers.schemas import GATE
 from gpuprof.roofline.gate.result import GATE_FILE, GateResult
 
 PAGE_FILE = "report.html"
@@ -30,14 +30,13 @@ _IGNORE_FILE = ".gitignore"
 _IGNORE = "# made by gpuprof gate\n*\n"
 
 
-def render_json(result: GateResult) -> str:
-    """All of `result`, indented; docs/gate.schema.json is its schema."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n"
+def _json(result: GateResult) -> str:
+    return render_json(GATE, result).decode()
 
 
 # By the option that asks for it.
 FORMS: Mapping[str, Callable[[GateResult], str]] = {
-    "json": render_json,
+    "json": _json,
     "html": render_html,
     "markdown": render_markdown,
     "comment": render_comment,
@@ -52,6 +51,8 @@ class Outputs:
     folder: Path
     # Of `FORMS`, those that were asked for.
     files: Mapping[str, Path]
+    # Whether stdout has the result as JSON, and nothing else.
+    prints_json: bool = False
 
     def refuse_existing(self, *, force: bool) -> None:
         """Raise `CommandError` for what is in the way, before anything is measured."""
@@ -88,20 +89,25 @@ class Outputs:
         """Print the verdicts and write every file; on GitHub also the summary and annotations."""
         environment = os.environ if environment is None else environment
         try:
-            _write(self.folder / GATE_FILE, render_json(result))
+            _write(self.folder / GATE_FILE, _json(result))
             _write(self.folder / PAGE_FILE, render_html(result))
             for form, file in self.files.items():
                 _write(file, FORMS[form](result))
         finally:
             # Also where the disk is full.
-            render_gate(result, stdout(), self.folder)
+            if self.prints_json:
+                write_bytes(_json(result).encode())
+            else:
+                render_gate(result, stdout(), self.folder)
         if summary := environment.get("GITHUB_STEP_SUMMARY"):
             # Other steps' words stand in the same file.
             with told_of(Path(summary)), Path(summary).open("a", encoding="utf-8") as stream:
                 stream.write(render_markdown(result))
         if environment.get("GITHUB_ACTIONS") == "true":
             folder = _folder_in_repository(environment)
-            write_line(render_annotations(result, folder=folder).removesuffix("\n"))
+            # GitHub reads them on either stream.
+            say = write_note if self.prints_json else write_line
+            say(render_annotations(result, folder=folder).removesuffix("\n"))
 
 
 def _write(file: Path, text: str) -> None:

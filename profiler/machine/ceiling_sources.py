@@ -7,7 +7,7 @@ import msgspec
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.link_calibration import LinkCalibration
-from gpuprof.collectors.manifest import Calibration
+from gpuprof.reports.json_answers.of_machines import Calibrations
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
 from gpuprof.roofline.machine.devices import Lookup, find_meant
 
@@ -49,7 +49,7 @@ def calibrated_roof(path: Path) -> NamedRoof:
 
     Raises `CommandError` (exit 2) where the file cannot be read or has no GPU.
     """
-    found = _decoded(path, list[Calibration])
+    found = _decoded(path, Calibrations).calibrations
     gpu = next((each for each in found if each.device.kind != "cpu"), None)
     if gpu is None:
         raise CommandError(f"{path} has no calibration of a GPU", exit_code=2)

@@ -1,30 +1,20 @@
 """The families of reference kernels and their versions, as tables."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from rich.table import Table
+
+from gpuprof.reports.json_answers.of_machines import Family
 
 _COLUMNS = ("Version", "Runs on", "dtypes", "What it is")
 
 
-@dataclass(frozen=True)
-class VersionRow:
-    """One version of a family."""
-
-    name: str
-    # Devices, then packages.
-    needs: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    summary: str
-
-
-def family_table(name: str, size_form: str, versions: Sequence[VersionRow]) -> Table:
-    """The versions of the family `name`; `size_form` is how its sizes are written."""
-    table = Table(title=f"{name}: sizes {size_form}", title_justify="left", box=None)
+def family_table(family: Family) -> Table:
+    """The versions of `family`, with the devices and packages that each needs."""
+    title = f"{family.name}: sizes {family.size_form}"
+    table = Table(title=title, title_justify="left", box=None)
     for column in _COLUMNS:
         table.add_column(column, no_wrap=column == "Version")
-    for version in versions:
-        needs, dtypes = ", ".join(version.needs), " ".join(version.dtypes)
-        table.add_row(version.name, needs, dtypes, version.summary)
+    for version in family.versions:
+        needs = ", ".join((*version.devices, *version.requires))
+        summary = f"{version.summary} ({version.plugin})" if version.plugin else version.summary
+        table.add_row(version.name, needs, " ".join(version.dtypes), summary)
     return table

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from mcp import Client
 
 from gpuprof.profiler.agent.answers import CaptureAnswers
 from gpuprof.profiler.agent.server import make_server
 from gpuprof.profiler.captures import load_analysis
+from gpuprof.reports.json_answers.rendering import published_schema
+from gpuprof.reports.json_answers.schemas import MCP
 
 DATA = Path(__file__).parents[1] / "data"
 BLOCK, PRODUCTS = "h200_llama_block", "h200_counted_products"
@@ -53,6 +56,8 @@ def test_a_client_lists_and_asks(folder: Path) -> None:
     assert tools == ["captures", "summary", "advice", "figures", "explain", "compare"]
     assert {row["name"] for row in captures["answer"]} == {BLOCK, f"runs/{PRODUCTS}"}
     assert "Limited by" in summary["answer"]
+    for each in (captures, summary, figures):
+        Draft202012Validator(published_schema(MCP)).validate(each)
     kernels = load_analysis(folder / BLOCK).kernels
     rows = figures["answer"]
     assert [row["name"] for row in rows["rows"]] == [kernel.name for kernel in kernels[:3]]
@@ -82,7 +87,7 @@ def test_two_captures_are_compared(answers: CaptureAnswers) -> None:
         ("explain", (BLOCK, "aten::nothing"), "is called"),
         ("explain", (BLOCK, "aten::mm", 999), "match"),
         ("explain", (BLOCK, "aten::mm", 0), "match"),
-        ("figures", (BLOCK, "secrets"), "has no part 'secrets'; it has"),
+        ("figures", (BLOCK, "secrets"), "has no part 'secrets'"),
         ("figures", (BLOCK, "__class__"), "has no part"),
         ("figures", (BLOCK, "recorder"), "nothing of recorder was recorded"),
         ("compare", (BLOCK, "nothing"), "there is no such capture"),
@@ -92,8 +97,9 @@ def test_what_is_not_known_is_said_in_one_field(
     answers: CaptureAnswers, tool: str, arguments: tuple[Any, ...], reason: str
 ) -> None:
     answer = getattr(answers, tool)(*arguments)
-    assert answer.keys() == {"cannot_answer"}
-    assert reason in answer["cannot_answer"]
+    assert answer.keys() == {"schema", "cannot_answer"}
+    assert reason in answer["cannot_answer"]["reason"]
+    Draft202012Validator(published_schema(MCP)).validate(answer)
 
 
 def test_a_list_is_cut(answers: CaptureAnswers) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.cli import main
-from gpuprof.profiler.commands.baseline import baseline_rows
+from gpuprof.profiler.commands.baseline import stored_baselines
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.baseline import (
     Baseline,
@@ -160,7 +160,7 @@ def test_a_pin_and_blessings_show_in_the_list(tmp_path: Path) -> None:
     (blessing,) = folder.load("v1").blessings
     assert blessing.reason == "a slower, safer kernel"
     assert blessing.user
-    table = baseline_table(baseline_rows(folder))
+    table = baseline_table(stored_baselines(folder))
     names, blessings = (list(table.columns[i].cells) for i in (0, 5))
     assert [str(name) for name in names] == ["v0", "v1 (pinned)"]
     assert str(blessings[1]).endswith(": a slower, safer kernel")

@@ -7,7 +7,8 @@ import pytest
 from parallel_ranks import experts, pipeline
 from rich.console import Console
 
-from gpuprof.reports.json_report import render_json
+from gpuprof.reports.json_answers.rendering import render_json
+from gpuprof.reports.json_answers.schemas import ANALYSIS
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
@@ -120,5 +121,5 @@ def test_experts_that_are_uneven(training_analysis: Analysis) -> None:
     analysis = with_parallelism(training_analysis, found)
     assert "2.00 times the mean  expert work of the busiest of 4 ranks" in summary(analysis)
     assert "The busiest rank's experts work 2.00 times the mean" in render_markdown(analysis)
-    again = msgspec.json.decode(render_json(analysis), type=dict[str, object])
+    again = msgspec.json.decode(render_json(ANALYSIS, analysis), type=dict[str, object])
     assert isinstance(again["parallelism"], dict)

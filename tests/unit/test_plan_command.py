@@ -139,7 +139,7 @@ def test_calibrated_rates_take_the_place_of_the_datasheets(
         "ceilings": [{"name": "", "spread": 0.0, "repeats": 7, **each} for each in ceilings],
     }
     file = tmp_path / "calibration.json"
-    file.write_text(json.dumps([calibration]))
+    file.write_text(json.dumps({"calibrations": [calibration]}))
     assert plan("--calibration", str(file), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["memory_bytes"] == 150 * 10**9
@@ -165,6 +165,6 @@ def test_calibrated_rates_take_the_place_of_the_datasheets(
     assert layers["time_ns"] == pytest.approx(each * layers["calls"], rel=1e-6)
     assert plan("--calibration", str(file), "--links", str(file)) == 2
     assert "is no such calibration" in capsys.readouterr().err
-    file.write_text("[]")
+    file.write_text('{"calibrations": []}')
     assert plan("--calibration", str(file)) == 2
     assert "has no calibration of a GPU" in capsys.readouterr().err

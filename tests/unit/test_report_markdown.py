@@ -5,7 +5,8 @@ import json
 import msgspec
 import pytest
 
-from gpuprof.reports.json_report import render_json
+from gpuprof.reports.json_answers.rendering import render_json
+from gpuprof.reports.json_answers.schemas import ANALYSIS
 from gpuprof.reports.markdown import TOP_ROWS, escaped, render_markdown, table
 from gpuprof.roofline.analysis import Analysis
 
@@ -52,6 +53,6 @@ def test_each_kind_of_analysis_renders_without_none_or_nan(
 
 
 def test_json_is_the_analysis_and_reads_back(training_analysis: Analysis) -> None:
-    text = render_json(training_analysis)
+    text = render_json(ANALYSIS, training_analysis)
     assert msgspec.json.decode(text, type=Analysis) == training_analysis
     assert json.loads(text)["schema_version"] == training_analysis.schema_version

@@ -1,0 +1,1 @@
+"""What commands answer as JSON, and the schemas that it follows."""

@@ -1,0 +1,61 @@
+"""Answers about machines, reference kernels, claims and models."""
+
+import msgspec
+
+from gpuprof.collectors.manifest import Calibration
+from gpuprof.roofline.claims.judge import ClaimJudgement
+from gpuprof.roofline.machine.check import Check
+from gpuprof.roofline.utilization.closed_form_answer import ClosedFormAnswer
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """What a machine offers for profiling."""
+
+    checks: tuple[Check, ...]
+
+
+class Calibrations(msgspec.Struct, frozen=True):
+    """The ceilings measured on the devices of a machine."""
+
+    calibrations: tuple[Calibration, ...]
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a family of reference kernels."""
+
+    name: str
+    devices: tuple[str, ...]
+    # Packages.
+    requires: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    summary: str
+    # The package that brings it; "" for ours.
+    plugin: str = ""
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions that solve the same problem."""
+
+    name: str
+    # How its sizes are written.
+    size_form: str
+    versions: tuple[Version, ...]
+
+
+class Families(msgspec.Struct, frozen=True):
+    """All reference kernels."""
+
+    families: tuple[Family, ...]
+
+
+class JudgedClaims(msgspec.Struct, frozen=True):
+    """The claims of a table."""
+
+    source: str
+    claims: tuple[ClaimJudgement, ...]
+
+
+class MfuAnswer(ClosedFormAnswer, frozen=True, kw_only=True):
+    """The closed form, with what it rests on in sentences."""
+
+    notes: tuple[str, ...]
