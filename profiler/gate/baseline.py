@@ -67,8 +67,15 @@ def baseline_of(
 ) -> Baseline:
     """The head side of a gate's result as a baseline.
 
-    Raises `CommandError` (exit 2) where a process of it failed, or none counts.
+    Raises `CommandError` (exit 2) where a process of it failed, or none counts, and for results of
+    another tool.
     """
+    if result.tool:
+        raise CommandError(
+            f"these are results of {result.tool}: keep their files, which "
+            "`gpuprof gate results --base` takes",
+            exit_code=2,
+        )
     processes = []
     counts: dict[str, int] = {}
     for process in sorted(result.processes, key=lambda p: p.pair):

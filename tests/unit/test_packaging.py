@@ -34,6 +34,7 @@ FILES = (
     "LICENSE",
     "Makefile",
     "README.md",
+    "action.yml",
     "constraints.txt",
     "noxfile.py",
     "pyproject.toml",

@@ -327,6 +327,14 @@ def test_a_history_keeps_reported_metrics_with_their_units(gate: Gate) -> None:
     assert (units["ttft"], units["output_throughput"]) == ("ns", "tokens/s")
 
 
+def test_results_of_a_tool_are_kept_as_they_are_and_are_no_baseline(
+    gate: Gate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate(*in_turn(vllm))
+    assert main(["baseline", "save", "v1", "--from", "gpuprof-gate"]) == 2
+    assert "keep their files, which `gpuprof gate results --base` takes" in capsys.readouterr().err
+
+
 def test_pairs_beyond_a_look_are_named(gate: Gate) -> None:
     _, result = gate(*in_turn(vllm, count=7))
     assert [w for w in result.warnings if "of 7 pairs 5 are judged" in w]
