@@ -13,6 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuprof.collectors.distribution import install_command
+from gpuprof.collectors.plain_text import printable, shortened
+
+# Of an error's line; and of what it quotes from elsewhere, such as a file or another library.
+LONGEST_LINE = 300
+_LONGEST_QUOTE = 140
+_USUAL_PATH = 80
 
 
 class GpuprofError(Exception):
@@ -87,18 +93,30 @@ def reason(error: BaseException) -> str:
         lines = str(error).strip().splitlines()
     except Exception:
         lines = []
-    return lines[0] if lines else type(error).__name__
+    return shortened(printable(lines[0] if lines else type(error).__name__), LONGEST_LINE)
 
 
 def problem_of(error: Exception) -> str:
-    """What `error` says, for a message that names the file itself."""
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    """What `error` says, as a clause of a message that names the file itself."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return shortened(reason(error), _LONGEST_QUOTE)
 
 
 def describe(error: BaseException) -> str:
-    """One line; what only we raise, and the system, explains itself."""
+    """What the command line prints: one printable line of at most `LONGEST_LINE` characters.
+
+    What only we raise, and the system, explains itself. Of a place with a long name the line may
+    be longer, so that what is wrong with it stays whole.
+    """
+    most = LONGEST_LINE
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    if isinstance(error, (GpuprofError, OSError)):
-        return reason(error)
-    return f"{type(error).__name__}: {reason(error)}"
+        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    elif isinstance(error, GpuprofError):
+        text = str(error)
+        if isinstance(error, CaptureError):
+            most += max(0, len(str(error.path)) - _USUAL_PATH)
+    else:
+        is_own = isinstance(error, OSError)
+        text = reason(error) if is_own else f"{type(error).__name__}: {reason(error)}"
+    return shortened(printable(text), most)

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.files.stored_json import decode_stored
 
 
 class _Versioned(msgspec.Struct):
@@ -16,7 +17,7 @@ def schema_version(content: bytes) -> int:
 
     A newer schema may not decode at all. Raises `ValueError` where there is none.
     """
-    return msgspec.json.decode(content, type=_Versioned).schema_version
+    return decode_stored(content, _Versioned).schema_version
 
 
 def refuse_newer(file: Path, version: int, known: int) -> None:

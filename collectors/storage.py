@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.files.writing import (
     refuse_taken,
     refuse_unwritable,
@@ -69,8 +70,9 @@ def refuse_existing_capture(path: Path, *, force: bool) -> None:
 def is_capture(path: Path) -> bool:
     """Whether `path` is a folder that a capture was saved to, by what its manifest says."""
     try:
-        manifest = msgspec.json.decode((path / MANIFEST_FILE).read_bytes(), type=_Marks)
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError):
+        manifest = decode_stored(stored_content(path / MANIFEST_FILE), _Marks)
+    # CaptureError: there is none. ValueError: msgspec's errors, and invalid UTF-8.
+    except (CaptureError, ValueError):
         return False
     return manifest.schema_version > 0 and bool(manifest.tool_version)
 
@@ -285,6 +287,7 @@ def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
     import polars as pl
 
     from gpuprof.collectors import schema
+    from gpuprof.collectors.stored_tables import refuse_damaged
 
     file = path / f"rank={rank}" / f"{name}.parquet"
     if not file.exists():
@@ -293,13 +296,15 @@ def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
         # A name may hold what a pattern reads otherwise: brackets, stars.
         frame = pl.read_parquet(file, hive_partitioning=False, glob=False)
         frame = frame.rename(schema.FORMER_NAMES, strict=False)
-        return schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
+        frame = schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:
-        # Polars explains over several lines; the first says what is wrong.
-        problem = next(iter(problem_of(error).splitlines()), type(error).__name__)
         raise CaptureError(
-            file, f"not readable as Parquet: {problem}", remedy="collect the capture again"
+            file,
+            f"not readable as Parquet: {problem_of(error)}",
+            remedy="collect the capture again",
         ) from error
+    refuse_damaged(file, name, frame)
+    return frame
 
 
 def _json(struct: msgspec.Struct) -> bytes:
@@ -307,11 +312,13 @@ def _json(struct: msgspec.Struct) -> bytes:
 
 
 def _decode(file: Path, kind: type[T]) -> T:
-    return _read(file, lambda content: msgspec.json.decode(content, type=kind))
+    return _read(file, lambda content: decode_stored(content, kind))
 
 
 def _read(file: Path, decode: Callable[[bytes], T]) -> T:
     try:
-        return decode(file.read_bytes())
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-        raise CaptureError(file, problem_of(error), remedy="collect the capture again") from error
+        return decode(stored_content(file))
+    # ValueError: msgspec's errors, and invalid UTF-8.
+    except (CaptureError, ValueError) as error:
+        problem = error.problem if isinstance(error, CaptureError) else problem_of(error)
+        raise CaptureError(file, problem, remedy="collect the capture again") from error

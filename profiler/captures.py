@@ -1,6 +1,7 @@
 """From the path of a capture to its analysis, the short way where there is one."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.plugins import PluginUse
 from gpuprof.collectors.schema_version import schema_version
 from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
@@ -100,19 +102,17 @@ def read_stored_analysis(path: Path) -> Analysis | None:
     None too where plug-ins are installed here that were not asked, or have another version now.
     """
     file = path / ANALYSIS_FILE
-    try:
-        content = file.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+    if not os.path.lexists(file):
         return None
-    except OSError as error:
-        raise CaptureError(file, problem_of(error)) from error
+    content = stored_content(file)
     try:
         if schema_version(content) != ANALYSIS_SCHEMA_VERSION or not _is_current(content):
             return None
-        return msgspec.json.decode(content, type=Analysis)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return decode_stored(content, Analysis)
+    # msgspec's errors, and invalid UTF-8.
+    except ValueError as error:
         raise CaptureError(
-            file, str(error), remedy="delete it to have it made again from the tables"
+            file, problem_of(error), remedy="delete it to have it made again from the tables"
         ) from error
 
 
@@ -125,6 +125,6 @@ class _Plugins(msgspec.Struct, frozen=True):
 
 def _is_current(content: bytes) -> bool:
     """Whether an analysis made here now could be read, and would ask no other plug-ins."""
-    stored = msgspec.json.decode(content, type=_Plugins)
+    stored = decode_stored(content, _Plugins)
     asked = set(stored.installed_plugins)
     return asked.issuperset(installed_plugins()) and can_be_read_here(stored.plugins)

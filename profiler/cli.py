@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 streams.flush()
     except GpuprofError as error:
         _log.debug("ended by", exc_info=True)
-        streams.write_note(f"gpuprof: {error}")
+        streams.write_note(f"gpuprof: {describe(error)}")
         write_refusal(arguments, error)
         return error.exit_code
     except KeyboardInterrupt:
@@ -177,5 +177,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name != "torch" or command is None:
             raise
         missing = MissingDependencyError("torch", f"run gpuprof {command.name}", TORCH)
-        streams.write_note(f"gpuprof: {missing}")
+        streams.write_note(f"gpuprof: {describe(missing)}")
         return missing.exit_code

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from gpuprof.collectors.mangled_names import demangled
+from gpuprof.collectors.plain_text import THOUSANDS
+from gpuprof.collectors.plain_text import printable as printable
 
 UNKNOWN = "-"
-# Between thousands.
-_THOUSANDS = "\N{NO-BREAK SPACE}"
 
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
@@ -122,7 +122,7 @@ def count(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     text = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
-    return text.replace(",", _THOUSANDS)
+    return text.replace(",", THOUSANDS)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -156,22 +156,6 @@ def sentence(text: str) -> str:
 def step_duration(nanoseconds: int | None) -> str:
     """A step's time, with a digit more than other times: steps differ by less than 1 %."""
     return duration(nanoseconds, digits=4)
-
-
-def printable(text: str) -> str:
-    r"""`text` with each character that does not print (control, direction, surrogate) as \x1b.
-
-    Names come from traces: unescaped they could colour, move or reverse what a terminal shows. The
-    space that `count` sets between thousands stays.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        letter
-        if letter.isprintable() or letter == _THOUSANDS
-        else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
 
 
 def short_name(name: str) -> str:

@@ -94,6 +94,7 @@ class Profile:
         counters = self._counters()
         kernels = self._kernels(counters, ranks)
         keys = launch_keys(kernels, schema.empty("launches"))
+        self._warn_of_times(kernels)
         processes = tuple(
             self._process(rank, process) for rank, process in enumerate(ids or [None])
         )
@@ -181,6 +182,14 @@ class Profile:
                 (pl.col("static") + pl.col("dynamic")).alias("shared_memory"),
             ),
         )
+
+    def _warn_of_times(self, kernels: pl.DataFrame) -> None:
+        missing = kernels["start_ns"].null_count()
+        if missing:
+            self.warnings.append(
+                f"{missing} of {kernels.height} launches have no duration, so their times are "
+                f"unknown: add {_DURATION} to ncu's --metrics"
+            )
 
     def _process(self, rank: int, process: int | None) -> ProcessInfo:
         return ProcessInfo(

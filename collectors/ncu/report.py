@@ -4,19 +4,44 @@ Since 2026.3 ncu writes .ncu-repz: the same, compressed with zstd. The package k
 names alone.
 """
 
+import importlib.util
 import math
+import subprocess
+import sys
 import tempfile
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeAlias
+
+import msgspec
 
 from gpuprof.collectors.distribution import with_extra
-from gpuprof.collectors.errors import CaptureError, MissingDependencyError
+from gpuprof.collectors.errors import CaptureError, MissingDependencyError, problem_of
 from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
 
 MAGIC: Final = b"NVR\x00"
 # Of zstd (RFC 8878, section 3.1.1), so of other files too.
 COMPRESSED_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+# A report of 6.6 MB takes 0.3 s and 0.2 GB of address space: far more than that is damage.
+_LONGEST_S: Final = 60.0
+_LONGEST_S_PER_BYTE: Final = 1e-6
+_MOST_BYTES: Final = 4 << 30
+_MOST_BYTES_PER_BYTE: Final = 32
+_PROCESS: Final = Path(__file__).with_name("report_process.py")
+
+_Value: TypeAlias = int | float | str | None
+
+
+class _Metric(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    unit: str
+    value: _Value
+
+
+class _Launch(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    metrics: tuple[_Metric, ...]
 
 
 def read_compressed(path: Path, file: Path) -> Profile:
@@ -38,44 +63,66 @@ def read_compressed(path: Path, file: Path) -> Profile:
 def read_report(path: Path, file: Path) -> Profile:
     """Read the plain file `file`; `path` is its name for people.
 
-    Raises `MissingDependencyError` without ncu-report, `CaptureError` where it finds nothing: that
-    package returns an empty report for a damaged file.
+    Raises `MissingDependencyError` without ncu-report, and `CaptureError` where that package finds
+    nothing or fails: of some damaged files it makes an empty report, at others it ends its process.
     """
-    try:
-        import ncu_report
-    except ImportError as error:
-        raise MissingDependencyError(
-            "ncu-report", f"read {path.name}", with_extra("ncu")
-        ) from error
-    try:
-        context = ncu_report.load_report(str(file))
-        profile = Profile()
-        ranges = [context.range_by_idx(index) for index in range(context.num_ranges())]
-        for found in ranges:
-            for index in range(found.num_actions()):
-                _add(profile, found.action_by_idx(index))
-    except (RuntimeError, OSError, ValueError) as error:
-        raise CaptureError(path, f"ncu-report could not read it: {error}") from error
-    if not ranges:
-        raise CaptureError(
-            path,
-            "damaged or empty: the report holds no results",
-            expected="a complete .ncu-rep",
-            remedy="profile again, or export with `ncu --csv --page raw --import REPORT.ncu-rep`",
-        )
+    launches = _launches(path, file)
+    if not launches:
+        raise _damaged(path, "damaged or empty: the report holds no results")
+    profile = Profile()
+    for launch in launches:
+        _add(profile, launch)
     return profile
 
 
-# ncu-report is generated code without types.
-def _add(profile: Profile, action: Any) -> None:
-    values: dict[str, Any] = {}
-    launch = len(profile.launches)
-    metrics = [action.metric_by_name(name) for name in sorted(action.metric_names())]
-    for metric in metrics:
-        values[metric.name()] = metric.value()
+def _launches(path: Path, file: Path) -> tuple[_Launch, ...]:
+    """What the package says of `file`, in a process of its own."""
+    if not _is_installed():
+        raise MissingDependencyError("ncu-report", f"read {path.name}", with_extra("ncu"))
+    size = file.stat().st_size
+    most_bytes = _MOST_BYTES + _MOST_BYTES_PER_BYTE * size
+    command = [sys.executable, "-S", str(_PROCESS), str(file), str(most_bytes), *sys.path]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_LONGEST_S + _LONGEST_S_PER_BYTE * size
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _damaged(path, "damaged: ncu-report does not come to an end with it") from error
+    except OSError as error:
+        raise CaptureError(path, f"python could not be started: {problem_of(error)}") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        why = said[-1] if said and done.returncode > 0 else f"it ended with {done.returncode}"
+        raise _damaged(path, f"damaged: ncu-report could not read it ({why})")
+    try:
+        return msgspec.msgpack.decode(done.stdout, type=tuple[_Launch, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _damaged(path, f"damaged: {error}") from error
+
+
+def _is_installed() -> bool:
+    try:
+        return importlib.util.find_spec("ncu_report") is not None
+    # It is in sys.modules, and nothing.
+    except ValueError:
+        return False
+
+
+def _damaged(path: Path, problem: str) -> CaptureError:
+    return CaptureError(
+        path,
+        problem,
+        expected="a complete .ncu-rep",
+        remedy="profile again, or export with `ncu --csv --page raw --import REPORT.ncu-rep`",
+    )
+
+
+def _add(profile: Profile, launch: _Launch) -> None:
+    values = {metric.name: metric.value for metric in launch.metrics}
+    number = len(profile.launches)
     profile.launches.append(
         ProfiledLaunch(
-            name=action.name(action.NameBase_DEMANGLED),
+            name=launch.name,
             device=_whole(values, "launch__device_id", 2**31),
             context=_whole(values, "launch__context_id"),
             stream=_whole(values, "launch__stream_id"),
@@ -83,19 +130,19 @@ def _add(profile: Profile, action: Any) -> None:
             block=_dimensions(values, "launch__block_dim"),
         )
     )
-    for metric in metrics:
-        name, value = metric.name(), values[metric.name()]
-        if name.startswith(ATTRIBUTE_PREFIX):
-            profile.add_attribute(launch, name, str(value))
+    for metric in launch.metrics:
+        value = metric.value
+        if metric.name.startswith(ATTRIBUTE_PREFIX):
+            profile.add_attribute(number, metric.name, str(value))
         elif isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-            profile.add(launch, name, metric.unit(), Decimal(value))
+            profile.add(number, metric.name, metric.unit, Decimal(value))
 
 
-def _whole(values: dict[str, Any], name: str, limit: int = 2**63) -> int | None:
+def _whole(values: dict[str, _Value], name: str, limit: int = 2**63) -> int | None:
     value = values.get(name)
     return value if isinstance(value, int) and 0 <= value < limit else None
 
 
-def _dimensions(values: dict[str, Any], name: str) -> Dimensions | None:
+def _dimensions(values: dict[str, _Value], name: str) -> Dimensions | None:
     x, y, z = (_whole(values, f"{name}_{axis}", 2**31) for axis in "xyz")
     return None if x is None or y is None or z is None else (x, y, z)

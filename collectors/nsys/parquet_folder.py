@@ -59,11 +59,9 @@ class ParquetFolder(Export):
                 _typed(name, found.get(name), kind).alias(name) for name, kind in schema.items()
             ).collect()
         except (pl.exceptions.PolarsError, OSError) as error:
-            # Polars explains over several lines; the first says what is wrong.
-            problem = next(iter(problem_of(error).splitlines()), type(error).__name__)
             raise CaptureError(
                 file,
-                f"not readable as Parquet: {problem}",
+                f"not readable as Parquet: {problem_of(error)}",
                 remedy="export the report again: nsys export --type parquetdir REPORT.nsys-rep",
             ) from error
 

@@ -9,20 +9,19 @@ import argparse
 import sys
 from pathlib import Path
 
-import msgspec
 import torch
 
 from gpuprof.collectors.live import cuda
+from gpuprof.profiler.bench.reading import read_bench
 from gpuprof.profiler.run.counting_time import end_after
 from gpuprof.reference_kernels.families import load_family
-from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport, CaseResult
+from gpuprof.roofline.bench.results import CaseResult
 
 
 def main() -> None:
     """Call what the bench in the arguments timed."""
     arguments = _parse()
-    file: Path = arguments.capture / BENCH_FILE
-    report = msgspec.json.decode(file.read_bytes(), type=BenchReport)
+    report = read_bench(arguments.capture)
     # A bench without a GPU is not counted.
     assert report.device is not None
     device = torch.device(report.device.kind, report.device.index)

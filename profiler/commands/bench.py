@@ -241,6 +241,7 @@ def _families() -> "Iterator[Family]":
 
 
 def _check_claims(arguments: argparse.Namespace) -> int:
+    from gpuprof.profiler.bench.reading import read_bench
     from gpuprof.reports.bench.claims import print_claims
     from gpuprof.reports.console.terminal import stdout
     from gpuprof.reports.json_answers.of_machines import JudgedClaims
@@ -249,32 +250,13 @@ def _check_claims(arguments: argparse.Namespace) -> int:
 
     json = JsonOutput.of(arguments)
     json.refuse_existing(force=arguments.force)
-    measured = None if arguments.measured is None else _load_bench(arguments.measured)
+    measured = None if arguments.measured is None else read_bench(arguments.measured)
     table = load_table(arguments.claims)
     judgements = judge(table, measured)
     if not json.alone:
         print_claims(table.source, judgements, stdout(), measured=measured)
     json.write(BENCH_CLAIMS, JudgedClaims(table.source, judgements))
     return 0
-
-
-def _load_bench(path: Path) -> "BenchReport":
-    """The bench in a capture or JSON file."""
-    import msgspec
-
-    from gpuprof.collectors.errors import CaptureError, problem_of
-    from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport
-
-    file = path / BENCH_FILE if path.is_dir() else path
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=BenchReport)
-    except OSError as error:
-        raise CaptureError(file, problem_of(error), expected="a bench") from error
-    except ValueError as error:
-        remedy = "make it with gpuprof bench --json FILE"
-        raise CaptureError(
-            file, str(error), expected="the JSON of a bench", remedy=remedy
-        ) from error
 
 
 def _seconds(text: str) -> float:

@@ -35,13 +35,13 @@ class CompletionCommand:
         """See `Command`."""
         import shtab
 
-        from gpuprof.reports.console.streams import write_line
+        from gpuprof.reports.console.streams import write_bytes
 
         parser = self._make_parser()
         for action in _actions(parser):
             if action.choices is None and (action.type is Path or action.dest in _PATHS):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-        write_line(shtab.complete(parser, arguments.shell))
+        write_bytes(f"{shtab.complete(parser, arguments.shell)}\n".encode())
         return 0
 
 

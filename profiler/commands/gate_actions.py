@@ -3,11 +3,11 @@
 import argparse
 import gzip
 import inspect
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpuprof.collectors.errors import CommandError, problem_of
+from gpuprof.collectors.errors import CaptureError, CommandError, describe, problem_of
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.profiler.commands.gate_results import ResultsAction
 from gpuprof.profiler.gate.selection import add_selection, selection
 from gpuprof.profiler.json_output import JsonOutput, add_json, add_json_or_file, write_json
@@ -22,8 +22,6 @@ _FEWEST_PAIRS = 2
 _PAIRS = 10
 _PROCESSES = 80
 _GATES = 300
-# The first bytes of a gzip file.
-_GZIP = b"\x1f\x8b"
 
 
 class Action(Protocol):
@@ -258,16 +256,12 @@ def _recorded(
     file: Path | None = arguments.recording
     if file is not None and file.exists():
         try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise CommandError(f"{file}: {problem_of(error)}", exit_code=2) from error
-        try:
-            if content.startswith(_GZIP):
-                content = gzip.decompress(content)
-            return msgspec.json.decode(content, type=tuple[MeasuredProcess, ...]), {}
-        # EOFError: cut off. OSError, zlib.error: damaged.
-        except (ValueError, EOFError, OSError, zlib.error) as error:
-            message = f"{file} is no recording of processes: {error}"
+            return decode_stored(stored_content(file), tuple[MeasuredProcess, ...]), {}
+        except CaptureError as error:
+            raise CommandError(describe(error), exit_code=2) from error
+        # msgspec's errors, and invalid UTF-8.
+        except ValueError as error:
+            message = f"{file} is no recording of processes: {problem_of(error)}"
             raise CommandError(message, exit_code=2) from error
     if file is not None:
         refuse_existing(file, force=False, option="--recording")

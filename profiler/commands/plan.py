@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CaptureError, CommandError, describe, problem_of
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.profiler.amounts import amount, share, whole, wholes
 from gpuprof.profiler.json_output import add_json, write_json
 from gpuprof.reports.json_answers.schemas import PLAN
@@ -190,18 +191,15 @@ def _decoder(arguments: argparse.Namespace) -> "DecoderShape":
 
 
 def _decoder_of_file(path: Path) -> "DecoderShape":
-    import msgspec
-
     from gpuprof.roofline.plan.families import decoder_of_config
 
     try:
-        return decoder_of_config(msgspec.json.decode(path.read_bytes(), type=dict[str, object]))
-    except OSError as error:
-        # A read that fails names no file.
-        raise _misfit(f"{path}: {error.strerror}") from None
+        return decoder_of_config(decode_stored(stored_content(path), dict[str, object]))
+    except CaptureError as error:
+        raise _misfit(describe(error)) from None
     # msgspec's errors are ValueErrors too.
     except ValueError as error:
-        raise _misfit(f"{path}: {error}") from None
+        raise _misfit(f"{path}: {problem_of(error)}") from None
 
 
 def _job(arguments: argparse.Namespace) -> "TrainingJob":

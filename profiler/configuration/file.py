@@ -83,9 +83,10 @@ def read_configuration(file: Path) -> Configuration:
         return msgspec.toml.decode(file.read_bytes(), type=Configuration)
     except OSError as error:
         raise CommandError(f"{file}: {problem_of(error)}", exit_code=2) from error
-    # UnicodeDecodeError is a ValueError, as are msgspec's.
-    except ValueError as error:
-        raise CommandError(f"{file}: {_explained(str(error))}", exit_code=2) from error
+    # UnicodeDecodeError is a ValueError, as are msgspec's. RecursionError: arrays without end.
+    except (ValueError, RecursionError) as error:
+        problem = _explained(problem_of(error))
+        raise CommandError(f"{file}: {problem}", exit_code=2) from error
 
 
 def apply_configuration(start: Path | None = None) -> None:

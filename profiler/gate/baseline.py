@@ -8,7 +8,6 @@ import getpass
 import gzip
 import re
 import time
-import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof._version import __version__
-from gpuprof.collectors.errors import CommandError, problem_of
+from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.files.writing import refuse_unwritable_folder, write_file
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.schema_version import refuse_newer, schema_version
@@ -246,13 +246,13 @@ class BaselineFolder:
 def read_baseline(file: Path) -> Baseline:
     """The baseline in `file`, compressed or not. Raises `CommandError` (exit 2)."""
     try:
-        content = file.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+        content = stored_content(file)
         refuse_newer(file, schema_version(content), BASELINE_SCHEMA_VERSION)
-        return msgspec.json.decode(content, type=Baseline)
-    # ValueError: msgspec's errors, and invalid UTF-8.
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        return decode_stored(content, Baseline)
+    except CaptureError as error:
+        raise CommandError(f"{file} is no baseline: {error.problem}", exit_code=2) from error
+    # msgspec's errors, and invalid UTF-8.
+    except ValueError as error:
         raise CommandError(f"{file} is no baseline: {problem_of(error)}", exit_code=2) from error
 
 

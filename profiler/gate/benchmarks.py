@@ -4,16 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.profiler.bench.reading import read_bench
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.profiler.configuration.targets import CAPTURES, Target
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.bench.results import BENCH_FILE, BenchReport
+from gpuprof.roofline.bench.results import BENCH_FILE
 from gpuprof.roofline.bench.versions import capture_of
 
 
@@ -39,11 +38,7 @@ def benchmarks(output: Path, target: Target) -> Iterator[Benchmark]:
 
 def _versions(capture: Capture, file: Path, target: Target) -> Iterator[Benchmark]:
     """Each version of a bench on its own: its calls are its steps."""
-    try:
-        report = msgspec.json.decode(file.read_bytes(), type=BenchReport)
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-        raise CaptureError(file, problem_of(error), remedy="run the bench again") from error
-    for case in report.cases:
+    for case in read_bench(file).cases:
         if case.error is not None:
             raise CaptureError(file, f"{case.label}: {case.error}")
         own = capture_of(case, capture)

@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof._version import __version__
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.files.writing import write_file
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.configuration.targets import Target
@@ -146,9 +148,9 @@ class CalibrationStore:
             return ()
         for file in files:
             try:
-                session = msgspec.json.decode(file.read_bytes(), type=NoiseSession)
+                session = decode_stored(stored_content(file), NoiseSession)
             # ValueError: msgspec's errors, and invalid UTF-8.
-            except (OSError, ValueError):
+            except (CaptureError, ValueError):
                 continue
             version = session.schema_version == SESSION_SCHEMA_VERSION
             if version and session.project == str(self.project.resolve()):

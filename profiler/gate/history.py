@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprof.collectors.errors import CommandError
+import msgspec
+
+from gpuprof.collectors.errors import CommandError, problem_of
 from gpuprof.collectors.files.writing import refuse_unwritable
 from gpuprof.collectors.schema_version import refuse_newer
 from gpuprof.roofline.gate.history import Value
@@ -69,7 +71,10 @@ class History:
             rows = database.execute(
                 f"SELECT {_NAMES} FROM measurements{where} ORDER BY rowid", [v for _, v in wanted]
             )
-            return tuple(Value(**dict(zip(_COLUMNS, row, strict=True))) for row in rows)
+            # The columns' types are SQLite's, which stores anything in any.
+            return tuple(
+                msgspec.convert(dict(zip(_COLUMNS, row, strict=True)), Value) for row in rows
+            )
 
     @contextmanager
     def _open(self, *, create: bool) -> Iterator[sqlite3.Connection]:
@@ -84,7 +89,7 @@ class History:
         try:
             database = sqlite3.connect(self.file)
         except sqlite3.Error as error:
-            raise CommandError(f"{self.file}: {error}", exit_code=2) from error
+            raise CommandError(f"{self.file}: {problem_of(error)}", exit_code=2) from error
         try:
             # Commits where the block ends well.
             with database:
@@ -92,9 +97,11 @@ class History:
                 yield database
         # The disk is full, or another process has locked it.
         except sqlite3.OperationalError as error:
-            raise CommandError(f"{self.file}: {error}") from error
-        except sqlite3.Error as error:
-            raise CommandError(f"{self.file} is no history: {error}", exit_code=2) from error
+            raise CommandError(f"{self.file}: {problem_of(error)}") from error
+        # UnicodeDecodeError: SQLite's own messages quote the file's bytes.
+        except (sqlite3.Error, msgspec.ValidationError, UnicodeDecodeError) as error:
+            message = f"{self.file} is no history: {problem_of(error)}"
+            raise CommandError(message, exit_code=2) from error
         finally:
             database.close()
             # What a full disk leaves of a new one.

@@ -13,7 +13,7 @@ from gpuprof.collectors.files.writing import (
     told_of,
     write_file,
 )
-from gpuprof.reports.console.streams import write_bytes, write_line, write_note
+from gpuprof.reports.console.streams import write_bytes, write_commands
 from gpuprof.reports.console.terminal import stdout
 from gpuprof.reports.gate.annotations import render_annotations
 from gpuprof.reports.gate.junit import render_junit
@@ -106,8 +106,8 @@ class Outputs:
         if environment.get("GITHUB_ACTIONS") == "true":
             folder = _folder_in_repository(environment)
             # GitHub reads them on either stream.
-            say = write_note if self.prints_json else write_line
-            say(render_annotations(result, folder=folder).removesuffix("\n"))
+            lines = render_annotations(result, folder=folder)
+            write_commands(lines, on_stderr=self.prints_json)
 
 
 def _write(file: Path, text: str) -> None:

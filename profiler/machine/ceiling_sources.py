@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
-from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.errors import CaptureError, CommandError, describe, problem_of
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.reports.json_answers.of_machines import Calibrations
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
@@ -59,9 +58,10 @@ def calibrated_roof(path: Path) -> NamedRoof:
 
 def _decoded(path: Path, kind: type[_Decoded]) -> _Decoded:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        # A read that fails names no file.
-        raise CommandError(f"{path}: {error.strerror}", exit_code=2) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} is no such calibration: {error}", exit_code=2) from None
+        return decode_stored(stored_content(path), kind)
+    except CaptureError as error:
+        raise CommandError(describe(error), exit_code=2) from None
+    # msgspec's errors, and invalid UTF-8.
+    except ValueError as error:
+        message = f"{path} is no such calibration: {problem_of(error)}"
+        raise CommandError(message, exit_code=2) from None

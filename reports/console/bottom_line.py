@@ -10,6 +10,7 @@ import termios
 from contextlib import suppress
 from typing import Final, TextIO
 
+from gpuprof.collectors.plain_text import printable
 from gpuprof.reports.console.characters import drawable
 from gpuprof.reports.console.streams import OutputStream
 
@@ -58,7 +59,7 @@ class BottomLine:
                 # A terminal that has grown has the line further up.
                 parts += [_SAVE_CURSOR, _CLEAR_BELOW, _RESTORE_CURSOR]
             self._size = (rows, columns)
-        shown = drawable(text, self._encoding)[: columns - 1]
+        shown = drawable(printable(text), self._encoding)[: columns - 1]
         parts += [_SAVE_CURSOR, f"\x1b[1;{rows - 1}r", f"\x1b[{rows};1H", _PLAIN, _CLEAR_ROW]
         self._write(*parts, shown, _RESTORE_CURSOR)
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Span, Text
 
-from gpuprof.reports.console.characters import drawable, is_drawable
+from gpuprof.reports.console.characters import shown
 
 # A column of names is made no narrower than this; then a table runs over the right edge.
 _NARROWEST_NAME: Final = 10
@@ -31,7 +31,7 @@ class Page:
 def fitted(content: RenderableType, page: Page) -> RenderableType:
     """`content` with characters that the page has, and tables in which no figure is cut."""
     if isinstance(content, str):
-        return drawable(content, page.encoding)
+        return shown(content, page.encoding)
     if isinstance(content, Text):
         return fitted_text(content, page.encoding)
     if isinstance(content, Table):
@@ -44,10 +44,10 @@ def fitted(content: RenderableType, page: Page) -> RenderableType:
 
 
 def fitted_text(text: Text, encoding: str) -> Text:
-    """`text` in characters that `encoding` has, each styled as the one that it stands for."""
-    if is_drawable(text.plain, encoding):
+    """`text` as a terminal shows it, each character styled as the one that it stands for."""
+    if shown(text.plain, encoding) == text.plain:
         return text
-    drawn = [drawable(letter, encoding) for letter in text.plain]
+    drawn = [shown(letter, encoding) for letter in text.plain]
     starts = [0]
     for letters in drawn:
         starts.append(starts[-1] + len(letters))
@@ -112,9 +112,7 @@ def _let_words_wrap(table: Table, cells: list[list[RenderableType]]) -> None:
 
 def _line(text: str | Text, page: Page) -> str | Text:
     return (
-        fitted_text(text, page.encoding)
-        if isinstance(text, Text)
-        else drawable(text, page.encoding)
+        fitted_text(text, page.encoding) if isinstance(text, Text) else shown(text, page.encoding)
     )
 
 

@@ -13,24 +13,34 @@ from contextlib import suppress
 from typing import TextIO, cast
 
 from gpuprof.collectors.errors import CommandError, problem_of
-from gpuprof.reports.console.characters import drawable
+from gpuprof.collectors.plain_text import printable
+from gpuprof.reports.console.characters import drawable, without_commands
 
 # Blanks and the codes of colours, up to a line end.
 _BLANKS = re.compile(r"(?: |\x1b\[[0-9;]*m)+(?=\n)")
 
 
 def write_line(text: str = "") -> None:
-    """Print `text` and a line end on stdout, neither wrapped nor cut.
+    """Print `text` as one line on stdout, neither wrapped nor cut.
 
     Raises `BrokenPipeError` where nobody reads any more, and `CommandError` where it can't be
     written otherwise, as to a full disk.
     """
-    OutputStream(sys.stdout).write(f"{text}\n")
+    OutputStream(sys.stdout).write(f"{printable(text)}\n")
 
 
 def write_note(text: str) -> None:
-    """Print `text` and a line end on stderr. Raises nothing."""
-    NoteStream(sys.stderr).write(f"{text}\n")
+    """Print `text` as one line on stderr. Raises nothing."""
+    NoteStream(sys.stderr).write(f"{printable(text)}\n")
+
+
+def write_commands(lines: str, *, on_stderr: bool) -> None:
+    """Print lines that are commands to a CI system, which nothing else printed can be.
+
+    On stdout raises as `write_line`.
+    """
+    stream = NoteStream(sys.stderr) if on_stderr else OutputStream(sys.stdout)
+    stream.write_commands(lines)
 
 
 def write_bytes(content: bytes) -> None:
@@ -68,7 +78,9 @@ def discard(stream: TextIO | None) -> None:
 
 
 class OutputStream:
-    """A text stream that lacks no character and has no blanks at the end of a line.
+    """A text stream that lacks no character, and has no blanks at the end of a line.
+
+    No line is a command to a CI system that reads it.
 
     `stream` is None where the process was started without it: what is written is lost then.
     """
@@ -96,15 +108,22 @@ class OutputStream:
 
     def write(self, text: str) -> int:
         """Write `text`, drawn as the stream can show it. Raises as `write_line`."""
+        self._put(without_commands(without_trailing_blanks(text)))
+        return len(text)
+
+    def write_commands(self, lines: str) -> None:
+        """Write `lines`, which a CI system may take for commands. Raises as `write_line`."""
+        self._put(lines)
+
+    def _put(self, text: str) -> None:
         if self._stream is None:
-            return len(text)
+            return
         try:
-            self._stream.write(drawable(without_trailing_blanks(text), self.encoding))
+            self._stream.write(drawable(text, self.encoding))
         except BrokenPipeError:
             raise
         except OSError as error:
             raise _unwritable(error, self._stream) from error
-        return len(text)
 
     def flush(self) -> None:
         """Raises as `write_line`."""
@@ -119,13 +138,11 @@ class OutputStream:
 
 
 class NoteStream(OutputStream):
-    """An `OutputStream` that never raises."""
+    """An `OutputStream` that never raises, and holds nothing back."""
 
-    def write(self, text: str) -> int:
-        """Write `text` and flush, if possible."""
-        self._attempt(lambda: super(NoteStream, self).write(text))
+    def _put(self, text: str) -> None:
+        self._attempt(lambda: super(NoteStream, self)._put(text))
         self.flush()
-        return len(text)
 
     def flush(self) -> None:
         """Write out what the stream holds, if possible."""

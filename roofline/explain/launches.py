@@ -15,12 +15,13 @@ def kernels_of(
     counted: CountedKernels,
     above_roof: float | None,
 ) -> tuple[ExplainedKernel, ...]:
-    """The kernels of rows of a `Work`, the largest first.
+    """The kernels of rows of a `Work` that have a time, the largest first.
 
     `above_roof` is the share of their time above the roof, None where that is unknown.
     """
     found = []
-    for (name, kind, role), rows in kernels.group_by("name", "kind", "role", maintain_order=True):
+    timed = kernels.drop_nulls("duration_ns")
+    for (name, kind, role), rows in timed.group_by("name", "kind", "role", maintain_order=True):
         number, checks = counted.checks(rows, device, above_roof) if kind == "kernel" else (0, ())
         found.append(
             ExplainedKernel(

@@ -201,6 +201,7 @@ def _dispatch(
 
 
 def _time(kernels: pl.DataFrame, point: RooflinePoint) -> TimeSpread | None:
+    kernels = kernels.drop_nulls("duration_ns")
     if kernels.is_empty():
         return None
     if point.level == "op" and kernels["owner_id"].is_not_null().all():

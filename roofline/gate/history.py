@@ -3,7 +3,9 @@
 import hashlib
 import math
 import statistics
+import sys
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -30,7 +32,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     unit: str
     pair: int
-    value: float
+    value: Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):

@@ -100,7 +100,11 @@ def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
 def _declared_flops(passes: pl.DataFrame, inside: Total) -> tuple[Flops, ...] | None:
     by_unit = passes["flops_by_unit"]
     if by_unit.is_not_null().all():
-        declared = (msgspec.json.decode(text, type=tuple[Flops, ...]) for text in by_unit)
+        try:
+            declared = [msgspec.json.decode(text, type=tuple[Flops, ...]) for text in by_unit]
+        except msgspec.MsgspecError:
+            # Of another version, which declares otherwise.
+            return None
         return sum_known(Total(flops, 0, 0) for flops in declared).flops
     count = _declared(passes["flops"])
     return None if count is None else (Flops("matmul", _precision(inside), count),)

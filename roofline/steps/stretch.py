@@ -57,9 +57,10 @@ class Stretch:
         return round(fmean(self.lengths_ns))
 
     def work_of(self, work: Work) -> Work:
-        """The part of `work` that these steps launched."""
+        """The part of `work` that these steps launched; without steps, all that has a time."""
         if self.indices is None:
-            return work
+            # Counters may be recorded without times, all or some of them.
+            return replace(work, kernels=work.kernels.drop_nulls("start_ns"))
         launched = pl.col("step").is_in(self.indices)
         return replace(work, kernels=work.kernels.filter(launched), steps=self.steps)
 
@@ -203,6 +204,8 @@ def _only_step(
 
 
 def _whole_trace(kernels: pl.DataFrame) -> Stretch | None:
+    # Counters may be recorded without times.
+    kernels = kernels.drop_nulls("start_ns")
     if kernels.is_empty():
         return None
     first_ns = int(kernels["start_ns"].to_numpy().min())

@@ -26,6 +26,7 @@ from gpuprof.collectors.manifest import (
     ProcessInfo,
     Schedule,
 )
+from gpuprof.collectors.stored_tables import JSON_COLUMNS, REQUIRED
 
 _VALUES: dict[Any, list[Any]] = {
     pl.String: ["name \u00e9 \U0001f680 \n", "", None],
@@ -37,13 +38,30 @@ _VALUES: dict[Any, list[Any]] = {
 }
 
 
+_LAST: dict[Any, Any] = {pl.String: "z", pl.Int32: 7, pl.Int64: 7, pl.Float64: 7.0}
+
+
+def _values(table: str, column: str, type_: Any) -> list[Any]:
+    """Three values that such a column may have; the last is null where that is allowed."""
+    if column == "host_event":
+        return ['{"type": "CUDA graph capture"}', None, None]
+    if type_ == pl.String and column in JSON_COLUMNS:
+        return ["[]", None, None]
+    if column in ("start_ns", "end_ns"):
+        return [2**62, 0, 0]
+    values = [2**60, 0, None] if column.endswith("_ns") else _VALUES[type_]
+    required = REQUIRED[table]
+    return [*values[:2], _LAST[type_]] if column in required else values
+
+
 def full_capture(*ranks: int) -> Capture:
     """Every table with three rows a rank; the last has nulls."""
     tables = {}
     for name, columns in schema.TABLES.items():
         frames = [
             pl.DataFrame(
-                {column: _VALUES[type_] for column, type_ in columns.items()}, schema=columns
+                {column: _values(name, column, type_) for column, type_ in columns.items()},
+                schema=columns,
             ).with_columns(pl.lit(rank, pl.Int32).alias("rank"))
             for rank in ranks
         ]
