@@ -21,7 +21,7 @@ REQUIRED: Final = {
     "launches": ("name", "start_ns", "end_ns"),
     "ranges": ("name", "domain", "start_ns"),
     "positions": ("start_ns", "end_ns"),
-    "steps": ("index", "start_ns", "end_ns", "phase"),
+    "steps": ("index", "start_ns", "end_ns", "host_ns", "phase"),
     "samples": ("time_ns",),
     "counters": ("kernel", "metric", "value"),
     "allocations": ("time_ns", "bytes"),

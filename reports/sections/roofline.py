@@ -34,11 +34,11 @@ _RIDGE = (
 
 
 def coordinates(point: RooflinePoint, level: PlotLevel) -> tuple[float, float] | None:
-    """Where `point` lies on the axes of `level`; None where one of them is unknown or 0."""
+    """Where `point` lies on the axes of `level`; None where one of them is unknown or not above 0."""
     x, y = point.arithmetic_intensity, point.flops_per_s
     if level.axes == "link":
         x, y = link_coordinates(point)
-    if not x or not y or not math.isfinite(x) or not math.isfinite(y):
+    if x is None or y is None or not (0 < x < math.inf and 0 < y < math.inf):
         return None
     return x, y
 
