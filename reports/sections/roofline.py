@@ -34,7 +34,7 @@ _RIDGE = (
 
 
 def coordinates(point: RooflinePoint, level: PlotLevel) -> tuple[float, float] | None:
-    """Where `point` lies on the axes of `level`; None where one of them is unknown or not above 0."""
+    """Where `point` lies on the axes of `level`; None where one is unknown or not above 0."""
     x, y = point.arithmetic_intensity, point.flops_per_s
     if level.axes == "link":
         x, y = link_coordinates(point)

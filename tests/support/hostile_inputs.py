@@ -53,6 +53,7 @@ from gpuprof.roofline.claims.table import load_table
 from gpuprof.roofline.gate.history import series_of, values_of
 from gpuprof.roofline.gate.rule import RuleSettings
 from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.op_tree import op_phases, range_members
 
 DATA: Final = Path(__file__).parents[1] / "data"
 LONGEST_LINE: Final = 300
@@ -164,6 +165,17 @@ def _damaged_file(
         return path
 
     return write
+
+
+def _read_trace(path: Path) -> None:
+    """What follows reading must work on whatever was read."""
+    capture = attribute(open_trace(path))
+    assert capture.ops["op_id"].is_unique().all()
+    assert op_phases(capture).height == capture.ops.height
+    for members in range_members(capture, pl.Series(range(capture.kernels.height), dtype=pl.Int64)):
+        assert len(members.kernels)
+    assert not (capture.kernels["end_ns"] < capture.kernels["start_ns"]).any()
+    assert capture.counters["value"].is_finite().all()
 
 
 def _analyze(path: Path, folder: Path) -> Sequence[Sequence[object]]:
@@ -488,20 +500,20 @@ READERS: Final = {
         HostileReader(
             "kineto",
             _damaged_file("trace.json", _kineto_traces, _damaged_trace, packed=0.2),
-            open_trace,
+            _read_trace,
             _analyze,
         ),
-        HostileReader("nsys", _write_nsys, open_trace, _analyze),
+        HostileReader("nsys", _write_nsys, _read_trace, _analyze),
         HostileReader(
             "ncu-csv",
             _damaged_file("page.csv", _ncu_pages, damaged_csv, packed=0.1),
-            open_trace,
+            _read_trace,
             _analyze,
         ),
         HostileReader(
             "ncu-rep",
             _damaged_file("small.ncu-rep", _ncu_reports, damaged_bytes),
-            open_trace,
+            _read_trace,
             _analyze,
         ),
         HostileReader("capture", _write_capture, _read_capture, _use_capture),
