@@ -18,7 +18,7 @@ from gpuprof.collectors.plain_text import printable, shortened
 # Of an error's line; and of what it quotes from elsewhere, such as a file or another library.
 LONGEST_LINE = 300
 _LONGEST_QUOTE = 140
-_USUAL_PATH = 80
+_USUAL_PLACE = 80
 
 
 class GpuprofError(Exception):
@@ -103,20 +103,22 @@ def problem_of(error: Exception) -> str:
     return shortened(reason(error), _LONGEST_QUOTE)
 
 
-def describe(error: BaseException) -> str:
+def describe(error: BaseException, typed: Sequence[str] = ()) -> str:
     """What the command line prints: one printable line of at most `LONGEST_LINE` characters.
 
-    What only we raise, and the system, explains itself. Of a place with a long name the line may
-    be longer, so that what is wrong with it stays whole.
+    What only we raise, and the system, explains itself. Places with long names stand in it whole:
+    the path of a `CaptureError`, and what the user `typed`.
     """
-    most = LONGEST_LINE
+    places = list(typed)
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        places.append(str(error.filename))
     elif isinstance(error, GpuprofError):
         text = str(error)
         if isinstance(error, CaptureError):
-            most += max(0, len(str(error.path)) - _USUAL_PATH)
+            places.append(str(error.path))
     else:
         is_own = isinstance(error, OSError)
         text = reason(error) if is_own else f"{type(error).__name__}: {reason(error)}"
-    return shortened(printable(text), most)
+    beyond = sum(max(0, len(place) - _USUAL_PLACE) for place in places if place in text)
+    return shortened(printable(text), LONGEST_LINE + beyond)

@@ -136,11 +136,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
     command: Command | None = None
     arguments = argparse.Namespace()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
             for owner in other_owners(thorough=False):
                 streams.write_note(f"gpuprof: {owner.finding}; {owner.remedy}")
-            words = with_help_as_an_option(sys.argv[1:] if argv is None else argv)
+            words = with_help_as_an_option(words)
             refuse_unknown_command(words, [command.name for command in COMMANDS])
             refuse_script_of_gate(words)
             arguments = make_parser().parse_args(words)
@@ -158,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 streams.flush()
     except GpuprofError as error:
         _log.debug("ended by", exc_info=True)
-        streams.write_note(f"gpuprof: {describe(error)}")
+        streams.write_note(f"gpuprof: {describe(error, words)}")
         write_refusal(arguments, error)
         return error.exit_code
     except KeyboardInterrupt:
@@ -171,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         # A full disk, a folder where a file should be, no permission.
-        streams.write_note(f"gpuprof: {describe(error)}")
+        streams.write_note(f"gpuprof: {describe(error, words)}")
         return 1
     except ModuleNotFoundError as error:
         if error.name != "torch" or command is None:

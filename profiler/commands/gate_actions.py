@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpuprof.collectors.errors import CaptureError, CommandError, describe, problem_of
+from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
 from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.profiler.commands.gate_results import ResultsAction
 from gpuprof.profiler.gate.selection import add_selection, selection
@@ -258,7 +258,7 @@ def _recorded(
         try:
             return decode_stored(stored_content(file), tuple[MeasuredProcess, ...]), {}
         except CaptureError as error:
-            raise CommandError(describe(error), exit_code=2) from error
+            raise CommandError(str(error), exit_code=2) from error
         # msgspec's errors, and invalid UTF-8.
         except ValueError as error:
             message = f"{file} is no recording of processes: {problem_of(error)}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpuprof.collectors.errors import CaptureError, CommandError, describe, problem_of
+from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
 from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.profiler.amounts import amount, share, whole, wholes
 from gpuprof.profiler.json_output import add_json, write_json
@@ -196,7 +196,7 @@ def _decoder_of_file(path: Path) -> "DecoderShape":
     try:
         return decoder_of_config(decode_stored(stored_content(path), dict[str, object]))
     except CaptureError as error:
-        raise _misfit(describe(error)) from None
+        raise _misfit(str(error)) from None
     # msgspec's errors are ValueErrors too.
     except ValueError as error:
         raise _misfit(f"{path}: {problem_of(error)}") from None

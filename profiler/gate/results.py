@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpuprof.collectors.errors import CaptureError, CommandError, describe, problem_of
+from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
 from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.schema_version import refuse_newer, schema_version
 from gpuprof.roofline.gate.result import GATE_FILE, GATE_SCHEMA_VERSION, GateResult
@@ -16,7 +16,7 @@ def read_result(path: Path) -> GateResult:
         refuse_newer(file, schema_version(content), GATE_SCHEMA_VERSION)
         return decode_stored(content, GateResult)
     except CaptureError as error:
-        raise CommandError(describe(error), exit_code=2) from error
+        raise CommandError(str(error), exit_code=2) from error
     # msgspec's errors, and invalid UTF-8.
     except ValueError as error:
         message = f"{file} is no gate's result: {problem_of(error)}"

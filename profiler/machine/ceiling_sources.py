@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from gpuprof.collectors.errors import CaptureError, CommandError, describe, problem_of
+from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
 from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.reports.json_answers.of_machines import Calibrations
@@ -60,7 +60,7 @@ def _decoded(path: Path, kind: type[_Decoded]) -> _Decoded:
     try:
         return decode_stored(stored_content(path), kind)
     except CaptureError as error:
-        raise CommandError(describe(error), exit_code=2) from None
+        raise CommandError(str(error), exit_code=2) from None
     # msgspec's errors, and invalid UTF-8.
     except ValueError as error:
         message = f"{path} is no such calibration: {problem_of(error)}"
