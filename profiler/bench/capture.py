@@ -48,6 +48,13 @@ def profile_case(
     result: CaseResult, prepared: Prepared, flush: Callable[[], None], line_up: Callable[[], None]
 ) -> ProfiledCase:
     """Record `PROFILED_CALLS` calls, each after a flush of the caches, alone on the device."""
+    return ProfiledCase(result, *profile_calls(prepared, flush, line_up))
+
+
+def profile_calls(
+    prepared: Prepared, flush: Callable[[], None], line_up: Callable[[], None]
+) -> tuple[tuple[tuple[int, int], ...], Capture]:
+    """The windows (start, end) of `PROFILED_CALLS` calls, and the trace that holds them."""
     windows = []
     with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
         trace = TorchTrace(Path(folder) / "call.json", steps=None)
@@ -66,7 +73,7 @@ def profile_case(
         path = trace.export()
         elsewhere = trace.cupti_held_by is not None and cuda.in_use()
         recorded = kineto.read(path, advise=False, recorded=True, device_elsewhere=elsewhere)
-        return ProfiledCase(result, tuple(windows), recorded)
+        return tuple(windows), recorded
 
 
 def make_capture(

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 import polars as pl
@@ -18,10 +17,10 @@ from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.held_cupti import held_sentence
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
-from gpuprof.collectors.live.fingerprint import collect_fingerprint, cpu_device
 from gpuprof.collectors.live.torch_trace import cupti_held_by
-from gpuprof.collectors.manifest import Calibration, Device, Fingerprint
+from gpuprof.collectors.manifest import Calibration
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
+from gpuprof.profiler.bench.device import clock_of, fingerprint_with, torch_device
 from gpuprof.profiler.captures import store
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.profiler.run.output import CaptureOutput
@@ -30,7 +29,7 @@ from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
-from gpuprof.reference_kernels.benching.timing import PRECISION, Clock, EventClock, HostClock
+from gpuprof.reference_kernels.benching.timing import PRECISION
 from gpuprof.reference_kernels.families import Family, UnknownNameError, select
 from gpuprof.reference_kernels.suite import DeviceType, Prepared, Version
 from gpuprof.reports.console.progress import PartProgress, showing_parts
@@ -70,7 +69,7 @@ def run_bench(request: Request) -> BenchReport | None:
     Raises `CommandError` for names, sizes and devices that do not exist.
     """
     place = Ranks.of_torchrun()
-    device = _torch_device(request.device, place)
+    device = torch_device(request.device, place)
     kind: DeviceType = "cuda" if device.type == "cuda" else "cpu"
     try:
         families, skipped = _able(select(request.wanted), place, explicit=bool(request.wanted))
@@ -94,10 +93,9 @@ class _Bench:
         self._request = request
         self._place = place
         self._group = group
-        self._fingerprint, self._position = _fingerprint(device)
+        self._fingerprint, self._position = fingerprint_with(device)
         described = self._fingerprint.devices[self._position]
-        on_gpu = device.type == "cuda"
-        self._clock: Clock = EventClock(described.l2_cache_bytes) if on_gpu else HostClock()
+        self._clock = clock_of(described)
         self._device = described
         self._profiled: list[ProfiledCase] = []
         self._options = BenchOptions(
@@ -248,35 +246,3 @@ def _group(place: Ranks, device: torch.device) -> Iterator[Coordination]:
         yield Group(device)
     finally:
         dist.destroy_process_group()
-
-
-def _torch_device(wanted: str | None, place: Ranks) -> torch.device:
-    """The device to run on, made the current one. Raises `CommandError` where it is not there."""
-    cuda: Any = torch.cuda
-    available = bool(cuda.is_available())
-    if wanted is None:
-        wanted = f"cuda:{place.local_rank}" if available else "cpu"
-    try:
-        device = torch.device(wanted)
-    except RuntimeError as error:
-        raise CommandError(f"--device {wanted}: give cpu or cuda:0, ...", exit_code=2) from error
-    if device.type == "cpu":
-        return device
-    if device.type != "cuda" or not available or (device.index or 0) >= cuda.device_count():
-        names = ", ".join(["cpu", *(f"cuda:{i}" for i in range(cuda.device_count()))])
-        raise CommandError(f"--device {wanted}: this machine has {names}", exit_code=2)
-    device = torch.device("cuda", device.index or 0)
-    cuda.set_device(device)
-    return device
-
-
-def _fingerprint(device: torch.device) -> tuple[Fingerprint, int]:
-    """This machine, and the position of `device` among its devices."""
-    fingerprint = collect_fingerprint()
-    wanted = (device.type, device.index or 0)
-    for position, known in enumerate(fingerprint.devices):
-        if ("cpu" if known.kind == "cpu" else "cuda", known.index) == wanted:
-            return fingerprint, position
-    # A machine's fingerprint names its GPUs; this bench leaves them alone.
-    devices: tuple[Device, ...] = (*fingerprint.devices, cpu_device())
-    return msgspec.structs.replace(fingerprint, devices=devices), len(devices) - 1

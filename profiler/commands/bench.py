@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.json_output import JsonOutput, add_json_or_file
-from gpuprof.reports.json_answers.schemas import BENCH, BENCH_CLAIMS, BENCH_LIST, JsonSchema
+from gpuprof.reports.json_answers.schemas import (
+    BENCH,
+    BENCH_CLAIMS,
+    BENCH_LIST,
+    BENCH_SIZES,
+    JsonSchema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +33,12 @@ class BenchCommand:
     problem on random data. It is checked against float64, then timed. The results
     are a capture: summary and report show each version as a point on the roofline.
     Without a GPU the versions that run on a CPU do. Collectives run on all ranks
-    of torchrun. --claims checks a table of claimed times against the hardware.
+    of torchrun. --claims checks a table of claimed times against the hardware,
+    and --file times functions of your own by size.
     """
 
     name = "bench"
-    summary = "run the reference kernels, or check a table of claims"
+    summary = "run the reference kernels or your own functions, or check a table of claims"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
@@ -39,10 +46,14 @@ class BenchCommand:
             "wanted",
             nargs="*",
             metavar="FAMILY[/VERSION]",
-            help="what to run (default: everything); --list names them",
+            help="what to run (default: everything); --list names them. With --file: functions",
         )
         parser.add_argument(
-            "--sizes", nargs="+", default=[], metavar="SIZE", help="sizes of one family"
+            "--sizes",
+            nargs="+",
+            default=[],
+            metavar="SIZE",
+            help="sizes of one family, or of --file",
         )
         parser.add_argument(
             "--dtype", nargs="+", default=[], metavar="DTYPE", help="bf16, fp16, fp32, ..."
@@ -63,7 +74,8 @@ class BenchCommand:
             "--output",
             type=Path,
             metavar="CAPTURE",
-            help="folder to write (gpuprof-bench-TIME.gpuprof here)",
+            help="folder to write (gpuprof-bench-TIME.gpuprof here); with --file: FILE.html, .svg "
+            "or .png with the plots",
         )
         add_json_or_file(parser, _schema)
         parser.add_argument(
@@ -73,6 +85,12 @@ class BenchCommand:
             "--counters",
             action="store_true",
             help="call each version again under Nsight Compute and count its work",
+        )
+        parser.add_argument(
+            "--file",
+            type=Path,
+            metavar="FILE.py",
+            help="time the functions bench_NAME of FILE.py at each of its SIZES",
         )
         parser.add_argument("--list", action="store_true", help="list families and versions")
         parser.add_argument("--check", action="store_true", help="check the results without timing")
@@ -92,6 +110,8 @@ class BenchCommand:
         """See `Command`. Exits with 1 where a version was wrong or failed."""
         if arguments.measured is not None and arguments.claims is None:
             raise CommandError("--measured needs --claims", exit_code=2)
+        if arguments.file is not None:
+            return _time_own(arguments)
         if arguments.list:
             return _list(arguments)
         if arguments.claims is not None:
@@ -100,9 +120,43 @@ class BenchCommand:
 
 
 def _schema(arguments: argparse.Namespace) -> JsonSchema:
+    if arguments.file is not None:
+        return BENCH_SIZES
     if arguments.list:
         return BENCH_LIST
     return BENCH if arguments.claims is None else BENCH_CLAIMS
+
+
+def _time_own(arguments: argparse.Namespace) -> int:
+    """Functions of a file of the user. Exits with 1 where one failed."""
+    for option in ("list", "check", "claims", "counters", "dtype"):
+        if getattr(arguments, option):
+            raise CommandError(f"--{option} is of reference kernels, not of --file", exit_code=2)
+    from gpuprof.collectors.files.writing import refuse_existing
+    from gpuprof.profiler.bench.sizes_output import refuse_suffix, write_sizes
+    from gpuprof.reports.bench.sizes_table import print_sizes
+    from gpuprof.reports.console.streams import write_note
+    from gpuprof.reports.console.terminal import stdout
+
+    json = JsonOutput.of(arguments)
+    json.refuse_existing(force=arguments.force)
+    output: Path | None = arguments.output
+    if output is not None:
+        refuse_suffix(output, "-o")
+        refuse_existing(output, force=arguments.force)
+    from gpuprof.profiler.bench.functions import Conditions, time_functions
+    from gpuprof.profiler.bench.own_file import read_subject
+
+    subject = read_subject(arguments.file, arguments.wanted, arguments.sizes)
+    seed = 0 if arguments.seed is None else arguments.seed
+    report = time_functions(subject, Conditions(arguments.device, arguments.seconds, seed))
+    json.write(BENCH_SIZES, report)
+    if not json.alone:
+        print_sizes(report, stdout())
+    if output is not None:
+        write_sizes(report, output)
+        write_note(f"gpuprof: wrote {output}")
+    return int(any(one.error is not None for one in report.times))
 
 
 def _bench_with_counters(arguments: argparse.Namespace) -> int:

@@ -23,9 +23,9 @@ from gpuprof.reference_kernels.benching.statistics import Median, median_of
 from gpuprof.reference_kernels.suite import Prepared
 
 PRECISION = 0.005
-_FIRST_BATCH = 10
-_LARGEST_BATCH = 200
-_MAXIMUM_SAMPLES = 20_000
+FIRST_BATCH = 10
+LARGEST_BATCH = 200
+MAXIMUM_SAMPLES = 20_000
 _WARMUP_SHARE = 0.2
 # What the host of a rank does between the word to line up and the call, at most; and more than any
 # call should need to be queued.
@@ -147,29 +147,36 @@ def time_calls(prepared: Prepared, clock: Clock, group: Coordination, *, budget_
 
     At least ten calls are timed. Of several ranks the slowest one's time counts, call by call.
     """
-    deadline = time.perf_counter() + max(budget_s * _WARMUP_SHARE, clock.settling_s)
-    batch = 1
-    warm: list[Sample] = []
-    while group.agree(int(time.perf_counter() < deadline)):
-        warm = clock.sample(prepared, partial(group.line_up, 0), batch)
-        batch = min(2 * batch, _FIRST_BATCH)
-    head_start_ns = _head_start(warm, group)
+    head_start_ns = _head_start(warm_up(prepared, clock, group, budget_s=budget_s), group)
     line_up = partial(group.line_up, head_start_ns)
     samples: list[Sample] = []
     times_ns: list[int] = []
     deadline = time.perf_counter() + budget_s
-    batch = _FIRST_BATCH
+    batch = FIRST_BATCH
     while True:
         new = clock.sample(prepared, line_up, batch)
         samples += new
         times_ns += [round(ns) for ns in group.largest([one.time_ns for one in new])]
         median = median_of(times_ns)
         precise = median.is_within(PRECISION)
-        spent = time.perf_counter() > deadline or len(samples) >= _MAXIMUM_SAMPLES
+        spent = time.perf_counter() > deadline or len(samples) >= MAXIMUM_SAMPLES
         if group.agree(int(precise or spent)):
             return Timing(tuple(samples), tuple(times_ns), median, precise, head_start_ns)
-        batch = min(2 * batch, _LARGEST_BATCH)
-        batch = group.agree(_affordable(batch, samples, deadline))
+        batch = min(2 * batch, LARGEST_BATCH)
+        batch = group.agree(affordable(batch, samples, deadline))
+
+
+def warm_up(
+    prepared: Prepared, clock: Clock, group: Coordination, *, budget_s: float
+) -> list[Sample]:
+    """Call for a share of `budget_s`, and until the device's clock is steady; the last calls."""
+    deadline = time.perf_counter() + max(budget_s * _WARMUP_SHARE, clock.settling_s)
+    batch = 1
+    warm: list[Sample] = []
+    while group.agree(int(time.perf_counter() < deadline)):
+        warm = clock.sample(prepared, partial(group.line_up, 0), batch)
+        batch = min(2 * batch, FIRST_BATCH)
+    return warm
 
 
 def _head_start(warm: list[Sample], group: Coordination) -> int:
@@ -180,7 +187,7 @@ def _head_start(warm: list[Sample], group: Coordination) -> int:
     return min(_LINING_UP_NS + round(slowest), _LONGEST_HEAD_START_NS)
 
 
-def _affordable(batch: int, samples: list[Sample], deadline: float) -> int:
+def affordable(batch: int, samples: list[Sample], deadline: float) -> int:
     """`batch`, or the fewer calls that still fit before the deadline; at least one."""
     since = samples[-1].started_ns - samples[0].started_ns
     each_s = max(since / max(1, len(samples) - 1), samples[-1].time_ns) / 1e9

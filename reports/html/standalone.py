@@ -23,6 +23,7 @@ NAMES: Final = {
     "memory-drawing": "memory",
     "drawing": "timeline",
     "waterfall": "change",
+    "sizes": "sizes",
 }
 _NARROW: Final = "phone"
 _SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)

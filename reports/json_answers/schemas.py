@@ -27,6 +27,7 @@ BASELINE: Final = JsonSchema("baseline", 1, f"{_GATES}:Baselines")
 BENCH: Final = JsonSchema("bench", 1, "roofline.bench.results:BenchReport")
 BENCH_CLAIMS: Final = JsonSchema("bench_claims", 1, f"{_MACHINES}:JudgedClaims")
 BENCH_LIST: Final = JsonSchema("bench_list", 1, f"{_MACHINES}:Families")
+BENCH_SIZES: Final = JsonSchema("bench_sizes", 1, "roofline.bench.sizes:SizesReport")
 CALIBRATE: Final = JsonSchema("calibrate", 1, f"{_MACHINES}:Calibrations")
 CALIBRATE_LINKS: Final = JsonSchema(
     "calibrate_links", 1, "collectors.link_calibration:LinkCalibration"
@@ -50,7 +51,18 @@ PLAN: Final = JsonSchema("plan", 1, "roofline.plan_figures:TrainingPlan")
 SUMMARY: Final = JsonSchema("summary", 1, f"{_CAPTURES}:Summary")
 
 SCHEMAS: Final = (
-    *(ANALYSIS, BASELINE, BENCH, BENCH_CLAIMS, BENCH_LIST, CALIBRATE, CALIBRATE_LINKS, COMPARE),
-    *(DOCTOR, EXPLAIN, FILES, GATE, GATE_CALIBRATE, GATE_DRY_RUN, GATE_PLAN, GATE_SELFTEST),
+    *(ANALYSIS, BASELINE, BENCH, BENCH_CLAIMS, BENCH_LIST, BENCH_SIZES, CALIBRATE),
+    *(
+        CALIBRATE_LINKS,
+        COMPARE,
+        DOCTOR,
+        EXPLAIN,
+        FILES,
+        GATE,
+        GATE_CALIBRATE,
+        GATE_DRY_RUN,
+        GATE_PLAN,
+        GATE_SELFTEST,
+    ),
     *(HISTORY, HISTORY_ADD, MATCHES, MCP, MFU, MFU_CAPTURE, PLAN, SUMMARY),
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from gpuprof.collectors.storage import load
     from gpuprof.profiler.api import profile, region, step
+    from gpuprof.profiler.bench.benchmark import benchmark
     from gpuprof.roofline.analysis import Analysis
     from gpuprof.roofline.analyze import analyze
     from gpuprof.roofline.cost_models import cost_model
@@ -37,6 +38,7 @@ _HOME_OF = {
     "GpuprofError": "gpuprof.collectors.errors",
     "MissingDependencyError": "gpuprof.collectors.errors",
     "analyze": "gpuprof.roofline.analyze",
+    "benchmark": "gpuprof.profiler.bench.benchmark",
     "cost_model": "gpuprof.roofline.cost_models",
     "load": "gpuprof.collectors.storage",
     "profile": "gpuprof.profiler.api",
@@ -56,6 +58,7 @@ __all__ = [
     "MissingDependencyError",
     "__version__",
     "analyze",
+    "benchmark",
     "cost_model",
     "load",
     "profile",

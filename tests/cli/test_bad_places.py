@@ -30,6 +30,7 @@ WRITERS = {
     "compare -o": ("compare", "-f", CAPTURE, CAPTURE, "-o", "{}.json"),
     "bench -o": ("bench", "-f", "-o", "{}.gpuprof"),
     "bench --json": ("bench", "-f", "-o", "o", "--json", "{}.json"),
+    "bench --file -o": ("bench", "-f", "--file", "mine.py", "-o", "{}.html"),
     "bench --claims --json": ("bench", "-f", "--claims", "cuda-l2", "--json", "{}.json"),
     "calibrate --json": ("calibrate", "-f", "--json", "{}.json"),
     "gate -o": ("gate", "-f", "-a", "a.py", "-b", "b.py", "-o", "{}"),
@@ -45,6 +46,7 @@ WRITERS = {
 # What each command reads.
 READERS = {
     "run": ("run", "{}"),
+    "bench --file": ("bench", "--file", "{}"),
     "analyze": ("analyze", "{}"),
     "summary": ("summary", "{}"),
     "report": ("report", "{}", "-o", "o.md"),
