@@ -7,18 +7,18 @@ from pathlib import Path
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.files.writing import refuse_existing
 from gpuprof.profiler.bench.functions import (
-    Amount,
+    CallAmount,
     Conditions,
+    FunctionsBySize,
     Inputs,
     Size,
-    Subject,
     time_functions,
 )
 from gpuprof.profiler.bench.sizes_output import write_sizes
 from gpuprof.roofline.bench.sizes import SizedTime, SizesReport
 
 
-class Benchmark:
+class TimedFunctions:
     """What functions took by size. `print` shows a table, a notebook the page."""
 
     def __init__(self, report: SizesReport) -> None:
@@ -62,13 +62,13 @@ def benchmark(
     sizes: Sequence[Size],
     *,
     inputs: Inputs | None = None,
-    flops: Amount | None = None,
-    bytes: Amount | None = None,
+    flops: CallAmount | None = None,
+    bytes: CallAmount | None = None,
     device: str | None = None,
     seconds: float = 1.0,
     seed: int = 0,
     title: str = "benchmark",
-) -> Benchmark:
+) -> TimedFunctions:
     """Time one function, or several by name, at each of `sizes`, as `gpuprof bench` times kernels.
 
         timed = gpuprof.benchmark(
@@ -92,8 +92,8 @@ def benchmark(
     by_name = functions if isinstance(functions, Mapping) else {_name_of(functions): functions}
     if seconds <= 0:
         raise CommandError(f"benchmark: seconds is {seconds}; give more than 0")
-    subject = Subject(title, by_name, tuple(sizes), inputs, flops, bytes)
-    return Benchmark(time_functions(subject, Conditions(device, seconds, seed)))
+    subject = FunctionsBySize(title, by_name, tuple(sizes), inputs, flops, bytes)
+    return TimedFunctions(time_functions(subject, Conditions(device, seconds, seed)))
 
 
 def _name_of(function: Callable[..., object]) -> str:

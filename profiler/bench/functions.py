@@ -30,12 +30,12 @@ from gpuprof.roofline.steps.device_state import summarize_samples
 
 Size: TypeAlias = Any
 Inputs: TypeAlias = Callable[[Size], Any]
-Amount: TypeAlias = Callable[[Size], int]
+CallAmount: TypeAlias = Callable[[Size], int]
 _SAMPLE_INTERVAL_NS: Final = 20_000_000
 
 
 @dataclass(frozen=True)
-class Subject:
+class FunctionsBySize:
     """What is timed: functions by name, at these sizes."""
 
     title: str
@@ -44,8 +44,8 @@ class Subject:
     # The arguments at a size: a tuple of them, or the only one. Without it that is the size.
     inputs: Inputs | None = None
     # What one call costs at a size, where the user knows it.
-    flops: Amount | None = None
-    bytes_moved: Amount | None = None
+    flops: CallAmount | None = None
+    bytes_moved: CallAmount | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Conditions:
     seed: int = 0
 
 
-def time_functions(subject: Subject, conditions: Conditions) -> SizesReport:
+def time_functions(subject: FunctionsBySize, conditions: Conditions) -> SizesReport:
     """Time each function of `subject` at each size; functions take turns at a size.
 
     A function that raises has no time there, and the others go on. Raises `CommandError` without
@@ -120,7 +120,7 @@ class _AtSize:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: FunctionsBySize,
         size: Size,
         clock: Clock,
         device: torch.device,

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuprof.collectors.errors import CaptureError, CommandError, problem_of, reason
-from gpuprof.profiler.bench.functions import Size, Subject
+from gpuprof.profiler.bench.functions import FunctionsBySize, Size
 
 _PREFIX: Final = "bench_"
 _CALLABLES: Final = ("inputs", "flops", "bytes_moved")
 _EXPECTED: Final = f"a Python file with functions {_PREFIX}NAME, SIZES and perhaps inputs(size)"
 
 
-def read_subject(path: Path, wanted: Sequence[str], sizes: Sequence[str]) -> Subject:
+def read_subject(path: Path, wanted: Sequence[str], sizes: Sequence[str]) -> FunctionsBySize:
     """What `path` has to time: all of it, or the functions `wanted`, at its `sizes` or these.
 
     Raises `CommandError` for what it does not have, and `CaptureError` where it cannot be run.
@@ -46,7 +46,7 @@ def read_subject(path: Path, wanted: Sequence[str], sizes: Sequence[str]) -> Sub
     for name in _CALLABLES:
         if name in names and not callable(names[name]):
             raise CaptureError(path, f"{name} is {names[name]!r}", expected="a function of a size")
-    return Subject(
+    return FunctionsBySize(
         title=path.name,
         functions={name: functions[name] for name in chosen},
         sizes=[parsed_size(text) for text in sizes] if sizes else tuple(own),
