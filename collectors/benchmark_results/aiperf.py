@@ -30,13 +30,15 @@ def read_aiperf(document: Document) -> BenchmarkRun:
     completed = document.number("request_count.avg")
     failed = document.number("error_request_count.avg") or 0.0
     flat = dict(_flat(document.content.get("input_config") or {}, "input_config"))
+    models = ", ".join(_models(document))
     devices = sorted(_devices(document))
     return BenchmarkRun(
         tool=_TOOL,
         place=document.place,
         benchmarks=(
             ReportedBenchmark(
-                settings={
+                settings=({"model": models} if models else {})
+                | {
                     key: value
                     for key, value in flat.items()
                     if not any(fnmatchcase(key, pattern) for pattern in rows.ignored)
@@ -86,6 +88,15 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _flat(inner, f"{path}.{key}")
     elif value is not None:
         yield path, value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _models(document: Document) -> list[str]:
+    """The names of the models, where older and newer versions keep them."""
+    named = document.at("input_config.endpoint.model_names") or document.at(
+        "input_config.models.items"
+    )
+    items = named if isinstance(named, list) else []
+    return [str(item.get("name", item)) if isinstance(item, dict) else str(item) for item in items]
 
 
 def _devices(document: Document) -> Iterator[str]:

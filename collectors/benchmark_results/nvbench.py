@@ -1,5 +1,6 @@
 """Results of nvbench: --json, and --jsonbin with the samples in files of their own."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpuprof.collectors.errors import CaptureError, problem_of
 
 _TOOL = "nvbench"
 _SAMPLES = "nv/json/bin:nv/cold/sample_times"
+_DEVICE = re.compile(r"^Device=\d+ ?")
 _LOCKING = ("--lock-gpu-clocks", "--lgc")
 
 
@@ -28,7 +30,7 @@ def read_nvbench(document: Document) -> BenchmarkRun:
     try:
         devices = {device["id"]: str(device["name"]) for device in document.content["devices"]}
         used = {
-            devices[state["device"]]: None
+            devices[state["device"]]
             for benchmark in document.content["benchmarks"]
             for state in benchmark["states"] or ()
             if state.get("device") in devices
@@ -37,7 +39,10 @@ def read_nvbench(document: Document) -> BenchmarkRun:
             tool=_TOOL,
             place=document.place,
             benchmarks=tuple(_benchmarks(document, several_devices=len(devices) > 1)),
-            surroundings={"devices": ", ".join(sorted(used)), "GPU clocks": _clock_lock(document)},
+            surroundings={
+                **({"devices": ", ".join(sorted(used))} if used else {}),
+                "GPU clocks": _clock_lock(document),
+            },
             remarks={
                 key: str(value)
                 for key in tool(_TOOL).remarks
@@ -55,15 +60,16 @@ def _benchmarks(document: Document, *, several_devices: bool) -> Iterator[Report
         for state in benchmark["states"] or ():
             if state.get("is_skipped"):
                 continue
-            axes = [f"{axis['name']}={axis['value']}" for axis in state.get("axis_values") or ()]
-            if several_devices:
-                axes.append(f"device={state['device']}")
+            # "Device=0 Elements=2^20": its axes as its user wrote them.
+            axes = str(state["name"])
+            if not several_devices:
+                axes = _DEVICE.sub("", axes)
             summaries = {
                 summary["tag"]: {value["name"]: value["value"] for value in summary.get("data", ())}
                 for summary in state.get("summaries") or ()
             }
             yield ReportedBenchmark(
-                name="/".join([benchmark["name"], *axes]),
+                name="/".join(filter(None, (benchmark["name"], axes))),
                 figures=_figures(document, summaries),
                 samples_ns=_samples(document, summaries.get(_SAMPLES)),
             )

@@ -29,6 +29,8 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     surroundings: dict[str, str] = {}
     # What may decide it: versions, and what the user noted.
     remarks: dict[str, str] = {}
+    # Numbers beside the tool's own: what a sweep gave to the server.
+    parameters: dict[str, str] = {}
     # When it began and ended, by a clock that all runs of one machine share; None where the file
     # does not tell.
     start_ns: int | None = None

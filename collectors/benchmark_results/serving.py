@@ -1,32 +1,27 @@
 """Results of `vllm bench serve` and of SGLang's bench_serving: flat objects that differ in keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
 from gpuprof.collectors.benchmark_results.documents import Document
 from gpuprof.collectors.benchmark_results.run import BenchmarkRun, ReportedBenchmark
-from gpuprof.collectors.benchmark_results.table import Quantity, reported_metrics, tool
+from gpuprof.collectors.benchmark_results.table import Quantity, Tool, reported_metrics, tool
 
-# What vLLM writes as text that says nothing of what was measured.
-_NO_REMARKS = ("date", "label", "endpoint_type", "tokenizer_id", "request_rate", "model_id")
 _VLLM_DATE = "%Y%m%d-%H%M%S"
 
 
 def is_vllm(document: Document) -> bool:
     """Whether `document` is a result of vLLM's serving benchmark."""
-    return _is_serving(document) and "model_id" in document.content
+    return {"request_throughput", "model_id"} <= document.content.keys()
 
 
 def is_sglang(document: Document) -> bool:
     """Whether `document` is a result of SGLang's serving benchmark."""
-    return _is_serving(document) and "total_output_tokens_retokenized" in document.content
-
-
-def _is_serving(document: Document) -> bool:
-    return isinstance(document.content.get("request_throughput"), (int, float))
+    return {"dataset_name", "total_output_tokens_retokenized"} <= document.content.keys()
 
 
 def read_vllm(document: Document) -> BenchmarkRun:
@@ -38,17 +33,11 @@ def read_vllm(document: Document) -> BenchmarkRun:
         failed = prompts - completed
     end_ns = _date_ns(document)
     duration_s = document.number("duration")
-    noted = {
-        key: value
-        for key, value in document.content.items()
-        if isinstance(value, str) and key not in _NO_REMARKS
-    }
     return _run(
         "vllm",
         document,
         failed,
         completed,
-        remarks=noted,
         start_ns=None if end_ns is None or duration_s is None else end_ns - round(duration_s * 1e9),
         end_ns=end_ns,
     )
@@ -57,7 +46,7 @@ def read_vllm(document: Document) -> BenchmarkRun:
 def read_sglang(document: Document) -> BenchmarkRun:
     """A run of SGLang's benchmark. Raises `CaptureError`."""
     errors = document.content.get("errors")
-    failed = sum(map(bool, errors)) if isinstance(errors, list) else None
+    failed = sum(map(bool, errors)) if isinstance(errors, list) else document.number("failed")
     return _run("sglang", document, failed, document.number("completed"))
 
 
@@ -67,12 +56,12 @@ def _run(
     failed: float | None,
     completed: float | None,
     *,
-    remarks: Mapping[str, str] | None = None,
     start_ns: int | None = None,
     end_ns: int | None = None,
 ) -> BenchmarkRun:
     rows = tool(name)
     known = {key: document.at(key) for key in rows.remarks}
+    beside = dict(_beside_its_own(rows, document))
     requests = None if failed is None or completed is None else round(failed + completed)
     return BenchmarkRun(
         tool=name,
@@ -87,16 +76,26 @@ def _run(
                 figures=_figures(name, document),
             ),
         ),
+        # What --metadata notes is text; what a sweep sets mostly is none.
         remarks={
             **{key: str(value) for key, value in known.items() if value is not None},
-            **(remarks or {}),
+            **{key: value for key, value in beside.items() if isinstance(value, str)},
         },
+        parameters={key: str(v) for key, v in beside.items() if not isinstance(v, str)},
         start_ns=start_ns,
         end_ns=end_ns,
         requests=requests,
         failed_requests=None if failed is None else round(failed),
         problem="none of its requests succeeded" if completed == 0 else "",
     )
+
+
+def _beside_its_own(rows: Tool, document: Document) -> Iterator[tuple[str, str | float]]:
+    """Words and numbers of the file that the tool does not write by itself."""
+    known = (*rows.settings, *rows.remarks, *rows.results)
+    for key, value in document.content.items():
+        if isinstance(value, (str, int, float)) and not any(fnmatchcase(key, k) for k in known):
+            yield key, value
 
 
 def _figures(name: str, document: Document) -> dict[str, float]:

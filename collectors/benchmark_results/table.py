@@ -36,7 +36,9 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     model: str
     settings: tuple[str, ...]
     remarks: tuple[str, ...]
+    # Patterns of settings that may differ, and of what a run measured.
     ignored: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -5,6 +5,7 @@ samples within it share its server, its clocks and its choices of kernels, so th
 and are no repeats.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -62,7 +63,8 @@ def compared(
     Runs with equal names and settings measured the same. A benchmark that only one setting of each
     side measured is one whose settings differ: it is incomparable, and not a new one.
     """
-    before, after = _grouped(base), _grouped(head)
+    swept = _swept(base, head)
+    before, after = _grouped(base, swept), _grouped(head, swept)
     strict = surroundings_that_differ(base, head)
     titles = _titles((*before, *after), base[0].tool)
     changed = _changed_settings(before, after)
@@ -92,11 +94,23 @@ def _changed_settings(before: Iterable[_Key], after: Iterable[_Key]) -> dict[_Ke
     }
 
 
-def _grouped(runs: Sequence[BenchmarkRun]) -> dict[_Key, tuple[Repeat, ...]]:
+def _swept(*sides: Sequence[BenchmarkRun]) -> tuple[str, ...]:
+    """Parameters of a server that both sides swept: each has the same several values repeatedly."""
+    found = []
+    for key in dict.fromkeys(key for runs in sides for run in runs for key in run.parameters):
+        counts = [Counter(run.parameters.get(key, "") for run in runs) for runs in sides]
+        several = len(counts[0]) > 1 and counts[0].keys() == counts[1].keys()
+        if several and all(number > 1 for count in counts for number in count.values()):
+            found.append(key)
+    return tuple(found)
+
+
+def _grouped(runs: Sequence[BenchmarkRun], swept: Sequence[str]) -> dict[_Key, tuple[Repeat, ...]]:
     found: dict[_Key, tuple[Repeat, ...]] = {}
     for run in runs:
+        given = {key: run.parameters[key] for key in swept if key in run.parameters}
         for reported in run.benchmarks:
-            key = (reported.name, tuple(sorted(reported.settings.items())))
+            key = (reported.name, tuple(sorted({**reported.settings, **given}.items())))
             found[key] = (*found.get(key, ()), Repeat(run, reported))
     return found
 
@@ -112,7 +126,7 @@ def _titles(keys: Sequence[_Key], of_tool: str) -> dict[_Key, str]:
     ]
     titles = {}
     for key, own in zip(keys, settings, strict=True):
-        model = own.get(rows.model, "").strip('["]').rpartition("/")[2]
+        model = own.get(rows.model, "").rpartition("/")[2]
         said = [f"{name.rpartition('.')[2]}={own[name]}" for name in varying if name in own]
         titles[key] = key[0] or " ".join([model or rows.title, *said])
     return titles
@@ -137,11 +151,10 @@ def remarks_that_differ(
     base: Sequence[BenchmarkRun], head: Sequence[BenchmarkRun]
 ) -> tuple[str, ...]:
     """What is only said: versions and notes of which no run of one side has the other's."""
+    told = [[{**run.remarks, **run.parameters} for run in runs] for runs in (base, head)]
     found = []
-    for key in dict.fromkeys(key for run in (*base, *head) for key in run.remarks):
-        values = [
-            dict.fromkeys(run.remarks.get(key, "not told") for run in runs) for runs in (base, head)
-        ]
+    for key in dict.fromkeys(key for side in told for run in side for key in run):
+        values = [dict.fromkeys(run.get(key, "not told") for run in side) for side in told]
         if not values[0].keys() & values[1].keys():
             found.append(f"{key}: {', '.join(values[0])} against {', '.join(values[1])}")
     return tuple(found)

@@ -166,6 +166,51 @@ def test_lines_of_one_file_are_runs(gate: Gate, tmp_path: Path) -> None:
     assert any("do not tell when" in warning for warning in result.warnings)
 
 
+def test_parameters_that_both_sides_swept_are_benchmarks_and_counters_of_runs_are_none(
+    gate: Gate,
+) -> None:
+    # As `vllm bench sweep serve` writes what it gave to the server, and which run it was.
+    sides = [
+        [
+            vllm(
+                2 * run + (sequences == 8) + start,
+                factor=factor if sequences == 8 else 1.0,
+                minutes=8 * run + (4 if sequences == 8 else 0) + start / 10,
+                max_num_seqs=sequences,
+                repeat=str(run),
+            )
+            for run in range(5)
+            for sequences in (4, 8)
+        ]
+        for factor, start in ((1.0, 0), (1.1, 20))
+    ]
+    code, result = gate(*sides)
+    found = {(j.benchmark, j.verdict) for j in result.judgements}
+    assert code == 1
+    assert found == {
+        ("Llama-3.1-8B max_num_seqs=4", "PASS"),
+        ("Llama-3.1-8B max_num_seqs=8", "REGRESSED"),
+    }
+    # With another parameter on each side it is what is compared.
+    code, result = gate(*in_turn(vllm, max_num_seqs=8))
+    assert result.warnings == ("max_num_seqs: not told against 8",)
+    assert {j.benchmark for j in result.judgements} == {"Llama-3.1-8B"}
+
+
+def test_models_of_older_and_newer_files_name_the_benchmark(tmp_path: Path) -> None:
+    newer = aiperf(input_config={"models": {"items": [{"name": "meta/Llama-3"}]}})
+    (run,) = read_runs(store(tmp_path / "run.json", newer))
+    assert run.benchmarks[0].settings["model"] == "meta/Llama-3"
+    (run,) = read_runs(store(tmp_path / "run.json", aiperf()))
+    assert run.benchmarks[0].settings["model"] == "Qwen/Qwen3-0.6B"
+    # Of 2024: without rates of requests.
+    older = sglang()
+    for name in ("request_throughput", "input_throughput", "median_tpot_ms", "p99_tpot_ms"):
+        del older[name]
+    (run,) = read_runs(store(tmp_path / "run.jsonl", older))
+    assert {"output_throughput", "ttft", "itl", "e2el"} <= run.benchmarks[0].figures.keys()
+
+
 def test_other_settings_are_incomparable_and_not_new(gate: Gate) -> None:
     code, result = gate(*in_turn(vllm, factor=0.5, request_rate=8.0))
 
