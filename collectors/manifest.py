@@ -236,7 +236,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         """With `warmup` None, three steps, and until a GPU's clock has settled.
 
         With `timed` None ten, and until a GPU's own counters have had a window. Not where there are
-        other ranks: all have to time and profile the same steps.
+        other ranks, which would time different numbers of steps.
         """
         return cls(
             warmup=3 if warmup is None else warmup,

@@ -64,8 +64,10 @@ class Recording:
         self.options = options
         self._live = live
         self._phase = ""
-        self.session = Session(options, on_profiled=self._profiled, on_step=self._stepped)
         self.ranks = ranks or Ranks.from_environment()
+        self.session = Session(
+            options, on_profiled=self._profiled, on_step=self._stepped, ranks=self.ranks
+        )
         self._store_early = store_early
         self._environment = EnvironmentInForce()
         self._model: ModelParameters | None = None

@@ -37,7 +37,9 @@ from gpuprof.profiler.run.first_look import (
 from gpuprof.profiler.run.graph_traces import GraphTraces, compiles_into_graphs
 from gpuprof.profiler.run.later_steps import LaterClock, read_clock, started_clock
 from gpuprof.profiler.run.observations import Observations
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
+from gpuprof.profiler.run.step_agreement import StepAgreement
 from gpuprof.profiler.run.step_sources import step_sources
 from gpuprof.profiler.run.surroundings import ample_recursion
 from gpuprof.profiler.run.system_clock import clock_warnings
@@ -56,8 +58,12 @@ class Session:
         *,
         on_profiled: Callable[["Session"], None] = lambda session: None,
         on_step: Callable[[str, int], None] = lambda phase, steps: None,
+        ranks: Ranks | None = None,
     ) -> None:
-        """`on_step` is told the phase that goes on and the boundaries so far, after each."""
+        """`on_step` is told the phase that goes on and the boundaries so far, after each.
+
+        `ranks` that are several time the same steps.
+        """
         self.options = options
         self.explicit = ExplicitSteps()
         self._on_profiled = on_profiled
@@ -65,7 +71,8 @@ class Session:
         self._finder = StepFinder(step_sources(options, self.explicit), self)
         self._phase, self._boundaries = "warmup", 0
         self._clock: StepClock | None = None
-        self._timed = TimedSteps(options.schedule)
+        self._ranks = ranks or Ranks(0, 0, 1)
+        self._timed = self._new_timed_steps()
         self._later: LaterClock | None = None
         # For other tools, which see the steps as ranges.
         self._step_ranges = StepRanges()
@@ -126,8 +133,13 @@ class Session:
         if self._first_look is not None:
             self._first_look.restart()
         self._phase, self._clock, self._boundaries = "warmup", None, 0
-        self._timed = TimedSteps(self.options.schedule)
+        self._timed = self._new_timed_steps()
         self.seen.steps.clear()
+
+    def _new_timed_steps(self) -> TimedSteps:
+        ranks = self._ranks
+        agreement = None if ranks.alone else StepAgreement(ranks.world_size, ranks.attempt)
+        return TimedSteps(self.options.schedule, agreement)
 
     def boundary(self, mark: Mark) -> None:
         """See `StepListener`."""
@@ -208,7 +220,7 @@ class Session:
             # Steps under the script's own profiler are not what we came to time.
             self.seen.warn("the script runs torch.profiler itself; steps under it were not timed")
             self._timed.start()
-        if self._timed.boundary(mark.tokens):
+        if self._timed.boundary(mark.tokens, self._boundaries):
             self.seen.steps += self._timed.read()
             self._enter_profiled()
 

@@ -10,6 +10,7 @@ from gpuprof.collectors.live import cuda
 from gpuprof.collectors.manifest import Schedule
 from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.step_time import StepTime
+from gpuprof.profiler.run.step_agreement import StepAgreement, is_meeting
 
 # Cards differ in how they come down to their power limit, so a device has to be steady too, or to
 # have worked this many times as long.
@@ -28,8 +29,11 @@ class TimedSteps:
     whether the last of them took as long as those before.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, agreement: StepAgreement | None = None) -> None:
+        """With `agreement` they count from a boundary at which the devices of all ranks have."""
         self._schedule = schedule
+        self._agreement = agreement
+        self._agreed = False
         # Of the batch that is under way.
         self._clock: StepClock | None = None
         self._unsettled: list[StepTime] = []
@@ -55,15 +59,25 @@ class TimedSteps:
         self._unsettled += self._settled
         self._settled = []
         self._missing = self._now_missing()
+        self._agreed = False
         self.start()
 
-    def boundary(self, tokens: int | None) -> bool:
-        """Note that one step ends here and the next begins; whether all have been timed."""
+    def boundary(self, tokens: int | None, number: int) -> bool:
+        """Note that one step ends here and the next begins; whether all have been timed.
+
+        `number` of boundaries so far is the same on all ranks.
+        """
         assert self._clock is not None
         self._clock.boundary(tokens)
-        if self._clock.steps < self._missing:
+        if self._agreement is not None and self._is_meeting_needed():
+            if not is_meeting(number):
+                return False
+            self._take_batch()
+            self._agreed = self._agreement.all_ready(number, not self._is_settling())
+        elif self._clock.steps < self._missing:
             return False
-        self._take_batch()
+        else:
+            self._take_batch()
         if self._missing <= 0:
             return True
         self.start()
@@ -82,7 +96,7 @@ class TimedSteps:
     def take(self, steps: Iterable[StepTime]) -> None:
         """Add `steps`, which follow those taken before."""
         for step in steps:
-            if step.device_ns is not None and not self._settled and self._is_settling():
+            if step.device_ns is not None and not self._settled and self._counts_later():
                 self._unsettled.append(step)
                 self._worked_ns += step.device_ns
             else:
@@ -108,6 +122,13 @@ class TimedSteps:
         early = self._unsettled if self._settled else self._unsettled[: -len(timed) or None]
         self._settled, self._unsettled = [], []
         return [*(replace(step, phase="warmup") for step in early), *timed]
+
+    def _is_meeting_needed(self) -> bool:
+        # A CPU does not settle.
+        return not self._agreed and self._schedule.settling_ns > 0 and cuda.in_use()
+
+    def _counts_later(self) -> bool:
+        return self._is_settling() if self._agreement is None else self._is_meeting_needed()
 
     def _is_settling(self) -> bool:
         if self._worked_ns < self._next_look_ns:

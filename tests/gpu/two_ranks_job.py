@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 WIDTH, LAYERS, TOKENS = 4096, 6, 8192
 # Steps before the program measures: gpuprof has what it wants by then.
-SECONDS, MEASURED = 12.0, 30
+SECONDS, MEASURED = 8.0, 30
 EXTRA_PRODUCTS, FAULT_SECONDS = 10, 0.03
 cuda: Any = torch.cuda
 works: list[Any] = []
@@ -62,12 +63,10 @@ class Around:
     def stop(self) -> None:
         self.pairs[-1][1].record()
 
-    def taken_ms(self) -> float:
-        """What lay between all pairs, which it forgets. Waits for the device."""
-        cuda.synchronize()
-        total = sum(start.elapsed_time(stop) for start, stop in self.pairs)
-        self.pairs.clear()
-        return total
+    def taken(self) -> list[tuple[Any, Any]]:
+        """All pairs since the last call."""
+        pairs, self.pairs = self.pairs, []
+        return pairs
 
 
 exposed = Around()
@@ -197,22 +196,21 @@ def main() -> None:
     )
 
     def measured(step: Callable[[Tensor], None]) -> dict[str, float]:
-        works.clear()
-        exposed.taken_ms()
-        steps, waits, collectives = [], [], []
-        for _ in range(MEASURED):
-            start, stop = (cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
+        ends, waits, collectives = [], [], []
+        for _ in range(MEASURED + 1):
             step(next(batches))
-            stop.record()
-            waits.append(exposed.taken_ms())
-            collectives.append(sum(work._get_duration() for work in works))
+            ends.append(cuda.Event(enable_timing=True))
+            ends[-1].record()
+            waits.append(exposed.taken())
+            collectives.append(works[:])
             works.clear()
-            steps.append(start.elapsed_time(stop))
+        cuda.synchronize()
         return {
-            "step_ms": median(steps),
-            "exposed_ms": median(waits),
-            "communication_ms": median(collectives),
+            "step_ms": median(a.elapsed_time(b) for a, b in pairwise(ends)),
+            "exposed_ms": median(sum(a.elapsed_time(b) for a, b in pairs) for pairs in waits[1:]),
+            "communication_ms": median(
+                sum(work._get_duration() for work in step) for step in collectives[1:]
+            ),
         }
 
     # All ranks make as many steps.
@@ -221,7 +219,7 @@ def main() -> None:
         for _ in range(20):
             step(next(batches))
             works.clear()
-            exposed.pairs.clear()
+            exposed.taken()
         went_on.fill_(time.time() - begun < SECONDS)
         dist.broadcast(went_on, 0)
     own = measured(step)

@@ -99,7 +99,13 @@ def test_what_does_not_fit_one_pass_is_left_out(tmp_path: Path) -> None:
         ("raise PermissionError('counters are for root')", "False", "counters are for root"),
         ("raise ModuleNotFoundError(\"No module named 'x'\")", "False", "pm_sampling_python"),
         ("pass", "True", "is not supported"),
-        ("import os; os._exit(1)", "False", "has ended"),
+        ("import os; os._exit(1)", "False", "its process ended with exit code 1$"),
+        ("import sys; sys.exit('no driver')", "False", "ended with exit code 1: no driver"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+            "False",
+            "its process was ended by SIGSEGV; its libcupti and",
+        ),
     ],
 )
 def test_what_stops_it_is_said(tmp_path: Path, enable: str, refuses: str, said: str) -> None:

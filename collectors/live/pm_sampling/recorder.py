@@ -2,12 +2,15 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -29,8 +32,15 @@ _HOW: Final = (
     "; install cupti-python (13.3 or later), where torch pins another CUPTI in an environment of "
     "its own, and name its python in gpuprof.toml: [tools] pm_sampling_python"
 )
+# Seen on an H200: cupti-python takes the CUPTI of its environment, and with it the libnvperf_host
+# that LD_LIBRARY_PATH names.
+_MIXED: Final = (
+    "; its libcupti and libnvperf_host may be of two versions: let LD_LIBRARY_PATH name neither"
+)
 # Loading CUPTI takes a second or two, decoding a second for some 10,000 samples.
 _PATIENCE_S: Final = 60.0
+# Between closing its pipe and its end.
+_LAST_MOMENT_S: Final = 1.0
 # The first sample of a second recording began at the end of the one before.
 _LONGEST: Final = 2
 # Between the device's clock and the system's, where both tell Unix time.
@@ -49,6 +59,7 @@ class PmSampler:
         """`worker` is the command of the process, without its arguments."""
         self._worker = worker
         self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
         self._unread = b""
         self._columns: tuple[str, ...] = ()
         self._device = 0
@@ -76,17 +87,21 @@ class PmSampler:
             self._process.kill()
             self._process.communicate()
             self._process = None
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
 
     def _launch(self) -> None:
         self._device = cuda.current_device()
         python = configured_tool("pm_sampling_python") or sys.executable
         worker = self._worker or (python, str(Path(__file__).with_name("worker.py")))
         arguments = (str(self._device), str(INTERVAL_NS), "\n".join(METRICS.values()))
+        self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [*worker, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
         )
         taken = self._answer()["metrics"]
         self._columns = tuple(
@@ -101,19 +116,34 @@ class PmSampler:
             process.stdin.write(f"{command}\n".encode())
             process.stdin.flush()
         except OSError:
-            raise RuntimeError("its process has ended") from None
+            raise RuntimeError(self._why_silent()) from None
         return self._answer()
 
     def _answer(self) -> Mapping[str, Any]:
         answer = self._line()
         if answer is None:
+            why = self._why_silent()
             self._close()
-            raise RuntimeError("its process has ended or does not answer")
+            raise RuntimeError(why)
         said: Mapping[str, Any] = msgspec.json.decode(answer)
         if "problem" in said:
             self._close()
             raise RuntimeError(said["problem"] + (_HOW if "No module" in said["problem"] else ""))
         return said
+
+    def _why_silent(self) -> str:
+        assert self._process is not None
+        assert self._errors is not None
+        with suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(_LAST_MOMENT_S)
+            if status < 0:
+                hint = _MIXED if status == -signal.SIGSEGV else ""
+                return f"its process was ended by {signal.Signals(-status).name}{hint}"
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").split("\n")
+            last = next((line.strip() for line in reversed(said) if line.strip()), "")
+            return f"its process ended with exit code {status}{': ' if last else ''}{last}"
+        return "its process does not answer"
 
     def _line(self) -> bytes | None:
         assert self._process is not None
