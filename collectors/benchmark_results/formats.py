@@ -12,6 +12,15 @@ from gpuprof.collectors.errors import CaptureError
 KNOWN = "a result of vllm bench serve, SGLang's bench_serving, AIPerf or nvbench"
 
 
+# In the first bytes of a file: keys that one of the tools writes, all of them.
+_MARKS = (
+    (b'"model_id"', b'"request_rate"'),
+    (b'"dataset_name"', b'"request_rate"'),
+    (b'"request_throughput"', b'"avg"'),
+    (b'"benchmarks"', b'"sm_version"'),
+)
+
+
 class _Format(NamedTuple):
     recognises: Callable[[Document], bool]
     read: Callable[[Document], BenchmarkRun]
@@ -23,6 +32,11 @@ _FORMATS = (
     _Format(serving.is_vllm, serving.read_vllm),
     _Format(serving.is_sglang, serving.read_sglang),
 )
+
+
+def looks_like_a_result(start: bytes) -> bool:
+    """Whether a file that begins with `start` may be a result of one of the tools."""
+    return any(all(mark in start for mark in marks) for marks in _MARKS)
 
 
 def read_runs(path: Path) -> tuple[BenchmarkRun, ...]:

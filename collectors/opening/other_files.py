@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuprof.collectors import flight_recorder, memory_snapshot
+from gpuprof.collectors.benchmark_results.formats import looks_like_a_result
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,11 @@ OTHER_FILES: Final = (
             and b'"nodes"' in start
             and _EXECUTION_NODE.search(start) is not None
         ),
+    ),
+    OtherFile(
+        "a result of a benchmark (vLLM, SGLang, AIPerf, nvbench), no trace",
+        "`gpuprof gate results` compares such results: several runs of two versions",
+        lambda start: _is_json_without_events(start) and looks_like_a_result(start),
     ),
     OtherFile(
         "a memory timeline of PyTorch's profiler, no trace",

@@ -145,7 +145,7 @@ def nvbench(
             "argv": ["./copy", *arguments, "--json", f"{run}.json"],
             "version": {"json": {"string": "1.0.0"}, "nvbench": {"string": "0.1.0"}},
         },
-        "devices": [{"id": 0, "name": device, "number_of_sms": 132}],
+        "devices": [{"id": 0, "name": device, "sm_version": 900, "number_of_sms": 132}],
         "benchmarks": [
             {
                 "name": "copy",

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from benchmark_results import aiperf, nvbench, sglang, vllm
 
 from gpuprof.collectors import kineto, ncu, storage
 from gpuprof.collectors.capture import Capture
@@ -211,6 +212,10 @@ EXECUTION_TRACE = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes":
         (pickle.dumps({"a": 1}, protocol=0), "a pickle"),
         (EXECUTION_TRACE, "an execution trace"),
         (b"[[0, 1], [[1, 2], [3, 4]]]", "a memory timeline"),
+        *(
+            (json.dumps(result).encode(), "a result of a benchmark .*`gpuprof gate results`")
+            for result in (vllm(), sglang(), aiperf(), nvbench())
+        ),
         (b"PK\x03\x04" + bytes(26) + b"model/data.pkl", "a file of torch.save"),
         (b"PK\x03\x04" + bytes(26) + b"trace.json", "an archive"),
         (b"\n\x90\x01\x12\x0d/device:GPU:0", "an XPlane profile"),
