@@ -19,9 +19,13 @@ def is_aiperf(document: Document) -> bool:
     return document.at("request_throughput.avg") is not None
 
 
-def is_requests(document: Document) -> bool:
-    """Whether `document` is one request of profile_export.jsonl."""
-    return {"metadata", "metrics"} <= document.content.keys()
+def not_a_run(document: Document) -> str:
+    """What of AIPerf's `document` is, where it is no summary of a run; "" for no file of AIPerf."""
+    if not {"metadata", "metrics"} <= document.content.keys():
+        return ""
+    if document.at("metadata.num_profile_runs") is not None:
+        return "summarises several runs of AIPerf"
+    return "has the requests of a run of AIPerf"
 
 
 def read_aiperf(document: Document) -> BenchmarkRun:

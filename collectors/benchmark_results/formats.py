@@ -51,12 +51,12 @@ def _read(document: Document) -> BenchmarkRun:
     for form in _FORMATS:
         if form.recognises(document):
             return form.read(document)
-    if aiperf.is_requests(document):
+    if problem := aiperf.not_a_run(document):
         raise CaptureError(
             document.path,
-            "has the requests of one run, and no summary",
+            problem,
             expected=KNOWN,
-            remedy="give profile_export_aiperf.json, which stands beside it",
+            remedy="give profile_export_aiperf.json of each run",
         )
     place = f"line {document.line}" if document.line else ""
     raise CaptureError(document.path, "is something else", place=place, expected=KNOWN)

@@ -392,7 +392,11 @@ def test_pairs_beyond_a_look_are_named(gate: Gate) -> None:
         ('{"request_thr', "line 1: is no JSON"),
         ("[1]", "expected a result"),
         ('{"a": 1}', "is something else; expected a result of vllm bench serve"),
-        ('{"metadata": {}, "metrics": {}}', "give profile_export_aiperf.json"),
+        ('{"metadata": {}, "metrics": {}}', "has the requests of a run of AIPerf"),
+        (
+            '{"metadata": {"num_profile_runs": 5}, "metrics": {}}',
+            "give profile_export_aiperf.json of each run",
+        ),
         (json.dumps(vllm(median_ttft_ms=math.nan)), "median_ttft_ms: is nan; run the"),
         (json.dumps(vllm(median_ttft_ms="x")), "median_ttft_ms: 'x'; expected a number"),
         (json.dumps(sglang()) + '\n{"b": 2}', "line 2: is something else"),
