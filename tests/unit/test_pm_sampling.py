@@ -46,15 +46,31 @@ class Collector:
 """
 
 
+# Calls of the driver that all answer the same.
+DRIVER = """
+import ctypes
+class Driver:
+    def __getattr__(self, name):
+        return lambda *arguments: {status}
+ctypes.CDLL = lambda name: Driver()
+"""
+
+
 def sampler(
-    folder: Path, *, enable: str = "pass", refuses: str = "False", late_ns: int = 0
+    folder: Path,
+    *,
+    enable: str = "pass",
+    refuses: str = "False",
+    late_ns: int = 0,
+    driver_status: int = 0,
 ) -> PmSampler:
     package = folder / "cupti"
     package.mkdir()
     (package / "__init__.py").touch()
     source = CUPTI.format(enable=enable, refuses=refuses, late_ns=late_ns)
     (package / "pm_sampling.py").write_text(source)
-    code = f"import runpy, sys; sys.path.insert(0, {str(folder)!r}); sys.argv[0] = 'worker'; "
+    code = DRIVER.format(status=driver_status)
+    code += f"import runpy, sys\nsys.path.insert(0, {str(folder)!r})\nsys.argv[0] = 'worker'\n"
     return PmSampler((sys.executable, "-c", f"{code}runpy.run_path({WORKER!r}, None, '__main__')"))
 
 
@@ -113,6 +129,11 @@ def test_what_stops_it_is_said(tmp_path: Path, enable: str, refuses: str, said: 
     with pytest.raises(RuntimeError, match=said):
         made.start()
     assert made.stop() == {}
+
+
+def test_a_driver_that_refuses_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="RuntimeError: cuInit: CUDA error 100"):
+        sampler(tmp_path, driver_status=100).start()
 
 
 def test_a_worker_that_hangs_is_not_waited_for(

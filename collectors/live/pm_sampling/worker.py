@@ -8,6 +8,7 @@ counts in one pass ({"metrics": [...]}) or what stops it ({"problem": "..."}); a
 sampled since ({"samples": [[start, end, value, ...], ...]}).
 """
 
+import ctypes
 import json
 import sys
 import time
@@ -22,6 +23,7 @@ def main() -> None:
     try:
         from cupti import pm_sampling
 
+        hold(device)
         collector = pm_sampling.Collector(device_index=device)
         collector.enable()
         metrics = configured(collector, names, interval_ns)
@@ -36,6 +38,23 @@ def main() -> None:
         tell(problem=f"{type(error).__name__}: {error}")
     finally:
         collector.disable()
+
+
+def hold(device: int) -> None:
+    """Begin CUDA and hold a context of the device, without which CUPTI knows none."""
+    library = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    calls = (
+        ("cuInit", lambda: library.cuInit(0)),
+        (
+            "cuDevicePrimaryCtxRetain",
+            lambda: library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+        ),
+        ("cuCtxSetCurrent", lambda: library.cuCtxSetCurrent(context)),
+    )
+    for name, call in calls:
+        if status := call():
+            raise RuntimeError(f"{name}: CUDA error {status}")
 
 
 def configured(collector: Any, names: Sequence[str], interval_ns: int) -> list[str]:
