@@ -18,7 +18,9 @@ _ACCELERATOR: Final = re.compile("mtia_|privateuse1_|xpu_|hpu_|npu", re.IGNORECA
 # Collectives of these run on devices alone; gloo and mpi run on either.
 _DEVICE_BACKENDS: Final = ("nccl", "rccl", "hccl", "xccl", "cncl", "mccl")
 # Operators that have no implementation on a CPU.
-_DEVICE_OPERATORS: Final = r"^(?:npu::|nccl:|hccl:|aten::_?(?:cudnn|miopen)_)"
+_DEVICE_OPERATORS: Final = (
+    r"^(?:npu::|hpu::|xla::|nccl:|hccl:|xccl:|aten::_?(?:cudnn|miopen|mps)_|aten::_?lstm_mps)"
+)
 
 
 def found(tables: Mapping[str, pl.DataFrame], fields: Mapping[str, object], seen: Findings) -> bool:

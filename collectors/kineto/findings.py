@@ -5,11 +5,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuprof.collectors.kineto.foreign import ForeignTrace, foreign_traces
+
 # What traces call the processes in which they show devices.
 _DEVICE_NAME: Final = re.compile(
     r"\b(?:[GNX]PU|TPU|HPU|MTIA|Ascend|CUDA|HIP|device|hardware|stream)\b", re.IGNORECASE
 )
-_TORCH_NPU_ARROWS: Final = "async_npu"
 
 
 @dataclass
@@ -63,11 +64,11 @@ class Findings:
         )
 
     @property
-    def of_torch_npu(self) -> bool:
-        """Whether torch_npu wrote the trace: Ascend's rows, or its arrows from host to device."""
-        return any("ascend" in name.lower() for name in self.process_names.values()) or any(
-            category.lower() == _TORCH_NPU_ARROWS for category in self.unread_categories
-        )
+    def foreign(self) -> ForeignTrace | None:
+        """The other tool's format that the trace has, if any."""
+        processes = self.process_names.values()
+        found = (one for one in foreign_traces() if one.wrote(processes, self.unread_categories))
+        return next(found, None)
 
     @property
     def incomplete(self) -> bool:

@@ -45,6 +45,13 @@ NO_DEVICE_EVENT: Final = (
 )
 
 
+# Calls of Unified Runtime and Level Zero (pytorch/kineto, libkineto/src/plugin/xpupti).
+_OF_INTEL: Final = r"^(?:ur|ze)[A-Z]"
+_UNNAMED_INTEL_GPU: Final = (
+    "An Intel GPU (XPU) did the work. torch's trace does not name it, so that no peak is known."
+)
+
+
 def recognises(start: bytes) -> bool:
     """Whether a file that begins with `start` can be such a trace: a JSON object or array."""
     return start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
@@ -64,19 +71,15 @@ def read(
     With `recorded` gpuprof recorded the trace, and what it leaves out is read from beside it: lists
     of tensors, and what torch's flight recorder has of collectives. `device_elsewhere`: the program
     used a GPU, whose work another tool recorded.
-    Raises `CaptureError` where the file cannot be read, holds no events, is a trace of torch_npu,
-    or holds several processes whose kernels nothing tells apart.
+    Raises `CaptureError` where the file cannot be read, holds no events, is of another tool
+    (`foreign.toml`), or holds several processes whose kernels nothing tells apart.
     """
     if not path.is_file():
         raise CaptureError(path, "no such file" if not path.exists() else "not a file")
     with _collector_paused():
         metadata_fields, tables, findings = _read_large(path) if is_worth_it(path) else _read(path)
-    if findings.of_torch_npu:
-        raise CaptureError(
-            path,
-            "a trace of torch_npu (Ascend NPU), which is not read",
-            remedy="view it with MindStudio Insight",
-        )
+    if (foreign := findings.foreign) is not None:
+        raise CaptureError(path, foreign.name, remedy=foreign.remedy)
     if tables.is_empty():
         raise CaptureError(
             path,
@@ -234,6 +237,8 @@ def _missing(
         )
     elif not on_cpu and frames["kernels"].is_empty():
         missing.append(NO_DEVICE_EVENT)
+    if frames["kernels"].height and frames["launches"]["name"].str.contains(_OF_INTEL).any():
+        missing.append(_UNNAMED_INTEL_GPU)
     launches = device_launches(frames["launches"])
     without_work = unnamed(launches, frames["kernels"])
     # In a step they are a part of it, whose figures are then of too little.

@@ -29,6 +29,20 @@ from gpuprof.collectors.nsys.ranges import clock_marks, nvtx_ranges
 _LATEST_NS: Final = 2**61
 
 
+# Tables of SQLite files of other profilers: what they are and what to do. ROCm/rocm-systems,
+# projects/rocprofiler-sdk/source/share/rocprofiler-sdk-rocpd; Ascend/msprof-analyze, README.md.
+_OTHER_RECORDINGS: Final = {
+    "rocpd_": (
+        "a recording of ROCm's profiler (rocpd), which is not read",
+        "pass the trace of torch.profiler",
+    ),
+    "COMPUTE_TASK_INFO": (
+        "a database of Ascend's profiler (msprof, torch_npu), which is not read",
+        "view it with MindStudio Insight",
+    ),
+}
+
+
 def recognises(start: bytes) -> bool:
     """Whether a file that begins with `start` is an SQLite database or a `.nsys-rep`."""
     return start.startswith((MAGIC, REPORT_MAGIC))
@@ -84,6 +98,9 @@ def _capture(path: Path, export: Export) -> Capture:
 
 def _refuse_foreign(path: Path, export: Export) -> None:
     if not any(table.startswith(KNOWN_TABLES) for table in export.tables):
+        for prefix, (name, remedy) in _OTHER_RECORDINGS.items():
+            if any(table.startswith(prefix) for table in export.tables):
+                raise CaptureError(path, name, remedy=remedy)
         raise CaptureError(
             path,
             "an SQLite file, but not of Nsight Systems",

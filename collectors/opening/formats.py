@@ -15,7 +15,7 @@ from gpuprof.collectors import flight_recorder, kineto, memory_snapshot, nccl_lo
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, GpuprofError, reason
 from gpuprof.collectors.files.source import ByteSource
-from gpuprof.collectors.opening.other_files import OTHER_FILES
+from gpuprof.collectors.opening.other_files import OTHER_FILES, OTHER_FOLDERS
 from gpuprof.collectors.plugins import Plugin, PluginGroup, PluginUse, problem_with
 
 
@@ -106,6 +106,15 @@ def format_of(path: Path) -> TraceFormat:
         problem = "not a trace that is known here" if start else "an empty file"
         raise CaptureError(path, problem, expected=expected())
     return found
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise `CaptureError` where the folder `path` is known to be of a tool that is not read."""
+    for other in OTHER_FOLDERS:
+        if path.name.lower().endswith(other.suffix) and (
+            not other.holds or any(path.glob(other.holds))
+        ):
+            raise CaptureError(path, other.name, remedy=other.remedy)
 
 
 def _all_formats() -> Iterator[TraceFormat]:

@@ -1,4 +1,4 @@
-"""Files that lie beside traces and are none: what each is, and what to do with it.
+"""Files that lie beside traces and are none, and folders: what each is, and what to do with it.
 
 They are told by their first bytes alone. A pickle is never loaded, since that runs code in it.
 """
@@ -35,6 +35,20 @@ _NAMES_BEGIN: Final = 4096
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]|\(dp\d|\(d[pS]")
 # Keys of a node (mlcommons/chakra; torch/csrc/profiler/standalone/execution_trace_observer.cpp).
 _EXECUTION_NODE: Final = re.compile(rb'"(?:ctrl_deps|rf_id|op_schema|parent)"')
+# How XLA's profiler begins a Chrome trace, and what it calls processes in it (openxla/xla,
+# xla/tsl/profiler/convert/trace_events_to_json.cc; xplane_schema.cc).
+_XLA_HEAD: Final = re.compile(
+    rb'\s*\{\s*"displayTimeUnit":\s*"ns",\s*"metadata":\s*\{"highres-ticks"'
+)
+_XLA_PROCESS: Final = re.compile(rb'"/(?:host|device):')
+# Field 1 of GlobalMetadata, a version, and the first of a Node: its id, or its name where that is 0
+# (mlcommons/chakra, schema/protobuf/et_def.proto). Each message follows its length.
+_CHAKRA_METADATA: Final = re.compile(rb"\x0a.(\d+\.)+\d+", re.DOTALL)
+_CHAKRA_NODE: Final = (1 << 3 | 0, 2 << 3 | 2)
+# Columns of kernel_details.csv and op_summary.csv.
+_ASCEND_CSV: Final = re.compile(
+    rb"[^\n]*(?:OP State,Accelerator Core|OP Type,OP State|OP Type,Core Type|Task Duration\(us\))"
+)
 # Names of planes (openxla/tsl, profiler/utils/xplane_schema.cc), in a protobuf message.
 _XPLANE: Final = re.compile(rb"/(?:host|device):|Task Environment")
 # Fields of a TracePacket and their wire types (google/perfetto, protos/perfetto/trace/
@@ -58,6 +72,17 @@ def _is_pickle(start: bytes) -> bool:
 
 def _is_json_without_events(start: bytes) -> bool:
     return start.lstrip().startswith(b"{") and b'"traceEvents"' not in start
+
+
+def _is_chakra(start: bytes) -> bool:
+    """Whether it begins with Chakra's metadata, and a node where there is more."""
+    length, at = _varint(start, 0)
+    if not _CHAKRA_METADATA.match(start, at, at + max(length, 0)):
+        return False
+    behind = at + length
+    _, at = _varint(start, behind)
+    key, _ = _varint(start, at)
+    return behind == len(start) or key in _CHAKRA_NODE
 
 
 def _is_perfetto(start: bytes) -> bool:
@@ -87,6 +112,45 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
     return -1, len(content)
 
 
+@dataclass(frozen=True)
+class OtherFolder:
+    """One kind of folder that is no set of traces."""
+
+    # As errors name it, with its article.
+    name: str
+    remedy: str
+    # The end of its name, in lower case, and what has to lie in it, as a pattern; "" for anything.
+    suffix: str
+    holds: str
+
+
+OTHER_FOLDERS: Final = (
+    OtherFolder(
+        "a recording of Apple's Instruments (xctrace), which is not read",
+        "view it with Instruments; torch's profiler records no work of MPS",
+        ".trace",
+        "*.run",
+    ),
+    OtherFolder(
+        "a recording of Apple's Instruments (xctrace), which is not read",
+        "view it with Instruments; torch's profiler records no work of MPS",
+        ".trace",
+        "form.template",
+    ),
+    OtherFolder(
+        "a GPU trace of Apple's Metal debugger, which is not read",
+        "view it with Xcode; torch's profiler records no work of MPS",
+        ".gputrace",
+        "",
+    ),
+    OtherFolder(
+        "the output of torch_npu's profiler (Ascend NPU), which is not read",
+        "view it with MindStudio Insight",
+        "_ascend_pt",
+        "",
+    ),
+)
+
 # The first row that recognises a file names it.
 OTHER_FILES: Final = (
     OtherFile(
@@ -110,7 +174,8 @@ OTHER_FILES: Final = (
         _is_pickle,
     ),
     OtherFile(
-        "an execution trace (Chakra) without times, no profiler trace",
+        "an execution trace (Chakra; torch's ExecutionTraceObserver, param) without times, no "
+        "profiler trace",
         "pass the profiler's trace of the same run",
         lambda start: (
             _is_json_without_events(start)
@@ -122,6 +187,21 @@ OTHER_FILES: Final = (
         "a result of a benchmark (vLLM, SGLang, AIPerf, nvbench), no trace",
         "`gpuprof gate results` compares such results: several runs of two versions",
         lambda start: _is_json_without_events(start) and looks_like_a_result(start),
+    ),
+    OtherFile(
+        "an execution trace of Chakra in protobuf, which holds no kernels of a device",
+        "pass the profiler's trace that it was linked from",
+        _is_chakra,
+    ),
+    OtherFile(
+        "a Chrome trace of XLA's profiler (JAX, torch_xla, TensorFlow), no PyTorch trace",
+        "view it with XProf; for a program with CUDA, pass a recording of Nsight Systems",
+        lambda start: _XLA_HEAD.match(start) is not None and _XLA_PROCESS.search(start) is not None,
+    ),
+    OtherFile(
+        "a table of Ascend's profiler (msprof, torch_npu), which is not read",
+        "view its folder with MindStudio Insight",
+        lambda start: _ASCEND_CSV.match(start) is not None,
     ),
     OtherFile(
         "a memory timeline of PyTorch's profiler, no trace",

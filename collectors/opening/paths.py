@@ -14,7 +14,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDependencyError, problem_of
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.joining.ranks import with_rank_of_name
-from gpuprof.collectors.opening.formats import format_of, suffixes
+from gpuprof.collectors.opening.formats import format_of, refuse_folder, suffixes
 
 _log = logging.getLogger(__name__)
 # What may stand at the end of a trace's name, beside what formats end in, and says nothing about
@@ -53,6 +53,7 @@ def open_trace(path: Path, progress: Callable[[Path], None] = lambda _: None) ->
         progress(path)
         return storage.load(path)
     if path.is_dir() and not nsys.is_parquet_folder(path):
+        refuse_folder(path)
         return _folder(path, progress)
     return _file(path, progress)
 

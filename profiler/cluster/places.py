@@ -17,6 +17,7 @@ from gpuprof.collectors.errors import (
     problem_of,
 )
 from gpuprof.collectors.nsys import is_parquet_folder
+from gpuprof.collectors.opening.formats import refuse_folder
 
 # s3://bucket/key, and fsspec's chains of them: simplecache::s3://bucket/key
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*(?:::.*)?://", re.IGNORECASE)
@@ -72,6 +73,7 @@ def _local_entries(path: Path) -> list[tuple[str, bool]] | None:
         raise CaptureError(path, "no such file or folder")
     if not path.is_dir() or is_parquet_folder(path):
         return None
+    refuse_folder(path)
     try:
         return [(str(entry), entry.is_dir()) for entry in path.iterdir()]
     except OSError as error:

@@ -9,6 +9,7 @@ import pytest
 from gpuprof.collectors import kineto
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.kineto.foreign import foreign_traces
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
 BASE_NS = 1_700_000_000_000_000_000
@@ -344,20 +345,66 @@ def test_backends_that_run_on_a_cpu_leave_it_a_run_on_the_cpu(
     assert capture.kernels["kind"].to_list() == ["op"]
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
+ASCEND = "a trace of torch_npu"
+FOREIGN = {
+    "ascend process": (
+        ASCEND,
         {"ph": "M", "name": "process_name", "pid": 832, "args": {"name": "Ascend Hardware"}},
+    ),
+    "ascend arrow": (
+        ASCEND,
         {"ph": "s", "cat": "async_npu", "name": "async_npu", "id": "1", "pid": 1, "ts": "1.5"},
-    ],
-    ids=["process", "arrow"],
-)
-def test_a_trace_of_torch_npu_is_refused_saying_so(mark: dict[str, object], tmp_path: Path) -> None:
+    ),
+    "gaudi": (
+        "a trace of Intel Gaudi",
+        {"ph": "X", "cat": "hpu_op", "name": "launch", "pid": 1, "tid": 1, "ts": 1, "dur": 2},
+    ),
+    "unitrace": (
+        "a trace of Intel's unitrace",
+        {"ph": "M", "name": "process_name", "pid": 1, "ts": 1, "args": {"name": "HOST<node7>"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "mark"), FOREIGN.values(), ids=FOREIGN)
+def test_a_trace_of_another_tool_is_refused_saying_so(
+    message: str, mark: dict[str, object], tmp_path: Path
+) -> None:
     op = {**OP, "ph": "X", "pid": 1, "tid": 1, "dur": 1}
     path = tmp_path / "t.json"
     path.write_text(json.dumps([op, mark]))
-    with pytest.raises(CaptureError, match="a trace of torch_npu"):
+    with pytest.raises(CaptureError, match=message) as raised:
         kineto.read(path)
+    assert raised.value.remedy
+
+
+def test_every_kind_of_foreign_trace_is_tried() -> None:
+    names = [message for message, _ in FOREIGN.values()]
+    for row in foreign_traces():
+        assert any(row.name.startswith(name) for name in names)
+        assert row.source
+
+
+def test_work_of_an_intel_gpu_is_read_and_its_name_is_missing(tmp_path: Path) -> None:
+    """As libkineto's XPU plug-in writes it: a queue in place of a stream, and no properties."""
+    launch = {"cat": "xpu_runtime", "name": "urEnqueueKernelLaunch", "ts": 2, "dur": 1}
+    kernel = {"cat": "kernel", "name": "gemm_kernel", "pid": 0, "tid": 64, "ts": 5, "dur": 9}
+    queue = {"correlation": 7, "device": 0, "sycl queue": 64, "kernel_id": 5}
+    capture = trace_of(
+        tmp_path / "t.json",
+        [OP, {**launch, "args": {"correlation": 7}}, {**kernel, "args": queue}],
+        deviceProperties=[],
+    )
+    assert capture.kernels.select("name", "device", "stream", "correlation").rows() == [
+        ("gemm_kernel", 0, 64, 7)
+    ]
+    assert "An Intel GPU (XPU) did the work." in warnings(capture)
+
+
+@pytest.mark.parametrize("name", ["aten::_mps_convolution", "aten::_lstm_mps", "hpu::cast"])
+def test_operators_of_other_devices_make_no_run_on_a_cpu(name: str, tmp_path: Path) -> None:
+    capture = trace_of(tmp_path / "t.json", [{**OP, "name": name}])
+    assert "No device event in the trace that is read" in warnings(capture)
 
 
 def test_an_event_that_lacks_only_its_category_is_not_called_malformed(tmp_path: Path) -> None:

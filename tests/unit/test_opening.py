@@ -3,6 +3,8 @@ import json
 import os
 import pickle
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.opening import open_trace, open_traces, run_name
 from gpuprof.collectors.opening.formats import FORMATS
+from gpuprof.profiler.cluster.places import files_of_ranks
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 KINETO = DATA / "kineto" / "h100_block_infer_fp16.json.gz"
@@ -205,12 +208,26 @@ NODE = {"id": 2, "name": "aten::mm", "ctrl_deps": 1}
 EXECUTION_TRACE = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [NODE]}).encode()
 
 
+# Each message follows its length: a version, then a node with its id and name.
+CHAKRA = b"\x07\x0a\x050.0.4" + b"\x0a\x08\x02\x12\x06matmul"
+XLA_TRACE = (
+    b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[{"ph":"M","pid":1,'
+    b'"name":"process_name","args":{"name":"/device:GPU:0"}},{"ph":"X","pid":1,"tid":2,"ts":1,'
+    b'"dur":5,"name":"gemm_fusion"},{}]}'
+)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (pickled([1, 2]), "a pickle"),
         (pickle.dumps({"a": 1}, protocol=0), "a pickle"),
         (EXECUTION_TRACE, "an execution trace"),
+        (CHAKRA, "an execution trace of Chakra"),
+        (CHAKRA[:8], "an execution trace of Chakra"),
+        (XLA_TRACE, "a Chrome trace of XLA's profiler"),
+        (XLA_TRACE.replace(b":", b": "), "a Chrome trace of XLA's profiler"),
+        (b"Device_id,Name,Type,OP State,Accelerator Core,Start Time(us)\n0,a", "a table of Ascend"),
         (b"[[0, 1], [[1, 2], [3, 4]]]", "a memory timeline"),
         *(
             (json.dumps(result).encode(), "a result of a benchmark .*`gpuprof gate results`")
@@ -248,6 +265,50 @@ def test_text_that_begins_with_a_line_end_is_no_protobuf(start: bytes, tmp_path:
     file = tmp_path / "log"
     file.write_bytes(start + gzip.decompress(NCU.read_bytes()))
     assert open_trace(file).manifest.source == "ncu"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "message"),
+    [
+        ("mine.trace", "Trace1.run", "a recording of Apple's Instruments"),
+        ("mine.trace", "form.template", "a recording of Apple's Instruments"),
+        ("mine.gputrace", "metadata", "a GPU trace of Apple's Metal debugger"),
+        ("host_12_2026_ascend_pt", "profiler_info.json", "the output of torch_npu's profiler"),
+    ],
+)
+def test_folders_of_other_tools_are_named_for_what_they_are(
+    name: str, file: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / file).write_text("")
+    for read in (open_trace, lambda path: files_of_ranks(str(path))):
+        with pytest.raises(CaptureError, match=message) as raised:
+            read(tmp_path / name)
+        assert raised.value.remedy
+
+
+def test_a_folder_of_traces_may_end_like_a_recording(tmp_path: Path) -> None:
+    folder = tmp_path / "job.trace"
+    folder.mkdir()
+    shutil.copy(KINETO, folder)
+    assert open_trace(folder).manifest.ranks == (0,)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("rocpd_kernel_dispatch_0", "a recording of ROCm's profiler"),
+        ("COMPUTE_TASK_INFO", "a database of Ascend's profiler"),
+        ("tags", "an SQLite file, but not of Nsight Systems"),
+    ],
+)
+def test_databases_of_other_profilers_are_named(table: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "results.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(f"CREATE TABLE {table} (id)")
+        database.commit()
+    with pytest.raises(CaptureError, match=message):
+        open_trace(file)
 
 
 class RunsCode:
