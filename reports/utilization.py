@@ -27,6 +27,11 @@ def _in_graphs(analysis: Analysis, of_what: str = "") -> str:
     return f": {share_text} is of CUDA graphs whose operators are unknown"
 
 
+def is_mostly_counted(analysis: Analysis) -> bool:
+    """Whether enough of the device time has a FLOP model for shares of a peak to say anything."""
+    return analysis.coverage.without_flops <= _HALF
+
+
 def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
     """MFU, HFU and MBU, each with its peak and the convention it follows."""
     utilization = analysis.utilization
@@ -42,7 +47,7 @@ def utilization_facts(analysis: Analysis) -> tuple[Fact, ...]:
         return (Fact("MFU", formatting.UNKNOWN, why),)
     uncounted = analysis.coverage.without_flops
     missing = formatting.percent(uncounted)
-    if uncounted > _HALF:
+    if not is_mostly_counted(analysis):
         why = f"{missing} of device time has no FLOP model{_in_graphs(analysis)}"
         return (Fact("MFU", formatting.UNKNOWN, why),)
     reached = formatting.flops_rate(utilization.flops_per_s)

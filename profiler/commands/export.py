@@ -9,23 +9,30 @@ from gpuprof.profiler.json_output import add_json, write_json
 from gpuprof.reports.json_answers.schemas import FILES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import polars as pl
 
+    from gpuprof.reports.tracked_run import TrackedRun
     from gpuprof.roofline.analysis import Analysis
 
 _TABLES = ("csv", "parquet")
 _DRAWINGS = ("svg", "png")
+_TRACKERS = ("wandb", "mlflow", "tensorboard")
 
 
 class ExportCommand:
-    """Write the figures of a capture as tables, or its plots as drawings.
+    """Write the figures of a capture as tables, or its plots as drawings, or send them.
 
     csv and parquet: each list of the analysis (kernels, ops, idle.causes, ...) is a
-    file of its own. svg and png: so is each plot of the report's page.
+    file of its own. svg and png: so is each plot of the report's page. With --to a
+    tracker of experiments gets step time, MFU, HFU, the split and the page.
     """
 
     name = "export"
-    summary = "write the figures of a capture as tables, or its plots as SVG or PNG"
+    summary = (
+        "write a capture's figures as tables, its plots as SVG or PNG, or send it to a tracker"
+    )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """See `Command`."""
@@ -35,10 +42,15 @@ class ExportCommand:
             "--output",
             type=Path,
             metavar="FOLDER",
-            help="folder to make (CAPTURE-tables or CAPTURE-plots here)",
+            help="folder to make (CAPTURE-tables or CAPTURE-plots here); of tensorboard the "
+            "folder of a run, which may exist (runs/CAPTURE)",
         )
-        parser.add_argument(
-            "--format", choices=(*_TABLES, *_DRAWINGS), default="csv", help="of the files (csv)"
+        form = parser.add_mutually_exclusive_group()
+        form.add_argument("--format", choices=(*_TABLES, *_DRAWINGS), help="of the files (csv)")
+        form.add_argument(
+            "--to",
+            choices=_TRACKERS,
+            help="send it to Weights & Biases, MLflow or TensorBoard, by their own packages",
         )
         parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to write (the one that was analysed)"
@@ -47,33 +59,72 @@ class ExportCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
-        from gpuprof.collectors.files.writing import refuse_unwritable, under_a_temporary_name
-        from gpuprof.profiler.captures import load_analysis
-        from gpuprof.reports.console.streams import write_note
-        from gpuprof.reports.formatting import counted
-
-        kind = "tables" if arguments.format in _TABLES else "plots"
         name = arguments.capture.absolute().name.removesuffix(".gpuprof")
-        output = arguments.output or Path(f"{name}-{kind}")
-        if output.exists():
-            raise CommandError(f"{output} exists; choose another -o")
-        refuse_unwritable(output)
-        if arguments.format == "png":
-            from gpuprof.reports.drawing_files import require_png
-
-            require_png()
-        analysis = load_analysis(arguments.capture, arguments.rank)
-        write = _write_tables if kind == "tables" else _write_plots
-        with under_a_temporary_name(output) as folder:
-            folder.mkdir()
-            number = write(analysis, folder, arguments.format)
-            folder.rename(output)
-        if arguments.json:
-            from gpuprof.reports.json_answers.of_captures import WrittenFiles
-
-            write_json(FILES, WrittenFiles(tuple(map(str, sorted(output.iterdir())))))
-        write_note(f"gpuprof: wrote {counted(number, kind.removesuffix('s'))} into {output}")
+        if arguments.to is None:
+            _export_files(arguments, name)
+        else:
+            _send(arguments, name)
         return 0
+
+
+def _export_files(arguments: argparse.Namespace, name: str) -> None:
+    from gpuprof.collectors.files.writing import refuse_unwritable, under_a_temporary_name
+    from gpuprof.profiler.captures import load_analysis
+    from gpuprof.reports.console.streams import write_note
+    from gpuprof.reports.formatting import counted
+
+    suffix = arguments.format or "csv"
+    kind = "tables" if suffix in _TABLES else "plots"
+    output = arguments.output or Path(f"{name}-{kind}")
+    if output.exists():
+        raise CommandError(f"{output} exists; choose another -o")
+    refuse_unwritable(output)
+    if suffix == "png":
+        from gpuprof.reports.drawing_files import require_png
+
+        require_png()
+    analysis = load_analysis(arguments.capture, arguments.rank)
+    write = _write_tables if kind == "tables" else _write_plots
+    with under_a_temporary_name(output) as folder:
+        folder.mkdir()
+        number = write(analysis, folder, suffix)
+        folder.rename(output)
+    if arguments.json:
+        from gpuprof.reports.json_answers.of_captures import WrittenFiles
+
+        write_json(FILES, WrittenFiles(tuple(map(str, sorted(output.iterdir())))))
+    write_note(f"gpuprof: wrote {counted(number, kind.removesuffix('s'))} into {output}")
+
+
+def _send(arguments: argparse.Namespace, name: str) -> None:
+    """Send the capture to a tracker. Its package, and the folder, are tried before any work."""
+    from gpuprof.profiler.captures import load_analysis
+    from gpuprof.reports.console.streams import write_note
+
+    send = _sender(arguments.to, arguments.output, name)
+    analysis = load_analysis(arguments.capture, arguments.rank)
+    from gpuprof.reports.tracked_run import tracked_run
+
+    write_note(f"gpuprof: sent to {arguments.to}: {send(tracked_run(analysis))}")
+
+
+def _sender(tracker: str, output: Path | None, name: str) -> "Callable[[TrackedRun], str]":
+    """What sends to `tracker`, and returns where the run is."""
+    if tracker == "tensorboard":
+        from gpuprof.profiler.trackers.tensorboard_files import into
+
+        return into(output or Path("runs") / name)
+    if output is not None:
+        raise CommandError(
+            f"-o is the folder of --to tensorboard; {tracker} has its own settings", exit_code=2
+        )
+    if tracker == "wandb":
+        from gpuprof.profiler.trackers import weights_and_biases
+
+        return weights_and_biases.send
+    from gpuprof.profiler.trackers import mlflow_server
+
+    return mlflow_server.send
 
 
 def _write_tables(analysis: "Analysis", folder: Path, suffix: str) -> int:

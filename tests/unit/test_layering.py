@@ -19,6 +19,8 @@ ALLOWED = {
     "reports": {"reports", "roofline", "collectors"},
     "reference_kernels": {"reference_kernels", "roofline", "collectors"},
     "profiler": {"profiler", "reports", "roofline", "collectors", "reference_kernels"},
+    # What any program may use: the names of `gpuprof` itself.
+    "integrations": {"integrations"},
 }
 # Packages that live processes and GPUs need; a stored capture is read without them.
 LIVE_ONLY = {"torch", "triton", "nvtx", "pynvml", "cuda"}

@@ -1,0 +1,1 @@
+"""Callbacks for trainers. Each module imports its trainer, and nothing else imports the module."""
