@@ -3,12 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 DEMO := demo.gpuprof
+INTEGRATIONS := build/integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit docs format man clean
+.PHONY: help setup demo test lint types unit docs integrations format man clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # The marker is written last, so that an interrupted set-up is done again.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -40,6 +41,14 @@ format: setup ## let ruff rewrite what it can
 
 docs: setup ## build the documentation as a site, build/site, with warnings as errors
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html -c docs/site docs build/site
+
+# An environment of its own, beside .venv: what trainers and trackers install changes nothing there.
+$(INTEGRATIONS)/ready: $(VENV)/ready tests/integrations/requirements.txt
+	$(BIN)/python scripts/environment_beside.py $(INTEGRATIONS) -c constraints.txt -r tests/integrations/requirements.txt
+	touch $@
+
+integrations: $(INTEGRATIONS)/ready ## run trainers and trackers for real, with their own packages
+	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -n 2 --dist worksteal tests/integrations
 
 man: setup ## write the man page, build/gpuprof.1
 	mkdir -p build
