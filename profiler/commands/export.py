@@ -22,7 +22,7 @@ _TRACKERS = ("wandb", "mlflow", "tensorboard")
 
 
 class ExportCommand:
-    """Write the figures of a capture as tables, or its plots as drawings, or send them.
+    """Write the figures of a capture as tables, its plots as drawings, or send it.
 
     csv and parquet: each list of the analysis (kernels, ops, idle.causes, ...) is a
     file of its own. svg and png: so is each plot of the report's page. With --to a
