@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/environment_beside.py build/integrations -r requirements.txt
 
-What follows the folder goes to `pip install`: only what is not there yet is installed, into the new
+What follows the folder is for pip, which installs only what is not there yet, and into the new
 environment alone. So torch is not installed twice, and the first environment stays as it is.
 """
 
