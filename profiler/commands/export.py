@@ -1,12 +1,14 @@
 """`gpuprof export`."""
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.json_output import add_json, write_json
-from gpuprof.reports.json_answers.schemas import FILES
+from gpuprof.reports.json_answers.schemas import FILES, SENT, JsonSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +57,7 @@ class ExportCommand:
         parser.add_argument(
             "--rank", type=int, metavar="R", help="the rank to write (the one that was analysed)"
         )
-        add_json(parser, FILES)
+        add_json(parser, _schema)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
@@ -65,6 +67,10 @@ class ExportCommand:
         else:
             _send(arguments, name)
         return 0
+
+
+def _schema(arguments: argparse.Namespace) -> JsonSchema:
+    return FILES if arguments.to is None else SENT
 
 
 def _export_files(arguments: argparse.Namespace, name: str) -> None:
@@ -100,12 +106,18 @@ def _send(arguments: argparse.Namespace, name: str) -> None:
     """Send the capture to a tracker. Its package, and the folder, are tried before any work."""
     from gpuprof.profiler.captures import load_analysis
     from gpuprof.reports.console.streams import write_note
-
-    send = _sender(arguments.to, arguments.output, name)
-    analysis = load_analysis(arguments.capture, arguments.rank)
     from gpuprof.reports.tracked_run import tracked_run
 
-    write_note(f"gpuprof: sent to {arguments.to}: {send(tracked_run(analysis))}")
+    send = _sender(arguments.to, arguments.output, name)
+    run = tracked_run(load_analysis(arguments.capture, arguments.rank))
+    # Some packages print what they do, and stdout is for JSON.
+    with redirect_stdout(sys.stderr):
+        place = send(run)
+    if arguments.json:
+        from gpuprof.reports.json_answers.of_captures import SentRun
+
+        write_json(SENT, SentRun(tracker=arguments.to, place=place, figures=run.figures))
+    write_note(f"gpuprof: sent to {arguments.to}: {place}")
 
 
 def _sender(tracker: str, output: Path | None, name: str) -> "Callable[[TrackedRun], str]":

@@ -68,6 +68,15 @@ class WrittenFiles(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
 
 
+class SentRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tracker of experiments was sent, and where that is to be seen."""
+
+    tracker: str
+    place: str
+    # By name, as in `TrackedRun`.
+    figures: dict[str, float]
+
+
 class AgentAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a tool of `gpuprof mcp` answers: one of the two."""
 

@@ -48,6 +48,7 @@ MCP: Final = JsonSchema("mcp", 1, f"{_CAPTURES}:AgentAnswer")
 MFU: Final = JsonSchema("mfu", 1, f"{_MACHINES}:MfuAnswer")
 MFU_CAPTURE: Final = JsonSchema("mfu_capture", 1, "roofline.closed_form_figures:ClosedForm")
 PLAN: Final = JsonSchema("plan", 1, "roofline.plan_figures:TrainingPlan")
+SENT: Final = JsonSchema("sent", 1, f"{_CAPTURES}:SentRun")
 SUMMARY: Final = JsonSchema("summary", 1, f"{_CAPTURES}:Summary")
 
 SCHEMAS: Final = (
@@ -64,5 +65,5 @@ SCHEMAS: Final = (
         GATE_PLAN,
         GATE_SELFTEST,
     ),
-    *(HISTORY, HISTORY_ADD, MATCHES, MCP, MFU, MFU_CAPTURE, PLAN, SUMMARY),
+    *(HISTORY, HISTORY_ADD, MATCHES, MCP, MFU, MFU_CAPTURE, PLAN, SENT, SUMMARY),
 )
