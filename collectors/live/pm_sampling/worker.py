@@ -12,7 +12,7 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -44,7 +44,7 @@ def hold(device: int) -> None:
     """Begin CUDA and hold a context of the device, without which CUPTI knows none."""
     library = ctypes.CDLL("libcuda.so.1")
     context = ctypes.c_void_p()
-    calls = (
+    calls: tuple[tuple[str, Callable[[], int]], ...] = (
         ("cuInit", lambda: library.cuInit(0)),
         (
             "cuDevicePrimaryCtxRetain",
