@@ -43,7 +43,7 @@ _XLA_HEAD: Final = re.compile(
 _XLA_PROCESS: Final = re.compile(rb'"/(?:host|device):')
 # Field 1 of GlobalMetadata, a version, and the first of a Node: its id, or its name where that is 0
 # (mlcommons/chakra, schema/protobuf/et_def.proto). Each message follows its length.
-_CHAKRA_METADATA: Final = re.compile(rb"\x0a.(\d+\.)+\d+", re.DOTALL)
+_CHAKRA_METADATA: Final = re.compile(rb"\x0a[\x03-\x14](?:\d+\.)+\d+")
 _CHAKRA_NODE: Final = (1 << 3 | 0, 2 << 3 | 2)
 # Columns of kernel_details.csv and op_summary.csv.
 _ASCEND_CSV: Final = re.compile(

@@ -23,6 +23,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.manifest import Manifest, ProcessInfo, Schedule
+from gpuprof.collectors.plugins import PluginUse
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.suite import Prepared
 from gpuprof.roofline.bench.results import BenchReport, CaseResult
@@ -84,8 +85,12 @@ def make_capture(
     ranks: Ranks,
     device_position: int,
     title: str,
+    plugins: tuple[PluginUse, ...] = (),
 ) -> Capture:
-    """The capture of one rank; `profiled` holds at least one case, each of which was timed."""
+    """The capture of one rank; `profiled` holds at least one case, each of which was timed.
+
+    `plugins` had a part in `collected`.
+    """
     parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_TABLES, "ranges")}
     steps = _timed_steps(profiled, by_events=report.method.flushed_bytes is not None)
     cursor = max(int(window[1]) for case in profiled for window in case.windows)
@@ -127,6 +132,7 @@ def make_capture(
         steps_found_by=found_by,
         shapes_recorded=True,
         calibration=report.calibration,
+        plugins=plugins,
         warnings=report.warnings,
     )
     manifest = Manifest(

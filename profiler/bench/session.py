@@ -19,6 +19,7 @@ from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.torch_trace import cupti_held_by
 from gpuprof.collectors.manifest import Calibration
+from gpuprof.collectors.plugins import PluginUse
 from gpuprof.profiler.bench.capture import ProfiledCase, make_capture, profile_case
 from gpuprof.profiler.bench.device import clock_of, fingerprint_with, torch_device
 from gpuprof.profiler.captures import store
@@ -143,7 +144,7 @@ class _Bench:
             ),
         )
         if self._request.output is not None and self._profiled:
-            self._store(report, collected, self._request.output)
+            self._store(report, collected, self._request.output, collection.plugins())
         return report if self._place.rank == 0 else None
 
     def _run_all(self, plans: Sequence[BenchPlan]) -> Iterator[CaseResult | Skipped]:
@@ -173,7 +174,11 @@ class _Bench:
         )
 
     def _store(
-        self, report: BenchReport, collected: Mapping[str, pl.DataFrame], output: CaptureOutput
+        self,
+        report: BenchReport,
+        collected: Mapping[str, pl.DataFrame],
+        output: CaptureOutput,
+        plugins: tuple[PluginUse, ...],
     ) -> None:
         place = self._place
         capture = make_capture(
@@ -183,6 +188,7 @@ class _Bench:
             ranks=place,
             device_position=self._position,
             title=output.requested.name.removesuffix(storage.SUFFIX),
+            plugins=plugins,
         )
         results = {BENCH_FILE: encode(report)}
         if place.alone:

@@ -300,4 +300,9 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
             notes.append(f"the device was slowed down in the {name}: {reasons}")
     if base.world_size != head.world_size:
         notes.append(f"the base has {base.world_size} ranks and the head {head.world_size}")
+    for name, one, other in (("base", base, head), ("head", head, base)):
+        alone = sorted(set(one.plugins) - set(other.plugins))
+        if alone:
+            said = ", ".join(f"{use.distribution} ({use.adds} {use.of})" for use in alone)
+            notes.append(f"plug-ins had a part in the {name} alone: {said}")
     return tuple(notes)

@@ -30,6 +30,7 @@ from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import CLASSES, classes
+from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.machine.devices import DEVICES, find_spec
 
 pytestmark = needs_checkout
@@ -94,6 +95,15 @@ def test_the_example_adds_one_of_each_kind(example: None) -> None:
         ("class", "narrow"),
     }
     assert analysis.installed_plugins == ("gpuprof-example 1.0",)
+
+
+def test_a_comparison_says_what_plug_ins_did_to_one_side(example: None) -> None:
+    analysis = gpuprof.analyze(read_run([LOG], lambda _: None))
+    without = msgspec.structs.replace(analysis, plugins=analysis.plugins[1:])
+    (use, *_) = analysis.plugins
+    said = f"plug-ins had a part in the base alone: gpuprof-example 1.0 ({use.adds} {use.of})"
+    assert said in compare(analysis, without).notes
+    assert not [note for note in compare(analysis, analysis).notes if "plug-ins" in note]
 
 
 def test_every_report_says_what_plug_ins_made(example: None) -> None:

@@ -47,7 +47,7 @@ def read(path: Path) -> Capture:
             tool_version="1.0",
             source="stopwatch",
             title=path.name.removesuffix(".gz").removesuffix(".stopwatch"),
-            created_ns=0,
+            created_ns=path.stat().st_mtime_ns,
             clock="from the start of the log",
         ),
         (
