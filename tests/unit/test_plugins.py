@@ -1,5 +1,7 @@
 """What other distributions add by entry points, and that nothing breaks where they are wrong."""
 
+import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from capture_builder import CaptureBuilder
 from checkout import needs_checkout
 from plug_ins import EntryPoints, install, install_project, nothing_loaded
@@ -24,11 +27,15 @@ from gpuprof.profiler import captures
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.machine.plugin_checks import plugin_checks
 from gpuprof.profiler.traces import read_run
+from gpuprof.reference_kernels.benching.coordination import Alone
+from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, run_plan
+from gpuprof.reference_kernels.benching.timing import HostClock
 from gpuprof.reference_kernels.families import load_family, select
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.bench.results import CaseResult
 from gpuprof.roofline.classes import CLASSES, classes
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.machine.devices import DEVICES, find_spec
@@ -130,8 +137,6 @@ def test_the_example_is_listed_and_runs_in_the_bench(example: None) -> None:
     (family,) = select(["softmax/in-parts"])
     (version,) = family.versions
     assert version.plugin == "gpuprof-example 1.0"
-    import torch
-
     problem = family.problem("300x64", "fp32", torch.device("cpu"))
     prepared = version.prepare(problem)
     prepared.call()
@@ -433,6 +438,75 @@ def test_a_live_collector_records_in_every_run(add: Add) -> None:
         "Broken meter did not start, so power is missing: no meter"
     ]
     assert said()[0].endswith("'NVML' is already a live collector of gpuprof; it is left out")
+
+
+KERNELS_OF_MINE = """
+import torch
+from gpuprof.reference_kernels.families import Family
+from gpuprof.reference_kernels.suite import KnownWork, Prepared, Problem, Version
+class Doubling(Problem):
+    family, size_form = "doubling", "N"
+    default_sizes = {"cpu": ("8",), "cuda": ("8",)}
+    default_dtypes = {"cpu": ("fp32",), "cuda": ("fp32",)}
+    tolerance = 0.0
+    def __init__(self, size, dtype, device, *, seed=0):
+        super().__init__(size, dtype, device, seed=seed)
+        self.input = self.random(int(size), dtype=torch.float32)
+    def work(self): return KnownWork((), self.input.nbytes, self.input.nbytes)
+    def reference(self): return (2 * self.input.double(),)
+def prepare(problem):
+    output = torch.empty_like(problem.input)
+    return Prepared(lambda: torch.mul(problem.input, 2, out=output), (output,))
+def version(family, name, implementation="mine"):
+    return Version(family, name, "doubles", ("fp32",), ("cpu",), implementation=implementation)
+ALL = (
+    Family("doubling", Doubling, (version("doubling", "plain"),)),
+    version("softmax", "torch"),
+    version("softmax", "nowhere", ""),
+    Family("other", Doubling, (version("doubling", "plain2"),)),
+    Family("untrue", int, ()),
+)
+"""
+
+
+def test_a_family_of_a_plug_in_is_checked_and_timed_as_ours_are(add: Add) -> None:
+    add("mine", {"gpuprof.reference_kernels": {"it": "mine:ALL"}}, KERNELS_OF_MINE)
+    (family,) = select(["doubling"])
+    plan = BenchPlan(family, "64", "fp32")
+    options = BenchOptions(torch.device("cpu"), 0, 0.01, HostClock(), Alone())
+    (case,) = run_plan(plan, options)
+    assert isinstance(case, CaseResult)
+    assert (case.error, case.relative_error, case.bytes_moved) == (None, 0.0, 2 * 64 * 4)
+    assert case.note == "from the plug-in mine 1.0"
+    assert [one.partition("it): ")[2] for one in said()] == [
+        "'softmax/torch' is already a reference kernel of gpuprof; it is left out",
+        "softmax/nowhere names no module with a function prepare (implementation); it is left out",
+        "doubling/plain2 is no version of other; it is left out",
+        "the problem of untrue is no gpuprof.reference_kernels.suite.Problem; it is left out",
+    ]
+
+
+def test_the_analysis_of_a_foreign_trace_needs_no_torch(tmp_path: Path) -> None:
+    install_project(tmp_path, EXAMPLE)
+    code = f"""
+import sys
+from pathlib import Path
+import gpuprof
+from gpuprof.profiler.traces import read_run
+from gpuprof.reports.html.page import render_html
+analysis = gpuprof.analyze(read_run([Path({str(LOG)!r})], lambda _: None))
+assert "example-sizes" in render_html(analysis)
+assert len(analysis.plugins) == 4
+print(*sys.modules)
+"""
+    path = os.pathsep.join([str(tmp_path), str(EXAMPLE), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "torch" not in done.stdout.split()
+    assert "gpuprof_example.kernels" not in done.stdout.split()
 
 
 def test_a_stored_analysis_is_made_again_where_it_asked_no_plug_in(
