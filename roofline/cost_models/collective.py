@@ -123,28 +123,62 @@ def from_one_tensor_to_another(call: OpCall) -> Cost | None:
     return copy_cost(source.bytes, output.bytes)
 
 
+@cost_model(
+    *("c10d::allreduce_", "c10d::allreduce_coalesced_", "c10d::broadcast_", "c10d::reduce_"),
+    composite=True,
+)
+def in_place(call: OpCall) -> Cost:
+    """(tensors, ...), where no record_param_comms stands below it: gloo writes none."""
+    size = _size_of_list(call)
+    return _of_buffers(size, size)
+
+
+@cost_model("c10d::send", composite=True)
+def sent(call: OpCall) -> Cost:
+    """(tensors, ...), as `in_place`."""
+    return _of_buffers(_size_of_list(call), 0)
+
+
+@cost_model("c10d::recv_", "c10d::recv_any_source_", composite=True)
+def received(call: OpCall) -> Cost:
+    """(tensors, ...), as `in_place`."""
+    return _of_buffers(0, _size_of_list(call))
+
+
+@cost_model(
+    "c10d::allgather_",
+    "c10d::allgather_coalesced_",
+    "c10d::allgather_into_tensor_coalesced_",
+    "c10d::alltoall_",
+    "c10d::barrier",
+    "c10d::gather_",
+    "c10d::reduce_scatter_",
+    "c10d::reduce_scatter_tensor_coalesced_",
+    "c10d::scatter_",
+    composite=True,
+)
+def of_lists_of_lists(call: OpCall) -> Cost:
+    """Its tensors stand in lists of lists, which no trace records; as `in_place`."""
+    return _of_buffers(None, None)
+
+
+def _of_buffers(read: int | None, written: int | None) -> Cost:
+    return copy_cost(read, written, *(_UNRECORDED,) * (None in (read, written)))
+
+
+def _size_of_list(call: OpCall) -> int | None:
+    tensors = call.tensors(0)
+    if not tensors:
+        return None
+    return bytes_for(sum(tensor.elements for tensor in tensors), _dtype(call, tensors))
+
+
 def _common_dtype(tensors: tuple[Tensor, ...]) -> DType | None:
     dtypes = {tensor.dtype for tensor in tensors}
     return dtypes.pop() if len(dtypes) == 1 else None
 
 
 register_composites(
-    "c10d::allreduce_",
-    "c10d::allreduce_coalesced_",
-    "c10d::allgather_",
-    "c10d::allgather_coalesced_",
-    "c10d::allgather_into_tensor_coalesced_",
-    "c10d::reduce_scatter_",
-    "c10d::reduce_scatter_tensor_coalesced_",
-    "c10d::broadcast_",
-    "c10d::reduce_",
-    "c10d::gather_",
-    "c10d::scatter_",
-    "c10d::alltoall_",
-    "c10d::send",
-    "c10d::recv_",
-    "c10d::recv_any_source_",
-    "c10d::barrier",
     "_c10d_functional::all_reduce",
     "_c10d_functional::all_reduce_",
     "_c10d_functional::all_reduce_coalesced",
@@ -161,6 +195,10 @@ register_composites(
     "_c10d_functional::batch_p2p_ops",
     "_c10d_functional::isend",
     "_c10d_functional::irecv",
+    # FSDP2, around its collectives (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
+    "fsdp::all_gather_copy_in",
+    "fsdp::chunk_cat",
+    "fsdp::split_with_sizes_copy",
     "symm_mem::_low_contention_all_gather",
     "symm_mem::_low_contention_reduce_scatter",
     "symm_mem::fused_all_gather_matmul",

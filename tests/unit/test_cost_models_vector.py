@@ -292,6 +292,24 @@ def test_a_collective_without_record_param_comms_has_its_tensors() -> None:
     assert (scattered.bytes_read, scattered.bytes_written) == (4000, 1000)
 
 
+@pytest.mark.parametrize(
+    ("name", "read", "written"),
+    [
+        ("c10d::allreduce_", 4000, 4000),
+        ("c10d::broadcast_", 4000, 4000),
+        ("c10d::send", 4000, 0),
+        ("c10d::recv_", 0, 4000),
+        ("c10d::allgather_", None, None),
+    ],
+)
+def test_a_collective_of_gloo_does_no_operations(
+    name: str, read: int | None, written: int | None
+) -> None:
+    """gloo writes no record_param_comms: DistributedDataParallel on CPUs."""
+    result = cost(name, TensorList((tensor(1000, dtype="float32"),)), None, None)
+    assert (result.flops, result.bytes_read, result.bytes_written) == ((), read, written)
+
+
 @pytest.mark.skipif(not OLD_TRACE.exists(), reason="the public traces of ../shared are absent")
 def test_a_recorded_all_gather_of_torch_1_13_has_its_message() -> None:
     ops = analyze(kineto.read(OLD_TRACE)).ops
