@@ -33,6 +33,7 @@ from gpuprof.profiler.commands.mcp import McpCommand
 from gpuprof.profiler.commands.mfu import MfuCommand
 from gpuprof.profiler.commands.plan import PlanCommand
 from gpuprof.profiler.commands.report import ReportCommand
+from gpuprof.profiler.commands.repro import ReproCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.serve import ServeCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
@@ -68,6 +69,7 @@ COMMANDS: tuple[Command, ...] = (
     ServeCommand(),
     McpCommand(),
     ExplainCommand(),
+    ReproCommand(),
     CompareCommand(),
     BenchCommand(),
     MfuCommand(),

@@ -15,6 +15,7 @@ from gpuprof.roofline.analysis import (
     RooflinePoint,
     Utilization,
 )
+from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.step_figures import StepSplit, StepTimes
 
 _MOST_KERNELS = 10
@@ -75,6 +76,28 @@ class SentRun(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     # By name, as in `TrackedRun`.
     figures: dict[str, float]
+
+
+class Repro(msgspec.Struct, frozen=True, kw_only=True):
+    """A script that runs one operator again, and the call that it makes."""
+
+    file: str
+    operator: str
+    # As torch.ops has it.
+    overload: str
+    # The lists of shapes and types as they were recorded.
+    detail: str
+    # Its number among the calls that the name has, those with most device time first.
+    number: int
+    numbers: int
+    calls: int
+    median_ns: int
+    # Of one call; None where a part of its work has no model.
+    flops: tuple[Flops, ...] | None
+    bytes_read: int | None
+    bytes_written: int | None
+    # Arguments that were not recorded, and are left to their defaults.
+    defaults: tuple[str, ...]
 
 
 class AgentAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -48,22 +48,9 @@ MCP: Final = JsonSchema("mcp", 1, f"{_CAPTURES}:AgentAnswer")
 MFU: Final = JsonSchema("mfu", 1, f"{_MACHINES}:MfuAnswer")
 MFU_CAPTURE: Final = JsonSchema("mfu_capture", 1, "roofline.closed_form_figures:ClosedForm")
 PLAN: Final = JsonSchema("plan", 1, "roofline.plan_figures:TrainingPlan")
+REPRO: Final = JsonSchema("repro", 1, f"{_CAPTURES}:Repro")
 SENT: Final = JsonSchema("sent", 1, f"{_CAPTURES}:SentRun")
 SUMMARY: Final = JsonSchema("summary", 1, f"{_CAPTURES}:Summary")
 
-SCHEMAS: Final = (
-    *(ANALYSIS, BASELINE, BENCH, BENCH_CLAIMS, BENCH_LIST, BENCH_SIZES, CALIBRATE),
-    *(
-        CALIBRATE_LINKS,
-        COMPARE,
-        DOCTOR,
-        EXPLAIN,
-        FILES,
-        GATE,
-        GATE_CALIBRATE,
-        GATE_DRY_RUN,
-        GATE_PLAN,
-        GATE_SELFTEST,
-    ),
-    *(HISTORY, HISTORY_ADD, MATCHES, MCP, MFU, MFU_CAPTURE, PLAN, SENT, SUMMARY),
-)
+# All of this module.
+SCHEMAS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, JsonSchema))

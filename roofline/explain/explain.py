@@ -37,7 +37,7 @@ class WorkExplanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain(capture: Capture, analysis: Analysis, point: RooflinePoint) -> WorkExplanation:
     """What `capture` holds of `point`, which is one of the operators or kernels of `analysis`."""
     capture = attribute(capture.rank(analysis.rank))
-    reader = LayerReader(capture, _work(capture), device_of(capture.processes[0]))
+    reader = LayerReader(capture, work_of(capture), device_of(capture.processes[0]))
     return WorkExplanation(
         point=point, profiled_steps=analysis.steps.profiled, layers=reader.layers_of(point)
     )
@@ -58,7 +58,8 @@ def explained_largest(
     )
 
 
-def _work(capture: Capture) -> Work:
+def work_of(capture: Capture) -> Work:
+    """The device work of an attributed one-rank capture, with what hardware counters tell."""
     process = capture.processes[0]
     mode = math_mode(device_of(process), process)
     return find_work(capture, mode, None, counted_work(capture))
@@ -74,7 +75,7 @@ def points_under(capture: Capture, analysis: Analysis, name: str) -> tuple[Roofl
     names = [each for each in capture.ops["name"].unique() if is_called(each, name)]
     if not names:
         return ()
-    work = _work(capture)
+    work = work_of(capture)
     named = capture.ops["name"].is_in(names).to_numpy()
     under = inherit(named.astype(np.int8), rows_of(capture.ops, capture.ops["parent_id"])) > 0
     inside = capture.ops.filter(pl.Series(under))["op_id"]

@@ -27,6 +27,7 @@ WRITERS = {
     "analyze --to-chrome": ("analyze", "-f", CAPTURE, "--to-chrome", "{}.json"),
     "report -o": ("report", "-f", CAPTURE, "-o", "{}.md"),
     "export -o": ("export", CAPTURE, "-o", "{}"),
+    "repro -o": ("repro", "-f", CAPTURE, "aten::mm", "-o", "{}.py"),
     "compare -o": ("compare", "-f", CAPTURE, CAPTURE, "-o", "{}.json"),
     "bench -o": ("bench", "-f", "-o", "{}.gpuprof"),
     "bench --json": ("bench", "-f", "-o", "o", "--json", "{}.json"),
@@ -54,6 +55,7 @@ READERS = {
     "serve": ("serve", "{}"),
     "mcp": ("mcp", "{}"),
     "explain": ("explain", "{}", "aten::mm"),
+    "repro": ("repro", "{}", "aten::mm", "-o", "o.py"),
     "compare, base": ("compare", "{}", CAPTURE),
     "compare, head": ("compare", CAPTURE, "{}"),
     "mfu": ("mfu", "{}"),
@@ -234,7 +236,7 @@ def test_a_disk_that_fills_meanwhile_leaves_no_half_written_file(
 def test_a_folder_in_a_files_place_is_refused_also_with_force(
     arguments: tuple[str, ...], folder: Path, refused: Callable[[tuple[str, ...], str], str]
 ) -> None:
-    for suffix in (".json", ".md", ".xml", ".sqlite", ".parquet", ".html"):
+    for suffix in (".json", ".md", ".py", ".xml", ".sqlite", ".parquet", ".html"):
         (folder / f"name{suffix}").mkdir()
     assert "name" in refused(arguments, "name")
 

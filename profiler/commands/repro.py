@@ -1,0 +1,154 @@
+"""`gpuprof repro`."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
+from gpuprof.profiler.amounts import whole
+from gpuprof.profiler.json_output import add_json, write_json
+from gpuprof.reports.json_answers.schemas import REPRO
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuprof.profiler.repro.python_call import PythonCall
+    from gpuprof.roofline.explain.calls import RecordedCall
+
+_MOST_LISTED = 10
+# Not a range, a node of autograd or a compiled kernel.
+_OPERATOR = re.compile(r"\w+::\w+")
+
+
+class ReproCommand:
+    """Write a script that runs one operator of a capture again.
+
+    It has the operator's recorded shapes, strides and types, needs nothing but
+    torch, times the call as gpuprof bench does, and prints FLOPs, bytes and the
+    share of the roof by the ceilings of the capture.
+
+    OP is compared with whole names first (aten::mm or mm), then with parts of
+    them; a kernel's name stands for the operators that launch it. Of calls with
+    different arguments the one with most device time is taken, or --pick.
+    """
+
+    name = "repro"
+    summary = "write a script that runs one operator of a capture"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """See `Command`."""
+        parser.add_argument(
+            "capture", type=Path, help="capture, or a trace that gpuprof analyze reads"
+        )
+        parser.add_argument("op", metavar="OP", help="name of an operator, or a part")
+        parser.add_argument(
+            "--pick", type=whole, metavar="N", help="of several calls the one numbered N"
+        )
+        parser.add_argument(
+            "-o", "--output", type=Path, metavar="FILE", help="script to write (OP.py here)"
+        )
+        parser.add_argument("-f", "--force", action="store_true", help="replace an old script")
+        parser.add_argument("--rank", type=int, metavar="R", help="the rank to look at (the first)")
+        add_json(parser, REPRO)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """See `Command`. Raises `CommandError` for what cannot be called, and `CaptureError`."""
+        from gpuprof.collectors.files.writing import refuse_existing, write_file
+        from gpuprof.profiler.captures import read_capture_and_analysis
+        from gpuprof.reports.console.streams import write_line, write_note
+        from gpuprof.roofline.explain.calls import recorded_calls
+
+        if arguments.output is not None:
+            refuse_existing(arguments.output, force=arguments.force)
+        capture, analysis = read_capture_and_analysis(arguments.capture, arguments.rank)
+        found = recorded_calls(capture, analysis, arguments.op)
+        if not found:
+            raise CommandError(
+                f"{arguments.op}: no operator with device work is called so; "
+                f"gpuprof explain {arguments.capture} NAME looks for others",
+                exit_code=2,
+            )
+        number = arguments.pick or 1
+        if number > len(found):
+            has = f"{arguments.op} has {len(found)} call{'s' if len(found) > 1 else ''}"
+            raise CommandError(f"--pick {number}: {has} with different arguments", exit_code=2)
+        chosen = found[number - 1]
+        call = as_python(chosen)
+        from gpuprof.profiler.repro.script import file_name, render_script
+
+        output: Path = arguments.output or Path(file_name(chosen))
+        refuse_existing(output, force=arguments.force)
+        write_file(output, render_script(analysis, chosen, call).encode())
+        if len(found) > 1 and arguments.pick is None:
+            _tell_others(arguments.op, found)
+        if arguments.json:
+            from gpuprof.reports.json_answers.of_captures import Repro
+
+            answer = Repro(
+                file=str(output),
+                operator=chosen.name,
+                overload=call.operator,
+                detail=chosen.detail,
+                number=number,
+                numbers=len(found),
+                calls=chosen.calls,
+                median_ns=chosen.median_ns,
+                flops=chosen.flops,
+                bytes_read=chosen.bytes_read,
+                bytes_written=chosen.bytes_written,
+                defaults=call.defaults,
+            )
+            write_json(REPRO, answer)
+        else:
+            write_note(f"gpuprof: wrote {output}; it needs torch alone")
+            write_line(f"python {output}")
+        return 0
+
+
+def as_python(chosen: "RecordedCall") -> "PythonCall":
+    """How it is called. Raises `CommandError` where shapes do not tell, and of what is missing."""
+    if chosen.name.startswith("record_param_comms") or "collective" in chosen.kinds:
+        raise CommandError(
+            f"{chosen.name} sends to other ranks, which one process has not; "
+            "gpuprof bench collectives measures such calls"
+        )
+    if chosen.over_link:
+        raise CommandError(
+            f"{chosen.name} copies to or from the host or another device, and where its tensors "
+            "lay is not recorded; gpuprof calibrate measures the link"
+        )
+    callees = [one for one in chosen.working if _OPERATOR.fullmatch(one)]
+    if not _OPERATOR.fullmatch(chosen.name):
+        of_them = f"; take what works in it: {', '.join(callees[:3])}" if callees else ""
+        raise CommandError(
+            f"{chosen.name} is a range or a node of autograd, and no operator{of_them}"
+        )
+    if chosen.call is None:
+        raise CommandError(
+            f"{chosen.name}: its shapes were not recorded; record them with gpuprof run, or "
+            "record_shapes=True of torch.profiler"
+        )
+    try:
+        from gpuprof.profiler.repro.python_call import python_call
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("torch", "write a call of an operator", TORCH) from error
+    return python_call(chosen.call)
+
+
+def _tell_others(name: str, found: "Sequence[RecordedCall]") -> None:
+    """On stderr, which calls there are beside the first."""
+    from gpuprof.reports.console.streams import write_note
+    from gpuprof.reports.formatting import duration
+    from gpuprof.reports.shapes import readable_shapes
+
+    write_note(
+        f"gpuprof: {name} has {len(found)} calls with different arguments; this is number 1:"
+    )
+    for number, each in enumerate(found[:_MOST_LISTED], 1):
+        shapes = readable_shapes(each.detail, each.name)
+        write_note(
+            f"{number:4}  {duration(each.device_ns):>9}  {each.calls} x {each.name} {shapes}"
+        )
+    if len(found) > _MOST_LISTED:
+        write_note(f"      and {len(found) - _MOST_LISTED} more")

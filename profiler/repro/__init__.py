@@ -1,0 +1,1 @@
+"""Writes a recorded operator call as a script that needs nothing but torch."""
