@@ -21,7 +21,7 @@ import torch
 
 from gpuprof.collectors.errors import GpuprofError
 from gpuprof.profiler.captures import read_capture_and_analysis
-from gpuprof.profiler.commands.repro import as_python
+from gpuprof.profiler.repro.recorded import as_python
 from gpuprof.profiler.repro.script import render_script
 from gpuprof.roofline.cost_models.call import OpCall, Tensor, TensorList
 from gpuprof.roofline.explain.calls import RecordedCall, recorded_calls

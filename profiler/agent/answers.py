@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Final, ParamSpec
 
 from gpuprof.collectors.errors import CaptureError, CommandError, GpuprofError
 from gpuprof.profiler.captures import read_capture_and_analysis
+from gpuprof.profiler.repro.recorded import as_python, calls_of, chosen_call
 from gpuprof.profiler.serving.folder import CapturesFolder
 from gpuprof.reports.comparison.markdown import render_comparison
 from gpuprof.reports.formatting import counted
@@ -109,6 +110,21 @@ class CaptureAnswers:
             has = counted(len(found), "match", "matches")
             raise CommandError(f"{name!r} has {has}; pick one from 1 on")
         return explain(held, analysis, found[number - 1])
+
+    @_answering
+    def repro(self, capture: str, operator: str, pick: int = 1) -> Any:
+        """A Python script that runs one operator with its recorded shapes, and times it.
+
+        It needs torch alone. Of calls with different arguments the one numbered `pick`, from 1, by
+        device time.
+        """
+        held, analysis = read_capture_and_analysis(self._path(capture), None)
+        chosen = chosen_call(calls_of(held, analysis, operator), operator, pick)
+        call = as_python(chosen)
+        # Torch is there, or the call would not be.
+        from gpuprof.profiler.repro.script import render_script
+
+        return render_script(analysis, chosen, call)
 
     @_answering
     def compare(self, base: str, head: str) -> Any:

@@ -27,6 +27,7 @@ def make_server(folder: Path) -> MCPServer[Any]:
         answers.advice,
         answers.figures,
         answers.explain,
+        answers.repro,
         answers.compare,
     ):
         server.tool()(tool)

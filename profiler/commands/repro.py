@@ -1,11 +1,9 @@
 """`gpuprof repro`."""
 
 import argparse
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
 from gpuprof.profiler.amounts import whole
 from gpuprof.profiler.json_output import add_json, write_json
 from gpuprof.reports.json_answers.schemas import REPRO
@@ -13,12 +11,9 @@ from gpuprof.reports.json_answers.schemas import REPRO
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuprof.profiler.repro.python_call import PythonCall
     from gpuprof.roofline.explain.calls import RecordedCall
 
 _MOST_LISTED = 10
-# Not a range, a node of autograd or a compiled kernel.
-_OPERATOR = re.compile(r"\w+::\w+")
 
 
 class ReproCommand:
@@ -56,24 +51,15 @@ class ReproCommand:
         """See `Command`. Raises `CommandError` for what cannot be called, and `CaptureError`."""
         from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.captures import read_capture_and_analysis
+        from gpuprof.profiler.repro.recorded import as_python, calls_of, chosen_call
         from gpuprof.reports.console.streams import write_line, write_note
-        from gpuprof.roofline.explain.calls import recorded_calls
 
         if arguments.output is not None:
             refuse_existing(arguments.output, force=arguments.force)
         capture, analysis = read_capture_and_analysis(arguments.capture, arguments.rank)
-        found = recorded_calls(capture, analysis, arguments.op)
-        if not found:
-            raise CommandError(
-                f"{arguments.op}: no operator with device work is called so; "
-                f"gpuprof explain {arguments.capture} NAME looks for others",
-                exit_code=2,
-            )
+        found = calls_of(capture, analysis, arguments.op)
         number = arguments.pick or 1
-        if number > len(found):
-            has = f"{arguments.op} has {len(found)} call{'s' if len(found) > 1 else ''}"
-            raise CommandError(f"--pick {number}: {has} with different arguments", exit_code=2)
-        chosen = found[number - 1]
+        chosen = chosen_call(found, arguments.op, number)
         call = as_python(chosen)
         from gpuprof.profiler.repro.script import file_name, render_script
 
@@ -104,36 +90,6 @@ class ReproCommand:
             write_note(f"gpuprof: wrote {output}; it needs torch alone")
             write_line(f"python {output}")
         return 0
-
-
-def as_python(chosen: "RecordedCall") -> "PythonCall":
-    """How it is called. Raises `CommandError` where shapes do not tell, and of what is missing."""
-    if chosen.name.startswith("record_param_comms") or "collective" in chosen.kinds:
-        raise CommandError(
-            f"{chosen.name} sends to other ranks, which one process has not; "
-            "gpuprof bench collectives measures such calls"
-        )
-    if chosen.over_link:
-        raise CommandError(
-            f"{chosen.name} copies to or from the host or another device, and where its tensors "
-            "lay is not recorded; gpuprof calibrate measures the link"
-        )
-    callees = [one for one in chosen.working if _OPERATOR.fullmatch(one)]
-    if not _OPERATOR.fullmatch(chosen.name):
-        of_them = f"; take what works in it: {', '.join(callees[:3])}" if callees else ""
-        raise CommandError(
-            f"{chosen.name} is a range or a node of autograd, and no operator{of_them}"
-        )
-    if chosen.call is None:
-        raise CommandError(
-            f"{chosen.name}: its shapes were not recorded; record them with gpuprof run, or "
-            "record_shapes=True of torch.profiler"
-        )
-    try:
-        from gpuprof.profiler.repro.python_call import python_call
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("torch", "write a call of an operator", TORCH) from error
-    return python_call(chosen.call)
 
 
 def _tell_others(name: str, found: "Sequence[RecordedCall]") -> None:

@@ -53,7 +53,9 @@ def test_a_client_lists_and_asks(folder: Path) -> None:
         ("summary", {"capture": BLOCK}),
         ("figures", {"capture": BLOCK, "part": "kernels", "most": 3}),
     )
-    assert tools == ["captures", "summary", "advice", "figures", "explain", "compare"]
+    assert tools == [
+        *("captures", "summary", "advice", "figures", "explain", "repro", "compare"),
+    ]
     assert {row["name"] for row in captures["answer"]} == {BLOCK, f"runs/{PRODUCTS}"}
     assert "Limited by" in summary["answer"]
     for each in (captures, summary, figures):
@@ -69,6 +71,12 @@ def test_a_name_with_several_matches_is_picked(answers: CaptureAnswers) -> None:
     assert len(several) > 1
     picked = answers.explain(BLOCK, "aten::mm", 2)["answer"]
     assert several[1]["name"] in json.dumps(picked)
+
+
+def test_an_operator_is_told_as_a_script(answers: CaptureAnswers) -> None:
+    script = answers.repro(BLOCK, "aten::mm", 2)["answer"]
+    assert "torch.ops.aten.mm.default(" in script
+    assert compile(script, "script.py", "exec")
 
 
 def test_two_captures_are_compared(answers: CaptureAnswers) -> None:
@@ -87,6 +95,8 @@ def test_two_captures_are_compared(answers: CaptureAnswers) -> None:
         ("explain", (BLOCK, "aten::nothing"), "is called"),
         ("explain", (BLOCK, "aten::mm", 999), "match"),
         ("explain", (BLOCK, "aten::mm", 0), "match"),
+        ("repro", (BLOCK, "aten::mm", 999), "with different arguments"),
+        ("repro", (BLOCK, "aten::nothing"), "is called so"),
         ("figures", (BLOCK, "secrets"), "has no part 'secrets'"),
         ("figures", (BLOCK, "__class__"), "has no part"),
         ("figures", (BLOCK, "recorder"), "nothing of recorder was recorded"),

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.captures import read_capture_and_analysis
 from gpuprof.profiler.cli import main
-from gpuprof.profiler.commands.repro import as_python
 from gpuprof.profiler.repro.python_call import python_call
+from gpuprof.profiler.repro.recorded import as_python
 from gpuprof.profiler.repro.script import render_script
 from gpuprof.profiler.repro.values import _table
 from gpuprof.roofline.analyze import analyze
