@@ -47,6 +47,11 @@ NO_DEVICE_EVENT: Final = (
 
 # Calls of Unified Runtime and Level Zero (pytorch/kineto, libkineto/src/plugin/xpupti).
 _OF_INTEL: Final = r"^(?:ur|ze)[A-Z]"
+_OF_APPLE: Final = r"^aten::_?(?:mps_|lstm_mps)"
+_UNRECORDED_APPLE_GPU: Final = (
+    "An Apple GPU (MPS) did the work. torch's profiler records none of it: Instruments does, with "
+    "torch.mps.profiler's signposts."
+)
 _UNNAMED_INTEL_GPU: Final = (
     "An Intel GPU (XPU) did the work. torch's trace does not name it, so that no peak is known."
 )
@@ -237,6 +242,8 @@ def _missing(
         )
     elif not on_cpu and frames["kernels"].is_empty():
         missing.append(NO_DEVICE_EVENT)
+        if frames["ops"]["name"].str.contains(_OF_APPLE).any():
+            missing.append(_UNRECORDED_APPLE_GPU)
     if frames["kernels"].height and frames["launches"]["name"].str.contains(_OF_INTEL).any():
         missing.append(_UNNAMED_INTEL_GPU)
     launches = device_launches(frames["launches"])

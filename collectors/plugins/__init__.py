@@ -9,7 +9,13 @@ the same thing ours stays; between plug-ins it is the first by the name of its d
 its entry point.
 """
 
-from gpuprof.collectors.plugins.discovery import DISABLING, Installed, installed, switched_off
+from gpuprof.collectors.plugins.discovery import (
+    DISABLING,
+    Installed,
+    all_installed,
+    installed,
+    switched_off,
+)
 from gpuprof.collectors.plugins.group import Plugin, PluginGroup
 from gpuprof.collectors.plugins.origin import PluginOrigin, PluginUse, uses_of
 from gpuprof.collectors.plugins.problems import (
@@ -27,6 +33,7 @@ __all__ = [
     "PluginOrigin",
     "PluginProblem",
     "PluginUse",
+    "all_installed",
     "installed",
     "noted_problems",
     "problem_with",

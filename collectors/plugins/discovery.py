@@ -1,6 +1,8 @@
 """The entry points of installed distributions, without importing any of them."""
 
 import os
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +30,9 @@ class Installed:
     def load(self) -> Any:
         """What the entry point names, or None, and the problem noted, where it fails to load."""
         try:
-            return self.entry_point.load()
+            # Stdout may be for JSON, or a program's own.
+            with redirect_stdout(sys.stderr):
+                return self.entry_point.load()
         # A module may do anything as it is imported; even one that ends the program has to leave
         # the profile of that program alone.
         except (Exception, SystemExit) as error:
@@ -44,7 +48,12 @@ def switched_off() -> bool:
 
 def installed(group: str) -> tuple[Installed, ...]:
     """The entry points of `group` in order of precedence; none where they are switched off."""
-    return () if switched_off() else tuple(one for one in _all() if one.origin.group == group)
+    return tuple(one for one in all_installed() if one.origin.group == group)
+
+
+def all_installed() -> tuple[Installed, ...]:
+    """Those of all groups whose names begin as ours do, also of groups that do not exist."""
+    return () if switched_off() else _all()
 
 
 @cache

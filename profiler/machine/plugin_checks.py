@@ -9,6 +9,7 @@ from gpuprof.collectors.plugins import (
     DISABLING,
     Installed,
     PluginGroup,
+    all_installed,
     installed,
     noted_problems,
     switched_off,
@@ -20,6 +21,8 @@ from gpuprof.roofline.machine.check import Check
 from gpuprof.roofline.machine.devices import DEVICES
 
 _TITLE: Final = "Plug-ins"
+# Its module cannot be imported without torch.
+_NEEDS_TORCH: Final = "gpuprof.reference_kernels"
 
 
 def plugin_checks(*, with_torch: bool) -> Iterator[Check]:
@@ -44,12 +47,22 @@ def plugin_checks(*, with_torch: bool) -> Iterator[Check]:
                 if plugin.origin == one.origin
             ]
             yield _check(one, group.adds, names)
+    known = [plugged.GROUP, *(group.name for group in groups), _NEEDS_TORCH]
+    for one in all_installed():
+        if one.origin.group not in known:
+            there = f"there are {', '.join(sorted(set(known)))}"
+            finding = f"{one.origin.group} is no group of plug-ins"
+            yield Check(_TITLE, _label(one), "no", finding, there)
+
+
+def _label(one: Installed) -> str:
+    return f"{one.origin.distribution}: {one.origin.entry_point}"
 
 
 def _check(one: Installed, adds: str, names: list[str]) -> Check:
     """What the entry point `one` adds under `names`; what is wrong with it is behind that."""
     found = [problem.finding for problem in noted_problems() if problem.origin == one.origin]
-    label = f"{one.origin.distribution}: {one.origin.entry_point}"
+    label = _label(one)
     adding = f"{adds} {', '.join(names)}" if names else f"no {adds}"
     if not found:
         return Check(_TITLE, label, "yes", adding)

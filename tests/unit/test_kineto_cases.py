@@ -405,6 +405,7 @@ def test_work_of_an_intel_gpu_is_read_and_its_name_is_missing(tmp_path: Path) ->
 def test_operators_of_other_devices_make_no_run_on_a_cpu(name: str, tmp_path: Path) -> None:
     capture = trace_of(tmp_path / "t.json", [{**OP, "name": name}])
     assert "No device event in the trace that is read" in warnings(capture)
+    assert ("An Apple GPU (MPS) did the work." in warnings(capture)) == ("mps" in name)
 
 
 def test_an_event_that_lacks_only_its_category_is_not_called_malformed(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 import gpuprof
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
+from gpuprof.collectors.live.roster import COLLECTORS
 from gpuprof.collectors.manifest import Device
 from gpuprof.collectors.opening import open_trace
 from gpuprof.collectors.opening.formats import READERS
@@ -30,14 +31,16 @@ from gpuprof.profiler.traces import read_run
 from gpuprof.reference_kernels.benching.coordination import Alone
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, run_plan
 from gpuprof.reference_kernels.benching.timing import HostClock
-from gpuprof.reference_kernels.families import load_family, select
+from gpuprof.reference_kernels.families import KERNELS, load_family, select
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
+from gpuprof.reports.sections import PLUGGED
 from gpuprof.reports.terminal import render_summary
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.bench.results import CaseResult
 from gpuprof.roofline.classes import CLASSES, classes
 from gpuprof.roofline.comparison.compare import compare
+from gpuprof.roofline.cost_models import plugged
 from gpuprof.roofline.machine.devices import DEVICES, find_spec
 
 pytestmark = needs_checkout
@@ -161,6 +164,15 @@ def test_the_command_line_reads_with_a_plug_in_and_without(
     assert "not a trace that is known here" in capsys.readouterr().err
 
 
+def test_the_page_of_plug_ins_names_every_group_and_what_it_takes() -> None:
+    rows = (EXAMPLE.parents[1] / "docs" / "plugins.md").read_text().splitlines()
+    for one in (READERS, DEVICES, CLASSES, PLUGGED, COLLECTORS, KERNELS):
+        (row,) = (row for row in rows if row.startswith(f"| `{one.name}` |"))
+        for kind in one.kinds:
+            assert f"`{kind.__module__}.{kind.__qualname__}`" in row
+    assert any(row.startswith(f"| `{plugged.GROUP}` |") for row in rows)
+
+
 def test_a_command_that_asks_none_imports_none(add: Add) -> None:
     for kind in ("readers", "cost_models", "classes", "sections", "devices", "collectors"):
         add(f"loud_{kind}", {f"gpuprof.{kind}": {"loud": f"loud_{kind}"}}, "raise OSError")
@@ -189,6 +201,23 @@ def test_one_that_does_not_load_is_a_line_and_no_more(add: Add) -> None:
     (check,) = (one for one in plugin_checks(with_torch=False) if one.name == "leaving 1.0: it")
     assert (check.state, check.finding) == ("no", "no device")
     assert check.remedy == "leaving:X does not load: SystemExit: 3"
+
+
+def test_what_a_plug_in_prints_as_it_is_imported_does_not_reach_stdout(
+    add: Add, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add("chatty", {"gpuprof.devices": {"it": "chatty"}}, "print('hello')")
+    DEVICES.load()
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.splitlines()[0]) == ("", "hello")
+
+
+def test_a_group_that_does_not_exist_is_listed_by_the_doctor(add: Add) -> None:
+    add("slip", {"gpuprof.reader": {"it": "slip:FORMAT"}})
+    (check,) = plugin_checks(with_torch=False)
+    assert (check.name, check.state) == ("slip 1.0: it", "no")
+    assert check.finding == "gpuprof.reader is no group of plug-ins"
+    assert "gpuprof.readers, gpuprof.reference_kernels, gpuprof.sections" in check.remedy
 
 
 def test_what_is_of_another_kind_is_told_what_was_expected(add: Add) -> None:
@@ -410,7 +439,7 @@ def test_a_section_that_fails_is_a_notice_in_the_report(
     ]
 
 
-COLLECTORS = """
+METERS = """
 import polars as pl
 from gpuprof.collectors.live.collector import Availability, CollectorRow
 class Meter:
@@ -428,7 +457,7 @@ ALL = (rows("NVML", Meter), rows("Meter", Meter), rows("Broken meter", failing))
 
 
 def test_a_live_collector_records_in_every_run(add: Add) -> None:
-    add("meters", {"gpuprof.collectors": {"it": "meters:ALL"}}, COLLECTORS)
+    add("meters", {"gpuprof.collectors": {"it": "meters:ALL"}}, METERS)
     collection = LiveCollection(Scope())
     collection.start()
     uses, tables = collection.plugins(), collection.stop()
