@@ -156,7 +156,7 @@ def analyze(
         work.modelled(),
         times,
         capture.steps,
-        busy_ns=0 if use is None else use.busy_ns,
+        busy_ns=0 if use is None else use.needed_ns,
         clock_ratio=_clock_ratio(state),
     )
     times = msgspec.structs.replace(times, unequal=unequal or "")

@@ -127,6 +127,9 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     beyond_next_ns: int
     # Who waits for it.
     waiting: tuple[int, ...]
+    # What of per_step_ns a step without the profiler has room for at most, in the median of those
+    # who wait: their hosts run ahead there, which hides a pause. None where no step was timed.
+    at_most_ns: int | None = None
     # What the mean profiled step takes now, and would without it.
     step_ns: int
     step_without_ns: int

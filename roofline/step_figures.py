@@ -184,6 +184,11 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
         """Time with any device work."""
         return self.computing_ns + self.communication_ns + self.copies_ns
 
+    @property
+    def needed_ns(self) -> int:
+        """The same without waiting for other ranks, of which any step may have more or less."""
+        return self.busy_ns - (self.rank_waits_ns or 0)
+
 
 def has_no_room_to_wait(times: StepTimes, use: Exposed | None) -> bool:
     """Whether a GPU works in a profiled step for as long as a timed one takes.

@@ -18,6 +18,7 @@ from gpuprof.roofline.advice.waiting import waiting
 from gpuprof.roofline.advice.without_cause import Step
 from gpuprof.roofline.advice_figures import Advice
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
+from gpuprof.roofline.classes import OTHER_RANK
 from gpuprof.roofline.host_figures import HostFigures
 from gpuprof.roofline.idle_figures import IdleTime
 from gpuprof.roofline.machine.ceilings import Roof
@@ -109,7 +110,7 @@ def step_advice(
     candidates = (
         *of_device,
         *exposed_links(work, use, transfers, [point for _, point in ops]),
-        *late_ranks(ranks, use.rank_waits_ns),
+        *late_ranks(ranks, split.nanoseconds(OTHER_RANK)),
         # What others that have the core take looks like Python of the program's own.
         *(each for each in waits if not (busy and each.finding == "host work")),
     )

@@ -29,15 +29,15 @@ _OF_KIND: Final = {
 _NAMED: Final = 2
 
 
-def late_ranks(ranks: RanksAnalysis | None, waits_ns: int | None) -> Iterator[Candidate]:
+def late_ranks(ranks: RanksAnalysis | None, waits_ns: int) -> Iterator[Candidate]:
     """One candidate for each straggler, and one for what else this rank waits for others.
 
-    `waits_ns` is what a step of this rank waits, exposed; None where that is not known.
+    `waits_ns` is what a step of this rank is known to wait, exposed.
     """
     stragglers = () if ranks is None else ranks.stragglers
     for late in stragglers:
         yield _of_straggler(late)
-    rest_ns = (waits_ns or 0) - sum(late.per_step_ns for late in stragglers)
+    rest_ns = waits_ns - sum(map(_most_of, stragglers))
     if rest_ns > 0:
         yield _of_others(rest_ns, ranks)
 
@@ -70,11 +70,22 @@ def _of_straggler(late: Straggler) -> Candidate:
         finding=finding,
         what=what,
         # Without it the others wait for the next one; at most all that they wait now is gone.
-        gain=Gain(late.beyond_next_ns, late.beyond_next_ns // 2, late.per_step_ns),
+        gain=_gain(late),
         evidence="; ".join(filter(None, said)),
         place="" if cause is None else cause.place,
         module="" if cause is None else cause.module,
     )
+
+
+def _gain(late: Straggler) -> Gain:
+    most_ns = _most_of(late)
+    gain_ns = min(late.beyond_next_ns, most_ns)
+    return Gain(gain_ns, gain_ns // 2, most_ns)
+
+
+def _most_of(late: Straggler) -> int:
+    """What a straggler costs a step at most."""
+    return late.per_step_ns if late.at_most_ns is None else late.at_most_ns
 
 
 def _of_others(waits_ns: int, ranks: RanksAnalysis | None) -> Candidate:

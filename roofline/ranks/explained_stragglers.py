@@ -39,7 +39,7 @@ def launches_behind(
         LateLaunches(
             rank=each.rank,
             late_ns=each.late_ns,
-            at_most_ns=_room_ns(summaries[each.rank], times, each),
+            at_most_ns=_at_most_ns(each.late_ns, [summaries[each.rank]], times),
         )
         for each in late_launches(times, found)
     )
@@ -66,6 +66,7 @@ def _explained(
         per_step_ns=late.per_step_ns,
         beyond_next_ns=late.beyond_next_ns,
         waiting=tuple(rank for rank in late.group if rank != late.rank),
+        at_most_ns=_at_most_ns(late.per_step_ns, others, times),
         step_ns=step_ns,
         step_without_ns=step_ns - late.beyond_next_ns,
         at=late_at(found, late.rank, late.group, steps),
@@ -81,7 +82,14 @@ def _mean_length_ns(times: pl.DataFrame, ranks: Sequence[int]) -> int:
     return round(fmean(lengths_ns))
 
 
-def _room_ns(summary: RankSummary, times: pl.DataFrame, late: LateLaunches) -> int | None:
+def _at_most_ns(late_ns: int, summaries: Sequence[RankSummary], times: pl.DataFrame) -> int | None:
+    """What of `late_ns` a step without the profiler has room for, in the median of the ranks."""
+    rooms_ns = [_room_ns(summary, times) for summary in summaries]
+    known = [room_ns for room_ns in rooms_ns if room_ns is not None]
+    return min(late_ns, round(median(known))) if known else None
+
+
+def _room_ns(summary: RankSummary, times: pl.DataFrame) -> int | None:
     """What a step without the profiler has room for beside what the rank needs by itself."""
     timed = summary.steps.filter(pl.col("phase") == "timed")
     lengths = [
@@ -92,4 +100,4 @@ def _room_ns(summary: RankSummary, times: pl.DataFrame, late: LateLaunches) -> i
     own: list[int] = times.filter(pl.col("rank") == summary.rank)["own_ns"].to_list()
     if not known or not own:
         return None
-    return min(late.late_ns, max(0, round(median(known) - median(own))))
+    return max(0, round(median(known) - median(own)))

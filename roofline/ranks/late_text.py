@@ -7,6 +7,8 @@ from gpuprof.roofline.durations import duration
 from gpuprof.roofline.rank_figures import LateAt, LateCause, LateLaunches, Straggler
 
 _NAMED_RANKS: Final = 8
+# Of what a rank costs while it is profiled: where more is left without, that is not said.
+_MOSTLY_LEFT: Final = 0.8
 # Of the others' clock: below it the device is what is slow.
 _SLOW_CLOCK: Final = 0.97
 
@@ -35,7 +37,10 @@ def when_text(late: Straggler) -> str:
 def late_text(late: Straggler) -> str:
     """Who waits for it, how long and when: "rank 3 makes ranks 0 and 1 wait 3 ms in every step"."""
     waiting = ranks_text(late.waiting) if len(late.waiting) <= _NAMED_RANKS else "the others"
-    return f"rank {late.rank} makes {waiting} wait {duration(late.late_ns)} {when_text(late)}"
+    text = f"rank {late.rank} makes {waiting} wait {duration(late.late_ns)} {when_text(late)}"
+    if late.at_most_ns is None or late.at_most_ns > _MOSTLY_LEFT * late.per_step_ns:
+        return text
+    return f"{text} while profiled, and {duration(late.at_most_ns)} a step at most without"
 
 
 def cause_text(cause: LateCause, shapes: str = "") -> str:

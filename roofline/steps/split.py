@@ -48,7 +48,8 @@ def split_step(
 
     `use` is how the device spent a step of `stretch`, `points` are its computing work in those
     steps. Device work keeps its length under the profiler on a GPU, so it is set against the
-    unprofiled step time where that is known; a CPU's operators are stretched themselves.
+    unprofiled step time where that is known; a CPU's operators are stretched themselves. What it
+    waits for other ranks is not work: a step has as much of it as it has room for.
 
     Of the time in which anything computes, as much is at the roof as the work needs there. What
     overlaps with other computing takes from the time lost, for it is hidden. `slower_ns`, by which
@@ -56,18 +57,23 @@ def split_step(
     profiled step.
     """
     timed_ns = times.median_ns if times.timed and not on_cpu and not times.unequal else None
-    fits = timed_ns is not None and use.busy_ns <= timed_ns * _BUSY_TOLERANCE
+    waits_ns = use.rank_waits_ns or 0
+    fits = timed_ns is not None and use.needed_ns <= timed_ns * _BUSY_TOLERANCE
     step_ns = timed_ns if fits and timed_ns is not None else stretch.mean_ns
     # Where nothing computes, links bind, which no clock of the device slows.
     slower_ns = slower_ns if fits and use.computing_ns and points else 0
+    if fits:
+        # What work repeats within may be of either; it is clipped from all.
+        room_ns = round(step_ns * _BUSY_TOLERANCE) - use.needed_ns - slower_ns
+        waits_ns = min(waits_ns, max(0, room_ns))
     computed = _computing(points, use.computing_ns, steps=stretch.steps)
     spent = {
         **(_longer(computed, slower_ns, points) if slower_ns else computed),
         COMMUNICATION: use.communication_ns - (use.rank_waits_ns or 0),
-        OTHER_RANK: use.rank_waits_ns or 0,
+        OTHER_RANK: waits_ns,
         COPY: use.copies_ns,
     }
-    clipped_ns = max(0, use.busy_ns - step_ns)
+    clipped_ns = max(0, use.needed_ns + waits_ns - step_ns)
     if clipped_ns:
         spent = _clipped(spent, step_ns)
     idle_ns = step_ns - sum(spent.values())

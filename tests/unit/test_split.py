@@ -92,6 +92,23 @@ def test_a_step_is_split_by_class() -> None:
     }
 
 
+def test_a_step_waits_for_other_ranks_as_long_as_it_has_room_for() -> None:
+    # Of 900 ns in which the device communicates alone it waits 700.
+    waits = {"communication_ns": 900, "rank_waits_ns": 700}
+    roomy = split_of(POINTS, 760, timed=2000, **waits)
+    assert (parts(roomy)["other rank"], parts(roomy)["communication"]) == (700, 200)
+    assert (roomy.idle_ns, roomy.clipped_ns) == (340, 0)
+    full = split_of(POINTS, 760, timed=1100, **waits)
+    # But for the 2 % that work may be longer under the profiler, which all parts lose.
+    assert (full.basis, full.step_ns, full.clipped_ns) == ("timed", 1100, 22)
+    assert parts(full)["other rank"] == pytest.approx(162, rel=0.04)
+    assert parts(full)["communication"] == pytest.approx(200, rel=0.04)
+    assert (full.idle_ns, parts(full)["roof"]) == (0, 360)
+    # Work that is longer than the step is other work, with or without waiting.
+    other = split_of(POINTS, 760, timed=900, profiled=(1700,), **waits)
+    assert (other.basis, parts(other)["other rank"]) == ("host range", 700)
+
+
 def test_work_that_took_longer_without_the_profiler_is_lost_and_not_waited_for() -> None:
     split = split_of(POINTS, 760, timed=1000, slower_ns=200)
     # The 400 ns lost become 600, each class by half; what is at the roof does not change.
