@@ -99,7 +99,7 @@ def test_late_launches_promise_no_gain(timed_ns: int | None, gain: int, most: in
 def test_without_other_ranks_waiting_is_what_it_was() -> None:
     (found,) = late_ranks(None, MILLISECOND)
     assert (found.gain.ns, found.gain.least_ns) == (MILLISECOND, MILLISECOND // 2)
-    assert list(late_ranks(None, None)) == []
+    assert list(late_ranks(None, 0)) == []
 
 
 def test_the_verdict_names_who_is_waited_for() -> None:
