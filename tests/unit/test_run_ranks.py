@@ -99,7 +99,8 @@ def part(
     manifest = Manifest(
         tool_version="0", source="gpuprof run", title="t", created_ns=1, ranks=(rank,)
     )
-    steps = pl.DataFrame({"rank": [rank], "index": [0]}, schema_overrides=schema.STEPS)
+    step = {"rank": rank, "index": 0, "start_ns": 0, "end_ns": 9, "host_ns": 9, "phase": "timed"}
+    steps = pl.DataFrame([step], schema_overrides=schema.STEPS)
     return Capture(manifest, (process,), steps=schema.conform("steps", steps))
 
 
