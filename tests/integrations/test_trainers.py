@@ -27,7 +27,6 @@ def files_of_lines(analysis: Analysis) -> set[str]:
         ("hf_trainer.py", ("1",), "optimizer steps (AdamW)", "optimizer step"),
         ("hf_trainer.py", ("2",), "optimizer steps (AdamW)", "optimizer step of 2 micro-batches"),
         ("accelerate_loop.py", (), "optimizer steps (AdamW)", "optimizer step of 2 micro-batches"),
-        ("lightning_fit.py", (), "optimizer steps (AdamW)", "optimizer step of 2 micro-batches"),
         (
             "embeddings_and_dense.py",
             (),
@@ -43,8 +42,15 @@ def test_a_training_is_found_unedited(
     assert steps_of(analysis) == (found_by, unit)
     assert analysis.coverage.with_op == pytest.approx(1)
     assert program in {file.rpartition("/")[2] for file in files_of_lines(analysis)}
-    # 24 steps; of the embeddings' program 40.
-    assert analysis.steps.later > 0
+
+
+def test_a_training_goes_on_to_its_end(profiled: ProfiledRun) -> None:
+    analysis = profiled("lightning_fit.py", "4", before=())
+    found_by, unit = steps_of(analysis)
+    assert (found_by, unit) == ("optimizer steps (AdamW)", "optimizer step of 4 micro-batches")
+    assert (analysis.ending, analysis.exit_code) == ("finished", 0)
+    # Of 24 the schedule took 17, and with the next the capture was stored.
+    assert analysis.steps.later == 6
 
 
 def test_fsdp2_over_two_ranks(profiled: ProfiledRun) -> None:
@@ -61,7 +67,7 @@ def test_a_pipeline_of_diffusers_steps_at_its_model(profiled: ProfiledRun) -> No
 
 
 def test_a_server_steps_at_its_range(profiled: ProfiledRun) -> None:
-    analysis = profiled("serving_loop.py", before=("--step-range", "execute model"))
+    analysis = profiled("serving_loop.py", before=("--stop-after", "--step-range", "execute model"))
     assert steps_of(analysis) == ("NVTX ranges named 'execute model'", "")
     # Batches differ, and the report must not divide the work of one by the time of another.
     assert analysis.steps.unequal
