@@ -9,10 +9,11 @@ import chromium
 import pytest
 from browser import needs_browser
 from golden_captures import analysis_of, page_of
-from made_up_pages import gate_result, history_series
+from made_up_pages import gate_result, history_series, sizes_report
 
 from gpuprof.collectors.opening import open_trace
 from gpuprof.profiler.captures import load_analysis
+from gpuprof.reports.bench.sizes_page import render_sizes
 from gpuprof.reports.comparison import page as comparison_page
 from gpuprof.reports.gate import page as gate_page
 from gpuprof.reports.history.page import render_history
@@ -67,6 +68,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
         "compare": comparison_page.render_html(comparison),
         "gate": gate_page.render_html(gate),
         "listing": render_listing("captures", _LISTED, has_history=True),
+        "sizes": render_sizes(sizes_report("abcdefg")),
         "history": render_history([series], [[ChangePoint(index=4, change=0.33, p_value=0)]]),
     }
     found = {name: folder / f"{name}.html" for name in texts}

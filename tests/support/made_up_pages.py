@@ -1,7 +1,10 @@
-"""What the tests of pages show of a gate and of a history, with figures that nobody measured."""
+"""What the tests of pages show of gates, histories and benchmarks, of figures nobody measured."""
 
 from collections.abc import Sequence
 
+from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.roofline.bench.results import Method
+from gpuprof.roofline.bench.sizes import CallCost, SizedTime, SizesReport
 from gpuprof.roofline.gate.history import HistorySeries, Point
 from gpuprof.roofline.gate.judge import judge
 from gpuprof.roofline.gate.result import Explanation, GateResult, SideInfo
@@ -55,4 +58,44 @@ def history_series(benchmark: str) -> HistorySeries:
             )
             for index in range(8)
         ),
+    )
+
+
+def sizes_report(functions: Sequence[str] = ("matmul", "by_rows")) -> SizesReport:
+    """Three sizes of which a call takes ten times as long each, and the others' twice that."""
+    times = tuple(
+        SizedTime(
+            function=name,
+            size=str(10**number),
+            number=10.0**number,
+            median_ns=(index + 1) * 10 ** (number + 2),
+            lower_ns=(index + 1) * 9 * 10 ** (number + 1),
+            upper_ns=(index + 1) * 11 * 10 ** (number + 1),
+            samples_ns=(10 ** (number + 2),) * 10,
+            cost=CallCost(
+                flops=2 * 10 ** (3 * number),
+                flops_from="operators",
+                bytes_moved=12 * 10 ** (2 * number),
+                bytes_from="operators",
+            ),
+        )
+        for number in (1, 2, 3)
+        for index, name in enumerate(functions)
+    )
+    return SizesReport(
+        tool_version="1",
+        created_ns=0,
+        title="mine.py",
+        device=Device(index=0, kind="cuda", name="H100"),
+        fingerprint=Fingerprint(torch="2.9"),
+        method=Method(
+            clock="CUDA events",
+            flushed_bytes=2**20,
+            confidence=0.95,
+            precision=0.005,
+            budget_s=1.0,
+            seed=0,
+        ),
+        functions=tuple(functions),
+        times=times,
     )

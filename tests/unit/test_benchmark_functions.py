@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 import torch
+from made_up_pages import sizes_report
 
 import gpuprof
 from gpuprof.collectors.errors import CommandError
-from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.bench.own_file import parsed_size, read_subject
 from gpuprof.profiler.cli import main
 from gpuprof.reference_kernels.benching import in_turns
@@ -21,7 +21,6 @@ from gpuprof.reference_kernels.suite import Prepared
 from gpuprof.reports.bench.sizes_page import drawn_sizes, render_sizes
 from gpuprof.reports.bench.sizes_plot import WIDTH, draw_sizes
 from gpuprof.reports.bench.sizes_table import notes
-from gpuprof.roofline.bench.results import Method
 from gpuprof.roofline.bench.sizes import CallCost, SizedTime, SizesReport
 
 SHORT = 0.02
@@ -207,23 +206,8 @@ def test_the_command_prints_a_table_and_writes_the_page(
 
 
 def report(*times: SizedTime) -> SizesReport:
-    return SizesReport(
-        tool_version="0",
-        created_ns=0,
-        title="made up",
-        device=Device(index=0, kind="cuda", name="Board"),
-        fingerprint=Fingerprint(torch="2.9"),
-        method=Method(
-            clock="CUDA events",
-            flushed_bytes=2**20,
-            confidence=0.95,
-            precision=0.005,
-            budget_s=1.0,
-            seed=0,
-        ),
-        functions=tuple(dict.fromkeys(one.function for one in times)),
-        times=times,
-    )
+    functions = tuple(dict.fromkeys(one.function for one in times))
+    return msgspec.structs.replace(sizes_report(functions), times=times)
 
 
 def timed(function: str, size: int, median_ns: int, **more: object) -> SizedTime:
@@ -239,10 +223,7 @@ def timed(function: str, size: int, median_ns: int, **more: object) -> SizedTime
 
 
 def test_a_plot_has_sizes_and_times_on_logarithmic_axes() -> None:
-    plots = draw_sizes(
-        report(timed("f", 10, 1000), timed("f", 100, 10_000), timed("f", 1000, 10**5))
-    )
-    (plot,) = plots
+    plot = draw_sizes(sizes_report(["f"]))[0]
     (line,) = plot.lines
     first, middle, last = line.dots
     assert middle.x - first.x == pytest.approx(last.x - middle.x, abs=0.2)
