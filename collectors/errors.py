@@ -18,7 +18,6 @@ from gpuprof.collectors.plain_text import printable, shortened
 # Of an error's line; and of what it quotes from elsewhere, such as a file or another library.
 LONGEST_LINE = 300
 _LONGEST_QUOTE = 140
-_USUAL_PLACE = 80
 
 
 class GpuprofError(Exception):
@@ -106,8 +105,8 @@ def problem_of(error: Exception) -> str:
 def describe(error: BaseException, typed: Sequence[str] = ()) -> str:
     """What the command line prints: one printable line of at most `LONGEST_LINE` characters.
 
-    What only we raise, and the system, explains itself. Places with long names stand in it whole:
-    the path of a `CaptureError`, and what the user `typed`.
+    What only we raise, and the system, explains itself. Places are not counted, so that long ones
+    stand in it whole: the path of a `CaptureError`, and what the user `typed`.
     """
     places = list(typed)
     if isinstance(error, OSError) and error.strerror:
@@ -120,5 +119,5 @@ def describe(error: BaseException, typed: Sequence[str] = ()) -> str:
     else:
         is_own = isinstance(error, OSError)
         text = reason(error) if is_own else f"{type(error).__name__}: {reason(error)}"
-    beyond = sum(max(0, len(place) - _USUAL_PLACE) for place in places if place in text)
-    return shortened(printable(text), LONGEST_LINE + beyond)
+    uncounted = sum(len(place) for place in set(places) if place in text)
+    return shortened(printable(text), LONGEST_LINE + uncounted)

@@ -287,14 +287,14 @@ def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
     import polars as pl
 
     from gpuprof.collectors import schema
+    from gpuprof.collectors.files.parquet import scan_table
     from gpuprof.collectors.stored_tables import refuse_damaged
 
     file = path / f"rank={rank}" / f"{name}.parquet"
     if not file.exists():
         return schema.empty(name)
     try:
-        # A name may hold what a pattern reads otherwise: brackets, stars.
-        frame = pl.read_parquet(file, hive_partitioning=False, glob=False)
+        frame = scan_table(file).collect()
         frame = frame.rename(schema.FORMER_NAMES, strict=False)
         frame = schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:

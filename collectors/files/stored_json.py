@@ -11,7 +11,7 @@ from gpuprof.collectors.files.source import whole_content
 T = TypeVar("T")
 
 # Of which decoded values take at most some 500 MB. A gate of an hour writes 2 MB.
-MOST_BYTES: Final = 64 << 20
+MOST_BYTES: Final = 48 << 20
 # 19 digits or more where a number can stand: JSON has larger integers than tables and clocks have.
 _LONG_NUMBER: Final = re.compile(rb"[\s:,\[-][0-9]{19}")
 _INT64: Final = range(-(2**63), 2**63)
@@ -35,17 +35,20 @@ def decode_stored(content: bytes, kind: type[T]) -> T:
     try:
         found = msgspec.json.decode(content, type=kind)
         if _LONG_NUMBER.search(content):
-            _refuse_long_numbers(msgspec.json.decode(content))
+            _refuse_long_numbers(found)
     except RecursionError:
         raise ValueError("lists in lists without end") from None
     return found
 
 
 def _refuse_long_numbers(value: Any) -> None:
-    if isinstance(value, dict):
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            _refuse_long_numbers(getattr(value, name))
+    elif isinstance(value, dict):
         for inner in value.values():
             _refuse_long_numbers(inner)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         for inner in value:
             _refuse_long_numbers(inner)
     elif isinstance(value, int) and value not in _INT64:

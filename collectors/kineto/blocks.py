@@ -26,6 +26,10 @@ _LONGEST_PLAUSIBLE: Final = 4 << 20
 _DISTRUST: Final = 50
 # Places where the header or the array may end that are tried.
 _CANDIDATES: Final = 8
+# Decoders go no deeper.
+_DEEPEST: Final = 1000
+# So many elements that are no events, and not as many that are, make no trace.
+_MOST_MALFORMED: Final = 1_000_000
 
 _TAR_MAGIC: Final = b"ustar"
 _TAR_MAGIC_AT: Final = 257
@@ -67,6 +71,9 @@ class Blocks:
         # What an event starts with where each has a line of its own, else b"".
         self._marker = b""
         self._ended = False
+        # What comes behind are zeros, as of a file whose last blocks were not written.
+        self._zeros = False
+        self._events = 0
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         self._find_events()
@@ -75,6 +82,8 @@ class Blocks:
             self._number += 1
             batch = self._last() if self._exhausted else self._next()
             if batch is not None:
+                self._events += len(batch.events)
+                self._refuse_other_elements()
                 yield self._number, batch
             elif self._exhausted:
                 break
@@ -149,10 +158,14 @@ class Blocks:
             piece = next(self._pieces, None)
             if piece is None:
                 self._exhausted = True
+            elif not piece.strip(b"\0"):
+                self._exhausted = self._zeros = True
             else:
                 parts.append(piece)
                 held += len(piece)
         self._buffer = b"".join(parts)
+        if self._exhausted:
+            self._buffer = self._buffer.rstrip(b"\0")
 
     def _next(self) -> Batch | None:
         """The next block; None where it was handed over or more of the file is needed."""
@@ -166,6 +179,12 @@ class Blocks:
             if batch is not None:
                 self._buffer = self._buffer[cut:]
                 return batch
+        # No event of torch's, but other elements may be cut between any two.
+        cut = self._buffer.rfind(b",") + 1
+        batch = decode.valid(_array(self._buffer, cut), self._findings) if cut else None
+        if batch is not None:
+            self._buffer = self._buffer[cut:]
+            return batch
         batch, consumed = self._scan()
         self._buffer = self._buffer[consumed:]
         if not consumed:
@@ -184,6 +203,16 @@ class Blocks:
         batch, consumed = self._scan()
         self._buffer = self._buffer[consumed:]
         return batch if consumed else None
+
+    def _refuse_other_elements(self) -> None:
+        malformed = self._findings.malformed
+        if malformed > _MOST_MALFORMED and malformed > self._events:
+            raise CaptureError(
+                self._source.path,
+                f"{malformed} elements of traceEvents are no events",
+                expected="a profiler trace",
+                remedy="export the trace with torch.profiler's export_chrome_trace",
+            )
 
     def _last_start(self) -> int:
         """Where the last event of the buffer starts; 0 where that is unknown or the first."""
@@ -260,6 +289,8 @@ class Blocks:
         for token in _TOKEN.finditer(buffer, start):
             if token[0] in b"{[":
                 depth += 1
+                if depth > _DEEPEST:
+                    return
             elif token[0] in b"}]":
                 depth -= 1
                 if depth == 0:
@@ -283,7 +314,8 @@ class Blocks:
         while not self._exhausted and len(self._buffer) < _LONGEST:
             self._fill(len(self._buffer) + BLOCK_BYTES)
         if self._source.problem or not self._ended:
-            reason = self._source.problem or "it ends inside its events"
+            reason = "the rest of it is zeros" if self._zeros else "it ends inside its events"
+            reason = self._source.problem or reason
             self._findings.cut = (
                 f"the trace is truncated ({reason}, after {self._source.bytes_out} bytes)"
             )

@@ -4,7 +4,7 @@ In order: the typed decoder; untyped JSON read leniently; the same two after rep
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,12 @@ from gpuprof.collectors.kineto.findings import Findings
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 # The search for a name takes time by the square of an event's length.
 _LONGEST_TO_SEARCH: Final = 1 << 16
+# Repairs take up to 50 times a text's memory; no event or metadata of today is so long.
+_LONGEST_TO_REPAIR: Final = 4 << 20
+# Of a trace's metadata, all values together; what goes beyond is not read. As Python's objects they
+# take up to 30 times that.
+_MOST_METADATA: Final = 8 << 20
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,8 @@ def valid(text: bytes, findings: Findings) -> Batch | None:
 def repaired(text: bytes, findings: Findings) -> Batch | None:
     """The events of `text` after repairs, or None where none makes a JSON array of it."""
     changes: Counter[str] = Counter()
-    for mend in (repair.quick, repair.thorough):
-        text = mend(text, changes)
-        found = valid(text, findings)
+    for mended in _mended(text, changes):
+        found = valid(mended, findings)
         if found is not None:
             findings.repairs.update(changes)
             return found
@@ -58,29 +63,28 @@ def exactly(inexact: Batch, findings: Findings) -> Batch:
     None of them where the text only decoded because the typed decoder does not look into what it
     skips, and no repair helps.
     """
-    text = inexact.text
     changes: Counter[str] = Counter()
-    for mend in (None, repair.quick, repair.thorough):
-        if mend is not None:
-            text = mend(text, changes)
+    for text in (inexact.text, *_mended(inexact.text, changes)):
         found = _untyped(text, findings)
         if found is not None:
             findings.repairs.update(changes)
             return found
     findings.unreadable += len(inexact.events)
-    return Batch(text, [], exact=True)
+    return Batch(inexact.text, [], exact=True)
 
 
 def element(text: bytes, findings: Findings) -> tuple[bool, events.Event | None]:
     """Whether `text` is one JSON value, repaired if need be, and the event it is, if it is one."""
+    try:
+        value = lenient.decode(text)
+    except DECODE_ERRORS:
+        pass
+    else:
+        return True, lenient.event(value, findings)
     changes: Counter[str] = Counter()
-    for mend in (None, repair.quick, repair.thorough, repair.name):
-        if mend is repair.name and len(text) > _LONGEST_TO_SEARCH:
-            break
-        if mend is not None:
-            text = mend(text, changes)
+    for mended in _mended(text, changes, named=len(text) <= _LONGEST_TO_SEARCH):
         try:
-            value = lenient.decode(text)
+            value = lenient.decode(mended)
         except DECODE_ERRORS:
             continue
         findings.repairs.update(changes)
@@ -90,16 +94,33 @@ def element(text: bytes, findings: Findings) -> tuple[bool, events.Event | None]
 
 def document(text: bytes) -> dict[str, object] | None:
     """`text` as a JSON object, repaired if need be; None where it is none."""
-    ignored: Counter[str] = Counter()
-    for mend in (None, repair.quick, repair.thorough):
-        if mend is not None:
-            text = mend(text, ignored)
-        try:
-            value = lenient.decode(text)
-        except DECODE_ERRORS:
-            continue
-        return value if isinstance(value, dict) else None
-    return None
+    found = _document(text)
+    if found is not None:
+        return found
+    return next(filter(None, map(_document, _mended(text, Counter()))), None)
+
+
+def _document(text: bytes) -> dict[str, object] | None:
+    found: dict[str, object] = {}
+    left = _MOST_METADATA
+    try:
+        for key, value in _OBJECT.decode(text).items():
+            size = len(memoryview(value))
+            if size <= left:
+                left -= size
+                found[key] = lenient.decode(bytes(value))
+    except DECODE_ERRORS:
+        return None
+    return found
+
+
+def _mended(text: bytes, changes: Counter[str], *, named: bool = False) -> Iterator[bytes]:
+    """`text` after each repair, which counts what it `changes`; nothing where it is too long."""
+    if len(text) > _LONGEST_TO_REPAIR:
+        return
+    for mend in (repair.quick, repair.thorough, *((repair.name,) if named else ())):
+        text = mend(text, changes)
+        yield text
 
 
 def _typed(text: bytes) -> Batch | None:

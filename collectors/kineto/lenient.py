@@ -8,6 +8,7 @@ null fields, and times with more digits than a float holds. Slower by about five
 import json
 import re
 import zlib
+from collections import Counter
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -62,6 +63,8 @@ _IGNORED: Final = frozenset(category.lower() for category in IGNORED_CATEGORIES)
 _IGNORED_PHASES: Final = frozenset("MiICsft")
 # Keys of args that only work on a device has.
 _DEVICE_KEYS: Final = frozenset(("stream", "stream id", "grid", "block", "task type"))
+# Of each kind of thing that is counted by its name. A trace of torch has a dozen.
+_MOST_COUNTED: Final = 1000
 _LAST_NUMBER: Final = re.compile(r"(\d+)\s*$")
 
 
@@ -134,7 +137,8 @@ def nanoseconds(value: object, limit_us: int) -> int | None:
         decimal = Decimal(value)
     except InvalidOperation:
         return None
-    if not decimal.is_finite() or abs(decimal) > limit_us:
+    # Comparing is exact, where arithmetic ends at exponents of a million.
+    if not decimal.is_finite() or not -limit_us <= decimal <= limit_us:
         return None
     return round(decimal * 1000)
 
@@ -171,19 +175,25 @@ def _count_unread(element: dict[str, Any], findings: Findings) -> None:
     process = str(element.get("pid"))
     if isinstance(category, str) and category:
         if category.lower() not in _IGNORED:
-            findings.unread_categories[category] += 1
+            _count(findings.unread_categories, category)
             findings.device_rows |= _is_on_device(args)
     elif phase == "M" and element.get("name") == "process_name":
         if isinstance(args, dict):
-            findings.process_names[process] = str(args.get("name"))
+            if len(findings.process_names) < _MOST_COUNTED:
+                findings.process_names[process] = str(args.get("name"))
     elif phase == "X" and isinstance(element.get("name"), str) and "ts" in element:
-        findings.uncategorised[process] += 1
+        _count(findings.uncategorised, process)
         findings.device_rows |= _is_on_device(args)
     elif isinstance(phase, str) and phase and phase != "X":
         if phase not in _IGNORED_PHASES:
-            findings.unread_categories[f"phase {phase}"] += 1
+            _count(findings.unread_categories, f"phase {phase}")
     else:
         findings.malformed += 1
+
+
+def _count(counter: Counter[str], name: str) -> None:
+    if name in counter or len(counter) < _MOST_COUNTED:
+        counter[name] += 1
 
 
 def _is_on_device(args: object) -> bool:

@@ -68,9 +68,10 @@ def name(text: bytes, repaired: Counter[str]) -> bytes:
 
 
 def _escape_control(pattern: re.Pattern[bytes], text: bytes, repaired: Counter[str]) -> bytes:
-    text, number = pattern.subn(lambda match: b"\\u%04x" % match[0][0], text)
-    if number:
-        repaired["raw control character"] += number
+    # A replacement of each kind, as a million objects for a million of one kind take memory.
+    for character in sorted(set(pattern.findall(text))) if pattern.search(text) else ():
+        repaired["raw control character"] += text.count(character)
+        text = text.replace(character, b"\\u%04x" % character[0])
     return text
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
@@ -30,6 +31,8 @@ _HEADER: Final = re.compile(r'\ufeff?"?ID"?,.*Kernel Name')
 _NVTX_COLUMN: Final = re.compile(r"(thread|Id) Domain:|Id:Domain:")
 _MESSAGE: Final = re.compile(r"==(ERROR|WARNING)== *(.*)")
 _MOST_MESSAGES: Final = 10
+# In characters. A row of thousands of metrics has some 100 000.
+_LONGEST_LINE: Final = 4 << 20
 # A launch's index and dimensions; larger numbers are damage.
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _TRIPLE: Final = re.compile(r"\(\s*([0-9]{1,9}),\s*([0-9]{1,9}),\s*([0-9]{1,9})\s*\)")
@@ -169,7 +172,8 @@ def _rows(lines: TextIO, messages: _Messages) -> Iterator[tuple[int, list[str]]]
     """Numbered rows from the first header on, without what was printed around them."""
     skipped = 0
     header = ""
-    for line in lines:
+    # What a program printed may be of any length: it comes in parts.
+    for line in _lines(lines):
         skipped += 1
         if _HEADER.match(line):
             header = line
@@ -177,7 +181,7 @@ def _rows(lines: TextIO, messages: _Messages) -> Iterator[tuple[int, list[str]]]
         messages.add(line)
     if not header:
         return
-    reader = csv.reader(_chain(header, lines))
+    reader = csv.reader(_of_table(header, lines))
     for row in reader:
         if len(row) > 1:
             yield skipped - 1 + reader.line_num, row
@@ -185,9 +189,15 @@ def _rows(lines: TextIO, messages: _Messages) -> Iterator[tuple[int, list[str]]]
             messages.add(row[0])
 
 
-def _chain(first: str, rest: TextIO) -> Iterator[str]:
-    yield first
-    yield from rest
+def _lines(file: TextIO) -> Iterator[str]:
+    return iter(lambda: file.readline(_LONGEST_LINE), "")
+
+
+def _of_table(header: str, rest: TextIO) -> Iterator[str]:
+    for line in chain((header,), _lines(rest)):
+        if len(line) >= _LONGEST_LINE:
+            raise csv.Error(f"a line is longer than {_LONGEST_LINE >> 20} MB")
+        yield line
 
 
 def _is_complete(

@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.collectors.files.parquet import scan_table
 from gpuprof.collectors.nsys.export_tables import ColumnTypes, Export, resolved_versions, schema_of
 
 _SUFFIX: Final = ".parquet"
@@ -52,8 +53,7 @@ class ParquetFolder(Export):
             return pl.DataFrame(schema=schema)
         file = self.path / f"{self._tables[table]}{_SUFFIX}"
         try:
-            # Names of tables are no patterns, and folders above them no columns.
-            rows = pl.scan_parquet(file, glob=False, hive_partitioning=False)
+            rows = scan_table(file)
             found = rows.collect_schema()
             return rows.select(
                 _typed(name, found.get(name), kind).alias(name) for name, kind in schema.items()

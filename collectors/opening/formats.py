@@ -75,14 +75,14 @@ def suffixes() -> tuple[str, ...]:
 
 
 def expected() -> str:
-    """What is read, in words."""
+    """What is read, in words, each with one end of its names."""
     return ", ".join(
         (
             *(
-                f"{one.name} ({', '.join(one.suffixes)})" if one.suffixes else one.name
+                f"{one.name} ({one.suffixes[0]})" if one.suffixes else one.name
                 for one in sorted(_all_formats(), key=lambda one: not one.suffixes)
             ),
-            "each also as .gz, or a .gpuprof capture",
+            "or a .gpuprof capture",
         )
     )
 

@@ -15,6 +15,7 @@ from gpuprof.collectors.errors import CaptureError, GpuprofError, MissingDepende
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.joining.ranks import with_rank_of_name
 from gpuprof.collectors.opening.formats import format_of, refuse_folder, suffixes
+from gpuprof.collectors.opening.left_out import left_out_warnings
 
 _log = logging.getLogger(__name__)
 # What may stand at the end of a trace's name, beside what formats end in, and says nothing about
@@ -105,12 +106,13 @@ def _folder(path: Path, progress: Callable[[Path], None]) -> Capture:
             "subfolders only captures are read",
         )
     joined = join(captures)
-    left_out = tuple(f"left out: {problem}" for problem in problems)
     return replace(
         joined,
         manifest=msgspec.structs.replace(joined.manifest, title=run_name(path)),
         processes=tuple(
-            msgspec.structs.replace(process, warnings=(*process.warnings, *left_out))
+            msgspec.structs.replace(
+                process, warnings=(*process.warnings, *left_out_warnings(problems))
+            )
             for process in joined.processes
         ),
     )

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.collectors.opening.left_out import left_out_warnings
 from gpuprof.profiler.cluster.outcome import Outcome
 from gpuprof.profiler.cluster.places import name_of
 from gpuprof.profiler.cluster.ranks_of_files import FileRank, JobRank, ranks_of_files
@@ -16,8 +17,6 @@ from gpuprof.roofline.ranks.summary import RankSummary
 JOB_FILE: Final = "ranks.msgpack"
 # Of that file.
 _SCHEMA_VERSION: Final = 1
-# Files that are left out, of which each has a sentence.
-_NAMED: Final = 20
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,7 @@ def job_of(
             places[0], f"none of {len(places)} files could be read, as in: {problems[0]}"
         )
     ranks, warnings = ranks_of_files(files)
-    left_out = [f"left out: {problem}" for problem in problems[:_NAMED]]
-    if len(problems) > _NAMED:
-        left_out.append(f"left out: {len(problems) - _NAMED} more files")
-    return Job(title, tuple(ranks), (*left_out, *warnings))
+    return Job(title, tuple(ranks), (*left_out_warnings(problems), *warnings))
 
 
 def encode_job(job: Job) -> bytes:

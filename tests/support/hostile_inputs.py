@@ -253,8 +253,12 @@ def _as_parquet(chance: random.Random, connection: sqlite3.Connection, folder: P
     for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall():
         cursor = connection.execute(f'SELECT * FROM "{name}"')
         columns = [column[0] for column in cursor.description]
+        rows = cursor.fetchall()
         frame = pl.DataFrame(
-            cursor.fetchall(), schema=columns, orient="row", strict=False, infer_schema_length=None
+            [
+                pl.Series(name, [row[at] for row in rows], strict=False)
+                for at, name in enumerate(columns)
+            ]
         )
         if chance.random() < 0.5:
             frame = damaged_frame(chance, frame)
