@@ -51,7 +51,7 @@ class CaptureError(GpuprofError):
 
     `place` is where in the file it went wrong ("byte 1024", "table kernels"), `expected` what
     should have stood there, `remedy` what the user can do, and `remarks` are whole sentences about
-    what else was found in the file.
+    what else was found in the file, of which those are told that one line has room for.
     """
 
     def __init__(
@@ -71,7 +71,14 @@ class CaptureError(GpuprofError):
         if remedy:
             parts.append(remedy)
         sentence = "; ".join(parts)
-        super().__init__(" ".join((f"{sentence}.", *remarks)) if remarks else sentence)
+        most = LONGEST_LINE + len(str(path))
+        for number, remark in enumerate(remarks):
+            longer = f"{sentence} {remark}" if number else f"{sentence}. {remark}"
+            # Whole sentences, as many as the line holds.
+            if len(longer) > most:
+                break
+            sentence = longer
+        super().__init__(sentence)
         self.path = Path(path)
         self.problem = problem
         self.place = place

@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     )
 
 
+def storable(text: str) -> str:
+    r"""`text` as tables and JSON can hold it: bytes of a name that are no UTF-8 are \udcff."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def shortened(text: str, most: int) -> str:
     """`text` in at most so many characters: of a longer one the beginning and the end."""
     if len(text) <= most:

@@ -36,6 +36,18 @@ def exported_tables(analysis: Analysis) -> dict[str, pl.DataFrame]:
     return {FIGURES: _frame(figures), **tables}
 
 
+def as_csv(frame: pl.DataFrame) -> bytes:
+    """`frame` as CSV in which a spreadsheet computes nothing: names come from anywhere.
+
+    A text that begins as a formula does, and is no number, has an apostrophe in front.
+    """
+    text = pl.col(pl.String)
+    is_number = text.str.contains(r"^-?[0-9][0-9.]*([eE][+-]?[0-9]+)?$")
+    formula = text.str.contains(r"^[=+\-@\t\r]") & ~is_number
+    shown = frame.with_columns(pl.when(formula).then("'" + text).otherwise(text).name.keep())
+    return shown.write_csv().encode()
+
+
 def _leaves(value: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
     """All that is no object, with the names that lead to it."""
     for name, each in value.items():

@@ -23,6 +23,15 @@ _LONGEST_SHAPES = 80
 
 # Characters with a meaning in Markdown or HTML. A backslash before each makes it text.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@$])")
+# What begins a list or underlines a heading, where it begins a line.
+_FIRST = re.compile(r"^(\d{0,9})([-=.)])")
+# GitHub and GitLab make links of these after the Markdown is read, so that a backslash before them
+# does not help: @name, #12, !12, GH-12, https://, www. An invisible space inside does.
+_LINKED = re.compile(
+    r"(?:[@#!$%&~^](?=[\w\"\u2019])|\bGH-(?=\d)|\b[a-z][a-z0-9+.-]*:(?=//)|\bwww(?=\.))",
+    re.IGNORECASE,
+)
+INVISIBLE_SPACE = "\N{ZERO WIDTH SPACE}"
 
 
 def render_markdown(analysis: Analysis) -> str:
@@ -41,8 +50,9 @@ def drawn_blocks(found: Iterable[blocks.Block]) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """`text` as Markdown that shows it literally, on one line."""
-    return _SPECIAL.sub(r"\\\1", formatting.printable(text))
+    """`text` as Markdown that shows it literally, on one line, and mentions and links nothing."""
+    text = _LINKED.sub(rf"\g<0>{INVISIBLE_SPACE}", formatting.printable(text).strip())
+    return _FIRST.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", text))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

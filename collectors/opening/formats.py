@@ -75,11 +75,11 @@ def suffixes() -> tuple[str, ...]:
 
 
 def expected() -> str:
-    """What is read, in words, each with one end of its names."""
+    """What is read, in words. Each may be packed as .gz, too."""
     return ", ".join(
         (
             *(
-                f"{one.name} ({one.suffixes[0]})" if one.suffixes else one.name
+                f"{one.name} ({' '.join(one.suffixes)})" if one.suffixes else one.name
                 for one in sorted(_all_formats(), key=lambda one: not one.suffixes)
             ),
             "or a .gpuprof capture",
@@ -103,7 +103,7 @@ def format_of(path: Path) -> TraceFormat:
     by_name = (one for one in _all_formats() if _plain_suffix(path) in one.suffixes)
     found = by_content or next(by_name, None)
     if found is None:
-        problem = "not a trace that is known here" if start else "an empty file"
+        problem = "no trace known here" if start else "an empty file"
         raise CaptureError(path, problem, expected=expected())
     return found
 

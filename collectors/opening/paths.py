@@ -16,6 +16,7 @@ from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.joining.ranks import with_rank_of_name
 from gpuprof.collectors.opening.formats import format_of, refuse_folder, suffixes
 from gpuprof.collectors.opening.left_out import left_out_warnings
+from gpuprof.collectors.plain_text import storable
 
 _log = logging.getLogger(__name__)
 # What may stand at the end of a trace's name, beside what formats end in, and says nothing about
@@ -74,7 +75,10 @@ def _file(path: Path, progress: Callable[[Path], None]) -> Capture:
     _log.info("%s: %s", path, "Parquet files of Nsight Systems" if found is None else found.name)
     read = nsys.read if found is None else found.read
     progress(path)
-    return with_rank_of_name(read(path), path.name)
+    capture = read(path)
+    title = storable(capture.manifest.title)
+    named = replace(capture, manifest=msgspec.structs.replace(capture.manifest, title=title))
+    return with_rank_of_name(named, path.name)
 
 
 def _is_damaged_capture(path: Path) -> bool:
@@ -93,7 +97,7 @@ def _folder(path: Path, progress: Callable[[Path], None]) -> Capture:
         try:
             captures.append(_file(file, progress))
         except (CaptureError, MissingDependencyError) as error:  # noqa: PERF203
-            problems.append(f"{file.name}: {_problem(error)}")
+            problems.append(storable(f"{file.name}: {_problem(error)}"))
     if not captures:
         captures = _of_hosts(path, progress, problems)
     if not captures:
@@ -108,7 +112,7 @@ def _folder(path: Path, progress: Callable[[Path], None]) -> Capture:
     joined = join(captures)
     return replace(
         joined,
-        manifest=msgspec.structs.replace(joined.manifest, title=run_name(path)),
+        manifest=msgspec.structs.replace(joined.manifest, title=storable(run_name(path))),
         processes=tuple(
             msgspec.structs.replace(
                 process, warnings=(*process.warnings, *left_out_warnings(problems))
@@ -130,7 +134,7 @@ def _of_hosts(path: Path, progress: Callable[[Path], None], problems: list[str])
         try:
             capture = storage.load(folder)
         except CaptureError as error:
-            problems.append(f"{folder.relative_to(path)}: {_problem(error)}")
+            problems.append(storable(f"{folder.relative_to(path)}: {_problem(error)}"))
             continue
         for rank in capture.manifest.ranks:
             other = holders.setdefault(rank, folder)

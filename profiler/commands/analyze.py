@@ -139,6 +139,7 @@ def _of_job(
 ) -> "tuple[Capture, Analysis, dict[str, bytes]]":
     """The shown rank's capture and analysis, and the file that holds the summaries of all."""
     from gpuprof.collectors.opening import run_name
+    from gpuprof.collectors.plain_text import storable
     from gpuprof.profiler.cluster.analysis import (
         Workers,
         analyze_of_job,
@@ -149,7 +150,7 @@ def _of_job(
 
     progress("Starting")
     job = read_job(
-        run_name(Path(arguments.paths[0])),
+        storable(run_name(Path(arguments.paths[0]))),
         places,
         Workers(arguments.workers, arguments.cluster),
         lambda done: progress(f"Reading ranks: {done:,} of {len(places):,} files"),

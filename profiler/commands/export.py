@@ -170,14 +170,6 @@ def _write(frame: "pl.DataFrame", path: Path) -> None:
     if path.suffix == ".parquet":
         write_parquet(frame, path)
         return
-    import polars as pl
+    from gpuprof.reports.exported_tables import as_csv
 
-    # A spreadsheet computes a cell that begins so, and names come from whoever wrote the program.
-    text = pl.col(pl.String)
-    is_number = text.str.contains(r"^-?[0-9][0-9.]*([eE][+-]?[0-9]+)?$")
-    formula = text.str.contains(r"^[=+\-@\t\r]") & ~is_number
-    path.write_bytes(
-        frame.with_columns(pl.when(formula).then("'" + text).otherwise(text).name.keep())
-        .write_csv()
-        .encode()
-    )
+    path.write_bytes(as_csv(frame))

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 import gpuprof
 from gpuprof.collectors.live.script_errors import exception_names
 from gpuprof.collectors.manifest import Ending, Schedule
+from gpuprof.collectors.plain_text import storable
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
 from gpuprof.profiler.run.live_state import LiveState
 from gpuprof.profiler.run.main_thread import call_on_main_thread
@@ -70,9 +71,9 @@ def run_target(
     refuse_without_torch(program)
     subject = Subject(
         output=output,
-        title=target.title,
+        title=storable(target.title),
         source="gpuprof run",
-        command=(target.title, *target.arguments),
+        command=tuple(map(storable, (target.title, *target.arguments))),
         ceilings=ceilings,
     )
     ranks = Ranks.from_environment()

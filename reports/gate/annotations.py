@@ -1,5 +1,6 @@
 """Verdicts as workflow commands, which GitHub shows beside the lines of a pull request."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from gpuprof.reports.formatting import printable
@@ -34,17 +35,25 @@ def _line(kind: str, judgement: Judgement, place: Place | None, folder: str, mor
     if place is not None:
         file = PurePosixPath(folder, place.file.replace("\\", "/"))
         properties = {"file": str(file), "line": str(place.line)}
-    properties["title"] = printable(
+    properties["title"] = (
         f"gpuprof gate: {judgement.benchmark} {judgement.metric.name} "
         f"{sentences.verdict_word(judgement)}"
     )
-    message = printable(judgement.message) + (f"\nand {more} more of this kind" if more else "")
+    lines = (judgement.message, *((f"and {more} more of this kind",) if more else ()))
+    return workflow_command(kind, properties, lines)
+
+
+def workflow_command(kind: str, properties: Mapping[str, str], lines: Sequence[str]) -> str:
+    r"""A command of one line, which shows `lines`; what does not print stands in them as \x1b.
+
+    Source: GitHub's toolkit, packages/core/src/command.ts.
+    """
     listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::{kind} {listed}::{_data(message)}"
+    return f"::{kind} {listed}::{'%0A'.join(map(_data, lines))}"
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text).replace("%", "%25")
 
 
 def _property(text: str) -> str:

@@ -87,7 +87,7 @@ def read_damaged(reader: HostileReader, number: int, folder: Path) -> str:
         with _small_blocks():
             reader.read(path)
     except GpuprofError as error:
-        _check_line(describe(error), folder)
+        _check_line(describe(error), path)
         return str(error)
     return ""
 
@@ -103,7 +103,7 @@ def run_commands(reader: HostileReader, number: int, folder: Path) -> int:
         if code:
             *_, last = said.splitlines()
             assert last.startswith("gpuprof: "), said[-500:]
-            _check_line(last, folder)
+            _check_line(last, path)
         used += code == 0
     return used
 
@@ -120,10 +120,10 @@ def run_command(command: list[str]) -> tuple[int, str, str]:
     return code, *texts
 
 
-def _check_line(line: str, folder: Path) -> None:
+def _check_line(line: str, path: Path) -> None:
     assert line.isprintable(), ascii(line[:500])
-    # The place of the test's own folder is not counted.
-    assert len(line.replace(str(folder), "")) <= LONGEST_LINE, line[:1000]
+    # Where the file is does not count.
+    assert len(line.replace(str(path), "")) <= LONGEST_LINE, line[:1000]
 
 
 def _check_printable(text: str) -> None:
