@@ -8,6 +8,7 @@ from gpuprof.roofline.timeline_figures import (
     LaneKind,
     PieceKind,
     Timeline,
+    TimelineActivity,
     TimelineLabel,
     TimelineLane,
     TimelineStep,
@@ -58,6 +59,11 @@ def group_name(lane: TimelineLane, timeline: Timeline, own_rank: int, *, on_cpu:
     role = next(each.role for each in timeline.ranks if each.rank == lane.rank)
     rank = f"rank {lane.rank} ({role})" if role else f"rank {lane.rank}"
     return f"{rank}, {place}"
+
+
+def counted_name(activity: TimelineActivity) -> str:
+    """The device whose counters an activity is of: "GPU 0, counted"."""
+    return f"GPU {activity.device}, counted"
 
 
 def _place(lane: TimelineLane, *, on_cpu: bool) -> str:

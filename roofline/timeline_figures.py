@@ -37,6 +37,9 @@ PieceKind = Literal[
 RankRole = Literal["straggler", "slowest", "waits most", "median", ""]
 
 
+TimelinePart = Literal["tensor cores", "DRAM", "multiprocessors"]
+
+
 class TimelineLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What pieces say that are alike; a name of "" stands for those that have no label alone."""
 
@@ -88,6 +91,23 @@ class TimelineLane(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return sum(self.counts) if self.counts else len(self.starts_ns)
 
 
+class TimelineActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a part of a device was by its counters: one entry a window in every column."""
+
+    device: int
+    part: TimelinePart
+    starts_ns: tuple[int, ...]
+    lengths_ns: tuple[int, ...]
+    # Of the cycles; of DRAM, of what its bandwidth allows.
+    percents: tuple[float, ...]
+
+    @property
+    def mean_percent(self) -> float:
+        """Over all windows."""
+        whole = zip(self.percents, self.lengths_ns, strict=True)
+        return sum(percent * length for percent, length in whole) / sum(self.lengths_ns)
+
+
 class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
     """One profiled step, or all of a trace without steps."""
 
@@ -101,6 +121,8 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
     # How long before its start the lanes begin, so that they hold its launches; at most its length.
     lead_ns: int = 0
     lanes: tuple[TimelineLane, ...]
+    # Empty where no counter had windows short enough.
+    activities: tuple[TimelineActivity, ...] = ()
     # Events of lanes that had no room: of deeply nested ranges, or of the idlest threads.
     left_out: int = 0
 

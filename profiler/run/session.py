@@ -400,6 +400,9 @@ class Session:
         for piece in ending:
             with self._guarded():
                 piece()
+        sampled = self.seen.beside_trace.get("samples") or self._beside.notes
+        if self.options.pm_sampling and not sampled:
+            self.seen.warn("--pm-sampling counted nothing: no GPU worked in a profiled step")
         self.seen.warnings += clock_warnings(self._unix, self.seen)
         return self.seen
 

@@ -12,7 +12,14 @@ from gpuprof.reports.blocks import TimelinePlot
 from gpuprof.reports.html.fill_patterns import pattern_of
 from gpuprof.reports.point_groups import grouped
 from gpuprof.reports.point_rows import MOST_ROWS
-from gpuprof.reports.timeline_words import detail_text, group_name, lane_name, piece_name, step_name
+from gpuprof.reports.timeline_words import (
+    counted_name,
+    detail_text,
+    group_name,
+    lane_name,
+    piece_name,
+    step_name,
+)
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.classes import COMMUNICATION, COPY, OTHER_RANK, ClassName, classes
 from gpuprof.roofline.timeline_figures import TimelineLabel, TimelineLane, TimelineStep
@@ -60,6 +67,16 @@ class LaneData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waited: tuple[int, ...] = ()
 
 
+class ActivityData(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a part of a device was; its columns are those of `TimelineActivity`."""
+
+    name: str
+    group: str
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    percents: tuple[float, ...]
+
+
 class StepData(msgspec.Struct, frozen=True, kw_only=True):
     """One step; times in ns after its start."""
 
@@ -67,6 +84,7 @@ class StepData(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     lead: int
     lanes: tuple[LaneData, ...]
+    activities: tuple[ActivityData, ...]
 
 
 class LookData(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +205,16 @@ def _step(step: TimelineStep, block: TimelinePlot) -> StepData:
         length=step.length_ns,
         lead=step.lead_ns,
         lanes=tuple(_lane(lane, block) for lane in step.lanes),
+        activities=tuple(
+            ActivityData(
+                name=each.part,
+                group=counted_name(each),
+                starts=each.starts_ns,
+                lengths=each.lengths_ns,
+                percents=each.percents,
+            )
+            for each in step.activities
+        ),
     )
 
 

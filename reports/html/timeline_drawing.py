@@ -8,10 +8,17 @@ from gpuprof.reports.formatting import duration, step_duration
 from gpuprof.reports.html.plot_area import Tick
 from gpuprof.reports.html.scale import Scale
 from gpuprof.reports.html.timeline_data import look_of
-from gpuprof.reports.timeline_words import group_name, lane_name, number_of, piece_name, step_name
+from gpuprof.reports.timeline_words import (
+    counted_name,
+    group_name,
+    lane_name,
+    number_of,
+    piece_name,
+    step_name,
+)
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.classes import ClassName
-from gpuprof.roofline.timeline_figures import Timeline, TimelineLane, TimelineStep
+from gpuprof.roofline.timeline_figures import Timeline, TimelineActivity, TimelineLane, TimelineStep
 
 WIDTH: Final = 1000
 _LEFT, _RIGHT, _TOP = 170, WIDTH - 8, 10
@@ -42,6 +49,14 @@ class DrawnName:
 
 
 @dataclass(frozen=True)
+class DrawnActivity:
+    """How busy a part of a device was, as the outline of an area."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
 class TimelineDrawing:
     """Where everything goes, in the units of the SVG's view box."""
 
@@ -55,6 +70,7 @@ class TimelineDrawing:
     caption: str
     names: tuple[DrawnName, ...]
     bars: tuple[TimelineBar, ...]
+    activities: tuple[DrawnActivity, ...]
     ticks: tuple[Tick, ...]
     # Where the step begins, behind the launches of its work.
     begin_x: float
@@ -84,6 +100,15 @@ def draw_timeline(block: TimelinePlot, kernels: tuple[RooflinePoint, ...]) -> Ti
         names.append(DrawnName(y + 12, lane_name(lane, on_cpu=block.on_cpu), is_group=False))
         bars += [_bar(lane, run, y, scale, step, block.timeline, kernels) for run in own]
         y += _LANE
+    areas: list[DrawnActivity] = []
+    for each in step.activities:
+        if (above := counted_name(each)) != group:
+            group = above
+            names.append(DrawnName(y + _GROUP - 6, group, is_group=True))
+            y += _GROUP
+        names.append(DrawnName(y + 12, each.part, is_group=False))
+        areas.append(_area(each, y, scale, step))
+        y += _LANE
     axis = Scale(-step.lead_ns / 1e6, step.length_ns / 1e6 or 1e-6)
     looks = dict.fromkeys(bar.look for bar in bars if bar.look)
     return TimelineDrawing(
@@ -97,6 +122,7 @@ def draw_timeline(block: TimelinePlot, kernels: tuple[RooflinePoint, ...]) -> Ti
         caption=f"Time line of {step_name(step)}, {step_duration(step.length_ns)}",
         names=tuple(names),
         bars=tuple(bars),
+        activities=tuple(areas),
         ticks=tuple(
             Tick(_LEFT + axis.at(at) / 100 * (_RIGHT - _LEFT), duration(at * 1e6) if at else "0")
             for at in axis.ticks()
@@ -104,6 +130,20 @@ def draw_timeline(block: TimelinePlot, kernels: tuple[RooflinePoint, ...]) -> Ti
         begin_x=round(_LEFT + step.lead_ns * scale, 1),
         looks=tuple(looks),
     )
+
+
+def _area(activity: TimelineActivity, y: float, scale: float, step: TimelineStep) -> DrawnActivity:
+    bottom = y + _BAR
+    path: list[str] = []
+    columns = zip(activity.starts_ns, activity.lengths_ns, activity.percents, strict=True)
+    for start, length, percent in columns:
+        begin, end = max(start, -step.lead_ns), min(start + length, step.length_ns)
+        if end > begin and percent:
+            left, right = (_LEFT + (at + step.lead_ns) * scale for at in (begin, end))
+            height = _BAR * min(percent, 100.0) / 100
+            path.append(f"M{left:.1f} {bottom:.0f}v{-height:.1f}H{right:.1f}V{bottom:.0f}Z")
+    mean = f"{activity.part} active in {activity.mean_percent:.3g}% of the cycles in the mean"
+    return DrawnActivity("".join(path), mean)
 
 
 # First and last piece of a bar, and its ends in ns after the step's start.

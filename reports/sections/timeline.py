@@ -1,6 +1,7 @@
 """What ran when in a typical step and in the slowest one."""
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Final, NamedTuple
 
 from gpuprof.reports import formatting
@@ -60,6 +61,7 @@ def _lead(analysis: Analysis, timeline: Timeline) -> str:
         said.append(f"Without the profiler a step takes {median}.")
     if any(step.lead_ns for step in timeline.steps):
         said.append("What stands before 0 launched the step's work, while earlier work still ran.")
+    said += _counted(typical)
     said += _of_ranks(analysis, timeline)
     left_out = sum(step.left_out for step in timeline.steps)
     if left_out:
@@ -68,6 +70,17 @@ def _lead(analysis: Analysis, timeline: Timeline) -> str:
             "little to do are left out."
         )
     return " ".join(said)
+
+
+def _counted(step: TimelineStep) -> Iterator[str]:
+    """What the counters of the first device say of the step in the mean."""
+    first = [each for each in step.activities if each.device == step.activities[0].device]
+    if first:
+        shares = ", ".join(
+            f"{each.part} {formatting.percent(each.mean_percent / 100)}" for each in first
+        )
+        window = formatting.duration(median(first[0].lengths_ns))
+        yield f"Counted in windows of {window}, active in the mean: {shares}."
 
 
 def _of_ranks(analysis: Analysis, timeline: Timeline) -> Iterator[str]:

@@ -10,6 +10,7 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.points.kernel_points import KernelKey
 from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.timeline.activity import activities
 from gpuprof.roofline.timeline.device import Lanes, idle_lane, numbered_points, stream_lanes
 from gpuprof.roofline.timeline.events import LABEL
 from gpuprof.roofline.timeline.host import host_lanes
@@ -65,6 +66,7 @@ def find_timeline(
             length_ns=window.end_ns - window.step_ns,
             lead_ns=window.step_ns - window.begin_ns,
             lanes=(),
+            activities=activities(capture.samples, window),
             left_out=left_out,
         )
         of_ranks = [lane for each in ranks for lane in job.lanes(each, rank, window)]

@@ -88,6 +88,14 @@ def operators(seen: Observations) -> set[str]:
     return set(kineto.read(seen.trace).ops["name"])
 
 
+def test_counters_that_were_asked_for_and_never_read_are_missed(start: Start) -> None:
+    asked = start(pm_sampling=True, first_look=False)
+    Training().step(10)
+    assert asked.finish().warnings == [
+        "--pm-sampling counted nothing: no GPU worked in a profiled step"
+    ]
+
+
 def test_a_gpu_s_queue_is_emptied_before_the_recording_and_never_in_it(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

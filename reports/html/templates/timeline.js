@@ -34,7 +34,16 @@ globalThis.timeline = (() => {
       y += height + 2;
       return placed;
     });
-    return { ...step, lanes, height: y + 4 };
+    const activities = step.activities.map((activity) => {
+      const heading = activity.group === group ? null : y + GROUP - 6;
+      if (heading !== null) y += GROUP;
+      group = activity.group;
+      const ends = activity.starts.map((start, index) => start + activity.lengths[index]);
+      const placed = { ...activity, ends, y, height: 30, heading };
+      y += placed.height + 4;
+      return placed;
+    });
+    return { ...step, lanes, activities, height: y + 4 };
   }
   const steps = data.steps.map(prepare);
 
@@ -156,6 +165,19 @@ globalThis.timeline = (() => {
     flush();
   }
 
+  // Bars from the bottom of a frame, whose top is 100 %.
+  function drawActivity({ starts, ends, percents, y, height }) {
+    const { from, to } = state.view;
+    context.fillStyle = colours.faint;
+    context.fillRect(gutter(), y, size.width, 1);
+    context.fillRect(gutter(), y + height, size.width, 1);
+    context.fillStyle = colours.soft;
+    for (let at = search(ends, from); at < starts.length && starts[at] < to; at += 1) {
+      const [x, tall] = [X(starts[at]), (height * Math.min(percents[at], 100)) / 100];
+      context.fillRect(x, y + height - tall, Math.max(X(ends[at]) - x, 0.5), tall);
+    }
+  }
+
   // From launches to their work: of what is picked, on either side.
   function arrows() {
     if (!state.picked) return [];
@@ -225,13 +247,14 @@ globalThis.timeline = (() => {
     context.clip();
     drawAxis();
     for (const lane of step.lanes) drawLane(lane);
+    step.activities.forEach(drawActivity);
     // The step itself lies between two lines.
     context.fillStyle = colours.ink;
     for (const edge of [0, step.length]) context.fillRect(X(edge) - 0.5, HEAD - 4, 1, size.height);
     drawArrows();
     context.restore();
     const most = Math.floor((gutter() - 10) / LETTER);
-    for (const { name, group, heading, y, height } of step.lanes) {
+    for (const { name, group, heading, y, height } of [...step.lanes, ...step.activities]) {
       const clip = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
       context.fillStyle = colours.ink;
       if (heading !== null) {

@@ -10,9 +10,7 @@
   const percent = (share) => `${Number((100 * share).toPrecision(3))}%`;
   const countOf = (lane, index) => lane.counts?.[index] ?? 1;
 
-  function laneAt(y) {
-    return state.step.lanes.find((lane) => y >= lane.y - 1 && y <= lane.y + lane.height + 1);
-  }
+  const rowAt = (rows, y) => rows.find((row) => y >= row.y - 1 && y <= row.y + row.height + 1);
 
   // The piece of a lane at `time`, or the nearest one within `slack`.
   function pieceAt(lane, time, slack) {
@@ -80,6 +78,21 @@
     };
   }
 
+  // The window of a counter at `time`; null where none is.
+  function factsOfActivity({ name, group, starts, ends, lengths, percents }, time) {
+    const at = line.search(ends, time);
+    if (at === starts.length || starts[at] > time) return null;
+    return {
+      title: name,
+      facts: [
+        ["On", group],
+        ["Begins", `${duration(starts[at], 4)} after the step does`],
+        ["Lasts", duration(lengths[at])],
+        ["Active", `${percents[at]}%`],
+      ],
+    };
+  }
+
   function fill({ title, facts }) {
     const head = document.createElement("p");
     head.className = "title";
@@ -106,14 +119,18 @@
   function under(event) {
     const box = canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const lane = x < line.gutter() ? undefined : laneAt(y);
+    const inside = x >= line.gutter();
+    const lane = inside ? rowAt(state.step.lanes, y) : undefined;
+    const activity = inside ? rowAt(state.step.activities, y) : undefined;
     const time = line.timeAt(x);
-    return { lane, time, piece: lane ? pieceAt(lane, time, 2 * (line.timeAt(1) - line.timeAt(0))) : null };
+    return { lane, activity, time, piece: lane ? pieceAt(lane, time, 2 * (line.timeAt(1) - line.timeAt(0))) : null };
   }
 
   function point(event) {
-    const { lane, time, piece } = under(event);
+    const { lane, activity, time, piece } = under(event);
+    const counted = activity && factsOfActivity(activity, time);
     if (piece) fill(factsOf(piece));
+    else if (counted) fill(counted);
     else if (lane?.kind === "stream") fill(factsOfGap(lane, time));
     else card.hidden = true;
     if (!card.hidden) place(event.clientX, event.clientY);
