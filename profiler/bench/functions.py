@@ -58,11 +58,14 @@ class Conditions:
     seed: int = 0
 
 
-def time_functions(subject: FunctionsBySize, conditions: Conditions) -> SizesReport:
+def time_functions(
+    subject: FunctionsBySize, conditions: Conditions, *, keep_if_interrupted: bool = False
+) -> SizesReport:
     """Time each function of `subject` at each size; functions take turns at a size.
 
-    A function that raises has no time there, and the others go on. Raises `CommandError` without
-    functions or sizes, and for a device that is not there.
+    A function that raises has no time there, and the others go on. With `keep_if_interrupted`
+    Ctrl-C ends the benchmark after the sizes that are done. Raises `CommandError` without functions
+    or sizes, and for a device that is not there.
     """
     if not subject.functions:
         raise CommandError(f"{subject.title}: no function to time", exit_code=2)
@@ -82,13 +85,24 @@ def time_functions(subject: FunctionsBySize, conditions: Conditions) -> SizesRep
     collection.start()
     times: list[SizedTime] = []
     spans: list[tuple[int, int]] = []
+    interrupted: tuple[str, ...] = ()
     with showing_parts() as show:
         for number, size in enumerate(subject.sizes):
             show(f"{subject.title} {_label(size)}", number, len(subject.sizes))
             begun_ns = time.time_ns()
-            at_size = _AtSize(subject, size, clock, device, conditions).times()
+            try:
+                at_size = _AtSize(subject, size, clock, device, conditions).times()
+            except KeyboardInterrupt:
+                if not (keep_if_interrupted and times):
+                    raise
+                interrupted = (
+                    f"interrupted: {_label(size)} and the sizes after it were not timed",
+                )
+                break
             times += at_size
             spans += [(begun_ns, time.time_ns())] * len(at_size)
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
     samples = collection.stop().get("samples", schema.empty("samples"))
     return SizesReport(
         tool_version=__version__,
@@ -109,8 +123,9 @@ def time_functions(subject: FunctionsBySize, conditions: Conditions) -> SizesRep
             _with_clock(one, samples, described.index, span)
             for one, span in zip(times, spans, strict=True)
         ),
-        warnings=tuple(
-            note.sentence for note in collection.notes(gpu_in_use=device.type == "cuda")
+        warnings=(
+            *interrupted,
+            *(note.sentence for note in collection.notes(gpu_in_use=device.type == "cuda")),
         ),
     )
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -130,9 +131,13 @@ def _schema(arguments: argparse.Namespace) -> JsonSchema:
 
 def _time_own(arguments: argparse.Namespace) -> int:
     """Functions of a file of the user. Exits with 1 where one failed."""
+    from gpuprof.profiler.run.ranks import Ranks
+
     for option in ("list", "check", "claims", "counters", "dtype"):
         if getattr(arguments, option):
             raise CommandError(f"--{option} is of reference kernels, not of --file", exit_code=2)
+    if not Ranks.from_environment().alone:
+        raise CommandError("--file works for one process: start it without torchrun", exit_code=2)
     from gpuprof.collectors.files.writing import refuse_existing
     from gpuprof.profiler.bench.sizes_output import refuse_suffix, write_sizes
     from gpuprof.reports.bench.sizes_table import print_sizes
@@ -150,13 +155,16 @@ def _time_own(arguments: argparse.Namespace) -> int:
 
     subject = read_subject(arguments.file, arguments.wanted, arguments.sizes)
     seed = 0 if arguments.seed is None else arguments.seed
-    report = time_functions(subject, Conditions(arguments.device, arguments.seconds, seed))
+    conditions = Conditions(arguments.device, arguments.seconds, seed)
+    report = time_functions(subject, conditions, keep_if_interrupted=True)
     json.write(BENCH_SIZES, report)
     if not json.alone:
         print_sizes(report, stdout())
     if output is not None:
         write_sizes(report, output)
         write_note(f"gpuprof: wrote {output}")
+    if len(report.times) < len(subject.functions) * len(subject.sizes):
+        return 128 + signal.SIGINT
     return int(any(one.error is not None for one in report.times))
 
 

@@ -117,6 +117,26 @@ def test_one_that_fails_has_no_time_and_the_others_go_on() -> None:
     assert without.times[0].error == "inputs: ZeroDivisionError: division by zero"
 
 
+def interrupted(size: int) -> None:
+    if size == 2:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_leaves_the_sizes_that_are_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "SIZES = (1, 2, 3)\ndef bench_it(size):\n    if size == 2: raise KeyboardInterrupt\n"
+    )
+    assert main(["bench", "--file", str(file), "--seconds", str(SHORT)]) == 130
+    printed = capsys.readouterr().out
+    assert re.search(r"^ +1 +\S+ .?s", printed, re.MULTILINE)
+    assert "Interrupted: 2 and the sizes after it were not timed." in printed
+    with pytest.raises(KeyboardInterrupt):
+        gpuprof.benchmark(interrupted, [1, 2], seconds=SHORT)
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -203,6 +223,10 @@ def test_the_command_prints_a_table_and_writes_the_page(
     ):
         assert main([*command, *options]) in (1, 2)
         assert problem in capsys.readouterr().err
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(command) == 2
+    assert "--file works for one process" in capsys.readouterr().err
 
 
 def report(*times: SizedTime) -> SizesReport:

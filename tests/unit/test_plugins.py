@@ -27,7 +27,7 @@ from gpuprof.collectors.plugins import PluginUse, group, noted_problems
 from gpuprof.profiler import captures
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.machine.plugin_checks import plugin_checks
-from gpuprof.profiler.traces import read_run
+from gpuprof.profiler.traces import analyze_rank, read_run
 from gpuprof.reference_kernels.benching.coordination import Alone
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, run_plan
 from gpuprof.reference_kernels.benching.timing import HostClock
@@ -366,6 +366,23 @@ def test_a_reader_may_read_what_we_only_name_and_nothing_that_we_read(
         open_trace(trace)
 
 
+def test_tables_that_do_not_fit_each_other_are_told_with_who_gave_them(
+    example: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(capture: gpuprof.Capture, rank: int | None) -> Analysis:
+        raise ZeroDivisionError("a step of no length")
+
+    monkeypatch.setattr("gpuprof.profiler.traces.analyze", fails)
+    with pytest.raises(gpuprof.CommandError) as caught:
+        analyze_rank(read_run([LOG], lambda _: None), None)
+    assert str(caught.value) == (
+        "what gpuprof-example 1.0 (reader a stopwatch log of an Example X1) gave cannot be "
+        "analysed: ZeroDivisionError: a step of no length"
+    )
+    with pytest.raises(ZeroDivisionError):
+        analyze_rank(add_work(), None)
+
+
 RULE = """
 from gpuprof.roofline.classes import BottleneckClass, ClassRule
 def row(name, mark="square"):
@@ -521,7 +538,7 @@ def test_the_analysis_of_a_foreign_trace_needs_no_torch(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 import gpuprof
-from gpuprof.profiler.traces import read_run
+from gpuprof.profiler.traces import analyze_rank, read_run
 from gpuprof.reports.html.page import render_html
 analysis = gpuprof.analyze(read_run([Path({str(LOG)!r})], lambda _: None))
 assert "example-sizes" in render_html(analysis)
