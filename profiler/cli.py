@@ -175,10 +175,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         # A full disk, a folder where a file should be, no permission.
         streams.write_note(f"gpuprof: {describe(error, words)}")
+        write_refusal(arguments, error)
         return 1
     except ModuleNotFoundError as error:
         if error.name != "torch" or command is None:
             raise
         missing = MissingDependencyError("torch", f"run gpuprof {command.name}", TORCH)
         streams.write_note(f"gpuprof: {describe(missing)}")
+        write_refusal(arguments, missing)
         return missing.exit_code

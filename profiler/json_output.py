@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -94,8 +95,11 @@ def write_json(schema: JsonSchema, answer: "msgspec.Struct") -> None:
     write_bytes(render_json(schema, answer))
 
 
-def write_refusal(arguments: argparse.Namespace, error: GpuprofError) -> None:
-    """Where JSON was to be on stdout, print why there is no answer. Raises as `write_json`."""
+def write_refusal(arguments: argparse.Namespace, error: GpuprofError | OSError) -> None:
+    """Where JSON was to be on stdout, print why there is no answer. Raises nothing.
+
+    The error itself may be that nothing can be written there.
+    """
     from gpuprof.reports.console.streams import write_bytes
     from gpuprof.reports.json_answers.rendering import render_refusal
 
@@ -103,4 +107,5 @@ def write_refusal(arguments: argparse.Namespace, error: GpuprofError) -> None:
         return
     chosen = arguments.schema
     schema = chosen if isinstance(chosen, JsonSchema) else chosen(arguments)
-    write_bytes(render_refusal(schema, error))
+    with suppress(CommandError, BrokenPipeError):
+        write_bytes(render_refusal(schema, error))

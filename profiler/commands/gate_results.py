@@ -11,9 +11,9 @@ from gpuprof.profiler.gate.selection import configured
 class ResultsAction:
     """Judge results of vLLM's and SGLang's serving benchmarks, AIPerf and nvbench.
 
-    Each run is one repeat: give as many files of the base as of the head, at least as many as
-    the rule needs (5), in the order in which they ran, base and head in turn. Verdicts, exit
-    codes and files are those of `gpuprof gate`.
+    Each run is one repeat: give as many files of the base as of the head, at
+    least as many as the rule needs (5), in the order in which they ran, base and
+    head in turn. Verdicts, exit codes and files are those of `gpuprof gate`.
     """
 
     name = "results"

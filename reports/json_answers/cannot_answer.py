@@ -18,7 +18,7 @@ class CannotAnswer(msgspec.Struct, frozen=True):
     remedy: str = ""
 
     @classmethod
-    def because(cls, error: GpuprofError) -> "CannotAnswer":
+    def because(cls, error: GpuprofError | OSError) -> "CannotAnswer":
         """What `error` says: what is wrong, and behind a semicolon what to do."""
         said = describe(error)
         if isinstance(error, CaptureError | MissingDependencyError):

@@ -23,7 +23,7 @@ def render_json(schema: JsonSchema, result: msgspec.Struct) -> bytes:
     return _indented(answer_fields(schema, result))
 
 
-def render_refusal(schema: JsonSchema, error: GpuprofError) -> bytes:
+def render_refusal(schema: JsonSchema, error: GpuprofError | OSError) -> bytes:
     """What stands in place of an answer that `error` prevents."""
     refused = {"cannot_answer": msgspec.to_builtins(CannotAnswer.because(error))}
     return _indented(_with_schema(schema, refused))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from json_documents import read_answer
 
 from gpuprof.collectors import storage
 from gpuprof.roofline.analysis import Analysis
@@ -26,6 +27,7 @@ def test_a_bench_prints_a_table_and_stores_a_capture(gpuprof: Command, tmp_path:
     assert "stream copy:64KiB fp32: 131 kB" in done.stdout
     assert "seed 3" in done.stdout
     assert done.stdout.rstrip().endswith("gpuprof summary b.gpuprof")
+    assert read_answer((tmp_path / "b.json").read_bytes())["schema"]["name"] == "bench"
     report = msgspec.json.decode((tmp_path / "b.json").read_bytes(), type=BenchReport)
     assert [case.label for case in report.cases] == [
         "stream/torch copy:64KiB fp32",

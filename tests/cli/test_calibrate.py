@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from json_documents import read_answer
 from rich.console import Console
 
 from gpuprof.collectors.live.fingerprint import cpu_device
@@ -62,6 +63,7 @@ def test_the_cpu_is_measured_and_shown_or_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     file = tmp_path / "calibrations.json"
     done = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)
+    assert read_answer(file.read_bytes())["schema"]["name"] == "calibrate"
     (found,) = msgspec.json.decode(file.read_bytes(), type=Calibrations).calibrations
     assert done.returncode == (1 if found.refused else 0), done.stderr
     assert found.device.kind == "cpu"

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+from json_documents import read_answer
 
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.roofline.bus_bandwidth import COLLECTIVES
@@ -42,6 +43,7 @@ def test_two_ranks_measure_collectives_and_rank_0_shows_and_keeps_them(
     assert "2 ranks, gloo" in shown
     assert "Lines through the times" in shown
     assert "ring hop*" in shown
+    assert read_answer((tmp_path / "l.json").read_bytes())["schema"]["name"] == "calibrate_links"
     found = msgspec.json.decode((tmp_path / "l.json").read_bytes(), type=LinkCalibration)
     assert tuple(one.collective for one in found.collectives) == COLLECTIVES
     for one in found.collectives:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from fake_nvml import FAULTS, FakeNvml, Faulty
+from json_documents import read_answer
 from rich.console import Console
 
 from gpuprof.collectors.live.collector import Availability
@@ -42,6 +43,7 @@ def doctor(
 def test_it_lists_what_there_is_and_exits_0() -> None:
     done = doctor("--json")
     assert done.returncode == 0, done.stderr
+    assert read_answer(done.stdout)["schema"]["name"] == "doctor"
     checks = msgspec.json.decode(done.stdout, type=Checks).checks
     groups = {check.group for check in checks}
     # Health is that of GPUs.

@@ -1,6 +1,5 @@
 """`gpuprof gate` as users start it: exit codes, and what is told before anything is measured."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from json_documents import read_answer
 
 GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -75,7 +75,7 @@ def test_another_precision_is_3_and_named(gpuprof: GpuprofCommand, folder: Path)
     assert done.returncode == 3, done.stdout + done.stderr
     assert done.stdout.startswith("INCOMPARABLE: 1 benchmark")
     assert "float32 matmul precision: highest against high" in done.stdout
-    result = json.loads((folder / "gate.json").read_text())
+    result = read_answer((folder / "gate.json").read_text())
     assert [j["reason"] for j in result["judgements"]] == ["environment-differs"]
     assert len(result["processes"]) == 2
 

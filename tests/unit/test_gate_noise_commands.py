@@ -3,13 +3,13 @@
 import argparse
 import gzip
 import inspect
-import json
 import re
 from pathlib import Path
 
 import msgspec
 import polars as pl
 import pytest
+from json_documents import read_answer
 
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.profiler.cli import main
@@ -40,9 +40,10 @@ def test_each_action_has_a_section_that_names_its_options_and_a_text_that_fits(
     parser = argparse.ArgumentParser(prog="gpuprof", add_help=False)
     action.prepare_parser(parser)
     options = re.findall(r"(?<=[\[ ])--?[a-z][a-z-]*", parser.format_usage())
-    page = (Path(__file__).parents[2] / "docs" / "gate_noise.md").read_text()
+    file = "gate_results.md" if action.name == "results" else "gate_noise.md"
+    page = (Path(__file__).parents[2] / "docs" / file).read_text()
 
-    assert f"## `gpuprof gate {action.name}`" in page
+    assert f"# `gpuprof gate {action.name}`" in page
     assert [option for option in options if f"`{option}" not in page] == []
     assert max(len(line) for line in (inspect.getdoc(action) or "").splitlines()) <= 80
 
@@ -132,7 +133,9 @@ def test_a_recording_is_tested_without_measuring(
     assert main(["gate", "selftest", *options.split()]) == 0
 
     assert "False alarms: 0.0% [0.0%, 16.8%] of the gates." in capsys.readouterr().out
-    assert json.loads((folder / "rates.json").read_text())["found"] == {"hits": 20, "gates": 20}
+    rates = read_answer((folder / "rates.json").read_text())
+    assert rates["schema"]["name"] == "gate_selftest"
+    assert rates["found"] == {"hits": 20, "gates": 20}
 
 
 def test_a_recording_that_was_cut_off_is_refused(
@@ -141,7 +144,7 @@ def test_a_recording_that_was_cut_off_is_refused(
     (folder / "cut.json.gz").write_bytes(gzip.compress(b"[" + b" " * 10_000)[:-4])
 
     assert main(["gate", "selftest", "--recording", "cut.json.gz"]) == 2
-    assert "cut.json.gz is no recording of processes" in capsys.readouterr().err
+    assert "cut.json.gz, byte 10001: its gzip stream ends early" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from checkout import needs_checkout
+from json_documents import read_answer
 from jsonschema import Draft202012Validator
 from recorded_gate import recorded_gate
 
@@ -85,11 +86,7 @@ def answer(
     def answer(words: str, *, code: int = 0) -> Answer:
         capsys.readouterr()
         assert main([*words.split(), "--json"]) == code
-        found: Answer = json.loads(capsys.readouterr().out)
-        assert next(iter(found)) == "schema"
-        (schema,) = (each for each in SCHEMAS if each.name == found["schema"]["name"])
-        Draft202012Validator(published_schema(schema)).validate(found)
-        return found
+        return read_answer(capsys.readouterr().out)
 
     return answer
 
@@ -159,6 +156,12 @@ def test_what_cannot_be_answered_says_why_in_one_field(
     assert found.keys() == {"schema", "cannot_answer"}
     assert reason in found["cannot_answer"]["reason"]
     assert remedy in found["cannot_answer"]["remedy"]
+
+
+def test_a_place_that_fails_is_an_answer_too(answer: Callable[..., Answer], tmp_path: Path) -> None:
+    (tmp_path / "gpuprof-history.sqlite").mkdir()
+    found = answer("history show", code=2)
+    assert "gpuprof-history.sqlite" in found["cannot_answer"]["reason"]
 
 
 def test_a_word_behind_the_option_is_no_file(
