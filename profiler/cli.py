@@ -40,6 +40,7 @@ from gpuprof.profiler.commands.summary import SummaryCommand
 from gpuprof.profiler.json_output import write_refusal
 from gpuprof.profiler.log import write_log
 from gpuprof.profiler.machine.other_owners import other_owners
+from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reports.console import streams
 
 _log = logging.getLogger(__name__)
@@ -131,7 +132,9 @@ def _let_be_verbose(parser: argparse.ArgumentParser, default: int | str) -> None
 
 
 def _write_problem(sentence: str) -> None:
-    streams.write_note(f"gpuprof: {sentence}")
+    """Say what is wrong with a plug-in, once in a job of many ranks."""
+    if Ranks.from_environment().rank == 0:
+        streams.write_note(f"gpuprof: {sentence}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from gpuprof.collectors.plugins.discovery import (
     installed,
     switched_off,
 )
-from gpuprof.collectors.plugins.group import Plugin, PluginGroup
+from gpuprof.collectors.plugins.group import LOADING, Plugin, PluginGroup
 from gpuprof.collectors.plugins.origin import PluginOrigin, PluginUse, uses_of
 from gpuprof.collectors.plugins.problems import (
     PluginProblem,
@@ -27,6 +27,7 @@ from gpuprof.collectors.plugins.problems import (
 
 __all__ = [
     "DISABLING",
+    "LOADING",
     "Installed",
     "Plugin",
     "PluginGroup",

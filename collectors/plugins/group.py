@@ -1,8 +1,9 @@
 """One group of entry points, and what of it can be used."""
 
+import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.plugins.discovery import Installed, installed
@@ -44,11 +45,12 @@ class PluginGroup(Generic[T]):
 
     def load(self) -> tuple[Plugin[T], ...]:
         """All that can be used, in order of precedence. They are imported the first time."""
-        if self.name not in _loaded:
-            # What asks again while a plug-in is imported gets none.
-            _loaded[self.name] = ()
-            _loaded[self.name] = self._load()
-        return _loaded[self.name]
+        with LOADING:
+            if self.name not in _loaded:
+                # What asks again while a plug-in is imported gets none.
+                _loaded[self.name] = ()
+                _loaded[self.name] = self._load()
+            return _loaded[self.name]
 
     def _load(self) -> tuple[Plugin[T], ...]:
         found: list[Plugin[T]] = []
@@ -82,6 +84,8 @@ class PluginGroup(Generic[T]):
             return f"a {self.adds} that is not complete: {type(error).__name__}: {reason(error)}"
 
 
+# Held while plug-ins are loaded: no other thread may take a group for empty meanwhile.
+LOADING: Final = threading.RLock()
 # What was found, by the name of the group.
 _loaded: dict[str, tuple[Plugin[Any], ...]] = {}
 

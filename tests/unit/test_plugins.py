@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -218,6 +219,14 @@ def test_a_group_that_does_not_exist_is_listed_by_the_doctor(add: Add) -> None:
     assert (check.name, check.state) == ("slip 1.0: it", "no")
     assert check.finding == "gpuprof.reader is no group of plug-ins"
     assert "gpuprof.readers, gpuprof.reference_kernels, gpuprof.sections" in check.remedy
+
+
+def test_a_thread_that_asks_while_another_loads_waits_for_what_it_finds(add: Add) -> None:
+    slow = "import time\ntime.sleep(0.2)\n" + DEVICE.replace("{rate}", "1")
+    add("slow", {"gpuprof.devices": {"it": "slow:ROWS"}}, slow)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: len(DEVICES.load()), range(4)))
+    assert found == [1, 1, 1, 1]
 
 
 def test_what_is_of_another_kind_is_told_what_was_expected(add: Add) -> None:
