@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -82,8 +84,8 @@ class profile:
         self._stored: CaptureOutput | None = None
         self._requested_output = None if output is None else Path(output)
         self._force = force
+        self._schedule = partial(Schedule.of, warmup, timed, profiled)
         self._options = SessionOptions(
-            schedule=Schedule.of(warmup, timed, profiled, alone=Ranks.from_environment().alone),
             steps=steps,
             step_range=step_range,
             watch=watch,
@@ -103,14 +105,16 @@ class profile:
         if current_session.current is not None:
             self._recordings.append(None)
             return self
-        output = choose_output(self._requested_output, "profile", force=self._force)
+        ranks = Ranks.in_program()
+        output = choose_output(self._requested_output, "profile", force=self._force, ranks=ranks)
         output.refuse_existing()
         apply_configuration()
         title = output.requested.stem
         subject = Subject(output, title, source="gpuprof.profile", command=())
         recording = Recording(
             subject,
-            self._options,
+            replace(self._options, schedule=self._schedule(alone=ranks.alone)),
+            ranks=ranks,
             store_early=lambda recorded: store_early(recorded, analysed_early(recorded)),
         )
         recording.start()

@@ -172,15 +172,21 @@ class CaptureOutput:
 
 
 def choose_output(
-    requested: Path | None, stem: str, *, force: bool, opens: bool = False
+    requested: Path | None,
+    stem: str,
+    *,
+    force: bool,
+    opens: bool = False,
+    ranks: Ranks | None = None,
 ) -> CaptureOutput:
     """`requested`, or else a folder in the working directory named after `stem` and the time.
 
     The ranks of one job must agree on it: what tells the job stands for the time there. Where a
     page is requested, by its ending or because a browser `opens` it, capture and page lie side by
-    side.
+    side. `ranks` are those that the environment tells unless they are given.
     """
-    capture, page = _pair(requested or _named_after(stem), opens=opens)
+    ranks = ranks or Ranks.from_environment()
+    capture, page = _pair(requested or _named_after(stem, ranks), opens=opens)
     return CaptureOutput(capture, force=force, named=requested is not None, page=page)
 
 
@@ -194,8 +200,7 @@ def _pair(requested: Path, *, opens: bool) -> tuple[Path, PageOutput | None]:
     return capture, PageOutput(Path(os.path.abspath(page)), opens=opens)
 
 
-def _named_after(stem: str) -> Path:
-    ranks = Ranks.from_environment()
+def _named_after(stem: str, ranks: Ranks) -> Path:
     when = time.strftime("%Y%m%d-%H%M%S") if ranks.alone else _job_name(ranks)
     return Path(f"gpuprof-{stem}-{when}{storage.SUFFIX}")
 

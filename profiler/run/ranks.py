@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,6 +68,29 @@ class Ranks:
         return cls._told(environment, _LAUNCHERS)
 
     @classmethod
+    def in_program(cls) -> "Ranks":
+        """The same, and where that is nothing, what the program's own torch.distributed says.
+
+        Trainers and torch.multiprocessing.spawn start ranks without those variables. They must
+        have MASTER_PORT, by which all of one job are told from others.
+        """
+        told = cls.from_environment()
+        distributed = sys.modules.get("torch.distributed")
+        begun = distributed is not None and distributed.is_available()
+        if not told.alone or distributed is None or not (begun and distributed.is_initialized()):
+            return told
+        if "MASTER_PORT" not in os.environ:
+            return told
+        rank = distributed.get_rank()
+        local_rank = _count(os.environ, _TORCHRUN.local_rank)
+        return cls(
+            rank,
+            rank if local_rank is None else local_rank,
+            distributed.get_world_size(),
+            _digest(os.environ.get(name) for name in _MEETING),
+        )
+
+    @classmethod
     def of_torchrun(cls) -> "Ranks":
         """What torchrun alone says, after whose variables torch.distributed can be begun."""
         return cls._told(os.environ, (_TORCHRUN,))
@@ -80,12 +104,11 @@ class Ranks:
             if rank is None or size is None or _is_batch_script(environment, launcher):
                 continue
             names = dict.fromkeys((*launcher.job, *_MEETING))
-            job = repr([environment.get(name) for name in names])
             return cls(
                 rank,
                 _count(environment, launcher.local_rank) or 0,
                 max(size, rank + 1),
-                hashlib.sha256(job.encode()).hexdigest()[:8],
+                _digest(environment.get(name) for name in names),
                 _count(environment, launcher.attempt) or 0,
             )
         return cls(0, 0, 1)
@@ -94,6 +117,10 @@ class Ranks:
     def alone(self) -> bool:
         """Whether there is no other process to join."""
         return self.world_size == 1
+
+
+def _digest(facts: Iterable[str | None]) -> str:
+    return hashlib.sha256(repr([*facts]).encode()).hexdigest()[:8]
 
 
 def _count(environment: Mapping[str, str], name: str) -> int | None:

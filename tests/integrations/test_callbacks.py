@@ -86,3 +86,27 @@ def test_a_training_that_fails_is_stored(tmp_path: Path, python: RunPython) -> N
     process = gpuprof.load(tmp_path / "run.gpuprof").processes[0]
     assert process.ending == "exception"
     assert "FloatingPointError" in process.exceptions[0]
+
+
+RANKS = """
+import lightning, torch
+from gpuprof.integrations.lightning import GpuprofCallback
+from lightning_fit import Autoencoder
+
+data = torch.utils.data.TensorDataset(torch.randn(2 * 8 * 24, 256))
+lightning.Trainer(
+    max_epochs=1, devices=2, accelerator="cpu", strategy="ddp", logger=False,
+    enable_checkpointing=False, enable_progress_bar=False,
+    callbacks=[GpuprofCallback("run.gpuprof")],
+).fit(Autoencoder(), torch.utils.data.DataLoader(data, batch_size=8))
+"""
+
+
+def test_ranks_that_the_trainer_starts_itself_are_in_one_capture(
+    tmp_path: Path, python: RunPython
+) -> None:
+    (tmp_path / "program.py").write_text(f"import sys; sys.path.append({str(PROGRAMS)!r}){RANKS}")
+    python("program.py")
+    capture = gpuprof.load(tmp_path / "run.gpuprof")
+    assert capture.manifest.ranks == (0, 1)
+    assert "all-reduce" in {transfer.what for transfer in gpuprof.analyze(capture).transfers}

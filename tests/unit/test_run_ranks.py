@@ -71,6 +71,42 @@ def test_a_process_by_itself_is_alone(environment: Mapping[str, str]) -> None:
     assert Ranks.from_environment(environment).alone
 
 
+class BegunDistributed:
+    """What a program has made of torch.distributed."""
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_rank(self) -> int:
+        return 1
+
+    def get_world_size(self) -> int:
+        return 2
+
+
+def test_ranks_that_a_program_started_itself_are_those_of_its_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", *SRUN, *MPIRUN):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch.distributed", BegunDistributed())  # type: ignore[arg-type]
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    # Nothing tells this job from others.
+    assert Ranks.in_program().alone
+    monkeypatch.setenv("MASTER_PORT", "29501")
+    ranks = Ranks.in_program()
+    assert (ranks.rank, ranks.local_rank, ranks.world_size) == (1, 1, 2)
+    monkeypatch.setenv("MASTER_PORT", "29502")
+    assert Ranks.in_program().job != ranks.job
+    # Who started the process knows better.
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    assert Ranks.in_program() == Ranks.from_environment()
+
+
 def test_jobs_and_attempts_are_told_apart() -> None:
     first = Ranks.from_environment(SRUN)
     assert Ranks.from_environment({**SRUN, "SLURM_JOB_ID": "78"}).job != first.job
