@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.collectors.manifest import Device, Fingerprint
+from gpuprof.collectors.masked_arguments import masked_arguments
 from gpuprof.collectors.nsys.export_tables import Export
 from gpuprof.collectors.nsys.identifiers import process_of
 
@@ -82,7 +83,7 @@ def _clock_of_session(export: Export) -> SessionClock:
 
 
 def command(export: Export) -> tuple[str, ...]:
-    """The command line that nsys started, where it started one."""
+    """The command line that nsys started, where it started one, without secrets."""
     settings = _settings(export, "META_DATA_CAPTURE")
     program = settings.get("PROCESS_0:COMMAND")
     if program is None:
@@ -90,7 +91,7 @@ def command(export: Export) -> tuple[str, ...]:
     arguments: list[str] = []
     while (value := settings.get(f"PROCESS_0:ARGUMENT_{len(arguments)}")) is not None:
         arguments.append(value)
-    return (program, *arguments)
+    return masked_arguments((program, *arguments))
 
 
 def fingerprint(export: Export, process: int | None) -> Fingerprint:

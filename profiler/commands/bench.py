@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.masked_arguments import masked_arguments
 from gpuprof.collectors.plain_text import storable
 from gpuprof.profiler.json_output import JsonOutput, add_json_or_file
 from gpuprof.reports.json_answers.schemas import (
@@ -236,7 +237,7 @@ def _bench(arguments: argparse.Namespace) -> int:
             seed=_seed() if arguments.seed is None else arguments.seed,
             check_only=arguments.check,
             output=output,
-            command=tuple(map(storable, sys.argv)),
+            command=masked_arguments(map(storable, sys.argv)),
         )
     )
     if report is None:

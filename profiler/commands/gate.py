@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.masked_arguments import masked_arguments, masked_text
 from gpuprof.profiler.commands.gate_actions import Action, add_actions
 from gpuprof.profiler.configuration.file import Configuration
 from gpuprof.profiler.configuration.gate_settings import BASELINE_FOLDER
@@ -225,8 +226,8 @@ def _programs(
         for command in (arguments.a, arguments.b)
     )
     yield (
-        preparation.program("A", arguments.a, preparation.folder, (first,)),
-        preparation.program("B", arguments.b, preparation.folder, (second,)),
+        preparation.program("A", masked_text(arguments.a), preparation.folder, (first,)),
+        preparation.program("B", masked_text(arguments.b), preparation.folder, (second,)),
     )
 
 
@@ -240,7 +241,7 @@ def _commands(program: "SideProgram | StoredSide", output: Path) -> Iterator[str
         return
     for target in program.targets:
         command = target.command(program.python, output / "CAPTURES")
-        yield f"{program.label}: (cd {program.folder}; {shlex.join(command)})"
+        yield f"{program.label}: (cd {program.folder}; {shlex.join(masked_arguments(command))})"
 
 
 def _dry_checks(

@@ -104,6 +104,11 @@ class RunCommand:
             action="store_true",
             help="keep whole Python stacks of operators in profiled steps, for gpuprof explain",
         )
+        parser.add_argument(
+            "--no-arguments",
+            action="store_true",
+            help="keep none of the program's arguments; without it secrets are masked",
+        )
         # The gate's processes: nothing but the program may take their time.
         parser.add_argument("--no-ceilings", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument(
@@ -131,6 +136,12 @@ class RunCommand:
             raise CommandError(
                 "--counters and --nsys are two runs: only one of Nsight Compute and "
                 "Nsight Systems can hold a program's CUPTI",
+                exit_code=2,
+            )
+        if arguments.no_arguments and arguments.nsys:
+            raise CommandError(
+                "--no-arguments cannot be kept with --nsys: the report of Nsight Systems, which "
+                "stays in the capture, holds all arguments and environment variables",
                 exit_code=2,
             )
         if arguments.watch and arguments.nsys:
@@ -168,7 +179,12 @@ def _run(arguments: argparse.Namespace) -> int:
         pm_sampling=arguments.pm_sampling,
     )
     return run_target(
-        target, options, output, quiet=arguments.quiet, ceilings=not arguments.no_ceilings
+        target,
+        options,
+        output,
+        quiet=arguments.quiet,
+        ceilings=not arguments.no_ceilings,
+        keep_arguments=not arguments.no_arguments,
     )
 
 
@@ -218,7 +234,7 @@ def _in_its_own_process(
     """The command line of the same run, without what needs another process around it."""
     flags = (
         *("--force", "--stop-after", "--watch", "--memory", "--stacks", "--pm-sampling"),
-        "--no-ceilings",
+        *("--no-ceilings", "--no-arguments"),
     )
     return (
         *(*_python(), "-m", "gpuprof", "run", "--quiet", "--output", str(output.requested)),

@@ -12,6 +12,7 @@ from pathlib import Path
 from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.live.nvml.processes import compute_processes
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.collectors.masked_arguments import masked_arguments
 from gpuprof.profiler.child_processes import run_child
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.benchmarks import benchmarks
@@ -98,7 +99,7 @@ def _run(program: SideProgram, command: tuple[str, ...], output: Path, *, timeou
     log = output / LOG_FILE
     try:
         with log.open("wb") as stream:
-            stream.write(f"$ {shlex.join(command)}\n".encode())
+            stream.write(f"$ {shlex.join(masked_arguments(command))}\n".encode())
             stream.flush()
             status = run_child(
                 command,

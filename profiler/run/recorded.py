@@ -21,6 +21,7 @@ class Subject:
     title: str
     # "gpuprof run" or "gpuprof.profile"
     source: str
+    # Without secrets: gpuprof.collectors.masked_arguments.
     command: tuple[str, ...]
     # Whether the ceilings of a CPU may be measured once the program has ended.
     ceilings: bool = True

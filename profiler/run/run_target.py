@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 import gpuprof
 from gpuprof.collectors.live.script_errors import exception_names
 from gpuprof.collectors.manifest import Ending, Schedule
+from gpuprof.collectors.masked_arguments import masked_arguments
 from gpuprof.collectors.plain_text import storable
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
 from gpuprof.profiler.run.live_state import LiveState
@@ -58,6 +59,7 @@ def run_target(
     *,
     quiet: bool,
     ceilings: bool = True,
+    keep_arguments: bool = True,
 ) -> int:
     """Run `target`, store its capture at `output`, and return the exit code it ends with.
 
@@ -69,11 +71,12 @@ def run_target(
         traceback.print_exception(type(error), error, None)
         return 1
     refuse_without_torch(program)
+    kept = target.arguments if keep_arguments else ()
     subject = Subject(
         output=output,
         title=storable(target.title),
         source="gpuprof run",
-        command=tuple(map(storable, (target.title, *target.arguments))),
+        command=masked_arguments(map(storable, (target.title, *kept))),
         ceilings=ceilings,
     )
     ranks = Ranks.from_environment()

@@ -70,7 +70,8 @@ def test_a_gate_that_is_ended_takes_what_it_measures_with_it(
 
 
 def test_another_precision_is_3_and_named(gpuprof: GpuprofCommand, folder: Path) -> None:
-    done = gpuprof("gate", "-a", "speed.py", "-b", "speed.py tf32", "--json", "gate.json")
+    secret = "speed.py tf32 --api-key S3cr3t"
+    done = gpuprof("gate", "-a", "speed.py", "-b", secret, "--json", "gate.json")
 
     assert done.returncode == 3, done.stdout + done.stderr
     assert done.stdout.startswith("INCOMPARABLE: 1 benchmark")
@@ -78,6 +79,11 @@ def test_another_precision_is_3_and_named(gpuprof: GpuprofCommand, folder: Path)
     result = read_answer((folder / "gate.json").read_text())
     assert [j["reason"] for j in result["judgements"]] == ["environment-differs"]
     assert len(result["processes"]) == 2
+    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert not any(b"S3cr3t" in content for content in written)
+    assert "S3cr3t" not in done.stdout + done.stderr
+    assert result["head"]["label"] == "speed.py tf32 --api-key ***"
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,10 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def test_the_page_on_run_names_every_environment_variable_that_is_stored() -> None:
-    table = re.findall(r"^\| [\w ]+ \| (`[A-Z].*) \|$", (DOCS / "run.md").read_text(), re.MULTILINE)
+def test_the_page_on_privacy_names_every_environment_variable_that_is_stored() -> None:
+    table = re.findall(
+        r"^\| [\w ]+ \| (`[A-Z].*) \|$", (DOCS / "privacy.md").read_text(), re.MULTILINE
+    )
     named = re.findall(r"`([A-Z0-9_]+)`", " ".join(table))
     assert sorted(named) == sorted(ENVIRONMENT_VARIABLES)
 

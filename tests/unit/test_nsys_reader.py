@@ -515,17 +515,18 @@ def test_times_are_put_on_the_unix_epoch_once(
     assert nsys.read(path).kernels["start_ns"].to_list() == [expected]
 
 
-def test_the_command_is_kept_and_the_environment_is_not(tmp_path: Path) -> None:
+def test_the_command_is_kept_without_secrets_and_the_environment_is_not(tmp_path: Path) -> None:
     path = write_export(
         tmp_path / "a.sqlite",
         META_DATA_CAPTURE=[
             {"name": "PROCESS_0:COMMAND", "value": "python"},
             {"name": "PROCESS_0:ARGUMENT_0", "value": "train.py"},
+            {"name": "PROCESS_0:ARGUMENT_1", "value": "--key=a-secret"},
             {"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": "TOKEN=secret"},
         ],
     )
     (process,) = nsys.read(path).processes
-    assert process.command == ("python", "train.py")
+    assert process.command == ("python", "train.py", "--key=***")
     assert "secret" not in repr(process)
 
 
