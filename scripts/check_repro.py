@@ -24,7 +24,7 @@ from gpuprof.profiler.captures import read_capture_and_analysis
 from gpuprof.profiler.repro.recorded import as_python
 from gpuprof.profiler.repro.script import render_script
 from gpuprof.roofline.cost_models.call import OpCall, Tensor, TensorList
-from gpuprof.roofline.explain.calls import RecordedCall, recorded_calls
+from gpuprof.roofline.explain.calls import RecordedCall, RecordedCalls
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 # More than these takes a CPU too long.
@@ -52,15 +52,19 @@ def main() -> int:
 
 def of_capture(path: Path, most: int, device: str) -> Counter[str]:
     """What became of the scripts of one capture."""
-    capture, analysis = read_capture_and_analysis(path, None)
-    names = dict.fromkeys(capture.ops["name"].value_counts(sort=True)["name"])
     counts: Counter[str] = Counter()
-    calls = {name: recorded_calls(capture, analysis, name) for name in names}
-    largest = sorted(calls, key=lambda name: -sum(one.device_ns for one in calls[name]))
+    try:
+        capture, analysis = read_capture_and_analysis(path, None)
+    except GpuprofError as error:
+        print(f"  {error}")
+        return counts
+    calls = RecordedCalls(capture, analysis)
+    names = capture.ops["name"].unique(maintain_order=True)
+    groups = {name: [each for each in calls.called(name) if each[0].name == name] for name in names}
+    largest = sorted(groups, key=lambda name: -sum(one.device_ns for one, _ in groups[name]))
     for name in largest[:most]:
-        for one in calls[name]:
-            if one.name != name:
-                continue
+        for group in groups[name]:
+            one = calls.read(*group)
             try:
                 text = render_script(analysis, one, as_python(one))
             except GpuprofError as error:
@@ -110,6 +114,8 @@ def run(text: str, device: str) -> tuple[str, str]:
     with os.fdopen(reading, "rb") as stream:
         line = stream.read().decode(errors="replace")
     _, status = os.waitpid(child, 0)
+    if status & 127 == signal.SIGALRM:
+        return "too large here", ""
     if status:
         return "failed", f"ended by signal {status & 127}"
     if not line:

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Final, ParamSpec
 
 from gpuprof.collectors.errors import CaptureError, CommandError, GpuprofError
 from gpuprof.profiler.captures import read_capture_and_analysis
-from gpuprof.profiler.repro.recorded import as_python, calls_of, chosen_call
+from gpuprof.profiler.repro.recorded import as_python, choose_call
 from gpuprof.profiler.serving.folder import CapturesFolder
 from gpuprof.reports.comparison.markdown import render_comparison
 from gpuprof.reports.formatting import counted
@@ -119,7 +119,7 @@ class CaptureAnswers:
         device time.
         """
         held, analysis = read_capture_and_analysis(self._path(capture), None)
-        chosen = chosen_call(calls_of(held, analysis, operator), operator, pick)
+        chosen, _ = choose_call(held, analysis, operator, pick)
         call = as_python(chosen)
         # Torch is there, or the call would not be.
         from gpuprof.profiler.repro.script import render_script

@@ -11,7 +11,7 @@ from gpuprof.reports.json_answers.schemas import REPRO
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuprof.roofline.explain.calls import RecordedCall
+    from gpuprof.roofline.explain.calls import CallGroup
 
 _MOST_LISTED = 10
 
@@ -51,15 +51,14 @@ class ReproCommand:
         """See `Command`. Raises `CommandError` for what cannot be called, and `CaptureError`."""
         from gpuprof.collectors.files.writing import refuse_existing, write_file
         from gpuprof.profiler.captures import read_capture_and_analysis
-        from gpuprof.profiler.repro.recorded import as_python, calls_of, chosen_call
+        from gpuprof.profiler.repro.recorded import as_python, choose_call
         from gpuprof.reports.console.streams import write_line, write_note
 
         if arguments.output is not None:
             refuse_existing(arguments.output, force=arguments.force)
         capture, analysis = read_capture_and_analysis(arguments.capture, arguments.rank)
-        found = calls_of(capture, analysis, arguments.op)
         number = arguments.pick or 1
-        chosen = chosen_call(found, arguments.op, number)
+        chosen, found = choose_call(capture, analysis, arguments.op, number)
         call = as_python(chosen)
         from gpuprof.profiler.repro.script import file_name, render_script
 
@@ -73,12 +72,12 @@ class ReproCommand:
 
             answer = Repro(
                 file=str(output),
-                operator=chosen.name,
+                operator=chosen.group.name,
                 overload=call.operator,
-                detail=chosen.detail,
+                detail=chosen.group.detail,
                 number=number,
                 numbers=len(found),
-                calls=chosen.calls,
+                calls=chosen.group.calls,
                 median_ns=chosen.median_ns,
                 flops=chosen.flops,
                 bytes_read=chosen.bytes_read,
@@ -92,7 +91,7 @@ class ReproCommand:
         return 0
 
 
-def _tell_others(name: str, found: "Sequence[RecordedCall]") -> None:
+def _tell_others(name: str, found: "Sequence[CallGroup]") -> None:
     """On stderr, which calls there are beside the first."""
     from gpuprof.reports.console.streams import write_note
     from gpuprof.reports.formatting import duration

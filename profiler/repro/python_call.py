@@ -54,6 +54,12 @@ def python_call(call: OpCall) -> PythonCall:
         raise CommandError(
             f"{call.name} is no operator of torch {torch.__version__}; take one that it calls"
         )
+    tensors = [_tensors(argument) for argument in call.arguments]
+    if any(each == () for each in tensors) and not any(tensors):
+        raise CommandError(
+            f"{call.name}: none of the tensors in its lists were recorded; record it with gpuprof "
+            "run, as torch's profiler leaves lists of more than 30 empty"
+        )
     overloads = [getattr(packet, each) for each in packet.overloads()]
     fitting = [each for each in overloads if _fits(each._schema.arguments, call.arguments)]
     if not fitting:
@@ -71,6 +77,13 @@ def python_call(call: OpCall) -> PythonCall:
     else:
         text = f"{text}.{overload}"
     return _as_python(text, call, best._schema.arguments)
+
+
+def _tensors(argument: Argument) -> tuple[Tensor, ...] | None:
+    """The tensors of an argument; None where it is neither a tensor nor a list of them."""
+    if isinstance(argument, TensorList):
+        return argument.tensors
+    return (argument,) if isinstance(argument, Tensor) else None
 
 
 def _as_python(operator: str, call: OpCall, schema: Sequence[Any]) -> PythonCall:

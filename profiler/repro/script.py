@@ -8,7 +8,6 @@ from typing import Final
 import jinja2
 
 from gpuprof._version import __version__
-from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.place_text import place_text
 from gpuprof.profiler.repro.python_call import PythonCall
 from gpuprof.reports.formatting import duration, printable
@@ -25,8 +24,8 @@ def render_script(analysis: Analysis, recorded: RecordedCall, call: PythonCall) 
     """Python that needs torch alone."""
     device = analysis.device
     return _template().render(
-        name=recorded.name,
-        title=_plain(f"{recorded.name} of {analysis.title}: {_shapes(recorded)}"),
+        name=recorded.group.name,
+        title=_plain(f"{recorded.group.name} of {analysis.title}: {_shapes(recorded)}"),
         facts=[line for fact in _facts(analysis, recorded, call) for line in _wrapped(fact)],
         version=__version__,
         flops=_flops(recorded),
@@ -40,14 +39,14 @@ def render_script(analysis: Analysis, recorded: RecordedCall, call: PythonCall) 
         given=[f"{text}," for text, name in call.arguments if not name],
         named=[(name, text) for text, name in call.arguments if name],
         updated=list(call.updated),
-        settings=list(_settings(analysis.fingerprint)),
+        settings=list(_settings(analysis)),
         seed=_SEED,
     )
 
 
 def file_name(recorded: RecordedCall) -> str:
     """Of the script, where none is asked for: "aten-mm.py"."""
-    return f"{recorded.name.replace('::', '-')}.py"
+    return f"{recorded.group.name.replace('::', '-')}.py"
 
 
 @cache
@@ -67,7 +66,7 @@ def _facts(analysis: Analysis, recorded: RecordedCall, call: PythonCall) -> Iter
     device = "an unknown device" if analysis.device is None else analysis.device.name
     torch = analysis.fingerprint.torch
     with_torch = f", torch {torch}" if torch else ""
-    number = f"{recorded.calls} calls" if recorded.calls > 1 else "1 call"
+    number = f"{recorded.group.calls} calls" if recorded.group.calls > 1 else "1 call"
     yield (
         f"Recorded on {device}{with_torch}: {number} in the profiled steps, "
         f"{duration(recorded.median_ns)} of device time each in the median."
@@ -82,12 +81,15 @@ def _facts(analysis: Analysis, recorded: RecordedCall, call: PythonCall) -> Iter
         yield f"Not recorded, so left to the default: {', '.join(call.defaults)}."
 
 
-def _settings(recorded: Fingerprint) -> Iterator[str]:
-    """What the program had set that decides on which unit float32 products run."""
+def _settings(analysis: Analysis) -> Iterator[str]:
+    """What the program had set: the unit that float32 products run on, and threads of a CPU."""
+    recorded, device = analysis.fingerprint, analysis.device
     if recorded.float32_matmul_precision is not None:
         yield f"torch.set_float32_matmul_precision({recorded.float32_matmul_precision!r})"
     if recorded.allow_tf32_cudnn is not None:
         yield f"torch.backends.cudnn.allow_tf32 = {recorded.allow_tf32_cudnn}"
+    if recorded.torch_threads is not None and device is not None and device.kind == "cpu":
+        yield f"torch.set_num_threads({recorded.torch_threads})"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -100,7 +102,7 @@ def _plain(text: str) -> str:
 
 
 def _shapes(recorded: RecordedCall) -> str:
-    return readable_shapes(recorded.detail, recorded.name) or "no tensors"
+    return readable_shapes(recorded.group.detail, recorded.group.name) or "no tensors"
 
 
 def _flops(recorded: RecordedCall) -> str:

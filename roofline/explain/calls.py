@@ -24,17 +24,25 @@ _RECORDED = ("name", "input_dims", "input_types", "input_strides", "concrete_inp
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedCall:
+class CallGroup:
     """Calls of one operator with the same arguments, in the profiled steps."""
 
     name: str
-    # The arguments as they were recorded; None where their shapes were not.
-    call: OpCall | None
     # The lists of shapes and types as a trace has them; "" where unknown.
     detail: str
     calls: int
-    # Device work of all of them and of what they call, and of one in the median.
+    # Device work of all of them and of what they call.
     device_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedCall:
+    """What a capture holds of the calls in a group."""
+
+    group: CallGroup
+    # The arguments as they were recorded; None where their shapes were not.
+    call: OpCall | None
+    # Device work of one, in the median.
     median_ns: int
     # Of one call; None where a part of its work has no model.
     flops: tuple[Flops, ...] | None
@@ -53,18 +61,7 @@ class RecordedCall:
     over_link: bool
 
 
-def recorded_calls(capture: Capture, analysis: Analysis, name: str) -> tuple[RecordedCall, ...]:
-    """The calls of operators called `name`, those with most device time first.
-
-    Whole names go before parts of names, in any case; a name of a kernel stands for the operators
-    that launched it. An operator that only calls others has their device work.
-    """
-    calls = _Calls(capture, analysis)
-    groups = calls.groups(calls.named(name))
-    return tuple(map(calls.read, groups))
-
-
-class _Calls:
+class RecordedCalls:
     """The operators of one rank with the device time of themselves and all below them."""
 
     def __init__(self, capture: Capture, analysis: Analysis) -> None:
@@ -76,7 +73,34 @@ class _Calls:
         self._times = _with_ancestors(self._rows, self._kernels["duration_ns"], self._parents)
         self._roof = _roof(analysis)
 
-    def named(self, name: str) -> Integers:
+    def called(self, name: str) -> tuple[tuple[CallGroup, Integers], ...]:
+        """The calls of operators called `name`, with their rows, those with most time first.
+
+        Whole names go before parts of names, in any case; a name of a kernel stands for the
+        operators that launched it. An operator that only calls others has their device work.
+        """
+        rows = self._named(name)
+        found = (
+            self._capture.ops[rows]
+            .select(*_RECORDED, row=pl.Series(rows), time=pl.Series(self._times[rows]))
+            .group_by(*_RECORDED, maintain_order=True)
+            .agg("row", pl.col("time").sum())
+            .sort("time", descending=True, maintain_order=True)
+        )
+        return tuple(
+            (
+                CallGroup(
+                    name=row["name"],
+                    detail=_detail(row["input_dims"], row["input_types"]),
+                    calls=len(row["row"]),
+                    device_ns=row["time"],
+                ),
+                np.array(row["row"]),
+            )
+            for row in found.iter_rows(named=True)
+        )
+
+    def _named(self, name: str) -> Integers:
         """The rows of operators that `name` means and that have device work."""
         working = np.flatnonzero(self._times)
         names = self._capture.ops["name"].to_numpy()[working]
@@ -93,19 +117,8 @@ class _Calls:
         launched = self._kernels["name"].str.to_lowercase().str.contains(wanted, literal=True)
         return np.unique(self._rows[launched.to_numpy()])
 
-    def groups(self, rows: Integers) -> list[Integers]:
-        """`rows` of the same operator and arguments together, those with most time first."""
-        found = (
-            self._capture.ops[rows]
-            .select(*_RECORDED, row=pl.Series(rows), time=pl.Series(self._times[rows]))
-            .group_by(*_RECORDED, maintain_order=True)
-            .agg("row", pl.col("time").sum())
-            .sort("time", descending=True, maintain_order=True)
-        )
-        return [each.to_numpy() for each in found["row"]]
-
-    def read(self, rows: Integers) -> RecordedCall:
-        """What is known of the calls in `rows`, which are alike."""
+    def read(self, group: CallGroup, rows: Integers) -> RecordedCall:
+        """What is known of the calls in `group`, which are in `rows`."""
         ops, first = self._capture.ops, int(rows[0])
         row = ops.row(first, named=True)
         call = self._owning_call(row["op_id"])
@@ -113,13 +126,9 @@ class _Calls:
         below = self._below(first)
         work = self._kernels.filter(pl.Series(below[self._rows]))
         cost = self._cost(work, below, call)
-        dims, types = row["input_dims"], row["input_types"]
         return RecordedCall(
-            name=row["name"],
+            group=group,
             call=call,
-            detail=f"{dims} {types}" if dims and types else "",
-            calls=len(rows),
-            device_ns=int(self._times[rows].sum()),
             median_ns=round(float(np.median(self._times[rows]))),
             flops=_sum_of_flops(cost),
             bytes_read=_sum(each.bytes_read for each in cost),
@@ -186,6 +195,10 @@ class _Calls:
             chain.append(names[row])
             row = int(self._parents[row])
         return tuple(chain[::-1])
+
+
+def _detail(dims: str | None, types: str | None) -> str:
+    return f"{dims} {types}" if dims and types else ""
 
 
 def _with_ancestors(rows: Integers, durations: pl.Series, parents: Integers) -> Integers:

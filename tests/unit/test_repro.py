@@ -12,6 +12,7 @@ import torch
 from capture_builder import H100, CaptureBuilder
 from torch.nn import functional as F
 
+from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.captures import read_capture_and_analysis
 from gpuprof.profiler.cli import main
@@ -19,9 +20,10 @@ from gpuprof.profiler.repro.python_call import python_call
 from gpuprof.profiler.repro.recorded import as_python
 from gpuprof.profiler.repro.script import render_script
 from gpuprof.profiler.repro.values import _table
+from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.call import parse_call
-from gpuprof.roofline.explain.calls import RecordedCall, recorded_calls
+from gpuprof.roofline.explain.calls import RecordedCall, RecordedCalls
 
 DATA = Path(__file__).parents[1] / "data"
 BLOCK = DATA / "captures" / "h200_llama_block"
@@ -63,6 +65,11 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, tuple[Recorded
     return analysis, recorded_calls(capture, analysis, "aten::")
 
 
+def recorded_calls(capture: Capture, analysis: Analysis, name: str) -> tuple[RecordedCall, ...]:
+    calls = RecordedCalls(capture, analysis)
+    return tuple(calls.read(*each) for each in calls.called(name))
+
+
 def run(text: str, *options: str) -> None:
     """The script in this process, on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
@@ -80,10 +87,10 @@ def test_every_operator_that_was_recorded_runs_again(
         try:
             text = render_script(analysis, one, as_python(one))
         except CommandError:
-            refused.add(one.name)
+            refused.add(one.group.name)
             continue
         run(text, "--once")
-        ran.add(one.name)
+        ran.add(one.group.name)
     wanted = (
         *("embedding", "linear", "addmm", "conv2d", "convolution_backward"),
         *("scaled_dot_product_attention", "native_layer_norm_backward", "embedding_dense_backward"),
@@ -100,7 +107,7 @@ def test_a_script_times_its_call_and_prints_its_work(
     calls: tuple[Any, tuple[RecordedCall, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     analysis, recorded = calls
-    (addmm,) = (one for one in recorded if one.name == "aten::addmm")
+    (addmm,) = (one for one in recorded if one.group.name == "aten::addmm")
     run(render_script(analysis, addmm, as_python(addmm)), "--seconds", "0.02")
     said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert list(said) == ["Device", "Time", "Recorded", "FLOPs", "Bytes", "Intensity", "Roof"]
@@ -115,9 +122,9 @@ def test_what_a_call_writes_into_is_put_back(
     calls: tuple[Any, tuple[RecordedCall, ...]],
 ) -> None:
     _, recorded = calls
-    (scatter,) = (one for one in recorded if one.name == "aten::scatter_add_")
+    (scatter,) = (one for one in recorded if one.group.name == "aten::scatter_add_")
     assert as_python(scatter).updated == (0,)
-    (addmm,) = (one for one in recorded if one.name == "aten::addmm")
+    (addmm,) = (one for one in recorded if one.group.name == "aten::addmm")
     assert as_python(addmm).updated == ()
 
 
@@ -126,15 +133,15 @@ def test_work_and_ceilings_are_the_captures(tmp_path: Path) -> None:
     found = recorded_calls(capture, analysis, "mm")
     point = next(each for each in analysis.ops if each.name == "aten::mm")
     largest = found[0]
-    assert (largest.name, largest.device_ns) == (point.name, point.device_ns)
+    assert (largest.group.name, largest.group.device_ns) == (point.name, point.device_ns)
     assert point.flops is not None
-    assert [part.count * largest.calls for part in largest.flops or ()] == [
+    assert [part.count * largest.group.calls for part in largest.flops or ()] == [
         part.count for part in point.flops
     ]
     text = render_script(analysis, largest, as_python(largest))
     binding = largest.roof.binding
     assert binding is not None
-    assert point.roof_ns == pytest.approx(binding.ns * largest.calls, rel=1e-6)
+    assert point.roof_ns == pytest.approx(binding.ns * largest.group.calls, rel=1e-6)
     assert (
         f"('bf16 tensor (datasheet, dense)', 989400000000000, 'FLOP/s', {round(binding.ns)})"
         in text
@@ -147,12 +154,13 @@ def test_an_operator_that_only_calls_others_has_their_work() -> None:
     capture, analysis = read_capture_and_analysis(BLOCK, None)
     attention = recorded_calls(capture, analysis, "scaled_dot_product_attention")[0]
     owner = recorded_calls(capture, analysis, "_cudnn_attention_forward")[0]
-    assert attention.name == "aten::scaled_dot_product_attention"
-    assert (attention.device_ns, attention.flops) == (owner.device_ns, owner.flops)
+    assert attention.group.name == "aten::scaled_dot_product_attention"
+    assert attention.group.device_ns == owner.group.device_ns
+    assert attention.flops == owner.flops
     assert as_python(attention).operator == "torch.ops.aten.scaled_dot_product_attention.default"
     # A kernel stands for what launched it.
     kernels = recorded_calls(capture, analysis, "nvjet")
-    assert {each.name for each in kernels} == {"aten::mm"}
+    assert {each.group.name for each in kernels} == {"aten::mm"}
 
 
 def test_the_command_writes_and_a_fresh_interpreter_needs_torch_alone(
@@ -177,7 +185,13 @@ def test_the_command_writes_and_a_fresh_interpreter_needs_torch_alone(
 @pytest.mark.parametrize(
     ("name", "dims", "types", "concrete", "reason"),
     [
-        ("MmBackward0", None, None, None, "a node of autograd, and no operator"),
+        (
+            "MmBackward0",
+            None,
+            None,
+            None,
+            "is no operator but a range, a node of autograd",
+        ),
         ("aten::mm", None, None, None, "its shapes were not recorded; record them with"),
         (
             *("aten::index", "[[8, 8], []]", '["float", ""]', '["", ""]'),
@@ -194,6 +208,10 @@ def test_the_command_writes_and_a_fresh_interpreter_needs_torch_alone(
         (
             *("aten::mm", "[[8, 8]]", '["float"]', '[""]'),
             "its recorded arguments fit no overload of torch",
+        ),
+        (
+            *("aten::_foreach_add_", "[[], []]", '["TensorList", "Scalar"]', '["", "1"]'),
+            "none of the tensors in its lists were recorded",
         ),
         ("mine::op", "[[8]]", '["float"]', '[""]', "mine::op is no operator of torch"),
     ],
@@ -258,7 +276,7 @@ def test_indices_lie_within_what_they_index(
     calls: tuple[Any, tuple[RecordedCall, ...]],
 ) -> None:
     _, recorded = calls
-    (embedding,) = (one for one in recorded if one.name == "aten::embedding")
+    (embedding,) = (one for one in recorded if one.group.name == "aten::embedding")
     arguments = [text for text, _ in as_python(embedding).arguments]
     assert arguments[1] == f"tensor((4, 8), (8, 1), torch.int64, below={FEW})"
 
