@@ -251,6 +251,18 @@ def _definitions(base: Analysis, head: Analysis) -> str:
     return f" ({bases[0]} in the base, {bases[1]} in the head)"
 
 
+def _other_passes(base: Analysis, head: Analysis) -> list[str]:
+    """A sentence where a step of one side has other numbers of backward passes."""
+    before, after = (
+        None if one.steps.content is None else one.steps.content.backward_passes
+        for one in (base, head)
+    )
+    if before is None or after is None or before == after:
+        return []
+    told = [" to ".join(map(str, sorted(set(counts)))) for counts in (before, after)]
+    return [f"backward passes in a step: {told[0]} in the base, {told[1]} in the head"]
+
+
 def _unequal_work(base: Analysis, head: Analysis) -> list[str]:
     """A sentence where a step of one side has other products than one of the other."""
     flops = [_side(one).model_flops for one in (base, head)]
@@ -284,6 +296,7 @@ def _notes(base: Analysis, head: Analysis, step: StepChange | None) -> tuple[str
         )
     for name, one in (("base", base), ("head", head)):
         notes += [f"in the {name} {doubt}" for doubt in of_timed_steps(one.steps)]
+    notes += _other_passes(base, head)
     notes += _unequal_work(base, head)
     clocks = [
         None if one.device_state is None else one.device_state.sm_clock_mhz_median

@@ -18,7 +18,7 @@ from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.comparison.compare import compare
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 from gpuprof.roofline.module_figures import ModuleOperator, ModuleTree, ModuleWork, SourceLine
-from gpuprof.roofline.step_figures import SplitPart, StepSplit
+from gpuprof.roofline.step_figures import SplitPart, StepContent, StepSplit
 
 DATA = Path(__file__).parents[1] / "data"
 # Timed and profiled steps, without a profiler's stretch and with it, two ranks of a job.
@@ -357,6 +357,29 @@ def test_other_work_is_said_and_figures_stand_before_and_after() -> None:
         doubled, utilization=msgspec.structs.replace(doubled.utilization, peak=None)
     )
     assert "MFU" not in {fact.label for fact in figure_facts(compare(some, other))}
+
+
+@pytest.mark.parametrize(
+    ("passes", "told"),
+    [((1, 1), ""), ((4, 4), "1 in the base, 4 in the head"), ((3, 4), "1 in the base, 3 to 4 in")],
+)
+def test_other_numbers_of_micro_batches_are_told(
+    training_analysis: Analysis, passes: tuple[int, int], told: str
+) -> None:
+    base, head = (
+        msgspec.structs.replace(
+            training_analysis,
+            steps=msgspec.structs.replace(
+                training_analysis.steps,
+                content=StepContent(
+                    backward_passes=counts, optimizer_steps=(1, 1), accumulates=False
+                ),
+            ),
+        )
+        for counts in ((1, 1), passes)
+    )
+    notes = [note for note in compare(base, head).notes if "backward passes" in note]
+    assert [told in note for note in notes] == [True] * bool(told)
 
 
 def test_timed_steps_of_a_busy_machine_are_in_doubt() -> None:
