@@ -287,14 +287,14 @@ def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
     import polars as pl
 
     from gpuprof.collectors import schema
-    from gpuprof.collectors.files.parquet import scan_table
+    from gpuprof.collectors.files.parquet import read_table
     from gpuprof.collectors.stored_tables import refuse_damaged
 
     file = path / f"rank={rank}" / f"{name}.parquet"
     if not file.exists():
         return schema.empty(name)
     try:
-        frame = scan_table(file).collect()
+        frame = read_table(file)
         frame = frame.rename(schema.FORMER_NAMES, strict=False)
         frame = schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from gpuprof.collectors.plain_text import printable
 from gpuprof.reports.console.streams import NoteStream, own_stderr
 
 _ROOT: Final = "gpuprof"
@@ -48,7 +49,8 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record is one line, and its traceback."""
-        self._notes.write(f"{self.format(record)}\n")
+        lines = self.format(record).split("\n")
+        self._notes.write("".join(f"{printable(line)}\n" for line in lines))
 
     def close(self) -> None:
         """See `logging.Handler`."""

@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from gpuprof.collectors.errors import CaptureError, problem_of
-from gpuprof.collectors.files.parquet import scan_table
+from gpuprof.collectors.files.parquet import read_table
 from gpuprof.collectors.nsys.export_tables import ColumnTypes, Export, resolved_versions, schema_of
 
 _SUFFIX: Final = ".parquet"
@@ -53,11 +53,12 @@ class ParquetFolder(Export):
             return pl.DataFrame(schema=schema)
         file = self.path / f"{self._tables[table]}{_SUFFIX}"
         try:
-            rows = scan_table(file)
-            found = rows.collect_schema()
-            return rows.select(
-                _typed(name, found.get(name), kind).alias(name) for name, kind in schema.items()
-            ).collect()
+            return read_table(
+                file,
+                lambda found: [
+                    _typed(name, found.get(name), kind).alias(name) for name, kind in schema.items()
+                ],
+            )
         except (pl.exceptions.PolarsError, OSError) as error:
             raise CaptureError(
                 file,
