@@ -15,8 +15,9 @@ from pathlib import Path
 from gpuprof.collectors.distribution import install_command
 from gpuprof.collectors.plain_text import printable, shortened
 
-# Of an error's line; and of what it quotes from elsewhere, such as a file or another library.
-LONGEST_LINE = 300
+# Of an error, whose line begins with "gpuprof: ", and of what it quotes from elsewhere, such as a
+# file or another library.
+LONGEST_LINE = 291
 _LONGEST_QUOTE = 140
 
 

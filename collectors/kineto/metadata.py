@@ -40,7 +40,7 @@ def process_groups(metadata: Mapping[str, Any]) -> tuple[ProcessGroup, ...]:
     for name, group in _groups(metadata):
         listed = group.get("ranks")
         ranks = [integer(rank) for rank in (listed if isinstance(listed, list) else ())]
-        known = tuple(rank for rank in ranks if rank is not None)
+        known = tuple(rank for rank in ranks if rank is not None and 0 <= rank < 2**31)
         description = group.get("pg_desc")
         if known and len(known) == sizes.get(name):
             text = description if isinstance(description, str) else ""

@@ -103,7 +103,7 @@ def format_of(path: Path) -> TraceFormat:
     by_name = (one for one in _all_formats() if _plain_suffix(path) in one.suffixes)
     found = by_content or next(by_name, None)
     if found is None:
-        problem = "no trace known here" if start else "an empty file"
+        problem = "no known trace" if start else "an empty file"
         raise CaptureError(path, problem, expected=expected())
     return found
 

@@ -198,7 +198,7 @@ def test_kernels_without_operators_are_reported_as_such(gpuprof: Gpuprof, tmp_pa
         ("empty.json", '{"traceEvents": []}', "no events"),
         ("list.json", "[]", "no events"),
         ("none.json", "", "no events: the file is empty"),
-        ("notes.txt", "hello", "no trace known here"),
+        ("notes.txt", "hello", "no known trace"),
     ],
 )
 def test_what_holds_no_trace_is_refused_in_one_line(
@@ -277,7 +277,7 @@ def true_refusal(path: Path) -> str | None:
     if path.suffix == ".log" and b"NCCL INFO" in path.read_bytes():
         return "a log of NCCL without a communicator"
     if path.suffix in (".md", ".log", ".py", ".sh"):
-        return "no trace known here; expected a PyTorch profiler trace"
+        return "no known trace; expected a PyTorch profiler trace"
     if path.suffix == ".nsys-rep" and shutil.which("nsys") is None:
         return "only `nsys` can read, and it is not found here"
     if ".ncu-rep" in path.name and importlib.util.find_spec("ncu_report") is None:

@@ -289,6 +289,15 @@ def _ncu_pages() -> list[bytes]:
     return [*pages, without_times]
 
 
+def _dumps() -> list[bytes]:
+    return [(DATA / "flight_recorder" / "rank_1.json").read_bytes()]
+
+
+def _snapshots() -> list[bytes]:
+    folder = DATA / "memory_snapshot"
+    return [gzip.decompress((folder / "training_step.pickle.gz").read_bytes())]
+
+
 def _ncu_reports() -> list[bytes]:
     return [gzip.decompress((DATA / "ncu" / "h200_two_launches.ncu-rep.gz").read_bytes())]
 
@@ -504,6 +513,18 @@ READERS: Final = {
         HostileReader(
             "kineto",
             _damaged_file("trace.json", _kineto_traces, _damaged_trace, packed=0.2),
+            _read_trace,
+            _analyze,
+        ),
+        HostileReader(
+            "flight-recorder",
+            _damaged_file("rank_1.json", _dumps, damaged_json),
+            _read_trace,
+            _analyze,
+        ),
+        HostileReader(
+            "memory-snapshot",
+            _damaged_file("snapshot.pickle", _snapshots, damaged_bytes),
             _read_trace,
             _analyze,
         ),

@@ -68,7 +68,7 @@ def test_a_bare_array_of_events_is_a_trace(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "an empty file"),
-        (b"# Out of place Average bus bandwidth", "no trace known here"),
+        (b"# Out of place Average bus bandwidth", "no known trace"),
     ],
 )
 def test_unknown_content_is_refused_with_what_was_expected(
@@ -126,7 +126,7 @@ def test_a_folder_is_a_set_of_ranks(tmp_path: Path) -> None:
     for process in capture.processes:
         text = "\n".join(process.warnings)
         assert "left out: " in text
-        assert "notes.txt: no trace known here" in text
+        assert "notes.txt: no known trace" in text
         assert "broken.json: no events" in text
         assert ".hidden" not in text
 
@@ -147,7 +147,7 @@ def test_ranks_of_files_that_do_not_say_theirs_follow_their_numbers(tmp_path: Pa
     ("files", "message"),
     [
         ((), "no files in this folder; expected traces"),
-        (("notes.txt",), "no trace in this folder could be read, as in: .*notes.txt: no trace"),
+        (("notes.txt",), "could be read, as in: .*notes.txt: no known trace"),
     ],
 )
 def test_a_folder_without_traces_is_refused(

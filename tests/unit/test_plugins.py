@@ -162,7 +162,7 @@ def test_the_command_line_reads_with_a_plug_in_and_without(
     monkeypatch.setenv("GPUPROF_PLUGINS", "0")
     group._loaded.clear()
     assert main(command) == 1
-    assert "no trace known here" in capsys.readouterr().err
+    assert "no known trace" in capsys.readouterr().err
 
 
 def test_the_page_of_plug_ins_names_every_group_and_what_it_takes() -> None:
