@@ -119,7 +119,8 @@ def _timed(
 ) -> pl.DataFrame:
     """The rows with possible times, on the capture's clock. With `open_ends` an end may be null."""
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    possible = (start.abs() < _LATEST_NS) & (
+    # Not the absolute value, which the least of int64 does not have.
+    possible = start.is_between(-_LATEST_NS, _LATEST_NS, closed="none") & (
         ((end >= start) & (end < _LATEST_NS)) | (end.is_null() & pl.lit(open_ends))
     )
     kept = frame.filter(possible)
