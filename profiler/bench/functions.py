@@ -16,8 +16,9 @@ from gpuprof.collectors.errors import CommandError, reason
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Scope
-from gpuprof.profiler.bench.derived_cost import cost_by_operators
+from gpuprof.profiler.bench.derived_cost import BenchMachine, cost_by_operators
 from gpuprof.profiler.bench.device import clock_of, fingerprint_with, torch_device
+from gpuprof.profiler.machine.calibration_cache import load_cached
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.benching.in_turns import time_in_turns
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE, median_of
@@ -80,6 +81,8 @@ def time_functions(
     fingerprint, position = fingerprint_with(device)
     described = fingerprint.devices[position]
     clock = clock_of(described)
+    calibration = load_cached(described, str(torch.__version__), torch.get_num_threads())
+    machine = BenchMachine(fingerprint, position, calibration)
     created_ns = time.time_ns()
     collection = LiveCollection(Scope([described.index], interval_ns=_SAMPLE_INTERVAL_NS))
     collection.start()
@@ -91,7 +94,7 @@ def time_functions(
             show(f"{subject.title} {_label(size)}", number, len(subject.sizes))
             begun_ns = time.time_ns()
             try:
-                at_size = _AtSize(subject, size, clock, device, conditions).times()
+                at_size = _AtSize(subject, size, clock, device, conditions, machine).times()
             except KeyboardInterrupt:
                 if not (keep_if_interrupted and times):
                     raise
@@ -140,7 +143,9 @@ class _AtSize:
         clock: Clock,
         device: torch.device,
         conditions: Conditions,
+        machine: BenchMachine,
     ) -> None:
+        self._machine = machine
         self._subject = subject
         self._size = size
         self._clock = clock
@@ -227,7 +232,7 @@ class _AtSize:
         if None not in (given.flops, given.bytes_moved):
             return given
         try:
-            counted = cost_by_operators(prepared, self._clock.flush)
+            counted = cost_by_operators(prepared, self._clock.flush, self._machine)
         # A profile is more than the call: its time stands without one.
         except Exception as error:
             return msgspec.structs.replace(given, reason=_described(error))

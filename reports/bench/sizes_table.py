@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuprof.reports import formatting
+from gpuprof.reports.figures import roof_percent
 from gpuprof.roofline.bench.sizes import SizedTime, SizesReport
 
-_COLUMNS = ("time", "±", "FLOP/s", "B/s")
+_COLUMNS = ("time", "±", "FLOP/s", "B/s", "roof")
 
 
 def print_sizes(report: SizesReport, console: Console) -> None:
@@ -51,6 +52,7 @@ def columns_of(report: SizesReport) -> list[str]:
     known = {
         "FLOP/s": any(one.flops_per_s for one in report.times),
         "B/s": any(one.bytes_per_s for one in report.times),
+        "roof": any(one.roof_fraction for one in report.times),
     }
     columns = [column for column in _COLUMNS if known.get(column, True)]
     return [*columns, f"of {report.functions[0]}"] if len(report.functions) > 1 else columns
@@ -70,6 +72,8 @@ def cells(one: SizedTime, first: SizedTime, columns: Sequence[str]) -> Iterator[
             yield formatting.flops_rate(one.flops_per_s)
         elif column == "B/s":
             yield formatting.byte_rate(one.bytes_per_s)
+        elif column == "roof":
+            yield roof_percent(one.roof_fraction)
         elif first.median_ns and one.median_ns:
             yield formatting.percent(one.median_ns / first.median_ns)
         else:
@@ -145,3 +149,8 @@ def _costs(timed: Sequence[SizedTime]) -> Iterator[str]:
         said = [words for source, words in _SOURCES.items() if source in sources]
         if said:
             yield f"{what}: {'; '.join(said)}."
+    for source in sorted({one.cost.roof_source for one in timed} - {None}, key=str):
+        ceilings = (
+            "dense peaks of the datasheet" if source == "datasheet" else "rates measured here"
+        )
+        yield f"Roof: the time if each operator ran at its own, by {ceilings}."

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuprof.collectors.manifest import Device, Fingerprint
 from gpuprof.roofline.bench.results import Method
+from gpuprof.roofline.machine.ceilings import Source
 
 # Who says what a call costs: who called the benchmark, or the cost models of its operators.
 CostSource = Literal["given", "operators"]
@@ -23,6 +24,9 @@ class CallCost(msgspec.Struct, frozen=True, kw_only=True):
     bytes_moved: int | None = None
     bytes_from: CostSource | None = None
     reason: str = ""
+    # The time of its operators if each ran at its roof, and the ceilings that those are of.
+    roof_ns: int | None = None
+    roof_source: Source | None = None
 
 
 class SizedTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +61,13 @@ class SizedTime(msgspec.Struct, frozen=True, kw_only=True):
     def bytes_per_s(self) -> float | None:
         """Bytes/s by the median; None where either is unknown."""
         return self._rate(self.cost.bytes_moved)
+
+    @property
+    def roof_fraction(self) -> float | None:
+        """The time at the roof over the median; None where either is unknown."""
+        if self.cost.roof_ns is None or not self.median_ns:
+            return None
+        return self.cost.roof_ns / self.median_ns
 
     @property
     def host_bound(self) -> bool:

@@ -13,6 +13,9 @@ from made_up_pages import sizes_report
 
 import gpuprof
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.live.fingerprint import cpu_device
+from gpuprof.collectors.manifest import Calibration, MeasuredCeiling
+from gpuprof.profiler.bench import functions
 from gpuprof.profiler.bench.own_file import parsed_size, read_subject
 from gpuprof.profiler.cli import main
 from gpuprof.reference_kernels.benching import in_turns
@@ -67,7 +70,8 @@ def test_a_turn_ends_where_its_time_is_spent(monkeypatch: pytest.MonkeyPatch) ->
     assert (len(timing.samples), timing.precise) == (10, False)
 
 
-def test_operators_tell_what_a_call_costs() -> None:
+def test_operators_tell_what_a_call_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "load_cached", lambda *_: None)
     timed = gpuprof.benchmark(torch.matmul, [8, 32], inputs=square, seconds=SHORT, device="cpu")
     small, large = timed.times
     assert (small.function, small.size, small.number) == ("matmul", "8", 8.0)
@@ -82,6 +86,28 @@ def test_operators_tell_what_a_call_costs() -> None:
     assert large.flops_per_s == 2 * 32**3 / large.median_ns * 1e9
     assert len(large.samples_ns) >= 10
     assert timed.report.method.clock == "host clock"
+
+
+def test_rates_are_compared_with_ceilings_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = partial(MeasuredCeiling, spread=0.01, repeats=3)
+    known = Calibration(
+        device=cpu_device(),
+        torch="2.9",
+        threads=1,
+        measured_ns=0,
+        ceilings=(
+            measured(kind="compute", name="fp32", precision="fp32", rate=1e11),
+            measured(kind="memory", name="DRAM", level="DRAM", rate=1e10),
+        ),
+    )
+    monkeypatch.setattr(functions, "load_cached", lambda *_: known)
+    timed = gpuprof.benchmark(torch.matmul, [32], inputs=square, seconds=SHORT, device="cpu")
+    (one,) = timed.times
+    # 12,288 bytes at 10 GB/s take longer than 65,536 operations at 100 GFLOP/s.
+    assert (one.cost.roof_ns, one.cost.roof_source) == (1229, "measured")
+    assert one.roof_fraction == 1229 / (one.median_ns or 1)
+    assert "Roof: the time if each operator ran at its own, by rates measured here." in str(timed)
+    assert " roof" in str(timed).splitlines()[2]
 
 
 def test_what_is_given_goes_before_what_operators_tell() -> None:
