@@ -3,6 +3,7 @@
 .venv/bin/nox -s oldest              # the CPU tests with the oldest torch and the oldest polars
 .venv/bin/nox -s oldest -- -k gate   # some of them
 .venv/bin/nox -s resolve             # do the extras resolve with each torch?
+.venv/bin/nox -s pythons             # the unit tests with each Python that is installed
 """
 
 import nox
@@ -15,6 +16,8 @@ SUPPORTED = (
 )
 # Later ones come for CUDA 13 from the package index, whose drivers load what `cuda` compiles.
 WITH_CUDA_12 = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0")
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 nox.options.sessions = ["oldest"]
 
@@ -36,3 +39,10 @@ def resolve(session: nox.Session, torch: str) -> None:
             *("python", "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"),
             *(f"torch=={torch}", f".[{extra},ncu]"),
         )
+
+
+@nox.session(python=PYTHONS)
+def pythons(session: nox.Session) -> None:
+    """Run the unit tests with one release of Python; nox says which are not installed."""
+    session.install("-c", "constraints.txt", "-e", ".[dev,ncu]")
+    session.run("python", "-m", "pytest", *(session.posargs or ("-n", "2", "tests/unit")))

@@ -30,8 +30,10 @@ def kinds_of_calls(capture: Capture) -> pl.Series:
         "name",
         # The longest of the lengths that the call reaches.
         reached_ns=pl.max_horizontal(
-            pl.when(length >= limit).then(limit).otherwise(0) for limit in lengths_that_matter()
-        ).cast(pl.Int64),
+            # Not when and then: polars 1.44 takes those of numbers alone for a single value.
+            (length >= limit).cast(pl.Int64) * limit
+            for limit in lengths_that_matter()
+        ),
     ).join(copies, on=("process", "correlation"), how="left", maintain_order="left")
     kinds = calls.select("name", "reached_ns", "copy").unique()
     known = kinds.with_columns(
