@@ -23,8 +23,8 @@ _LONGEST_SHAPES = 80
 
 # Characters with a meaning in Markdown or HTML. A backslash before each makes it text.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@$])")
-# What begins a list or underlines a heading, where it begins a line.
-_FIRST = re.compile(r"^(\d{0,9})([-=.)])")
+# What begins a list or underlines a heading, where it begins a line: 1.5 ms and -3% do neither.
+_FIRST = re.compile(r"^(\d{0,9})([-=.)])(?=[\s=-]|$)")
 # GitHub and GitLab make links of these after the Markdown is read, so that a backslash before them
 # does not help: @name, #12, !12, GH-12, https://, www. An invisible space inside does.
 _LINKED = re.compile(
