@@ -16,8 +16,8 @@ _FIRST = ("overview", "step", "advice")
 _MOST_WARNINGS = 3
 
 
-def render_markdown_summary(analysis: Analysis) -> str:
-    """The summary as GitHub-flavoured Markdown."""
+def render_markdown_summary(analysis: Analysis, *, folds: bool = True) -> str:
+    """The summary as GitHub-flavoured Markdown; without `folds` all is open, without HTML."""
     shown: list[Block] = []
     folded: list[Block] = []
     basis: list[Block] = []
@@ -29,8 +29,8 @@ def render_markdown_summary(analysis: Analysis) -> str:
         *(f"## {escaped(block.text)}" for block in shown if isinstance(block, Heading)),
         *drawn_blocks(_others(shown)),
         *drawn_blocks(_first_warnings(notices)),
-        *_details("Kernels, and other figures", _others(folded)),
-        *_details("What the figures rest on", _others(basis)),
+        *_more("Kernels, and other figures", _others(folded), folds),
+        *_more("What the figures rest on", _others(basis), folds),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -48,6 +48,10 @@ def _first_warnings(notices: Sequence[Notices]) -> list[Block]:
     return [Notices((*sentences[:_MOST_WARNINGS], *more))]
 
 
-def _details(title: str, blocks: Sequence[Block]) -> list[str]:
+def _more(title: str, blocks: Sequence[Block], folds: bool) -> list[str]:
     inside = drawn_blocks(blocks)
-    return [f"<details><summary>{title}</summary>", *inside, "</details>"] if inside else []
+    if not inside:
+        return []
+    if not folds:
+        return [f"### {title}", *inside]
+    return [f"<details><summary>{title}</summary>", *inside, "</details>"]

@@ -33,7 +33,8 @@ def tracked_run(analysis: Analysis) -> TrackedRun:
         name=analysis.title,
         figures=_figures(analysis),
         facts=_facts(analysis),
-        summary=render_markdown_summary(analysis),
+        # Trackers show HTML in Markdown as text.
+        summary=render_markdown_summary(analysis, folds=False),
         page=render_html(analysis),
     )
 

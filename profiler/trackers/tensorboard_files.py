@@ -46,13 +46,11 @@ def _write(folder: Path, run: TrackedRun) -> str:
 
 
 def _text(tag: str, markdown: str) -> Summary.Value:
-    """As torch.utils.tensorboard.summary.text."""
     return Summary.Value(
         tag=tag,
         metadata=create_summary_metadata(display_name="", description=""),
+        # Without axes: TensorBoard puts a list into a table.
         tensor=TensorProto(
-            dtype=DT_STRING,
-            string_val=[markdown.encode()],
-            tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
+            dtype=DT_STRING, string_val=[markdown.encode()], tensor_shape=TensorShapeProto()
         ),
     )

@@ -9,7 +9,6 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError, MissingDependencyError
 from gpuprof.profiler.commands.export import ExportCommand
-from gpuprof.reports.markdown_summary import render_markdown_summary
 from gpuprof.reports.tracked_run import tracked_run
 from gpuprof.roofline.analysis import Analysis, Coverage
 
@@ -56,7 +55,8 @@ def test_facts_name_the_machine_and_the_steps(training_analysis: Analysis) -> No
     assert run.facts["device"] == "NVIDIA H100 80GB HBM3"
     assert "step" not in run.facts
     assert run.page.startswith("<!DOCTYPE html>")
-    assert run.summary == render_markdown_summary(training_analysis)
+    assert "### What the figures rest on" in run.summary
+    assert "<details>" not in run.summary
 
 
 @pytest.mark.parametrize(
