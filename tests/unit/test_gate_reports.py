@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from json_documents import read_answer
 from junitparser import Error, Failure, JUnitXml, Skipped
 from rich.console import Console
 
@@ -553,6 +554,17 @@ def test_without_github_there_are_no_annotations(
     outputs.prepare()
     outputs.write(every_verdict, {})
     assert "::error" not in capsys.readouterr().out
+
+
+def test_as_json_stdout_has_the_result_alone(
+    every_verdict: GateResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = Outputs(tmp_path / "gate", {}, prints_json=True)
+    outputs.prepare()
+    outputs.write(every_verdict, {"GITHUB_ACTIONS": "true"})
+    printed = capsys.readouterr()
+    assert read_answer(printed.out) == read_answer((tmp_path / "gate" / "gate.json").read_bytes())
+    assert "::error file=train.py" in printed.err
 
 
 def test_what_is_in_the_way_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
