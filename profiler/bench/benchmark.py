@@ -38,12 +38,12 @@ class TimedFunctions:
         write_sizes(self.report, Path(path))
 
     def __str__(self) -> str:
-        from rich.console import Console
-
         from gpuprof.reports.bench.sizes_table import print_sizes
+        from gpuprof.reports.console.streams import OutputStream
+        from gpuprof.reports.console.terminal import Terminal
 
         text = StringIO()
-        print_sizes(self.report, Console(file=text, width=100, markup=False, highlight=False))
+        print_sizes(self.report, Terminal(OutputStream(text), plain_width=100))
         return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
 
     def _repr_html_(self) -> str:

@@ -22,13 +22,15 @@ class Terminal(Console):
     `TERM=dumb` are heeded.
     """
 
-    def __init__(self, stream: OutputStream) -> None:
+    def __init__(self, stream: OutputStream, *, plain_width: int | None = None) -> None:
+        """With `plain_width` it prints plain text so many columns wide, as into a string."""
         width, height = terminal_size()
+        colored = bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
         super().__init__(
             file=cast(TextIO, stream),
-            force_terminal=bool(os.environ.get("FORCE_COLOR")) or stream.isatty(),
+            force_terminal=colored and plain_width is None,
             no_color=bool(os.environ.get("NO_COLOR")),
-            width=width,
+            width=plain_width or width,
             height=height,
             markup=False,
             emoji=False,
