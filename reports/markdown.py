@@ -21,10 +21,12 @@ TOP_ROWS = 30
 # An optimizer's shapes fill pages.
 _LONGEST_SHAPES = 80
 
-# Characters with a meaning in Markdown or HTML. A backslash before each makes it text.
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@$])")
-# What begins a list or underlines a heading, where it begins a line: 1.5 ms and -3% do neither.
-_FIRST = re.compile(r"^(\d{0,9})([-=.)])(?=[\s=-]|$)")
+# Characters with a meaning in Markdown or HTML. A backslash before each makes it text. Parentheses
+# and "!" have one beside brackets alone.
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&@$])")
+# What begins a heading or a list, or underlines a heading, where it begins a line: 1.5 ms and -3%
+# do none of these.
+_FIRST = re.compile(r"^(\d{0,9})([-+=.)](?=[\s=-]|$)|#)")
 # GitHub and GitLab make links of these after the Markdown is read, so that a backslash before them
 # does not help: @name, #12, !12, GH-12, https://, www. An invisible space inside does.
 _LINKED = re.compile(

@@ -13,7 +13,7 @@ import pytest
 
 from gpuprof.profiler.captures import load_analysis
 from gpuprof.reports.formatting import short_name
-from gpuprof.reports.markdown import escaped
+from gpuprof.reports.markdown import INVISIBLE_SPACE, escaped
 from gpuprof.reports.markdown_summary import render_markdown_summary
 from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
 
@@ -109,7 +109,7 @@ def test_a_summary_is_markdown_of_one_screen() -> None:
 
     shown, *folded = text.split("<details>")
     # With an invisible space in the name: GitHub tells nobody.
-    assert shown.startswith("## \\<b\\>\\@\u200ball\\</b\\> \\| \\# x")
+    assert shown.startswith(f"## \\<b\\>\\@{INVISIBLE_SPACE}all\\</b\\> \\| # x")
     assert len(shown.splitlines()) < 60
     assert "Step time" in shown
     assert "at the roof" in shown
