@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuprof.collectors.benchmark_results.documents import Document
 from gpuprof.collectors.benchmark_results.run import BenchmarkRun, ReportedBenchmark
-from gpuprof.collectors.benchmark_results.table import Quantity, Tool, reported_metrics, tool
+from gpuprof.collectors.benchmark_results.table import RequestLatency, Tool, reported_metrics, tool
 
 _VLLM_DATE = "%Y%m%d-%H%M%S"
 
@@ -101,7 +101,7 @@ def _beside_its_own(rows: Tool, document: Document) -> Iterator[tuple[str, str |
 def _figures(name: str, document: Document) -> dict[str, float]:
     """What the summary has, and what it lacks from the requests, where the file has them."""
     figures: dict[str, float] = {}
-    quantities: dict[Quantity, np.ndarray[Any, np.dtype[np.float64]]] | None = None
+    quantities: dict[RequestLatency, np.ndarray[Any, np.dtype[np.float64]]] | None = None
     for metric in reported_metrics():
         if name not in metric.keys:
             continue
@@ -119,7 +119,7 @@ def _figures(name: str, document: Document) -> dict[str, float]:
     return figures
 
 
-def _quantities(document: Document) -> dict[Quantity, np.ndarray[Any, np.dtype[np.float64]]]:
+def _quantities(document: Document) -> dict[RequestLatency, np.ndarray[Any, np.dtype[np.float64]]]:
     """Of the requests that succeeded, in seconds, as vLLM's `calculate_metrics` defines them.
 
     Empty without --save-detailed or --output-details. TPOT is (E2EL - TTFT) / (output tokens - 1)

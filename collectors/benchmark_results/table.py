@@ -6,13 +6,13 @@ from typing import Literal
 
 import msgspec
 
-Quantity = Literal["ttft", "tpot", "itl", "e2el"]
+RequestLatency = Literal["ttft", "tpot", "itl", "e2el"]
 
 
-class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LatencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A figure of the requests of a run: a quantile of one of their quantities."""
 
-    quantity: Quantity
+    quantity: RequestLatency
     quantile: float
 
 
@@ -25,7 +25,7 @@ class ReportedMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     judged: bool = False
     scale: float = 1.0
     keys: dict[str, str]
-    sample: Sample | None = None
+    sample: LatencySample | None = None
 
 
 class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
