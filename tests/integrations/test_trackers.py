@@ -40,7 +40,10 @@ print(json.dumps({
 
 
 def test_tensorboard(tmp_path: Path, python: RunPython, run: TrackedRun) -> None:
-    python("-m", "gpuprof", "export", "run.gpuprof", "--to", "tensorboard")
+    answer = json.loads(
+        python("-m", "gpuprof", "export", "run.gpuprof", "--to", "tensorboard", "--json")
+    )
+    assert (answer["schema"]["name"], answer["figures"]) == ("sent", run.figures)
     stored = json.loads(python("-c", TENSORBOARD))
     assert stored == {"figures": named(run), "summary": run.summary}
     assert (tmp_path / "runs" / "run" / "gpuprof-report.html").read_text() == run.page
