@@ -9,6 +9,7 @@ import jinja2
 
 from gpuprof._version import __version__
 from gpuprof.collectors.place_text import place_text
+from gpuprof.profiler.repro.autocast import autocast_dtype
 from gpuprof.profiler.repro.python_call import PythonCall
 from gpuprof.reports.formatting import duration, printable
 from gpuprof.reports.shapes import readable_shapes
@@ -23,10 +24,15 @@ _WIDTH: Final = 96
 def render_script(analysis: Analysis, recorded: RecordedCall, call: PythonCall) -> str:
     """Python that needs torch alone."""
     device = analysis.device
+    autocast = None if recorded.call is None else autocast_dtype(recorded.call, recorded.casts)
     return _template().render(
         name=recorded.group.name,
         title=_plain(f"{recorded.group.name} of {analysis.title}: {_shapes(recorded)}"),
-        facts=[line for fact in _facts(analysis, recorded, call) for line in _wrapped(fact)],
+        facts=[
+            line
+            for fact in (*_facts(analysis, recorded, call), *_of_autocast(autocast))
+            for line in _wrapped(fact)
+        ],
         version=__version__,
         flops=_flops(recorded),
         bytes_read=recorded.bytes_read,
@@ -40,6 +46,7 @@ def render_script(analysis: Analysis, recorded: RecordedCall, call: PythonCall) 
         named=[(name, text) for text, name in call.arguments if name],
         updated=list(call.updated),
         settings=list(_settings(analysis)),
+        autocast=autocast,
         seed=_SEED,
     )
 
@@ -79,6 +86,14 @@ def _facts(analysis: Analysis, recorded: RecordedCall, call: PythonCall) -> Iter
         yield f"In the program: {where}."
     if call.defaults:
         yield f"Not recorded, so left to the default: {', '.join(call.defaults)}."
+
+
+def _of_autocast(dtype: str | None) -> Iterator[str]:
+    if dtype is not None:
+        yield (
+            f"It ran under autocast to {dtype}. What the program cast once, such as weights, is "
+            "cast in each call here."
+        )
 
 
 def _settings(analysis: Analysis) -> Iterator[str]:

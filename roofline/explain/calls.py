@@ -54,8 +54,9 @@ class RecordedCall:
     module: str
     file: str | None
     line: int | None
-    # The operators that do its device work, of the first call.
+    # The operators that do its device work, of the first call, and the types that it casts to.
     working: tuple[str, ...]
+    casts: tuple[str, ...]
     # collective, memcpy, kernel, ...: the kinds of its device work; and whether it crosses a link.
     kinds: frozenset[str]
     over_link: bool
@@ -139,6 +140,7 @@ class RecordedCalls:
             file=row["file"],
             line=row["line"],
             working=self._working(work),
+            casts=self._casts(row["op_id"]),
             kinds=frozenset(work["kind"].drop_nulls()),
             over_link=bool(work["over_link"].any()),
         )
@@ -147,6 +149,16 @@ class RecordedCalls:
         owners = work["owner_op_id"].drop_nulls().unique(maintain_order=True)
         rows = rows_of(self._capture.ops, owners)
         return tuple(dict.fromkeys(self._capture.ops["name"][rows[rows != NONE]]))
+
+    def _casts(self, op_id: int) -> tuple[str, ...]:
+        """The types that calls of aten::to have, of those that the operator itself makes."""
+        called = self._capture.ops.filter(
+            (pl.col("parent_id") == op_id) & (pl.col("name") == "aten::to")
+        )
+        calls = (parse_call(*row) for row in called.select(_RECORDED).iter_rows())
+        # aten::to.dtype(Tensor self, ScalarType dtype, ...)
+        types = (call.dtype(1) for call in calls if call is not None)
+        return tuple(dict.fromkeys(each.name for each in types if each is not None))
 
     def _owning_call(self, op_id: int) -> OpCall | None:
         """The call as it was understood where it owns work: with the type of lists."""

@@ -271,6 +271,41 @@ def test_the_table_of_values_names_arguments_that_there_are() -> None:
             assert wanted <= arguments, (pattern, wanted - arguments)
 
 
+@pytest.mark.parametrize(
+    ("types", "cast"),
+    [
+        ('["float", "float"]', "15"),
+        # The weight was cast before, and kept.
+        ('["c10::BFloat16", "float"]', None),
+    ],
+)
+def test_what_ran_under_autocast_does_again(
+    build: CaptureBuilder, types: str, cast: str | None
+) -> None:
+    build.step("profiled", 0, 1000)
+    linear = build.op(
+        *("aten::linear", 0, 100),
+        input_dims="[[8, 4], [6, 4]]",
+        input_types=types,
+        concrete_inputs='["", ""]',
+    )
+    if cast is not None:
+        build.op(
+            *("aten::to", 1, 5),
+            parent_id=linear,
+            input_dims="[[6, 4], [], [], [], []]",
+            input_types='["float", "Scalar", "Scalar", "Scalar", ""]',
+            concrete_inputs=f'["", "{cast}", "False", "False", ""]',
+        )
+    build.kernel(10, 100, 200, name="kernel")
+    capture = build.build(H100)
+    analysis = analyze(capture)
+    (call,) = recorded_calls(capture, analysis, "aten::linear")
+    text = render_script(analysis, call, as_python(call))
+    assert "torch.autocast(device.type, torch.bfloat16)" in text
+    run(text, "--once")
+
+
 def test_indices_lie_within_what_they_index(
     calls: tuple[Any, tuple[RecordedCall, ...]],
 ) -> None:
