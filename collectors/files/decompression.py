@@ -1,13 +1,13 @@
 """Files that may be gzip-compressed, as plain files."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.files.source import ByteSource
+from gpuprof.collectors.files.temporary import temporary_folder
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -34,8 +34,8 @@ def plain_file(path: Path) -> Iterator[Path]:
     if first_bytes(path, len(_GZIP_MAGIC)) != _GZIP_MAGIC:
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
-        target = Path(folder) / (path.stem or "decompressed")
+    with temporary_folder("gzip") as folder:
+        target = folder / (path.stem or "decompressed")
         _decompress(path, target)
         yield target
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuprof.collectors.errors import CommandError, problem_of
+from gpuprof.collectors.files.temporary import marked, remove_left_behind
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,6 +61,7 @@ def refuse_unwritable_folder(folder: Path, *, option: str) -> None:
 
 
 def _try(path: Path, folder: Path, option: str) -> None:
+    remove_left_behind(folder)
     trial = temporary_beside(folder / path.name)
     try:
         # It fails where the name is too long.
@@ -76,7 +78,7 @@ def _try(path: Path, folder: Path, option: str) -> None:
 
 def temporary_beside(path: Path) -> Path:
     """A name in the folder of `path` that nothing has yet."""
-    return path.absolute().with_name(f".gpuprof-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    return path.absolute().with_name(f".gpuprof-{marked()}{os.urandom(4).hex()}.tmp")
 
 
 @contextmanager

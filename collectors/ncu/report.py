@@ -8,7 +8,6 @@ import importlib.util
 import math
 import subprocess
 import sys
-import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -17,6 +16,7 @@ import msgspec
 
 from gpuprof.collectors.distribution import with_extra
 from gpuprof.collectors.errors import CaptureError, MissingDependencyError, problem_of
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
 
 MAGIC: Final = b"NVR\x00"
@@ -46,8 +46,8 @@ class _Launch(msgspec.Struct, frozen=True, array_like=True):
 
 def read_compressed(path: Path, file: Path) -> Profile:
     """As `read_report`, of a file that is compressed with zstd."""
-    with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
-        named = Path(folder) / "report.ncu-repz"
+    with temporary_folder("ncu") as folder:
+        named = folder / "report.ncu-repz"
         named.symlink_to(file.absolute())
         try:
             return read_report(path, named)

@@ -1,13 +1,13 @@
 """From a path that a user gives to the SQLite file to read."""
 
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.files.decompression import first_bytes, plain_file
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.collectors.nsys.database import MAGIC
 from gpuprof.collectors.tools import find_tool
 
@@ -28,8 +28,8 @@ def sqlite_file(path: Path) -> Iterator[Path]:
         if start.startswith(MAGIC):
             yield plain
         elif start == REPORT_MAGIC or path.name.removesuffix(".gz").endswith(_REPORT_SUFFIXES):
-            with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
-                yield _export(path, plain, Path(folder))
+            with temporary_folder("nsys") as folder:
+                yield _export(path, plain, folder)
         else:
             raise CaptureError(
                 path,

@@ -7,12 +7,10 @@ recordings, so their times are moved: the calls of a step follow each other with
 """
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import polars as pl
@@ -20,6 +18,7 @@ import polars as pl
 from gpuprof._version import __version__
 from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.collectors.live import cuda
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.manifest import Manifest, ProcessInfo, Schedule
@@ -57,8 +56,8 @@ def profile_calls(
 ) -> tuple[tuple[tuple[int, int], ...], Capture]:
     """The windows (start, end) of `PROFILED_CALLS` calls, and the trace that holds them."""
     windows = []
-    with tempfile.TemporaryDirectory(prefix="gpuprof-") as folder:
-        trace = TorchTrace(Path(folder) / "call.json", steps=None)
+    with temporary_folder("bench") as folder:
+        trace = TorchTrace(folder / "call.json", steps=None)
         trace.start()
         for _ in range(PROFILED_CALLS):
             if prepared.before is not None:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from gpuprof.collectors import storage
@@ -16,6 +15,7 @@ from gpuprof.collectors.errors import (
     describe,
     problem_of,
 )
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.collectors.nsys import is_parquet_folder
 from gpuprof.collectors.opening.formats import refuse_folder
 
@@ -109,7 +109,7 @@ def on_this_machine(place: str) -> Iterator[Path]:
         yield Path(place)
         return
     files, path = _file_system(place)
-    with TemporaryDirectory(prefix="gpuprof-") as folder:
+    with temporary_folder("copy") as folder:
         copy = Path(folder, name_of(place))
         if _RANK_FOLDER.fullmatch(copy.name):
             files.get(path, str(copy), recursive=True)

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from uuid import uuid4
 
 from gpuprof._version import __version__
 from gpuprof.collectors.distribution import with_extra
 from gpuprof.collectors.errors import CommandError, MissingDependencyError, describe, reason
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.profiler.cluster.outcome import Outcome, ReadFile, read_outcome
 
 # After a failure that another try may mend, such as of a network.
@@ -40,7 +40,7 @@ def local_workers(count: int) -> Iterator[Any]:
 
     with (
         dask.config.set(_CONFIGURATION),
-        TemporaryDirectory(prefix="gpuprof-") as folder,
+        temporary_folder("workers") as folder,
         distributed.LocalCluster(
             n_workers=count,
             threads_per_worker=1,
@@ -49,7 +49,7 @@ def local_workers(count: int) -> Iterator[Any]:
             # Its server cannot be left out: on this machine alone, on any free port.
             dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
-            local_directory=folder,
+            local_directory=str(folder),
             env=_WORKER_ENVIRONMENT,
         ) as cluster,
         distributed.Client(cluster) as client,

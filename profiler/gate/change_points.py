@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.collectors.errors import CommandError, problem_of
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.roofline.gate.history import ChangePoint, HistorySeries
 
 COMMAND = "otava"
@@ -70,10 +70,10 @@ def find_change_points(
     names = {f"s{i}": one for i, one in enumerate(series) if len(one.points) >= FEWEST_POINTS}
     if not names:
         return tuple(() for _ in series)
-    with tempfile.TemporaryDirectory(prefix="gpuprof-history-") as folder:
+    with temporary_folder("history") as folder:
         for name, one in names.items():
-            (Path(folder) / f"{name}.csv").write_text(as_csv(one))
-        configuration = Path(folder) / "otava.yaml"
+            (folder / f"{name}.csv").write_text(as_csv(one))
+        configuration = folder / "otava.yaml"
         configuration.write_text(as_configuration(names))
         printed = _run(["--since", "1970-01-01", "-M", str(LEAST_CHANGE), *names], configuration)
     found = parse(printed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
-from gpuprof.profiler.child_processes import sigterm_raises
+from gpuprof.profiler.child_processes import ending_signals_raise
 from gpuprof.profiler.configuration.targets import CAPTURES, Target
 from gpuprof.profiler.gate.explaining import explain
 from gpuprof.profiler.gate.pace import Pace
@@ -74,7 +74,7 @@ class GatePlan:
     calibrations: Calibrations = lambda target, fingerprint: {}
 
 
-@sigterm_raises()
+@ending_signals_raise()
 def run_gate(
     plan: GatePlan, progress: PartProgress = lambda what, done, planned: None
 ) -> GateResult:

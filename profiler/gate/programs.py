@@ -12,11 +12,11 @@ from gpuprof.profiler.configuration.gate_settings import GateSettings
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.sides import (
     SideProgram,
-    checked_out,
     commit_as_it_stands,
     commit_of,
     set_up,
 )
+from gpuprof.profiler.gate.worktrees import checked_out
 from gpuprof.roofline.gate.series import Side
 
 WORKING_TREE = "the working tree"

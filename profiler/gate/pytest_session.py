@@ -1,7 +1,7 @@
 """The gate for the marked tests of one pytest session."""
 
 import shutil
-import tempfile
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof.collectors.errors import GpuprofError, describe
+from gpuprof.collectors.files.temporary import keep, new_temporary_folder
 from gpuprof.profiler.configuration.file import (
     CONFIGURATION_FILE,
     Configuration,
@@ -30,7 +31,7 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
 
     gpuprof.toml says how; a test's own budget wins over those there. Raises `pytest.UsageError`
     where there is no such commit, a budget or time is none or a disk is full, and ends the session
-    where SIGTERM ended the gate.
+    where a signal ended the gate.
     """
     steps = Steps.parse(config.getoption("--gpuprof-steps"))
     target = Target(
@@ -70,8 +71,10 @@ def gate_tests(config: pytest.Config, items: list[pytest.Item]) -> GateResult:
     except (GpuprofError, OSError) as error:
         raise pytest.UsageError(describe(error)) from error
     except SystemExit as ended:
-        # By SIGTERM. What pytest does not know the reason of is an error of its own to it.
-        pytest.exit("the gate was ended by SIGTERM", returncode=_status(ended))
+        # By a signal. What pytest does not know the reason of is an error of its own to it.
+        status = _status(ended)
+        name = signal.Signals(status - 128).name
+        pytest.exit(f"the gate was ended by {name}", returncode=status)
 
 
 def _status(ended: SystemExit) -> int:
@@ -89,9 +92,11 @@ class _Logs:
 @contextmanager
 def _logs_of_failures() -> Iterator[_Logs]:
     """A folder that goes at the end, unless a message names a log in it."""
-    logs = _Logs(Path(tempfile.mkdtemp(prefix="gpuprof-gate-")))
+    logs = _Logs(new_temporary_folder("gate"))
     try:
         yield logs
     finally:
-        if not logs.wanted:
+        if logs.wanted:
+            keep(logs.folder)
+        else:
             shutil.rmtree(logs.folder, ignore_errors=True)

@@ -1,13 +1,13 @@
 """A/A: pairs of processes of the same code, for what the noise of this machine is."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.files.temporary import keep, new_temporary_folder
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate.engine import GatePlan, StoredSide, run_gate
 from gpuprof.profiler.gate.programs import Preparation
@@ -53,16 +53,18 @@ def kept_on_failure() -> Iterator[Path]:
 
     The error names a log in it.
     """
-    folder = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
-    keep = False
+    folder = new_temporary_folder("gate")
+    keep_it = False
     try:
         yield folder
     except CommandError:
         # Where it failed before anything was measured there is nothing to keep.
-        keep = any(folder.iterdir())
+        keep_it = any(folder.iterdir())
         raise
     finally:
-        if not keep:
+        if keep_it:
+            keep(folder)
+        else:
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -2,17 +2,15 @@
 
 import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from gpuprof.collectors.errors import CommandError
-from gpuprof.profiler.child_processes import run_child, sigterm_raises
+from gpuprof.profiler.child_processes import run_child
 from gpuprof.profiler.configuration.targets import Target
+from gpuprof.profiler.gate.worktrees import git
 from gpuprof.roofline.gate.series import Side
 
 
@@ -50,10 +48,10 @@ def commit_of(reference: str, folder: Path) -> str:
 
     Raises `CommandError` (exit 2) where there is no repository or no such commit.
     """
-    found = _git(["rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}"], folder)
+    found = git(["rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}"], folder)
     if found.returncode == 0:
         return found.stdout.strip()
-    if _git(["rev-parse", "--git-dir"], folder).returncode != 0:
+    if git(["rev-parse", "--git-dir"], folder).returncode != 0:
         raise CommandError(f"--base needs a git repository; {folder} is in none", exit_code=2)
     raise CommandError(
         f"--base {reference!r} is no commit here; fetch it first (git fetch origin {reference})",
@@ -65,7 +63,7 @@ def commit_as_it_stands(folder: Path) -> str | None:
     """The commit that is checked out around `folder`; None where files differ from it."""
     if shutil.which("git") is None:
         return None
-    changed = _git(["status", "--porcelain"], folder)
+    changed = git(["status", "--porcelain"], folder)
     if changed.returncode != 0 or changed.stdout.strip():
         return None
     return commit_of("HEAD", folder)
@@ -75,31 +73,7 @@ def branch_of(folder: Path) -> str | None:
     """The branch that is checked out around `folder`; None for none, such as a detached HEAD."""
     if shutil.which("git") is None:
         return None
-    return _git(["symbolic-ref", "--short", "--quiet", "HEAD"], folder).stdout.strip() or None
-
-
-@contextmanager
-def checked_out(commit: str, folder: Path) -> Iterator[Path]:
-    """A worktree of `commit`; yields the folder in it that stands for `folder`.
-
-    It is removed at the end, whatever happened in it.
-    """
-    top = Path(_git(["rev-parse", "--show-toplevel"], folder).stdout.strip())
-    with sigterm_raises():
-        parent = Path(tempfile.mkdtemp(prefix="gpuprof-gate-"))
-        worktree = parent / "base"
-        try:
-            made = _git(["worktree", "add", "--detach", str(worktree), commit], folder)
-            if made.returncode != 0:
-                problem = " ".join(made.stderr.strip().splitlines()[-1:])
-                raise CommandError(f"no worktree of {commit[:12]} could be made: {problem}")
-            inside = worktree / folder.resolve().relative_to(top.resolve())
-            if not inside.is_dir():
-                raise CommandError(f"{commit[:12]} has no folder {inside.relative_to(worktree)}")
-            yield inside
-        finally:
-            _git(["worktree", "remove", "--force", str(worktree)], folder)
-            shutil.rmtree(parent, ignore_errors=True)
+    return git(["symbolic-ref", "--short", "--quiet", "HEAD"], folder).stdout.strip() or None
 
 
 def set_up(command: str, program: SideProgram) -> None:
@@ -117,12 +91,3 @@ def set_up(command: str, program: SideProgram) -> None:
 def _last_line(file: IO[bytes]) -> str:
     file.seek(0)
     return "".join(file.read().decode(errors="replace").strip().splitlines()[-1:])
-
-
-def _git(arguments: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    try:
-        return subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise CommandError("git is not installed; give two commands instead of --base") from error

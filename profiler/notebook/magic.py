@@ -3,7 +3,6 @@
 import atexit
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.files.temporary import new_temporary_folder
 from gpuprof.profiler.api import profile
 from gpuprof.profiler.commands.run import STEP_KINDS
 from gpuprof.profiler.notebook.formatters import show_in
@@ -77,6 +77,6 @@ def _parser() -> MagicArgumentParser:
 
 
 def _temporary() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="gpuprof-"))
+    folder = new_temporary_folder("cell")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder / "cell.gpuprof"

@@ -4,7 +4,6 @@ The first run is a child process too, so that the device memory it held is free 
 """
 
 import re
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.counting import CountingPass
 from gpuprof.collectors.errors import CaptureError, CollectorError, GpuprofError, describe
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.collectors.joining.captures import with_first_launches
 from gpuprof.collectors.joining.launch_keys import KEY
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
@@ -25,7 +25,7 @@ from gpuprof.collectors.ncu.profile import CONDITIONS
 from gpuprof.collectors.ncu.reader import read
 from gpuprof.collectors.tools import find_tool
 from gpuprof.profiler.captures import load_analysis, store
-from gpuprof.profiler.child_processes import run_child, sigterm_raises
+from gpuprof.profiler.child_processes import ending_signals_raise, run_child
 from gpuprof.profiler.page_output import PageOutput
 from gpuprof.profiler.run.own_process import add_warning, capture_of, ended_as, run_program
 from gpuprof.profiler.run.telling import tell_of
@@ -90,7 +90,7 @@ def run_with_counters(
 
 def _run_second(command: Sequence[str], printed: Path) -> None:
     """Its output goes to a file: the first run's was shown. Ended with us, ncu and program both."""
-    with printed.open("wb") as sink, sigterm_raises():
+    with printed.open("wb") as sink, ending_signals_raise():
         run_child(command, stdout=sink, stderr=sink)
 
 
@@ -117,8 +117,8 @@ def _add_counters(runs: Runs, output: Path, further: Mapping[str, bytes]) -> Non
     device = device_of(capture.processes[0])
     metrics = metrics_to_collect(None if device is None else device.compute_capability)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gpuprof-counters-") as folder:
-        report = _count(ncu, plan, metrics, command, Path(folder))
+    with temporary_folder("counters") as folder:
+        report = _count(ncu, plan, metrics, command, folder)
     joined = with_first_launches(capture, report, window_of(capture, one_step=plan.one_step))
     counting = CountingPass(
         chosen=plan.launches,

@@ -8,7 +8,6 @@ steps begin and end (cudaProfilerStart and Stop), so that nothing is recorded in
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 from gpuprof.collectors import nsys, storage
 from gpuprof.collectors.errors import CollectorError, CommandError, GpuprofError, describe
+from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.collectors.joining.captures import join
 from gpuprof.collectors.manifest import ENDED_BY_A_SIGNAL
 from gpuprof.collectors.tools import find_tool
@@ -83,8 +83,8 @@ def run_under_nsys(
     `program` is a `gpuprof run` that stores its capture at `output`. The report is kept in it.
     Where there is nothing to join, one line on stderr and the capture's warnings say why.
     """
-    with tempfile.TemporaryDirectory(prefix="gpuprof-nsys-") as folder:
-        files = _Files(Path(folder))
+    with temporary_folder("nsys") as folder:
+        files = _Files(folder)
         status, process = _run(nsys_path, program, files)
         stored = None if process is None else capture_of(process, output)
         if stored is None:

@@ -31,6 +31,8 @@ class Observations:
     ended_ns: int | None = None
     found_by: str | None = None
     steps: list[StepTime] = field(default_factory=list)
+    # Where the traces lie for as long as the session lasts; None before it has begun.
+    folder: Path | None = None
     trace: Path | None = None
     # What else was recorded while `trace` was, by table of the capture.
     beside_trace: Rows = field(default_factory=dict)

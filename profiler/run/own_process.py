@@ -1,6 +1,7 @@
 """The program in a process of its own: its signals, its end, and where its capture lies."""
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import msgspec
 from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.profiler.captures import store
+from gpuprof.profiler.child_processes import ending_with_us
 from gpuprof.profiler.run.ending_signals import die_by
 from gpuprof.roofline.analyze import analyze
 
@@ -56,8 +58,8 @@ def run_program(
 ) -> tuple[int, int]:
     """The exit code of `command`, -N where a signal N ended it, and its process id.
 
-    Signals that end us are its to answer. `said` takes what it prints, instead of our streams, and
-    `kept_open` are descriptors that it inherits.
+    Signals that end us are its to answer; where we are killed, it is. `said` takes what it prints,
+    instead of our streams, and `kept_open` are descriptors that it inherits.
     """
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -68,8 +70,10 @@ def run_program(
         else:
             process.send_signal(number)
 
-    with _handling(signal.SIGTERM, forward):
-        process = subprocess.Popen(command, stdout=said, stderr=said, pass_fds=tuple(kept_open))
+    with ending_with_us(os.environ) as environment, _handling(signal.SIGTERM, forward):
+        process = subprocess.Popen(
+            command, stdout=said, stderr=said, pass_fds=tuple(kept_open), env=environment
+        )
         for number in early:
             process.send_signal(number)
         # A terminal sends Ctrl-C to the child itself.

@@ -9,12 +9,11 @@ steps at all; a script that steps long enough never needs it and it is dropped.
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from gpuprof.collectors.errors import reason
+from gpuprof.collectors.files.temporary import new_temporary_folder
 from gpuprof.collectors.live import cuda, garbage_collection, nvtx_ranges, torch_trace
 from gpuprof.collectors.live.cupti_holders import suspected_holder
 from gpuprof.collectors.live.nvtx_marks import StepRanges
@@ -100,8 +99,9 @@ class Session:
         garbage_collection.install()
         self._exits.callback(garbage_collection.remove)
         # Not TemporaryDirectory: it would also clean up when a forked child exits.
-        self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-"))
+        self._folder = new_temporary_folder("run")
         self._exits.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self.seen.folder = self._folder
         self._exits.enter_context(torch_trace.yielding_to(self._yield_profiler))
         if self.options.schedule.profiled:
             self._exits.enter_context(self._graphs.watching(self._folder))

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuprof.collectors.errors import describe
+from gpuprof.collectors.files.temporary import in_use
 from gpuprof.profiler.log import write_log
 from gpuprof.profiler.run.storing_messages import (
     Done,
@@ -68,7 +69,9 @@ def _serve(connection: socket.socket) -> None:
             if isinstance(message, ShowLine):
                 line = _begin_line(message)
                 continue
-            status = _in_a_child(connection, message, line)
+            # The program may be killed meanwhile.
+            with in_use(message.recorded.seen.folder):
+                status = _in_a_child(connection, message, line)
             if status != 0:
                 _answer_for_the_dead(connection, message, status)
             elif isinstance(message, StoreFinal):

@@ -1,5 +1,6 @@
 """Programs that must not outlive what started them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuprof.profiler import child_processes
-from gpuprof.profiler.child_processes import run_child, sigterm_raises
+from gpuprof.profiler.child_processes import ending_signals_raise, run_child
 
 
 def run(source: str, folder: Path, *, timeout_s: float | None = None) -> int:
@@ -61,7 +62,7 @@ def test_a_child_is_ended_with_what_it_started(tmp_path: Path) -> None:
         "time.sleep(600)\n"
     )
 
-    with pytest.raises(SystemExit), sigterm_raises():
+    with pytest.raises(SystemExit), ending_signals_raise():
         run(source, tmp_path)
 
     pids = [int(pid) for pid in (tmp_path / "output").read_text().split()]
@@ -72,9 +73,12 @@ def test_a_child_is_ended_with_what_it_started(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "raised"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
 )
+# The guard of the child, and the child.
+@pytest.mark.parametrize("at", [1, 2])
 def test_a_signal_while_a_child_starts_leaves_none(
     number: signal.Signals,
     raised: type[BaseException],
+    at: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,21 +88,23 @@ def test_a_signal_while_a_child_starts_leaves_none(
     def interrupted(*arguments: Any, **options: Any) -> Any:
         process = popen(*arguments, **options)
         started.append(process.pid)
-        signal.raise_signal(number)
+        if len(started) == at:
+            signal.raise_signal(number)
         return process
 
     monkeypatch.setattr(child_processes.subprocess, "Popen", interrupted)
-    with pytest.raises(raised), sigterm_raises():
+    with pytest.raises(raised), ending_signals_raise():
         run("import time; time.sleep(600)", tmp_path)
 
-    assert not lives(started[0])
+    assert len(started) == at
+    assert all(ends(pid) for pid in started)
 
 
 def test_a_second_sigterm_does_not_end_the_clean_up() -> None:
     former = signal.getsignal(signal.SIGTERM)
     cleaned = []
 
-    @sigterm_raises()
+    @ending_signals_raise()
     def work(inner: Callable[[], None], name: str) -> None:
         try:
             inner()
@@ -113,3 +119,45 @@ def test_a_second_sigterm_does_not_end_the_clean_up() -> None:
     assert caught.value.code == 128 + signal.SIGTERM
     assert cleaned == ["inside", "outside"]
     assert signal.getsignal(signal.SIGTERM) == former
+
+
+def test_what_kills_us_ends_the_child_and_all_that_it_started(tmp_path: Path) -> None:
+    child = (
+        "import os, subprocess, sys, time\n"
+        "inner = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "inner = subprocess.Popen(inner, start_new_session=True)\n"
+        "print(os.getpid(), inner.pid, os.getppid(), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    outer = (
+        "import sys\n"
+        "from gpuprof.profiler.child_processes import run_child\n"
+        f"run_child([sys.executable, '-c', {child!r}], stdout=sys.stdout.buffer, stderr=1)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", outer], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        assert pids[2] == process.pid
+        assert lives(pids[0])
+        process.kill()
+    assert all(ends(pid) for pid in pids)
+
+
+def test_what_outlives_a_child_that_ended_well_is_left_alone(tmp_path: Path) -> None:
+    server = "import time; time.sleep(600)"
+    source = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {server!r}])"
+    assert run(f"{source}; print(p.pid)", tmp_path) == 0
+    pid = int((tmp_path / "output").read_text())
+    assert lives(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_hangup_raises_where_it_is_not_ignored() -> None:
+    with pytest.raises(SystemExit), ending_signals_raise():
+        signal.raise_signal(signal.SIGHUP)
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_signals_raise():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, former)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import process
 from gpuprof.profiler.gate.process import measure_process, process_folder
 from gpuprof.profiler.gate.programs import Preparation
-from gpuprof.profiler.gate.sides import SideProgram, checked_out, commit_of
+from gpuprof.profiler.gate.sides import SideProgram, commit_of
 from gpuprof.profiler.gate.target_locations import places_of
+from gpuprof.profiler.gate.worktrees import checked_out
 from gpuprof.roofline.gate.result import Place
 from gpuprof.roofline.gate.suite import MeasuredProcess
 
@@ -37,6 +39,41 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(
         ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
     ).stdout
+
+
+def test_the_worktree_of_a_killed_gate_is_removed_by_the_next(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    source = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from gpuprof.profiler.gate.worktrees import checked_out\n"
+        "with checked_out('HEAD', Path.cwd()):\n"
+        "    print('made', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        cwd=repository,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"made\n"
+        # While it lives its worktree is its own.
+        with checked_out("HEAD", repository):
+            assert worktrees(repository) == 3
+        killed.kill()
+    assert worktrees(repository) == 2
+
+    with checked_out("HEAD", repository):
+        assert worktrees(repository) == 2
+    assert worktrees(repository) == 1
+    assert list(place.iterdir()) == []
 
 
 def worktrees(folder: Path) -> int:
