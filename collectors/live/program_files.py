@@ -57,7 +57,11 @@ class ProgramFiles:
         for folder in _OTHERS:
             if folder in path:
                 return ""
-        return path.removeprefix(self._working_folder)
+        relative = path.removeprefix(self._working_folder)
+        if relative.isascii():
+            return relative
+        # As `storable` has it: bytes of a name that are no UTF-8.
+        return relative.encode("utf-8", "backslashreplace").decode()
 
     def stack_name(self, name: str) -> str:
         """As `file_name`, also of others' files, without where they are installed; "" for ours."""

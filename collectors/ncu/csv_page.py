@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TextIO
 
 import msgspec
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.files.decompression import first_bytes
 from gpuprof.collectors.ncu.number_format import NumberFormat, infer
 from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
@@ -165,7 +165,7 @@ def _cells(path: Path, file: Path, messages: _Messages) -> Iterator[_Value]:
                 else:
                     yield from _raw(place, launch, named, units)
         except csv.Error as error:
-            raise CaptureError(path, f"damaged CSV: {error}") from error
+            raise CaptureError(path, f"damaged CSV: {problem_of(error)}") from error
 
 
 def _rows(lines: TextIO, messages: _Messages) -> Iterator[tuple[int, list[str]]]:

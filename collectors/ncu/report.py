@@ -97,7 +97,7 @@ def _launches(path: Path, file: Path) -> tuple[_Launch, ...]:
     try:
         return msgspec.msgpack.decode(done.stdout, type=tuple[_Launch, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _damaged(path, f"damaged: {error}") from error
+        raise _damaged(path, f"damaged: {problem_of(error)}") from error
 
 
 def _is_installed() -> bool:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.nsys.export_tables import Export, resolved_versions, schema_of
 
 MAGIC = b"SQLite format 3\x00"
@@ -55,7 +55,7 @@ class Database(Export):
             cursor = self._connection.execute(f"SELECT {selected} FROM {actual}")
             return self._fetch(cursor, table, schema)
         except _DAMAGED as error:
-            raise _damaged(self.path, str(error), f"table {table}") from error
+            raise _damaged(self.path, problem_of(error), f"table {table}") from error
 
     def _fetch(self, cursor: sqlite3.Cursor, table: str, schema: pl.Schema) -> pl.DataFrame:
         batches: list[pl.DataFrame] = []
@@ -86,7 +86,7 @@ class Database(Export):
                 if isinstance(name, str) and re.fullmatch(r"\w+", name)
             ]
         except _DAMAGED as error:
-            raise _damaged(self.path, str(error)) from error
+            raise _damaged(self.path, problem_of(error)) from error
         return resolved_versions(names)
 
 
@@ -102,14 +102,14 @@ def opened(path: Path, file: Path) -> Iterator[Database]:
             f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1", uri=True
         )
     except _DAMAGED as error:
-        raise CaptureError(path, f"could not be opened: {error}") from error
+        raise CaptureError(path, f"could not be opened: {problem_of(error)}") from error
     try:
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             connection.execute("PRAGMA query_only = ON")
         except _DAMAGED as error:
-            raise _damaged(path, str(error)) from error
+            raise _damaged(path, problem_of(error)) from error
         yield Database(path, file.stat().st_size, connection)
     finally:
         connection.close()

@@ -48,7 +48,7 @@ def _checked(where: str, content: bytes) -> ClaimTable:
     # ValueError: TOML's errors and invalid UTF-8. RecursionError: arrays in arrays without end.
     except (ValueError, RecursionError) as error:
         raise CaptureError(
-            where, str(error), expected="a table of claims (docs/bench.md)"
+            where, problem_of(error), expected="a table of claims (docs/bench.md)"
         ) from error
     try:
         table = msgspec.convert(raw, ClaimTable)

@@ -188,7 +188,7 @@ def damaged_csv(chance: random.Random, content: bytes) -> bytes:
         kind = chance.randrange(8)
         if kind < 4 and row:
             row[column] = str(odd_value(chance)).strip(_RAW)
-        elif kind == 4:
+        elif kind == 4 and rows[0]:
             # A column under another one's name.
             rows[0][chance.randrange(len(rows[0]))] = chance.choice(rows[0])
         elif kind == 5:

@@ -108,3 +108,7 @@ def test_frames_of_a_stack_have_their_functions(
         FramePlace("<string>", 3, "<module>", None, own=True),
     ]
     assert places_of("", ProgramFiles()) == []
+
+
+def test_a_name_that_is_no_utf8_can_be_stored() -> None:
+    assert ProgramFiles().file_name("/elsewhere/s\udcff.py") == r"/elsewhere/s\udcff.py"

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -181,3 +182,15 @@ def test_what_is_far_too_large_is_not_read(
     path.write_bytes(gzip.compress(content, 1) if packed else content)
     with pytest.raises(CommandError, match="is no baseline: a file of more than 1 MiB"):
         read_baseline(path)
+
+
+def test_a_name_that_is_no_utf8_can_be_stored(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"bad\xff.json")
+    try:
+        path.write_text(f'{{"traceEvents":[{events(2)}]}}')
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 alone")
+    capture = open_trace(path)
+    assert capture.manifest.title == r"bad\udcff"
+    stored = storage.save(capture, tmp_path / "it.gpuprof")
+    assert storage.load(stored).manifest.title == r"bad\udcff"
