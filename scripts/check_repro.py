@@ -24,7 +24,7 @@ from gpuprof.profiler.captures import read_capture_and_analysis
 from gpuprof.profiler.repro.recorded import as_python
 from gpuprof.profiler.repro.script import render_script
 from gpuprof.roofline.cost_models.call import OpCall, Tensor, TensorList
-from gpuprof.roofline.explain.calls import RecordedCall, RecordedCalls
+from gpuprof.roofline.explain.calls import RecordedCalls, RepeatableCall
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 # More than these takes a CPU too long.
@@ -78,7 +78,7 @@ def of_capture(path: Path, most: int, device: str) -> Counter[str]:
     return counts
 
 
-def is_too_large(one: RecordedCall, device: str) -> bool:
+def is_too_large(one: RepeatableCall, device: str) -> bool:
     """Whether a CPU would take too long."""
     flops = sum(part.count for part in one.flops or ())
     return device == "cpu" and (flops > MOST_FLOPS or bytes_of(one.call) > MOST_BYTES)

@@ -23,7 +23,7 @@ from gpuprof.reports.json_answers.schemas import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuprof.reports.json_answers.of_machines import Family
+    from gpuprof.reports.json_answers.of_machines import KernelFamily
     from gpuprof.roofline.bench.results import BenchReport
 
 _BUDGET_S = 1.0
@@ -284,14 +284,14 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _families() -> "Iterator[Family]":
+def _families() -> "Iterator[KernelFamily]":
     from gpuprof.reference_kernels.families import family_names, load_family
-    from gpuprof.reports.json_answers.of_machines import Family, Version
+    from gpuprof.reports.json_answers.of_machines import KernelFamily, KernelVersion
 
     for name in family_names():
         family = load_family(name)
         versions = tuple(
-            Version(
+            KernelVersion(
                 name=one.name,
                 devices=tuple(one.devices),
                 requires=tuple(one.requires),
@@ -301,7 +301,7 @@ def _families() -> "Iterator[Family]":
             )
             for one in family.versions
         )
-        yield Family(name=name, size_form=family.problem.size_form, versions=versions)
+        yield KernelFamily(name=name, size_form=family.problem.size_form, versions=versions)
 
 
 def _check_claims(arguments: argparse.Namespace) -> int:

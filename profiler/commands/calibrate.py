@@ -47,7 +47,7 @@ class CalibrateCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """Calibrate and print one table a device."""
         from gpuprof.profiler.run.ranks import Ranks
-        from gpuprof.reports.json_answers.of_machines import Calibrations
+        from gpuprof.reports.json_answers.of_machines import DeviceCalibrations
 
         json = JsonOutput.of(arguments)
         json.refuse_existing(force=arguments.force)
@@ -60,7 +60,7 @@ class CalibrateCommand:
             calibrations.append(calibration)
             if not json.alone:
                 _print(calibration)
-        json.write(CALIBRATE, Calibrations(tuple(calibrations)))
+        json.write(CALIBRATE, DeviceCalibrations(tuple(calibrations)))
         return int(any(calibration.refused for calibration in calibrations))
 
 

@@ -11,7 +11,7 @@ from gpuprof.reports.json_answers.schemas import REPRO
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuprof.roofline.explain.calls import CallGroup
+    from gpuprof.roofline.explain.calls import AlikeCalls
 
 _MOST_LISTED = 10
 
@@ -91,7 +91,7 @@ class ReproCommand:
         return 0
 
 
-def _tell_others(name: str, found: "Sequence[CallGroup]") -> None:
+def _tell_others(name: str, found: "Sequence[AlikeCalls]") -> None:
     """On stderr, which calls there are beside the first."""
     from gpuprof.reports.console.streams import write_note
     from gpuprof.reports.formatting import duration

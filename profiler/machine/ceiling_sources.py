@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
 from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.link_calibration import LinkCalibration
-from gpuprof.reports.json_answers.of_machines import Calibrations
+from gpuprof.reports.json_answers.of_machines import DeviceCalibrations
 from gpuprof.roofline.machine.ceilings import Roof, datasheet_ceilings, measured_ceilings
 from gpuprof.roofline.machine.devices import Lookup, find_meant
 
@@ -48,7 +48,7 @@ def calibrated_roof(path: Path) -> NamedRoof:
 
     Raises `CommandError` (exit 2) where the file cannot be read or has no GPU.
     """
-    found = _decoded(path, Calibrations).calibrations
+    found = _decoded(path, DeviceCalibrations).calibrations
     gpu = next((each for each in found if each.device.kind != "cpu"), None)
     if gpu is None:
         raise CommandError(f"{path} has no calibration of a GPU", exit_code=2)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import TORCH, CommandError, MissingDependencyError
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.explain.calls import CallGroup, RecordedCall, RecordedCalls
+from gpuprof.roofline.explain.calls import AlikeCalls, RecordedCalls, RepeatableCall
 
 if TYPE_CHECKING:
     from gpuprof.profiler.repro.python_call import PythonCall
@@ -17,7 +17,7 @@ _OPERATOR: Final = re.compile(r"\w+::\w+")
 
 def choose_call(
     capture: Capture, analysis: Analysis, name: str, number: int
-) -> tuple[RecordedCall, tuple[CallGroup, ...]]:
+) -> tuple[RepeatableCall, tuple[AlikeCalls, ...]]:
     """Of the calls that `name` means that with `number`, from 1, and all of them.
 
     Raises `CommandError` (exit 2) where there are none, or not so many.
@@ -35,7 +35,7 @@ def choose_call(
     return calls.read(*found[number - 1]), tuple(group for group, _ in found)
 
 
-def as_python(chosen: "RecordedCall") -> "PythonCall":
+def as_python(chosen: "RepeatableCall") -> "PythonCall":
     """How it is called. Raises `CommandError` where shapes do not tell, and of what is missing."""
     name = chosen.group.name
     if name.startswith("record_param_comms") or "collective" in chosen.kinds:

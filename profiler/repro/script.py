@@ -14,14 +14,14 @@ from gpuprof.profiler.repro.python_call import PythonCall
 from gpuprof.reports.formatting import duration, printable
 from gpuprof.reports.shapes import readable_shapes
 from gpuprof.roofline.analysis import Analysis
-from gpuprof.roofline.explain.calls import RecordedCall
+from gpuprof.roofline.explain.calls import RepeatableCall
 from gpuprof.roofline.machine.ceilings import Ceiling
 
 _SEED: Final = 0
 _WIDTH: Final = 96
 
 
-def render_script(analysis: Analysis, recorded: RecordedCall, call: PythonCall) -> str:
+def render_script(analysis: Analysis, recorded: RepeatableCall, call: PythonCall) -> str:
     """Python that needs torch alone."""
     device = analysis.device
     autocast = None if recorded.call is None else autocast_dtype(recorded.call, recorded.casts)
@@ -51,7 +51,7 @@ def render_script(analysis: Analysis, recorded: RecordedCall, call: PythonCall) 
     )
 
 
-def file_name(recorded: RecordedCall) -> str:
+def file_name(recorded: RepeatableCall) -> str:
     """Of the script, where none is asked for: "aten-mm.py"."""
     return f"{recorded.group.name.replace('::', '-')}.py"
 
@@ -69,7 +69,7 @@ def _template() -> jinja2.Template:
     return environment.get_template("script.py.jinja")
 
 
-def _facts(analysis: Analysis, recorded: RecordedCall, call: PythonCall) -> Iterator[str]:
+def _facts(analysis: Analysis, recorded: RepeatableCall, call: PythonCall) -> Iterator[str]:
     device = "an unknown device" if analysis.device is None else analysis.device.name
     torch = analysis.fingerprint.torch
     with_torch = f", torch {torch}" if torch else ""
@@ -116,17 +116,17 @@ def _plain(text: str) -> str:
     return printable(text).replace("\\", "/").replace('"', "'")
 
 
-def _shapes(recorded: RecordedCall) -> str:
+def _shapes(recorded: RepeatableCall) -> str:
     return readable_shapes(recorded.group.detail, recorded.group.name) or "no tensors"
 
 
-def _flops(recorded: RecordedCall) -> str:
+def _flops(recorded: RepeatableCall) -> str:
     if recorded.flops is None:
         return "None"
     return repr({f"{part.precision} {part.kind}": part.count for part in recorded.flops})
 
 
-def _ceilings(recorded: RecordedCall) -> str:
+def _ceilings(recorded: RepeatableCall) -> str:
     if not recorded.roof.complete:
         return "()"
     known = (each for each in (recorded.roof.compute, recorded.roof.memory) if each is not None)

@@ -2,12 +2,12 @@
 
 from rich.table import Table
 
-from gpuprof.reports.json_answers.of_machines import Family
+from gpuprof.reports.json_answers.of_machines import KernelFamily
 
 _COLUMNS = ("Version", "Runs on", "dtypes", "What it is")
 
 
-def family_table(family: Family) -> Table:
+def family_table(family: KernelFamily) -> Table:
     """The versions of `family`, with the devices and packages that each needs."""
     title = f"{family.name}: sizes {family.size_form}"
     table = Table(title=title, title_justify="left", box=None)

@@ -14,13 +14,13 @@ class Checks(msgspec.Struct, frozen=True):
     checks: tuple[Check, ...]
 
 
-class Calibrations(msgspec.Struct, frozen=True):
+class DeviceCalibrations(msgspec.Struct, frozen=True):
     """The ceilings measured on the devices of a machine."""
 
     calibrations: tuple[Calibration, ...]
 
 
-class Version(msgspec.Struct, frozen=True, kw_only=True):
+class KernelVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a family of reference kernels."""
 
     name: str
@@ -33,19 +33,19 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class KernelFamily(msgspec.Struct, frozen=True, kw_only=True):
     """Versions that solve the same problem."""
 
     name: str
     # How its sizes are written.
     size_form: str
-    versions: tuple[Version, ...]
+    versions: tuple[KernelVersion, ...]
 
 
 class Families(msgspec.Struct, frozen=True):
     """All reference kernels."""
 
-    families: tuple[Family, ...]
+    families: tuple[KernelFamily, ...]
 
 
 class JudgedClaims(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ BENCH: Final = JsonSchema("bench", 1, "roofline.bench.results:BenchReport")
 BENCH_CLAIMS: Final = JsonSchema("bench_claims", 1, f"{_MACHINES}:JudgedClaims")
 BENCH_LIST: Final = JsonSchema("bench_list", 1, f"{_MACHINES}:Families")
 BENCH_SIZES: Final = JsonSchema("bench_sizes", 1, "roofline.bench.sizes:SizesReport")
-CALIBRATE: Final = JsonSchema("calibrate", 1, f"{_MACHINES}:Calibrations")
+CALIBRATE: Final = JsonSchema("calibrate", 1, f"{_MACHINES}:DeviceCalibrations")
 CALIBRATE_LINKS: Final = JsonSchema(
     "calibrate_links", 1, "collectors.link_calibration:LinkCalibration"
 )

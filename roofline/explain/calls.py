@@ -24,7 +24,7 @@ _RECORDED = ("name", "input_dims", "input_types", "input_strides", "concrete_inp
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallGroup:
+class AlikeCalls:
     """Calls of one operator with the same arguments, in the profiled steps."""
 
     name: str
@@ -36,10 +36,10 @@ class CallGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedCall:
+class RepeatableCall:
     """What a capture holds of the calls in a group."""
 
-    group: CallGroup
+    group: AlikeCalls
     # The arguments as they were recorded; None where their shapes were not.
     call: OpCall | None
     # Device work of one, in the median.
@@ -74,7 +74,7 @@ class RecordedCalls:
         self._times = _with_ancestors(self._rows, self._kernels["duration_ns"], self._parents)
         self._roof = _roof(analysis)
 
-    def called(self, name: str) -> tuple[tuple[CallGroup, Integers], ...]:
+    def called(self, name: str) -> tuple[tuple[AlikeCalls, Integers], ...]:
         """The calls of operators called `name`, with their rows, those with most time first.
 
         Whole names go before parts of names, in any case; a name of a kernel stands for the
@@ -90,7 +90,7 @@ class RecordedCalls:
         )
         return tuple(
             (
-                CallGroup(
+                AlikeCalls(
                     name=row["name"],
                     detail=_detail(row["input_dims"], row["input_types"]),
                     calls=len(row["row"]),
@@ -118,7 +118,7 @@ class RecordedCalls:
         launched = self._kernels["name"].str.to_lowercase().str.contains(wanted, literal=True)
         return np.unique(self._rows[launched.to_numpy()])
 
-    def read(self, group: CallGroup, rows: Integers) -> RecordedCall:
+    def read(self, group: AlikeCalls, rows: Integers) -> RepeatableCall:
         """What is known of the calls in `group`, which are in `rows`."""
         ops, first = self._capture.ops, int(rows[0])
         row = ops.row(first, named=True)
@@ -127,7 +127,7 @@ class RecordedCalls:
         below = self._below(first)
         work = self._kernels.filter(pl.Series(below[self._rows]))
         cost = self._cost(work, below, call)
-        return RecordedCall(
+        return RepeatableCall(
             group=group,
             call=call,
             median_ns=round(float(np.median(self._times[rows]))),

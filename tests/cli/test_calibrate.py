@@ -14,7 +14,7 @@ from rich.console import Console
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.manifest import Calibration, Device, LaunchCost, MeasuredCeiling
 from gpuprof.profiler.machine import calibration_cache
-from gpuprof.reports.json_answers.of_machines import Calibrations
+from gpuprof.reports.json_answers.of_machines import DeviceCalibrations
 from gpuprof.reports.machine.calibration import ceiling_table, remarks
 from gpuprof.roofline.machine import quiet
 
@@ -64,7 +64,7 @@ def test_the_cpu_is_measured_and_shown_or_refused(tmp_path: Path) -> None:
     file = tmp_path / "calibrations.json"
     done = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)
     assert read_answer(file.read_bytes())["schema"]["name"] == "calibrate"
-    (found,) = msgspec.json.decode(file.read_bytes(), type=Calibrations).calibrations
+    (found,) = msgspec.json.decode(file.read_bytes(), type=DeviceCalibrations).calibrations
     assert done.returncode == (1 if found.refused else 0), done.stderr
     assert found.device.kind == "cpu"
     names = {ceiling.name for ceiling in found.ceilings}
@@ -88,7 +88,7 @@ def test_what_is_known_is_not_measured_again(
     file = tmp_path / "calibrations.json"
     done = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert msgspec.json.decode(file.read_bytes(), type=Calibrations).calibrations == (known,)
+    assert msgspec.json.decode(file.read_bytes(), type=DeviceCalibrations).calibrations == (known,)
     assert "Kept in" in done.stdout
 
     refused = gpuprof("--device", "cpu", "--json", str(file), cache=tmp_path)

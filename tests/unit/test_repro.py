@@ -23,7 +23,7 @@ from gpuprof.profiler.repro.values import _table
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.cost_models.call import parse_call
-from gpuprof.roofline.explain.calls import RecordedCall, RecordedCalls
+from gpuprof.roofline.explain.calls import RecordedCalls, RepeatableCall
 
 DATA = Path(__file__).parents[1] / "data"
 BLOCK = DATA / "captures" / "h200_llama_block"
@@ -55,7 +55,7 @@ def program() -> None:
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, tuple[RecordedCall, ...]]:
+def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, tuple[RepeatableCall, ...]]:
     """The analysis of a trace of `program`, and every call with work of its own or below it."""
     file = tmp_path_factory.mktemp("repro") / "trace.json"
     with torch.profiler.profile(record_shapes=True) as profile:
@@ -65,7 +65,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, tuple[Recorded
     return analysis, recorded_calls(capture, analysis, "aten::")
 
 
-def recorded_calls(capture: Capture, analysis: Analysis, name: str) -> tuple[RecordedCall, ...]:
+def recorded_calls(capture: Capture, analysis: Analysis, name: str) -> tuple[RepeatableCall, ...]:
     calls = RecordedCalls(capture, analysis)
     return tuple(calls.read(*each) for each in calls.called(name))
 
@@ -78,7 +78,7 @@ def run(text: str, *options: str) -> None:
 
 
 def test_every_operator_that_was_recorded_runs_again(
-    calls: tuple[Any, tuple[RecordedCall, ...]],
+    calls: tuple[Any, tuple[RepeatableCall, ...]],
 ) -> None:
     analysis, recorded = calls
     ran = set()
@@ -104,7 +104,7 @@ def test_every_operator_that_was_recorded_runs_again(
 
 
 def test_a_script_times_its_call_and_prints_its_work(
-    calls: tuple[Any, tuple[RecordedCall, ...]], capsys: pytest.CaptureFixture[str]
+    calls: tuple[Any, tuple[RepeatableCall, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     analysis, recorded = calls
     (addmm,) = (one for one in recorded if one.group.name == "aten::addmm")
@@ -119,7 +119,7 @@ def test_a_script_times_its_call_and_prints_its_work(
 
 
 def test_what_a_call_writes_into_is_put_back(
-    calls: tuple[Any, tuple[RecordedCall, ...]],
+    calls: tuple[Any, tuple[RepeatableCall, ...]],
 ) -> None:
     _, recorded = calls
     (scatter,) = (one for one in recorded if one.group.name == "aten::scatter_add_")
@@ -307,7 +307,7 @@ def test_what_ran_under_autocast_does_again(
 
 
 def test_indices_lie_within_what_they_index(
-    calls: tuple[Any, tuple[RecordedCall, ...]],
+    calls: tuple[Any, tuple[RepeatableCall, ...]],
 ) -> None:
     _, recorded = calls
     (embedding,) = (one for one in recorded if one.group.name == "aten::embedding")
