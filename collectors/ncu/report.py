@@ -6,6 +6,7 @@ names alone.
 
 import importlib.util
 import math
+import signal
 import subprocess
 import sys
 from decimal import Decimal
@@ -18,6 +19,7 @@ from gpuprof.collectors.distribution import with_extra
 from gpuprof.collectors.errors import CaptureError, MissingDependencyError, problem_of
 from gpuprof.collectors.files.temporary import temporary_folder
 from gpuprof.collectors.ncu.profile import ATTRIBUTE_PREFIX, Dimensions, Profile, ProfiledLaunch
+from gpuprof.collectors.plain_text import shortened
 
 MAGIC: Final = b"NVR\x00"
 # Of zstd (RFC 8878, section 3.1.1), so of other files too.
@@ -28,6 +30,7 @@ _LONGEST_S: Final = 60.0
 _LONGEST_S_PER_BYTE: Final = 1e-6
 _MOST_BYTES: Final = 4 << 30
 _MOST_BYTES_PER_BYTE: Final = 32
+_LONGEST_REASON: Final = 100
 _PROCESS: Final = Path(__file__).with_name("report_process.py")
 
 _Value: TypeAlias = int | float | str | None
@@ -90,9 +93,12 @@ def _launches(path: Path, file: Path) -> tuple[_Launch, ...]:
         raise _damaged(path, "damaged: ncu-report does not come to an end with it") from error
     except OSError as error:
         raise CaptureError(path, f"python could not be started: {problem_of(error)}") from error
+    if done.returncode < 0:
+        ended = signal.Signals(-done.returncode).name
+        raise _damaged(path, f"damaged: it ends ncu-report ({ended})")
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        why = said[-1] if said and done.returncode > 0 else f"it ended with {done.returncode}"
+        why = shortened(said[-1], _LONGEST_REASON) if said else f"exit code {done.returncode}"
         raise _damaged(path, f"damaged: ncu-report could not read it ({why})")
     try:
         return msgspec.msgpack.decode(done.stdout, type=tuple[_Launch, ...])

@@ -6,7 +6,6 @@ neither a number nor a text. What is wrong is the last line of its stderr.
 """
 
 import os
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,9 +17,7 @@ def main(file: str, most_bytes: int) -> None:
     # The package may print; what it prints is no part of the answer.
     answer = os.dup(1)
     os.dup2(2, 1)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(most_bytes)
     # Here, because what is run below sets where packages are first.
     import msgspec
     import ncu_report
@@ -33,6 +30,15 @@ def main(file: str, most_bytes: int) -> None:
     ]
     with open(answer, "wb") as output:
         output.write(msgspec.msgpack.encode(launches))
+
+
+def _limit(most_bytes: int) -> None:
+    # There are no limits on Windows, and who has set one may not let it be raised.
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 # ncu-report is generated code without types.

@@ -190,3 +190,24 @@ def test_a_cut_off_report_is_refused(tmp_path: Path, size: int) -> None:
     path.write_bytes(whole[:size])
     with pytest.raises(CaptureError, match="holds no results"):
         ncu.read(path)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import os\n    os.abort()", "it ends ncu-report \\(SIGABRT\\)"),
+        ("raise TypeError('argument 2\\n' * 9)", "could not read it \\(argument 2\\)"),
+        ("print('noise')\n    return Empty()", "the report holds no results"),
+    ],
+)
+def test_what_the_package_does_to_its_process_is_an_error(
+    tmp_path: Path, body: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = "class Empty:\n    def num_ranges(self):\n        return 0\n"
+    (tmp_path / "ncu_report.py").write_text(f"{empty}def load_report(file):\n    {body}\n")
+    monkeypatch.delitem(sys.modules, "ncu_report", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "run.ncu-rep"
+    path.write_bytes(b"NVR\x00more")
+    with pytest.raises(CaptureError, match=said):
+        ncu.read(path)
