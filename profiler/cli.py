@@ -36,6 +36,7 @@ from gpuprof.profiler.commands.report import ReportCommand
 from gpuprof.profiler.commands.repro import ReproCommand
 from gpuprof.profiler.commands.run import RunCommand
 from gpuprof.profiler.commands.serve import ServeCommand
+from gpuprof.profiler.commands.snap import SnapCommand
 from gpuprof.profiler.commands.summary import SummaryCommand
 from gpuprof.profiler.json_output import write_refusal
 from gpuprof.profiler.log import write_log
@@ -63,6 +64,7 @@ class Command(Protocol):
 
 COMMANDS: tuple[Command, ...] = (
     RunCommand(),
+    SnapCommand(),
     AnalyzeCommand(),
     SummaryCommand(),
     ReportCommand(),

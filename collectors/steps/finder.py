@@ -42,6 +42,29 @@ class StepListener(Protocol):
         """`mark` is the first boundary of new leading marks; earlier boundaries were not steps."""
 
 
+class StepSearch(Protocol):
+    """Who knows which marks are the steps, and tells a listener of them."""
+
+    @property
+    def leader(self) -> Mark | None:
+        """See `StepFinder`."""
+
+    def install(self) -> None:
+        """Begin to tell of steps."""
+
+    def leads_within_a_step(self) -> bool:
+        """See `StepFinder`."""
+
+    def may_settle(self) -> bool:
+        """See `StepFinder`."""
+
+    def settle(self) -> None:
+        """See `StepFinder`."""
+
+    def remove(self) -> None:
+        """Tell of no more."""
+
+
 class StepFinder:
     """Watches sources and passes the boundaries of the leading one on."""
 

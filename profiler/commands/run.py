@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.commands import on_demand
 
 if TYPE_CHECKING:
     from gpuprof.profiler.run.output import CaptureOutput
@@ -109,6 +110,7 @@ class RunCommand:
             action="store_true",
             help="keep none of the program's arguments; without it secrets are masked",
         )
+        on_demand.add_options(parser)
         # The gate's processes: nothing but the program may take their time.
         parser.add_argument("--no-ceilings", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument(
@@ -149,6 +151,7 @@ class RunCommand:
                 "--watch is for the steps after the profiled ones, which Nsight Systems lengthens",
                 exit_code=2,
             )
+        on_demand.refuse_contradictions(arguments)
         if arguments.nsys:
             return _run_under_nsys(arguments)
         return _run_with_counters(arguments) if arguments.counters else _run(arguments)
@@ -166,14 +169,18 @@ def _run(arguments: argparse.Namespace) -> int:
     target = _target(arguments)
     output = _output(arguments, target)
     alone = Ranks.from_environment().alone
+    plan = on_demand.plan_of(arguments)
+    warmup = arguments.warmup
+    if plan is not None and warmup is None:
+        warmup = on_demand.WARMUP
     options = SessionOptions(
-        schedule=Schedule.of(arguments.warmup, arguments.timed, arguments.profiled, alone=alone),
+        schedule=Schedule.of(warmup, arguments.timed, arguments.profiled, alone=alone),
         steps=arguments.steps,
         step_range=arguments.step_range,
         stop_after=arguments.stop_after,
         watch=arguments.watch,
         first_look=arguments.profiled > 0,
-        from_the_start=True,
+        from_the_start=plan is None,
         memory_stacks=arguments.memory,
         stacks=arguments.stacks,
         pm_sampling=arguments.pm_sampling,
@@ -185,6 +192,7 @@ def _run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet,
         ceilings=not arguments.no_ceilings,
         keep_arguments=not arguments.no_arguments,
+        on_demand=plan,
     )
 
 

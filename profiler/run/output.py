@@ -87,6 +87,17 @@ class CaptureOutput:
         """Take what `other` has stored, a copy of this in another process, for our own."""
         self.path, self._written, self._trouble = other.path, other._written, other._trouble
 
+    def remove(self) -> bool:
+        """Remove the capture that this run has stored; False where it is not there any more.
+
+        Files that somebody has put beside its own stay.
+        """
+        ours = self._written is not None and _identity(self.path) == self._written
+        if ours:
+            storage.remove(self.path)
+            self._written = None
+        return ours
+
     def store_early(self, capture: "Capture", analysis: "Analysis | None") -> None:
         """Store what is known while the program goes on.
 

@@ -36,6 +36,7 @@ from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
 from gpuprof.profiler.run.session import Session
 from gpuprof.profiler.run.session_options import SessionOptions
+from gpuprof.profiler.run.step_sources import FoundSteps
 from gpuprof.profiler.run.surroundings import enough_address_space
 
 _log = logging.getLogger(__name__)
@@ -55,10 +56,13 @@ class Recording:
         ranks: Ranks | None = None,
         store_early: Callable[[Recorded], None] | None = None,
         live: LiveState | None = None,
+        on_step: Callable[[str], None] = lambda phase: None,
+        found_steps: FoundSteps | None = None,
     ) -> None:
         """`store_early` is called with what is known when the profiled steps are done.
 
-        `live` is told of each step, and of the devices in use.
+        `live` is told of each step, and of the devices in use; `on_step` of the phase after each.
+        `found_steps`: as in `Session`.
         """
         self.subject = subject
         self.options = options
@@ -66,8 +70,13 @@ class Recording:
         self._phase = ""
         self.ranks = ranks or Ranks.from_environment()
         self.session = Session(
-            options, on_profiled=self._profiled, on_step=self._stepped, ranks=self.ranks
+            options,
+            on_profiled=self._profiled,
+            on_step=self._stepped,
+            ranks=self.ranks,
+            found_steps=found_steps,
         )
+        self._on_step = on_step
         self._store_early = store_early
         self._environment = EnvironmentInForce()
         self._model: ModelParameters | None = None
@@ -124,6 +133,7 @@ class Recording:
             _log.info("%s begins after %d steps", phase, steps)
         if self._live is not None:
             self._live.step(phase, steps)
+        self._on_step(phase)
 
     def _sampled(self, readings: Sequence[LatestReading]) -> None:
         if self._live is not None and cuda.in_use():

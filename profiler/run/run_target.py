@@ -20,6 +20,8 @@ from gpuprof.collectors.plain_text import storable
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
 from gpuprof.profiler.run.live_state import LiveState
 from gpuprof.profiler.run.main_thread import call_on_main_thread
+from gpuprof.profiler.run.on_demand.plan import OnDemandPlan
+from gpuprof.profiler.run.on_demand.waiting import WaitingWatch
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.rank_marks import RankMarks
 from gpuprof.profiler.run.ranks import Ranks
@@ -60,10 +62,12 @@ def run_target(
     quiet: bool,
     ceilings: bool = True,
     keep_arguments: bool = True,
+    on_demand: OnDemandPlan | None = None,
 ) -> int:
     """Run `target`, store its capture at `output`, and return the exit code it ends with.
 
-    Where a signal ends the program it ends this process in the same way.
+    Where a signal ends the program it ends this process in the same way. With `on_demand` there is
+    a capture beside `output` for each request.
     """
     try:
         program = prepare(target)
@@ -80,11 +84,15 @@ def run_target(
         ceilings=ceilings,
     )
     ranks = Ranks.from_environment()
-    live = None if quiet else _live_state(ranks)
+    live = None if quiet or on_demand is not None else _live_state(ranks)
     storing_process = StoringProcess(live)
-    # A program that ends with its profiled steps is stored once, at its end.
-    store_early = None if options.stop_after else storing_process.store_early
-    watch = Watch(subject, options, store_early=store_early, live=live)
+    watch: Watch | WaitingWatch
+    if on_demand is None:
+        # A program that ends with its profiled steps is stored once, at its end.
+        store_early = None if options.stop_after else storing_process.store_early
+        watch = Watch(subject, options, store_early=store_early, live=live)
+    else:
+        watch = WaitingWatch(subject, options, on_demand, storing_process, quiet=quiet)
     storing_process.show_line(_planned_steps(options.schedule))
     if not watch.ranks.alone:
         storing_process.watch_rank(RankMarks(output.requested, watch.ranks))
@@ -127,7 +135,9 @@ def _planned_steps(schedule: Schedule) -> dict[str, int]:
     }
 
 
-def _execute(watch: Watch, program: PreparedProgram, target: RunTarget) -> tuple[Ending, int]:
+def _execute(
+    watch: Watch | WaitingWatch, program: PreparedProgram, target: RunTarget
+) -> tuple[Ending, int]:
     """Run the program to its end, and say how it ended and with what exit status."""
     try:
         with watch.watching():

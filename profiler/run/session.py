@@ -24,7 +24,7 @@ from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.torch_trace import TorchTrace
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.steps.clock import StepClock
-from gpuprof.collectors.steps.finder import StepFinder
+from gpuprof.collectors.steps.finder import StepFinder, StepSearch
 from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.first_look import (
@@ -39,7 +39,7 @@ from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
 from gpuprof.profiler.run.step_agreement import StepAgreement
-from gpuprof.profiler.run.step_sources import step_sources
+from gpuprof.profiler.run.step_sources import FoundSteps, step_sources
 from gpuprof.profiler.run.surroundings import ample_recursion
 from gpuprof.profiler.run.system_clock import clock_warnings
 from gpuprof.profiler.run.timed_steps import TimedSteps
@@ -58,16 +58,23 @@ class Session:
         on_profiled: Callable[["Session"], None] = lambda session: None,
         on_step: Callable[[str, int], None] = lambda phase, steps: None,
         ranks: Ranks | None = None,
+        found_steps: FoundSteps | None = None,
     ) -> None:
         """`on_step` is told the phase that goes on and the boundaries so far, after each.
 
-        `ranks` that are several time the same steps.
+        `ranks` that are several time the same steps. With `found_steps` nobody has to look for
+        steps any more.
         """
         self.options = options
-        self.explicit = ExplicitSteps()
         self._on_profiled = on_profiled
         self._on_step = on_step
-        self._finder = StepFinder(step_sources(options, self.explicit), self)
+        if found_steps is None:
+            self.explicit = ExplicitSteps()
+            sources = step_sources(options, self.explicit)
+            self._finder: StepSearch = StepFinder(sources, self)
+        else:
+            self.explicit = found_steps.explicit
+            self._finder = found_steps.told_to(self)
         self._phase, self._boundaries = "warmup", 0
         self._clock: StepClock | None = None
         self._ranks = ranks or Ranks(0, 0, 1)
@@ -117,6 +124,11 @@ class Session:
     def active(self) -> bool:
         """False in a forked child, where nothing may be watched or written."""
         return os.getpid() == self._process
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it watches no longer, because of an error."""
+        return self._phase == "done"
 
     # -- steps ---------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """Which sources of steps a session listens to."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from gpuprof.collectors.live import torch_trace
+from gpuprof.collectors.steps.finder import StepListener, StepSearch
 from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
     ForwardCalls,
@@ -13,6 +15,16 @@ from gpuprof.collectors.steps.sources import (
     StepSource,
 )
 from gpuprof.profiler.run.session_options import SessionOptions
+
+
+class FoundSteps(Protocol):
+    """The steps of this process, for several sessions one after another."""
+
+    # What `gpuprof.step()` reaches.
+    explicit: ExplicitSteps
+
+    def told_to(self, listener: StepListener) -> StepSearch:
+        """Through which `listener` is told of them, once installed."""
 
 
 def step_sources(options: SessionOptions, explicit: ExplicitSteps) -> Sequence[StepSource]:

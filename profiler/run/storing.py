@@ -6,6 +6,7 @@ program ended well and its capture is lost does whoever started it see that by t
 
 import threading
 from contextlib import redirect_stderr
+from typing import Protocol
 
 from gpuprof.collectors.errors import describe
 from gpuprof.collectors.manifest import Ending
@@ -17,14 +18,23 @@ from gpuprof.profiler.run.surroundings import (
     flush,
     handlers_at_rest,
 )
-from gpuprof.profiler.run.watch import Watch
 from gpuprof.reports.console.streams import own_stderr, write_note
+
+
+class ProgramWatch(Protocol):
+    """What watches the program."""
+
+    def finish(self, ending: Ending, exit_code: int) -> Recorded | None:
+        """Stop watching and return what is to be stored; None where nothing is."""
+
+    def close(self) -> None:
+        """Remove the traces, and restore what was replaced."""
 
 
 class Storing:
     """Ends a recording and has it stored and told about."""
 
-    def __init__(self, watch: Watch, process: StoringProcess, *, quiet: bool) -> None:
+    def __init__(self, watch: ProgramWatch, process: StoringProcess, *, quiet: bool) -> None:
         self.claimed = threading.Event()
         self.done = threading.Event()
         self._watch = watch
@@ -68,8 +78,9 @@ class Storing:
         try:
             with enough_address_space():
                 recorded = self._finish(ending, status)
-                done = self._process.store_final(recorded, quiet=self._quiet)
-                self._lost = self._store_here(recorded) if done is None else done.lost
+                if recorded is not None:
+                    done = self._process.store_final(recorded, quiet=self._quiet)
+                    self._lost = self._store_here(recorded) if done is None else done.lost
         except BaseException as error:
             self._lost = True
             write_note(f"gpuprof: the capture could not be stored: {describe(error)}")
@@ -77,10 +88,10 @@ class Storing:
             self._process.close()
             self._watch.close()
 
-    def _finish(self, ending: Ending, status: int) -> Recorded:
+    def _finish(self, ending: Ending, status: int) -> Recorded | None:
         recorded = self._watch.finish(ending, status)
         problem = self._process.take_early()
-        if problem:
+        if problem and recorded is not None:
             warning = f"nothing was stored after the profiled steps: {problem}"
             recorded.seen.warnings.append(warning)
         return recorded

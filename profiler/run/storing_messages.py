@@ -64,6 +64,21 @@ class StoreFinal:
 
 
 @dataclass(frozen=True)
+class StoreAside:
+    """Store a capture of its own while the program goes on. The answer is `StoredAside`."""
+
+    recorded: Recorded
+
+
+@dataclass(frozen=True)
+class StoredAside:
+    """The output as it is then, or why nothing was stored."""
+
+    output: CaptureOutput
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Hurry:
     """Whoever waits for other ranks should not wait any longer. There is no answer."""
 

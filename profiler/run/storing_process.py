@@ -24,6 +24,8 @@ from gpuprof.profiler.run.storing_messages import (
     Hurry,
     ShowLine,
     SkipEarly,
+    StoreAside,
+    StoredAside,
     StoredEarly,
     StoreEarly,
     StoreFinal,
@@ -107,6 +109,11 @@ class StoringProcess:
             return "the process that stores the capture has ended"
         recorded.subject.output.adopt(answer.output)
         return answer.problem
+
+    def store_aside(self, recorded: Recorded) -> StoredAside | None:
+        """Have one capture of several stored; None where nobody is there to do it."""
+        answer = self._answer() if self._ask(StoreAside(recorded)) else None
+        return answer if isinstance(answer, StoredAside) else None
 
     def store_final(self, recorded: Recorded, *, quiet: bool) -> Done | None:
         """Have the whole run stored and told about; None where nobody is there to do it."""

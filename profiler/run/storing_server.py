@@ -22,6 +22,8 @@ from gpuprof.profiler.run.storing_messages import (
     Hurry,
     ShowLine,
     SkipEarly,
+    StoreAside,
+    StoredAside,
     StoredEarly,
     StoreEarly,
     StoreFinal,
@@ -118,6 +120,8 @@ def _in_a_child(connection: socket.socket, message: Any, line: "LiveDrawing | No
     try:
         if isinstance(message, StoreEarly):
             _store_early(connection, message, line)
+        elif isinstance(message, StoreAside):
+            _store_aside(connection, message)
         else:
             _store_final(connection, message, line)
         status = 0
@@ -141,9 +145,7 @@ def _skip_once_asked(connection: socket.socket, child: int, ended: int) -> None:
 def _store_early(
     connection: socket.socket, message: StoreEarly, line: "LiveDrawing | None"
 ) -> None:
-    # Meanwhile the program steps, perhaps on all cores.
-    os.nice(_NICENESS)
-    os.environ["POLARS_MAX_THREADS"] = "1"
+    _give_way()
     output, problem = message.recorded.subject.output, ""
     try:
         with _ending_once_skipped(lambda: _answer(connection, StoredEarly(output, ""))):
@@ -156,6 +158,24 @@ def _store_early(
     except BaseException as error:
         problem = describe(error)
     _answer(connection, StoredEarly(output, problem))
+
+
+def _give_way() -> None:
+    """Meanwhile the program steps, perhaps on all cores."""
+    os.nice(_NICENESS)
+    os.environ["POLARS_MAX_THREADS"] = "1"
+
+
+def _store_aside(connection: socket.socket, message: StoreAside) -> None:
+    _give_way()
+    output, problem = message.recorded.subject.output, ""
+    try:
+        from gpuprof.profiler.run.store_recorded import store_final
+
+        problem = store_final(message.recorded).analysed.problem
+    except BaseException as error:
+        problem = describe(error)
+    _answer(connection, StoredAside(output, problem))
 
 
 @contextmanager
@@ -202,6 +222,9 @@ def _answer_for_the_dead(connection: socket.socket, message: Any, status: int) -
     if isinstance(message, StoreEarly):
         problem = f"the process that stores the capture ended with status {status}"
         _answer(connection, StoredEarly(message.recorded.subject.output, problem))
+    elif isinstance(message, StoreAside):
+        problem = f"the process that stores the capture ended with status {status}"
+        _answer(connection, StoredAside(message.recorded.subject.output, problem))
     else:
         # The program's side stores it itself.
         sys.exit(1)

@@ -48,6 +48,25 @@ class Families(msgspec.Struct, frozen=True):
     families: tuple[KernelFamily, ...]
 
 
+class WaitingProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program under `gpuprof run --wait`."""
+
+    process: int
+    title: str
+    # Its captures lie beside this path, with a number in their names.
+    output: str
+    signal: str
+    # Unix time.
+    since_ns: int
+
+
+class Snap(msgspec.Struct, frozen=True, kw_only=True):
+    """Which program was asked for a capture, if any, and those of this user that wait."""
+
+    asked: WaitingProgram | None
+    waiting: tuple[WaitingProgram, ...]
+
+
 class JudgedClaims(msgspec.Struct, frozen=True):
     """The claims of a table."""
 

@@ -49,6 +49,7 @@ MFU: Final = JsonSchema("mfu", 1, f"{_MACHINES}:MfuAnswer")
 MFU_CAPTURE: Final = JsonSchema("mfu_capture", 1, "roofline.closed_form_figures:ClosedForm")
 PLAN: Final = JsonSchema("plan", 1, "roofline.plan_figures:TrainingPlan")
 REPRO: Final = JsonSchema("repro", 1, f"{_CAPTURES}:Repro")
+SNAP: Final = JsonSchema("snap", 1, f"{_MACHINES}:Snap")
 SENT: Final = JsonSchema("sent", 1, f"{_CAPTURES}:SentRun")
 SUMMARY: Final = JsonSchema("summary", 1, f"{_CAPTURES}:Summary")
 
