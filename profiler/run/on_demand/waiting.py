@@ -83,7 +83,6 @@ class WaitingWatch:
         # One that is being stored, or was stored and has its traces still.
         self._measured: Recording | None = None
         self._stored = threading.Event()
-        self._removed = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -150,8 +149,10 @@ class WaitingWatch:
         slow = self._slow
         limit_ns = None if slow is None else slow.p95_ns
         if slow is not None and length_ns is not None and slow.is_slow(length_ns):
-            assert limit_ns is not None
             why = f"step {steps} took {duration(length_ns)}, the P95 was {duration(limit_ns)}"
+            if self._under_way.locked():
+                # Those that come after the capture under way would be other steps.
+                return
         elif self._next_steps and self._next_steps[0] <= steps + 1:
             why = f"--at-step {self._next_steps[0]}"
             self._next_steps = [number for number in self._next_steps if number > steps + 1]
@@ -255,7 +256,6 @@ class WaitingWatch:
 
     def _make_room(self, places: int = 0) -> None:
         for removed in self._captures.make_room(places):
-            self._removed += 1
             self._tell(f"{removed} was removed: --captures {self._plan.most_captures}")
 
     def _wait_again(self) -> None:
@@ -284,6 +284,8 @@ class WaitingWatch:
         if self._measured is not None:
             self._stored.wait()
             self._close_measured()
+        if self._pending:
+            self._tell(f"the program ended before a capture could begin: {self._pending}")
         if self._recording is None:
             return None
         self._make_room(1)
@@ -294,7 +296,7 @@ class WaitingWatch:
         self._close_measured()
         if self._recording is not None:
             self._recording.close()
-        elif not self._captures.stored:
+        elif not self._captures.stored and not self._pending:
             self._tell("nothing asked for a capture; gpuprof snap does while the program runs")
 
     @contextmanager
