@@ -20,7 +20,7 @@ import torch
 
 from gpuprof.profiler.run.on_demand.program_steps import ProgramSteps
 from gpuprof.profiler.run.on_demand.request_signals import RequestSignal
-from gpuprof.profiler.run.on_demand.slow_steps import SlowSteps
+from gpuprof.profiler.run.on_demand.slow_steps import SlowStepDetector
 from gpuprof.profiler.run.session_options import SessionOptions
 
 # Until the object that marks steps is known for sure.
@@ -54,7 +54,7 @@ def hearing() -> Iterator[None]:
 @contextmanager
 def following(program: Program) -> Iterator[None]:
     """With steps counted and compared, and the object that marks them known."""
-    slow = SlowSteps(1e9)
+    slow = SlowStepDetector(1e9)
 
     def stepped(_: int, length_ns: int | None) -> None:
         if length_ns is not None:

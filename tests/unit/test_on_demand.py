@@ -22,7 +22,7 @@ from gpuprof.profiler.run.on_demand.request_signals import (
     signal_name,
     signal_number,
 )
-from gpuprof.profiler.run.on_demand.slow_steps import LEAST, SlowSteps
+from gpuprof.profiler.run.on_demand.slow_steps import LEAST, SlowStepDetector
 from gpuprof.profiler.run.session_options import SessionOptions
 
 MS = 1_000_000
@@ -144,7 +144,7 @@ def test_other_signals_are_refused(name: str) -> None:
 
 
 def test_slow_is_over_so_many_times_the_p95_of_the_steps_before() -> None:
-    slow = SlowSteps(1.2)
+    slow = SlowStepDetector(1.2)
     # Unknown while there are too few, however slow.
     assert not any(slow.is_slow(length) for length in (10 * MS,) * (LEAST - 1))
     assert not slow.is_slow(100 * MS)

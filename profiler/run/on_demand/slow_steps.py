@@ -12,7 +12,7 @@ _EVERY: Final = 32
 _QUANTILE: Final = 0.95
 
 
-class SlowSteps:
+class SlowStepDetector:
     """Compares each step with the P95 (nearest rank) of up to 256 before it."""
 
     def __init__(self, times: float) -> None:

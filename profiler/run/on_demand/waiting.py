@@ -24,8 +24,8 @@ from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_t
 from gpuprof.profiler.run.on_demand.numbered_captures import NumberedCaptures
 from gpuprof.profiler.run.on_demand.plan import OnDemandPlan
 from gpuprof.profiler.run.on_demand.request_signals import RequestSignal, signal_name
-from gpuprof.profiler.run.on_demand.slow_steps import SlowSteps
-from gpuprof.profiler.run.on_demand.waiting_processes import Mark, announced, own_process
+from gpuprof.profiler.run.on_demand.slow_steps import SlowStepDetector
+from gpuprof.profiler.run.on_demand.waiting_processes import WaitingMark, announced, own_process
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
@@ -67,11 +67,11 @@ class WaitingWatch:
         self._quiet = quiet
         self._captures = NumberedCaptures(subject.output.requested, plan.most_captures)
         self._signal = RequestSignal(plan.signal, self._asked, self._signal_is_taken)
-        self._mark: Mark | None = None
+        self._mark: WaitingMark | None = None
         self._next_steps = sorted(plan.at_steps)
-        self._slow: SlowSteps | None = None
+        self._slow: SlowStepDetector | None = None
         if plan.slower_than_p95 is not None:
-            self._slow = SlowSteps(plan.slower_than_p95)
+            self._slow = SlowStepDetector(plan.slower_than_p95)
         self._has_torch = False
         self._ended = False
         self._steps: ProgramSteps | None = None

@@ -59,16 +59,16 @@ def own_process(title: str, output: Path, number: int, since_ns: int) -> Waiting
 
 
 @contextmanager
-def announced(waiting: WaitingProcess) -> Iterator["Mark"]:
+def announced(waiting: WaitingProcess) -> Iterator["WaitingMark"]:
     """Within this context `waiting` can be found. Raises `CommandError` where it can't be told."""
-    mark = Mark(waiting)
+    mark = WaitingMark(waiting)
     try:
         yield mark
     finally:
         mark.remove()
 
 
-class Mark:
+class WaitingMark:
     """The file of one process."""
 
     def __init__(self, waiting: WaitingProcess) -> None:
