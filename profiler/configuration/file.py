@@ -108,6 +108,8 @@ def _explained(problem: str) -> str:
     if unknown is None:
         message, _, place = problem.partition(" - at ")
         where = _place(place.strip("`"))
+        if message == "Expected `array`, got `object`":
+            return f"{where}: expected a list of tables; write [[{where}]] with a name in it"
         return f"{where}: {message}" if where else message
     key, place = unknown["key"], unknown["place"] or "$"
     known = _known_keys(place)

@@ -93,6 +93,10 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        (
+            "[target.step]\nscript = 'train.py'",
+            "target: expected a list of tables; write [[target]] with a name in it",
+        ),
         ("[[devise]]\nname = 'X'", "unknown key 'devise'; did you mean 'device'?"),
         (
             ROW + "[[device.peaks]]\nunit = 'vector'\ntflop = {}",
