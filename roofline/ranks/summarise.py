@@ -1,5 +1,6 @@
 """One rank of a capture -> its `RankSummary`."""
 
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -64,6 +65,8 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
         communicators=process.communicators,
     )
     work = find_work(own, math_mode(device, process))
+    # Counters may be recorded without times, all or some of them.
+    work = replace(work, kernels=work.kernels.drop_nulls("start_ns"))
     steps = device_steps(own, work.kernels, on_cpu=on_cpu)
     if steps is None:
         parts = pl.DataFrame({"index": []})

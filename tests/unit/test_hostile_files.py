@@ -112,6 +112,15 @@ def test_counters_without_times_are_a_capture(
     assert sum(point.device_ns for point in analysis.kernels) == (0 if missing == 2 else 4000)
 
 
+def test_counters_of_several_processes_without_times_are_a_capture(tmp_path: Path) -> None:
+    path = tmp_path / "page.csv"
+    rows = [f'"{n}","{process}","k","0","64",""' for n, process in enumerate((7, 8))]
+    path.write_text("\n".join((HEADER, UNITS, *rows)) + "\n")
+    capture = ncu.read(path)
+    assert capture.manifest.ranks == (0, 1)
+    assert analyze(capture).steps.length_ns is None
+
+
 def _warnings(capture: object) -> tuple[str, ...]:
     return capture.processes[0].warnings  # type: ignore[attr-defined,no-any-return]
 
