@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.amounts import amount, whole
+from gpuprof.profiler.page_output import PAGE_SUFFIX
 from gpuprof.profiler.run.on_demand.request_signals import DEFAULT, signal_number
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ def refuse_contradictions(arguments: argparse.Namespace) -> None:
         if given:
             raise CommandError(f"{_option(given[0])} goes with --wait", exit_code=2)
         return
-    given = [name for name in _NOT_WITH_WAIT if getattr(arguments, name)]
+    given = [_option(name) for name in _NOT_WITH_WAIT if getattr(arguments, name)]
+    if arguments.output is not None and arguments.output.suffix.lower() == PAGE_SUFFIX:
+        given.append(f"-o {arguments.output}")
     if given:
         raise CommandError(
-            f"--wait and {_option(given[0])} do not go together: there is a capture, with a "
+            f"--wait and {given[0]} do not go together: there is a capture, with a "
             "number in its name, for each request",
             exit_code=2,
         )

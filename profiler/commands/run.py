@@ -274,12 +274,17 @@ def _target(arguments: argparse.Namespace) -> "RunTarget":
 
 def _output(arguments: argparse.Namespace, target: "RunTarget") -> "CaptureOutput":
     """Where the capture goes. Raises `CommandError` where it may not."""
+    from gpuprof.collectors.files.writing import refuse_unwritable
     from gpuprof.profiler.run.output import choose_output
 
     output = choose_output(
         arguments.output, target.stem, force=arguments.force, opens=arguments.open
     )
-    output.refuse_existing()
+    if arguments.wait:
+        # Captures have numbers, of which the free ones are taken.
+        refuse_unwritable(output.requested)
+    else:
+        output.refuse_existing()
     return output
 
 

@@ -53,6 +53,7 @@ def test_a_step_and_a_signal_begin_captures_of_which_the_newest_are_kept(
     [
         (("--captures", "3"), "--captures goes with --wait"),
         (("--wait", "--stop-after"), "--wait and --stop-after do not go together"),
+        (("--wait", "-o", "a.html"), "--wait and -o a.html do not go together"),
         (("--wait", "--signal", "TERM"), "is not USR1, USR2 or RTMIN+N"),
     ],
 )

@@ -6,7 +6,6 @@ were no handler, and one that it installs takes the place of ours: the signal is
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -63,21 +62,19 @@ class RequestSignal:
         self._signal: Any = signal.signal
         self._getsignal: Any = signal.getsignal
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Within this context requests are heard. Raises `CommandError` where somebody else does.
-
-        To be entered on the main thread.
-        """
-        global _installed
-        name = signal_name(self._number)
-        if threading.current_thread() is not threading.main_thread():
-            raise CommandError("--wait works for a program that begins on the main thread")
-        self._signal, self._getsignal = signal.signal, signal.getsignal
-        if self._getsignal(self._number) != signal.SIG_DFL:
+    def refuse_taken(self) -> None:
+        """Raise `CommandError` where the signal means something already."""
+        if signal.getsignal(self._number) != signal.SIG_DFL:
+            name = signal_name(self._number)
             raise CommandError(
                 f"{name} is handled or ignored already; choose another with --signal"
             )
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within this context requests are heard. To be entered on the main thread."""
+        global _installed
+        self._signal, self._getsignal = signal.signal, signal.getsignal
         _install_hook_for_forks()
         self._signal(self._number, self._handler)
         # What the program's libraries wait for in C is begun again, not failed.

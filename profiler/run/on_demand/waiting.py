@@ -25,7 +25,12 @@ from gpuprof.profiler.run.on_demand.numbered_captures import NumberedCaptures
 from gpuprof.profiler.run.on_demand.plan import OnDemandPlan
 from gpuprof.profiler.run.on_demand.request_signals import RequestSignal, signal_name
 from gpuprof.profiler.run.on_demand.slow_steps import SlowStepDetector
-from gpuprof.profiler.run.on_demand.waiting_processes import WaitingMark, announced, own_process
+from gpuprof.profiler.run.on_demand.waiting_processes import (
+    WaitingMark,
+    announced,
+    own_folder,
+    own_process,
+)
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recorded import Recorded, Subject
@@ -55,7 +60,10 @@ class WaitingWatch:
         *,
         quiet: bool,
     ) -> None:
-        """`subject` names where the captures go beside; `process` stores them."""
+        """`subject` names where the captures go beside; `process` stores them.
+
+        Raises `CommandError` where nobody could ask for any.
+        """
         self.ranks = Ranks.from_environment()
         self.exceptions: tuple[str, ...] = ()
         # The end of the program has its own ceilings to measure; a running one is in the way.
@@ -67,6 +75,11 @@ class WaitingWatch:
         self._quiet = quiet
         self._captures = NumberedCaptures(subject.output.requested, plan.most_captures)
         self._signal = RequestSignal(plan.signal, self._asked, self._signal_is_taken)
+        self._signal.refuse_taken()
+        self._waiting = own_process(
+            subject.title, subject.output.requested, plan.signal, UnixClock().now_ns()
+        )
+        own_folder()
         self._mark: WaitingMark | None = None
         self._next_steps = sorted(plan.at_steps)
         self._slow: SlowStepDetector | None = None
@@ -87,8 +100,7 @@ class WaitingWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """The program runs within this context."""
-        output = self._subject.output.requested
-        waiting = own_process(self._subject.title, output, self._plan.signal, UnixClock().now_ns())
+        waiting = self._waiting
         with self._signal.watching(), announced(waiting) as self._mark:
             self._tell(
                 f"process {waiting.process} waits; gpuprof snap {waiting.process} profiles its next"

@@ -74,7 +74,7 @@ class WaitingMark:
     def __init__(self, waiting: WaitingProcess) -> None:
         """Write it. Raises `CommandError` where no private folder can be had."""
         self._owner = os.getpid()
-        self._path = _own_folder() / _file_name(waiting)
+        self._path = own_folder() / _file_name(waiting)
         temporary = self._path.with_suffix(".tmp")
         try:
             temporary.write_bytes(msgspec.json.encode(waiting))
@@ -170,15 +170,17 @@ def _folders() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"gpuprof-{os.getuid()}"
 
 
-def _own_folder() -> Path:
+def own_folder() -> Path:
+    """Where the file of this process goes. Raises `CommandError` where no folder is private."""
     for folder in _folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             if _is_private(folder):
                 return folder
-    tried = " and ".join(str(folder) for folder in _folders())
+    tried = ", ".join(str(folder) for folder in _folders())
     raise CommandError(
-        f"--wait needs a folder of your own for gpuprof snap to look in, and neither {tried} is one"
+        "--wait needs a folder where only you can write, for gpuprof snap to look in; "
+        f"tried: {tried}"
     )
 
 
