@@ -180,17 +180,18 @@ def test_steps_are_counted_on_while_a_session_listens() -> None:
     parameter = torch.nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     told: list[tuple[int, bool]] = []
-    steps = ProgramSteps(
-        SessionOptions(steps="optimizer"), lambda number, ns: told.append((number, ns is None))
-    )
+
+    def stepped(number: int, length_ns: int | None) -> None:
+        told.append((number, length_ns is None))
+        if number == 4:
+            search.install()
+
+    steps = ProgramSteps(SessionOptions(steps="optimizer"), stepped)
     listener = Listener()
+    search = steps.told_to(listener)
     steps.install()
     try:
-        for _ in range(4):
-            optimizer.step()
-        search = steps.told_to(listener)
-        search.install()
-        for _ in range(3):
+        for _ in range(7):
             optimizer.step()
         assert search.leader is not None
         search.remove()
@@ -199,7 +200,8 @@ def test_steps_are_counted_on_while_a_session_listens() -> None:
     finally:
         steps.remove()
     optimizer.step()
-    assert listener.boundaries == 3
+    # Step 5 begins with the first of them.
+    assert listener.boundaries == 4
     assert steps.steps == 9
     # The first is seen as it ends; the one after the session has no beginning.
     assert told == [(2, False), (3, False), (4, False), (8, True), (9, False)]

@@ -59,11 +59,15 @@ class ProgramSteps:
         if os.getpid() != self._process or cuda.is_capturing_a_graph():
             return
         self.steps += 1
-        now_ns, last_ns = monotonic_ns(), self._last_ns
+        if self._listener is None:
+            self._step_while_waiting()
+        # A session that this step began has its first boundary here.
         if self._listener is not None:
             self._last_ns = None
             self._listener.boundary(mark)
-            return
+
+    def _step_while_waiting(self) -> None:
+        now_ns, last_ns = monotonic_ns(), self._last_ns
         self._last_ns = now_ns
         if not self._settled and self._finder.may_settle():
             self.settle()
