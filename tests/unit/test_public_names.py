@@ -9,11 +9,11 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("collectors", "roofline", "reports", "reference_kernels", "profiler")
 
 
-def type_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Public classes and aliases of types in a module, with what an alias stands for."""
-    for node in tree.body:
+def type_names(file: Path) -> Iterator[tuple[str, str]]:
+    """Public classes and aliases of types in a module, with what each stands for."""
+    for node in ast.parse(file.read_text()).body:
         if isinstance(node, ast.ClassDef):
-            yield node.name, f"class {node.name} of {id(node)}"
+            yield node.name, f"class in {file}, line {node.lineno}"
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -27,7 +27,7 @@ def test_no_public_type_name_stands_for_two_things() -> None:
     meanings: dict[str, dict[str, str]] = defaultdict(dict)
     for folder in FOLDERS:
         for file in sorted((ROOT / folder).rglob("*.py")):
-            for name, meaning in type_names(ast.parse(file.read_text())):
+            for name, meaning in type_names(file):
                 if not name.startswith("_"):
                     meanings[name].setdefault(meaning, str(file.relative_to(ROOT)))
     twice = {name: list(found.values()) for name, found in meanings.items() if len(found) > 1}
