@@ -110,7 +110,7 @@ def run_target(
         flush(sys.stdout)
         if not storing.store(ending, status):
             wait_for_the_end()
-    if ending == "interrupted":
+    if ending == "interrupted" or storing.interrupted:
         # As python: whoever started us sees which signal it was, and a shell ends its loop.
         _run_exit_functions()
         die_by(signal.SIGINT)

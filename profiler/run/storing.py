@@ -40,6 +40,8 @@ class Storing:
         self._watch = watch
         self._process = process
         self._quiet = quiet
+        # By a second Ctrl-C, or one while the capture was stored.
+        self.interrupted = False
         self._lost = False
         self._hurry = threading.Event()
         self._claim = threading.Lock()
@@ -83,10 +85,19 @@ class Storing:
                     self._lost = self._store_here(recorded) if done is None else done.lost
         except BaseException as error:
             self._lost = True
-            write_note(f"gpuprof: the capture could not be stored: {describe(error)}")
+            self.interrupted = isinstance(error, KeyboardInterrupt)
+            write_note(f"gpuprof: {self._what_is_left(error)}")
         finally:
             self._process.close()
             self._watch.close()
+
+    def _what_is_left(self, error: BaseException) -> str:
+        self._process.take_early()
+        why = "interrupted" if self.interrupted else describe(error)
+        early = self._process.stored_early
+        if early is None:
+            return f"the capture could not be stored: {why}"
+        return f"the whole run could not be stored: {why}; {early} has its profiled steps"
 
     def _finish(self, ending: Ending, status: int) -> Recorded | None:
         recorded = self._watch.finish(ending, status)

@@ -84,6 +84,11 @@ class Hurry:
 
 
 @dataclass(frozen=True)
+class Farewell:
+    """Nothing more is wanted. Without it the program has been killed. There is no answer."""
+
+
+@dataclass(frozen=True)
 class Done:
     """Stored, or told why not."""
 

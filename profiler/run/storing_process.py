@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from gpuprof.collectors.errors import CollectorError
@@ -21,6 +22,7 @@ from gpuprof.profiler.run.rank_marks import RankMarks
 from gpuprof.profiler.run.recorded import Recorded
 from gpuprof.profiler.run.storing_messages import (
     Done,
+    Farewell,
     Hurry,
     ShowLine,
     SkipEarly,
@@ -54,6 +56,8 @@ class StoringProcess:
         self._live = live
         self._connection: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
+        # The capture of the profiled steps, where there is one, once `take_early` was called.
+        self.stored_early: Path | None = None
         self._early: Recorded | None = None
         self._final_asked = False
         self._hurried = False
@@ -108,6 +112,8 @@ class StoringProcess:
         if not isinstance(answer, StoredEarly):
             return "the process that stores the capture has ended"
         recorded.subject.output.adopt(answer.output)
+        if answer.output.stored:
+            self.stored_early = answer.output.shown
         return answer.problem
 
     def store_aside(self, recorded: Recorded) -> StoredAside | None:
@@ -133,6 +139,7 @@ class StoringProcess:
 
     def close(self) -> None:
         """Let the process end, though children of the program may have the connection too."""
+        self._ask(Farewell())
         connection, self._connection = self._usable(), None
         if connection is not None:
             with suppress(OSError):

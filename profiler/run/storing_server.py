@@ -8,10 +8,11 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuprof.collectors.errors import describe
@@ -19,6 +20,7 @@ from gpuprof.collectors.files.temporary import in_use
 from gpuprof.profiler.log import write_log
 from gpuprof.profiler.run.storing_messages import (
     Done,
+    Farewell,
     Hurry,
     ShowLine,
     SkipEarly,
@@ -32,11 +34,19 @@ from gpuprof.profiler.run.storing_messages import (
     send,
 )
 from gpuprof.profiler.run.watched_rank import WatchedRank
+from gpuprof.reports.console.streams import write_note
 
 if TYPE_CHECKING:
     from gpuprof.profiler.run.live_drawing import LiveDrawing
 
 _NICENESS: Final = 19
+# Of a Linux socket's peer: process, user and group.
+_PEER: Final = struct.Struct("iII")
+# Freeing a GPU's memory may take long.
+_DYING_MS: Final = 10_000
+_NOTHING_STORED: Final = (
+    "gpuprof: the program was killed before anything of it had been stored; there is no capture"
+)
 _SKIP: Final = signal.SIGUSR1
 
 
@@ -59,9 +69,17 @@ def main(descriptor: int, encoding: str, verbosity: int) -> None:
 def _serve(connection: socket.socket) -> None:
     watched: WatchedRank | None = None
     line: LiveDrawing | None = None
+    program, message = _Program(connection), None
+    # What there is of the program if it dies now.
+    safe = False
     try:
-        while (message := _next(connection, watched)) is not None:
-            if isinstance(message, (Hurry, SkipEarly)):
+        while not isinstance(message, Farewell):
+            message = _next(connection, watched)
+            if message is None:
+                if not safe and watched is None and program.is_dead():
+                    write_note(_NOTHING_STORED)
+                break
+            if isinstance(message, (Hurry, SkipEarly, Farewell)):
                 # What they are about has ended meanwhile.
                 continue
             if isinstance(message, WatchRank):
@@ -76,13 +94,36 @@ def _serve(connection: socket.socket) -> None:
                 status = _in_a_child(connection, message, line)
             if status != 0:
                 _answer_for_the_dead(connection, message, status)
-            elif isinstance(message, StoreFinal):
-                watched = None
+            else:
+                # Also where nothing could be stored: that has been told.
+                safe = True
+                watched = None if isinstance(message, StoreFinal) else watched
     finally:
         if line is not None:
             line.stop()
     if watched is not None:
         watched.write_death()
+
+
+class _Program:
+    """The process at the other end, which is not our parent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._descriptor: int | None = None
+        with suppress(AttributeError, OSError, struct.error):
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            self._descriptor = os.pidfd_open(_PEER.unpack(peer)[0])
+
+    def is_dead(self) -> bool:
+        """Whether it has ended, which comes a moment after its end of the connection was closed.
+
+        A program may also close descriptors that it does not know, and go on.
+        """
+        if self._descriptor is None:
+            return False
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(_DYING_MS))
 
 
 def _begin_line(message: ShowLine) -> "LiveDrawing":
@@ -157,7 +198,8 @@ def _store_early(
         store_early(message.recorded, analysed)
     except BaseException as error:
         problem = describe(error)
-    _answer(connection, StoredEarly(output, problem))
+    if not _answer(connection, StoredEarly(output, problem)) and problem:
+        write_note(f"gpuprof: the program was killed, and nothing could be stored: {problem}")
 
 
 def _give_way() -> None:
@@ -179,7 +221,7 @@ def _store_aside(connection: socket.socket, message: StoreAside) -> None:
 
 
 @contextmanager
-def _ending_once_skipped(answer: Callable[[], None]) -> Iterator[None]:
+def _ending_once_skipped(answer: Callable[[], object]) -> Iterator[None]:
     """Within this context the signal to skip ends the process, after its answer; later it does not.
 
     An exception would be lost, and printed, where it is raised in a finaliser, as of the locks of
@@ -230,9 +272,10 @@ def _answer_for_the_dead(connection: socket.socket, message: Any, status: int) -
         sys.exit(1)
 
 
-def _answer(connection: socket.socket, message: object) -> None:
+def _answer(connection: socket.socket, message: object) -> bool:
+    """Whether anybody has heard it: the program may have ended meanwhile."""
     try:
         send(connection, message)
     except OSError:
-        # The program has ended meanwhile.
-        os._exit(0)
+        return False
+    return True
