@@ -141,6 +141,11 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     usual_sm_clock_mhz: int | None = None
     slowed_by: tuple[str, ...] | None = None
 
+    @property
+    def costs_at_most_ns(self) -> int:
+        """What it costs a step at most, as far as that is known."""
+        return self.per_step_ns if self.at_most_ns is None else self.at_most_ns
+
 
 class LateLaunches(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that the others wait for since its host launches late while it is profiled."""

@@ -93,7 +93,14 @@ def _of_late_rank(advice: Advice, analysis: Analysis) -> Computation | None:
     ranks = analysis.ranks
     if advice.kind != OTHER_RANK or ranks is None:
         return None
-    gains_ns = {late.beyond_next_ns for late in ranks.stragglers}
-    if advice.gain_ns not in gains_ns:
+    found = (
+        late
+        for late in ranks.stragglers
+        if advice.gain_ns == min(late.beyond_next_ns, late.costs_at_most_ns)
+    )
+    late = next(found, None)
+    if late is None:
         return None
-    return computation("gain of a late rank", b=seconds(advice.gain_ns))
+    return computation(
+        "gain of a late rank", b=seconds(late.beyond_next_ns), m=seconds(late.costs_at_most_ns)
+    )

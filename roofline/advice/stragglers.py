@@ -37,7 +37,7 @@ def late_ranks(ranks: RanksAnalysis | None, waits_ns: int) -> Iterator[Candidate
     stragglers = () if ranks is None else ranks.stragglers
     for late in stragglers:
         yield _of_straggler(late)
-    rest_ns = waits_ns - sum(map(_most_of, stragglers))
+    rest_ns = waits_ns - sum(late.costs_at_most_ns for late in stragglers)
     if rest_ns > 0:
         yield _of_others(rest_ns, ranks)
 
@@ -78,14 +78,9 @@ def _of_straggler(late: Straggler) -> Candidate:
 
 
 def _gain(late: Straggler) -> Gain:
-    most_ns = _most_of(late)
+    most_ns = late.costs_at_most_ns
     gain_ns = min(late.beyond_next_ns, most_ns)
     return Gain(gain_ns, gain_ns // 2, most_ns)
-
-
-def _most_of(late: Straggler) -> int:
-    """What a straggler costs a step at most."""
-    return late.per_step_ns if late.at_most_ns is None else late.at_most_ns
 
 
 def _of_others(waits_ns: int, ranks: RanksAnalysis | None) -> Candidate:
