@@ -110,9 +110,14 @@ class _Program:
 
     def __init__(self, connection: socket.socket) -> None:
         self._descriptor: int | None = None
+        # It may be dead, and its parent know that, before this process has begun to serve.
+        self._is_gone = False
         with suppress(AttributeError, OSError, struct.error):
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            self._descriptor = os.pidfd_open(_PEER.unpack(peer)[0])
+            try:
+                self._descriptor = os.pidfd_open(_PEER.unpack(peer)[0])
+            except ProcessLookupError:
+                self._is_gone = True
 
     def is_dead(self) -> bool:
         """Whether it has ended, which comes a moment after its end of the connection was closed.
@@ -120,7 +125,7 @@ class _Program:
         A program may also close descriptors that it does not know, and go on.
         """
         if self._descriptor is None:
-            return False
+            return self._is_gone
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(_DYING_MS))
