@@ -119,6 +119,16 @@ def per_step(profiled_steps: int, total: float) -> float:
     return total / profiled_steps if profiled_steps else total
 
 
+def device_time_ns(profiled_steps: int, point: RooflinePoint) -> float | None:
+    """Device time for one step; None where nothing told how long it took, as of counters alone."""
+    return per_step(profiled_steps, point.device_ns) if point.device_ns else None
+
+
+def device_share(point: RooflinePoint) -> float | None:
+    """Its share of all device time, of 1; None as with `device_time_ns`."""
+    return point.device_fraction if point.device_ns else None
+
+
 def step_basis(profiled_steps: int) -> str:
     """What the figures that `per_step` gives are of: the same base for all of a table."""
     if not profiled_steps:

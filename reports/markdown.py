@@ -8,6 +8,8 @@ from gpuprof.reports import blocks, formatting
 from gpuprof.reports.figures import (
     OVER_PEAK,
     any_over_peak,
+    device_share,
+    device_time_ns,
     launched_by,
     per_step,
     point_roof_percent,
@@ -196,8 +198,8 @@ def _row(point: RooflinePoint, profiled_steps: int) -> tuple[str, ...]:
     return (
         escaped(name),
         formatting.count(per_step(profiled_steps, point.calls)),
-        formatting.milliseconds(per_step(profiled_steps, point.device_ns)),
-        formatting.percent(point.device_fraction),
+        formatting.milliseconds(device_time_ns(profiled_steps, point)),
+        formatting.percent(device_share(point)),
         formatting.quantity(point.flops_per_s, "").strip(),
         formatting.quantity(point.bytes_per_s, "").strip(),
         formatting.intensity(point.arithmetic_intensity),

@@ -64,10 +64,12 @@ def _together(members: Sequence[RooflinePoint]) -> RooflinePoint:
         bytes_read=_sum(point.bytes_read for point in members),
         bytes_written=_sum(point.bytes_written for point in members),
         undivided_bytes=_sum(point.undivided_bytes for point in members),
-        bytes_per_s=total_bytes / device_ns * 1e9 if total_bytes is not None else None,
+        bytes_per_s=total_bytes / device_ns * 1e9
+        if total_bytes is not None and device_ns
+        else None,
         roof_ns=roof_ns,
         roof=first.roof if one_roof else "",
-        roof_fraction=roof_ns / device_ns if roof_ns is not None else None,
+        roof_fraction=roof_ns / device_ns if roof_ns is not None and device_ns else None,
         bottleneck=_verdict(members),
         reading=None,
         spread=None,

@@ -7,6 +7,7 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Fact, PointTable
 from gpuprof.reports.figures import (
     OVER_PEAK,
+    device_time_ns,
     flops_text,
     gain_sentence,
     is_unexplained,
@@ -219,10 +220,10 @@ def _time(point: RooflinePoint, profiled_steps: int) -> list[Fact]:
     share = f"{formatting.percent(point.device_fraction)} of all"
     if point.calls and calls != 1:
         share = f"{formatting.duration(point.device_ns / point.calls)} a call, {share}"
-    device_ns = per_step(profiled_steps, point.device_ns)
+    device_ns = device_time_ns(profiled_steps, point)
     return [
         Fact("Calls", formatting.count(calls)),
-        Fact("Device time", formatting.duration(device_ns), share),
+        Fact("Device time", formatting.duration(device_ns), "" if device_ns is None else share),
         *_spread(point.spread),
     ]
 

@@ -28,6 +28,8 @@ from gpuprof.reports.blocks import (
 from gpuprof.reports.figures import (
     OVER_PEAK,
     any_over_peak,
+    device_share,
+    device_time_ns,
     is_unexplained,
     moved_text,
     per_step,
@@ -208,8 +210,8 @@ def _cells(steps: int, kernel: RooflinePoint, *, wide: bool) -> list[str | Text]
     return [
         _kernel_name(kernel),
         formatting.count(per_step(steps, kernel.calls)),
-        formatting.milliseconds(per_step(steps, kernel.device_ns)),
-        formatting.percent(kernel.device_fraction),
+        formatting.milliseconds(device_time_ns(steps, kernel)),
+        formatting.percent(device_share(kernel)),
         formatting.quantity(kernel.flops_per_s, "").strip(),
         *(work if wide else []),
         Text(point_roof_percent(kernel), "bold yellow" if over else ""),

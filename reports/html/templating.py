@@ -12,6 +12,8 @@ from gpuprof.reports import formatting
 from gpuprof.reports.blocks import Block
 from gpuprof.reports.figures import (
     at_its_clock,
+    device_share,
+    device_time_ns,
     is_unexplained,
     per_step,
     point_roof_percent,
@@ -64,6 +66,8 @@ def make_environment() -> jinja2.Environment:
         make_step_plot=make_step_plot,
         make_timeline=make_timeline,
         pattern_of=pattern_of,
+        device_share=device_share,
+        device_time_ns=device_time_ns,
         per_step=per_step,
         point_figures=point_figures,
         point_roof_percent=point_roof_percent,

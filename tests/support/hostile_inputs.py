@@ -234,12 +234,9 @@ def _nsys_export() -> bytes:
 def _write_nsys(chance: random.Random, folder: Path) -> Path:
     path = folder / "export.sqlite"
     path.write_bytes(_nsys_export())
-    if chance.random() >= _AWARE:
-        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
+    if not _damage_database_file(chance, path):
         return path
     connection = sqlite3.connect(path)
-    with connection:
-        damage_database(chance, connection)
     if chance.random() < 0.3:
         return _as_parquet(chance, connection, folder)
     connection.close()
@@ -405,14 +402,20 @@ def _history() -> bytes:
 def _write_history(chance: random.Random, folder: Path) -> Path:
     path = folder / "history.sqlite"
     path.write_bytes(_history())
+    _damage_database_file(chance, path)
+    return path
+
+
+def _damage_database_file(chance: random.Random, path: Path) -> bool:
+    """Damage its tables, or its bytes; whether it was the tables."""
     if chance.random() >= _AWARE:
         path.write_bytes(damaged_bytes(chance, path.read_bytes()))
-        return path
+        return False
     connection = sqlite3.connect(path)
     with connection:
         damage_database(chance, connection)
     connection.close()
-    return path
+    return True
 
 
 def _bench() -> list[bytes]:

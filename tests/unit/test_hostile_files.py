@@ -17,6 +17,8 @@ from gpuprof.collectors.kineto import blocks, decode
 from gpuprof.collectors.opening import open_trace
 from gpuprof.profiler.gate.baseline import read_baseline
 from gpuprof.profiler.gate.results import read_result
+from gpuprof.reports.html.page import render_html
+from gpuprof.reports.markdown import render_markdown
 from gpuprof.roofline.analyze import analyze
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "h100_lost_cuda_graph"
@@ -110,6 +112,9 @@ def test_counters_without_times_are_a_capture(
     analysis = analyze(capture)
     assert sum(point.calls for point in analysis.kernels) == 2
     assert sum(point.device_ns for point in analysis.kernels) == (0 if missing == 2 else 4000)
+    # A time that nobody told is not shown as none.
+    assert "0.000" not in render_markdown(analysis)
+    assert ">0.000<" not in render_html(analysis)
 
 
 def test_counters_of_several_processes_without_times_are_a_capture(tmp_path: Path) -> None:
