@@ -20,8 +20,9 @@ if TYPE_CHECKING:
         MissingDependencyError,
     )
     from gpuprof.collectors.storage import load
-    from gpuprof.profiler.api import profile, region, step
+    from gpuprof.profiler.api import profile
     from gpuprof.profiler.bench.benchmark import benchmark
+    from gpuprof.profiler.program_marks import region, step
     from gpuprof.roofline.analysis import Analysis
     from gpuprof.roofline.analyze import analyze
     from gpuprof.roofline.cost_models import cost_model
@@ -42,8 +43,8 @@ _HOME_OF = {
     "cost_model": "gpuprof.roofline.cost_models",
     "load": "gpuprof.collectors.storage",
     "profile": "gpuprof.profiler.api",
-    "region": "gpuprof.profiler.api",
-    "step": "gpuprof.profiler.api",
+    "region": "gpuprof.profiler.program_marks",
+    "step": "gpuprof.profiler.program_marks",
 }
 
 __all__ = [
@@ -71,7 +72,10 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'gpuprof' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    found = getattr(import_module(home), name)
+    # Asked once: a script may say `gpuprof.step()` every millisecond.
+    globals()[name] = found
+    return found
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -152,6 +152,12 @@ def test_importing_gpuprof_loads_nothing_heavy() -> None:
     assert loaded & {"torch", "polars", "numpy", "msgspec", "rich", "plotly", "jinja2"} == set()
 
 
+def test_a_script_that_marks_its_steps_loads_nothing_of_what_records() -> None:
+    loaded = loaded_after("import gpuprof; gpuprof.step()\nwith gpuprof.region('one'): pass")
+    heavy = {"torch", "polars", "numpy", "msgspec", "rich", "nvtx", "pynvml"}
+    assert loaded & heavy == set()
+
+
 def test_the_command_line_starts_without_torch_and_polars() -> None:
     code = "from gpuprof.profiler.cli import make_parser\nmake_parser()"
     assert loaded_after(code) & {"torch", "polars", "numpy", "plotly", "jinja2"} == set()
