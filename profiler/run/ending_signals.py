@@ -22,8 +22,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-# The main thread has this long to answer before the other thread does.
-_PATIENCE_S = 1.0
+from gpuprof.profiler.run.main_thread import main_thread_answers
+
+# A second signal within this time is the same wish.
+_AT_ONCE_S = 1.0
 # torchrun and most schedulers kill 30 s after their first signal.
 _GRACE_S = 25.0
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -130,7 +132,7 @@ class EndingSignals:
         if thread != threading.get_ident():
             # The main thread came back from C: the program is over.
             wait_for_the_end()
-        if time.monotonic() - since_s > _PATIENCE_S:
+        if time.monotonic() - since_s > _AT_ONCE_S:
             # Whoever sends it again does not want to wait. But `timeout` sends it twice at once,
             # to us and to our group.
             die_by(number)
@@ -165,7 +167,7 @@ class EndingSignals:
             for closed in self._writable:
                 faulthandler.unregister(closed)
             return
-        if not self._answered.wait(_PATIENCE_S):
+        if not main_thread_answers(self._answered):
             # Python could not act on a second one, so that acts as if nobody handled it.
             _restore_default_action(number)
             self._answer(number)

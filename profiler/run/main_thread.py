@@ -15,6 +15,12 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+# It has this long to come out of C and answer: asleep all the while, or at work, as it is while it
+# waits for a processor on a busy machine.
+_PATIENCE_S = 1.0
+_PATIENCE_AT_WORK_S = 6.0
+_LOOK_S = 0.02
+
 _CALL: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 # The interpreter keeps a bare pointer, so that each must live on. They are few.
 _calls: list[Any] = []
@@ -38,6 +44,30 @@ def call_on_main_thread(function: Callable[[], None]) -> bool:
     pointer = _CALL(call)
     _calls.append(pointer)
     return bool(ctypes.pythonapi.Py_AddPendingCall(pointer, None) == 0)
+
+
+def main_thread_answers(answered: threading.Event) -> bool:
+    """Wait for `answered`, which the main thread sets; False where it has had its time."""
+    begin_s = at_work_s = time.monotonic()
+    while not answered.wait(_LOOK_S):
+        now_s = time.monotonic()
+        if not is_main_thread_asleep():
+            at_work_s = now_s
+        if now_s - at_work_s > _PATIENCE_S or now_s - begin_s > _PATIENCE_AT_WORK_S:
+            return False
+    return True
+
+
+def is_main_thread_asleep() -> bool:
+    """Whether the main thread waits for something other than a processor or a disk.
+
+    True where the system does not tell. See proc(5), /proc/pid/stat.
+    """
+    try:
+        text = Path(f"/proc/self/task/{os.getpid()}/stat").read_text(errors="replace")
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] not in ("R", "D")
 
 
 def is_called_by_torch(frame: FrameType | None) -> bool:

@@ -19,7 +19,7 @@ from gpuprof.collectors.masked_arguments import masked_arguments
 from gpuprof.collectors.plain_text import storable
 from gpuprof.profiler.run.ending_signals import EndingSignals, die_by, wait_for_the_end
 from gpuprof.profiler.run.live_state import LiveState
-from gpuprof.profiler.run.main_thread import call_on_main_thread
+from gpuprof.profiler.run.main_thread import call_on_main_thread, main_thread_answers
 from gpuprof.profiler.run.on_demand.plan import OnDemandPlan
 from gpuprof.profiler.run.on_demand.waiting import WaitingWatch
 from gpuprof.profiler.run.output import CaptureOutput
@@ -48,8 +48,6 @@ _ENDINGS: Final[dict[signal.Signals, Ending]] = {
 # Numbers that a C long can hold.
 _LONG: Final = range(-(1 << 63), 1 << 63)
 _OUR_FOLDER = str(Path(gpuprof.__file__).parent) + os.sep
-# The main thread has this long to come out of C and store what only it can.
-_PATIENCE_S = 1.0
 # Nobody who leaves by os._exit waits longer for a capture.
 _GRACE_S = 25.0
 
@@ -247,6 +245,6 @@ def _store_on_any_thread(storing: Storing, status: int, exit_process: Any) -> No
 
     if threading.current_thread() is not threading.main_thread() and not storing.claimed.is_set():
         call_on_main_thread(store_and_exit)
-        storing.claimed.wait(_PATIENCE_S)
+        main_thread_answers(storing.claimed)
     if not storing.store("exit", status) and not storing.on_this_thread:
         storing.done.wait(_GRACE_S)

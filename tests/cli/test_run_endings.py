@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,16 +57,28 @@ def test_an_exit_code_is_the_status_that_python_makes_of_it(code: object, status
     ("main", "profiled"),
     [
         # The main thread is in Python, and can end the profile of many steps.
-        ("train(10**9)", 2),
+        ("for done in range(10**9): train(1)", 2),
         # It is in C: what is left is the second step's.
-        ("import ctypes\nctypes.CDLL(None).pause()", 1),
+        ("done = 100\nimport ctypes\nctypes.CDLL(None).pause()", 1),
     ],
 )
 def test_a_watchdog_that_leaves_ends_the_program(
     tmp_path: Path, gpuprof: Gpuprof, main: str, profiled: int
 ) -> None:
-    script = write(tmp_path, f"train(3)\nthreading.Timer(0.5, os._exit, [5]).start()\n{main}")
-    ours = gpuprof("run", "-q", "--profiled", "1000000", "-o", "out.gpuprof", script)
+    # By steps, not by seconds: on a busy machine the profile begins late.
+    watchdog = """
+    def watch():
+        while done < 100:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        os._exit(5)
+    train(3)
+    done = 0
+    threading.Thread(target=watch).start()
+    """
+    script = write(tmp_path, textwrap.dedent(watchdog) + main)
+    counts = ("--warmup", "1", "--timed", "2", "--profiled", "1000000")
+    ours = gpuprof("run", "-q", *counts, "-o", "out.gpuprof", script)
     assert (ours.returncode, ours.stdout) == (5, "")
     capture = storage.load(tmp_path / "out.gpuprof")
     assert (capture.processes[0].ending, capture.processes[0].exit_code) == ("exit", 5)
