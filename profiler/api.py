@@ -16,7 +16,7 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.live.script_errors import exception_names
 from gpuprof.collectors.manifest import Schedule
-from gpuprof.profiler.commands.run import STEP_KINDS
+from gpuprof.profiler.commands.step_options import STEP_KINDS
 from gpuprof.profiler.configuration.file import apply_configuration
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.output import CaptureOutput, choose_output

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.commands import on_demand
+from gpuprof.profiler.commands.step_options import add_step_options, refuse_half_a_range
 
 if TYPE_CHECKING:
     from gpuprof.profiler.run.output import CaptureOutput
     from gpuprof.profiler.run.script import RunTarget
 
-# The names of gpuprof.collectors.steps.sources, which imports torch; "script" is none of them.
-STEP_KINDS = ("explicit", "profiler", "range", "optimizer", "forward", "graph", "script")
 _PHASES: Final = ("warmup", "timed", "profiled")
 
 
@@ -54,34 +53,7 @@ class RunCommand:
         )
         parser.add_argument("-f", "--force", action="store_true", help="replace an old capture")
         parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
-        parser.add_argument(
-            "--steps",
-            choices=STEP_KINDS,
-            help="where steps come from (default: the first of these that shows any)",
-        )
-        parser.add_argument(
-            "--step-range", metavar="NAME", help="an NVTX range of this name begins each step"
-        )
-        parser.add_argument(
-            "--warmup",
-            type=_count,
-            metavar="N",
-            help="steps before anything is timed (3, and until a GPU has worked for 2 s)",
-        )
-        parser.add_argument(
-            "--timed",
-            type=_count,
-            metavar="N",
-            help="steps timed with no profiler attached (10, and until a GPU has done them for "
-            "0.3 s)",
-        )
-        parser.add_argument(
-            "--profiled",
-            type=_count,
-            default=3,
-            metavar="N",
-            help="steps profiled after that (3)",
-        )
+        add_step_options(parser, warmup="3, and until a GPU has worked for 2 s")
         parser.add_argument(
             "--stop-after", action="store_true", help="end the program after the profiled steps"
         )
@@ -126,9 +98,7 @@ class RunCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. The exit code is the program's."""
-        if (arguments.steps == "range") != (arguments.step_range is not None):
-            if arguments.steps is not None:
-                raise CommandError("--steps range and --step-range NAME go together", exit_code=2)
+        refuse_half_a_range(arguments)
         if arguments.watch and arguments.stop_after:
             raise CommandError(
                 "--watch is for the steps after the profiled ones, which --stop-after leaves out",
@@ -297,9 +267,3 @@ def _given(*options: tuple[str, object]) -> tuple[str, ...]:
 
 def _is_set(arguments: argparse.Namespace, flag: str) -> bool:
     return bool(getattr(arguments, flag.removeprefix("--").replace("-", "_")))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps: 0, 1, 2, ...")
-    return int(text)

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.commands import attaching
 from gpuprof.profiler.json_output import add_json, write_json
 from gpuprof.reports.json_answers.schemas import SNAP
 
@@ -19,7 +20,9 @@ class SnapCommand:
 
     It runs under gpuprof run --wait, on this host and for this user. It is sent a
     signal, and says on its own stderr where the capture goes. Without PID the one
-    program that waits is asked; of several, one has to be named.
+    program that waits is asked; of several, one has to be named. With --attach it is
+    a program that gpuprof did not start, on Python 3.14 or later: gpuprof runs code in
+    it, until the capture is stored or Ctrl-C ends this command.
     """
 
     name = "snap"
@@ -31,24 +34,33 @@ class SnapCommand:
         parser.add_argument(
             "--list", action="store_true", help="ask none; list those of this user that wait"
         )
+        attaching.add_options(parser)
         add_json(parser, SNAP)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """See `Command`. Raises `CommandError` where no such program waits."""
+        """See `Command`. Raises `CommandError` where no such program waits, or can be reached."""
         from gpuprof.profiler.run.on_demand.waiting_processes import ask, waiting_processes
         from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.json_answers.of_machines import Snap
 
         if arguments.list and arguments.process is not None:
             raise CommandError("--list asks none: leave PID out", exit_code=2)
+        attaching.refuse_contradictions(arguments)
         waiting = waiting_processes()
-        asked = None
-        if not arguments.list:
+        asked = attached = None
+        if arguments.attach:
+            _refuse_waiting(waiting, arguments.process)
+            attached = attaching.attach(arguments)
+        elif not arguments.list:
             asked = _chosen(waiting, arguments.process)
             ask(asked)
         if arguments.json:
             told = None if asked is None else _as_answer(asked)
-            write_json(SNAP, Snap(asked=told, waiting=tuple(map(_as_answer, waiting))))
+            others = tuple(map(_as_answer, waiting))
+            write_json(SNAP, Snap(asked=told, waiting=others, attached=attached))
+        elif attached is not None:
+            capture = attached.capture
+            write_line(f"{capture} is stored; gpuprof summary {capture} shows it")
         elif asked is not None:
             write_line(
                 f"asked {asked.process} ({asked.title}); it says on its stderr where the capture "
@@ -73,8 +85,13 @@ def _chosen(waiting: "Sequence[WaitingProcess]", process: int | None) -> "Waitin
             return one
     raise CommandError(
         f"process {process} does not wait, so nothing was sent to it; gpuprof snap --list shows "
-        "those that do"
+        "those that do, and --attach reaches one that does not"
     )
+
+
+def _refuse_waiting(waiting: "Sequence[WaitingProcess]", process: int) -> None:
+    if any(one.process == process for one in waiting):
+        raise CommandError(f"process {process} waits for gpuprof snap: leave --attach out")
 
 
 def _list(waiting: "Sequence[WaitingProcess]") -> None:

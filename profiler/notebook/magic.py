@@ -12,7 +12,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.files.temporary import new_temporary_folder
 from gpuprof.profiler.api import profile
-from gpuprof.profiler.commands.run import STEP_KINDS
+from gpuprof.profiler.commands.step_options import STEP_KINDS
 from gpuprof.profiler.notebook.formatters import show_in
 
 _NAME: Final = "gpuprof"

@@ -33,13 +33,13 @@ from gpuprof.profiler.run.storing_messages import (
     receive,
     send,
 )
+from gpuprof.profiler.run.surroundings import give_way
 from gpuprof.profiler.run.watched_rank import WatchedRank
 from gpuprof.reports.console.streams import write_note
 
 if TYPE_CHECKING:
     from gpuprof.profiler.run.live_drawing import LiveDrawing
 
-_NICENESS: Final = 19
 # Of a Linux socket's peer: process, user and group.
 _PEER: Final = struct.Struct("iII")
 # Freeing a GPU's memory may take long.
@@ -191,7 +191,7 @@ def _skip_once_asked(connection: socket.socket, child: int, ended: int) -> None:
 def _store_early(
     connection: socket.socket, message: StoreEarly, line: "LiveDrawing | None"
 ) -> None:
-    _give_way()
+    give_way()
     output, problem = message.recorded.subject.output, ""
     try:
         with _ending_once_skipped(lambda: _answer(connection, StoredEarly(output, ""))):
@@ -207,14 +207,8 @@ def _store_early(
         write_note(f"gpuprof: the program was killed, and nothing could be stored: {problem}")
 
 
-def _give_way() -> None:
-    """Meanwhile the program steps, perhaps on all cores."""
-    os.nice(_NICENESS)
-    os.environ["POLARS_MAX_THREADS"] = "1"
-
-
 def _store_aside(connection: socket.socket, message: StoreAside) -> None:
-    _give_way()
+    give_way()
     output, problem = message.recorded.subject.output, ""
     try:
         from gpuprof.profiler.run.store_recorded import store_final

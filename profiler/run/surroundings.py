@@ -3,6 +3,7 @@
 Output streams, frames of the stack, address space, and signals' handlers that raise.
 """
 
+import os
 import resource
 import signal
 import sys
@@ -17,6 +18,13 @@ from gpuprof.collectors.errors import CollectorError
 _FRAMES: Final = 1000
 # With less, what allocates from several threads aborts the process instead of failing.
 _ADDRESS_SPACE_BYTES: Final = 1 << 30
+_NICENESS: Final = 19
+
+
+def give_way() -> None:
+    """Let the program have the cores, while this process stores for it."""
+    os.nice(_NICENESS)
+    os.environ["POLARS_MAX_THREADS"] = "1"
 
 
 def flush(stream: Any) -> None:

@@ -60,11 +60,22 @@ class WaitingProgram(msgspec.Struct, frozen=True, kw_only=True):
     since_ns: int
 
 
+class AttachedProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that gpuprof did not start, and of which it has recorded some steps."""
+
+    process: int
+    title: str
+    # Where the capture lies.
+    capture: str
+
+
 class Snap(msgspec.Struct, frozen=True, kw_only=True):
     """Which program was asked for a capture, if any, and those of this user that wait."""
 
     asked: WaitingProgram | None
     waiting: tuple[WaitingProgram, ...]
+    # With --attach, where `asked` is null.
+    attached: AttachedProgram | None = None
 
 
 class JudgedClaims(msgspec.Struct, frozen=True):
