@@ -48,7 +48,7 @@ def facts_of(process: int) -> ProcessFacts:
     own, other = _PROC / "self", _PROC / str(process)
     try:
         command = (other / "cmdline").read_text(errors="replace")
-        user = other.stat().st_uid
+        user = _user((other / "status").read_text(errors="replace"))
         if not command:
             # A kernel's thread, or one that has ended and that nobody has waited for.
             raise CommandError(f"process {process} has ended, or never was a program")
@@ -146,9 +146,15 @@ def no_permission(process: int) -> str:
     if scope == "0":
         return f"{sentence}: the kernel or the container does not allow ptrace (CAP_SYS_PTRACE)"
     return (
-        f"{sentence}: kernel.yama.ptrace_scope is {scope}; set it to 0, or run gpuprof snap with "
-        "CAP_SYS_PTRACE (docs/snap.md)"
+        f"{sentence}: kernel.yama.ptrace_scope is {scope}; sudo sysctl kernel.yama.ptrace_scope=0 "
+        "allows it, or CAP_SYS_PTRACE for gpuprof snap"
     )
+
+
+def _user(status: str) -> int:
+    """The effective user by proc(5)'s `status`. Who owns the files there may be another."""
+    line = next(line for line in status.splitlines() if line.startswith("Uid:"))
+    return int(line.split()[2])
 
 
 def _is_same(one: Path, other: Path) -> bool:
