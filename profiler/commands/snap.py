@@ -20,9 +20,9 @@ class SnapCommand:
 
     It runs under gpuprof run --wait, on this host and for this user. It is sent a
     signal, and says on its own stderr where the capture goes. Without PID the one
-    program that waits is asked; of several, one has to be named. With --attach it is
-    a program that gpuprof did not start, on Python 3.14 or later: gpuprof runs code in
-    it, until the capture is stored or Ctrl-C ends this command.
+    program that waits is asked; of several, one has to be named. With --attach it
+    is any program on Python 3.14 or later: gpuprof runs code in it, until the
+    capture is stored or Ctrl-C ends this command.
     """
 
     name = "snap"
