@@ -28,6 +28,7 @@ from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.parts import Parts
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.reference_kernels.benching.coordination import Alone, Coordination, Group
+from gpuprof.reference_kernels.benching.library_warnings import collecting_warnings
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.statistics import CONFIDENCE
 from gpuprof.reference_kernels.benching.timing import PRECISION
@@ -116,7 +117,8 @@ class _Bench:
             Scope([self._device.index], rank=self._place.rank, interval_ns=_SAMPLE_INTERVAL_NS)
         )
         collection.start()
-        results = list(self._run_all(plans))
+        with collecting_warnings() as warned:
+            results = list(self._run_all(plans))
         collected = collection.stop()
         samples = collected.get("samples", schema.empty("samples"))
         cases = [one for one in results if isinstance(one, CaseResult)]
@@ -140,6 +142,7 @@ class _Bench:
             skipped=(*skipped, *(one for one in results if isinstance(one, Skipped))),
             warnings=(
                 *(note.sentence for note in collection.notes(gpu_in_use=on_gpu)),
+                *warned,
                 *(held_sentence(holder) for holder in (cupti_held_by(),) if holder and on_gpu),
             ),
         )

@@ -24,10 +24,9 @@ class Coordination(Protocol):
         """For each value the largest of all ranks; NaN where one has NaN."""
 
     def line_up(self, head_start_ns: int) -> None:
-        """Let no rank's device go on before all have come here.
+        """Hold the device for `head_start_ns`, then let none go on before all ranks have come here.
 
-        Of several ranks each holds its device for `head_start_ns` before, so that its host can put
-        the call on the stream that all are to begin together.
+        Meanwhile the host puts the call on the stream, which then begins without waiting for it.
         """
 
 
@@ -45,7 +44,9 @@ class Alone:
         return list(values)
 
     def line_up(self, head_start_ns: int) -> None:
-        """See `Coordination`."""
+        """See `Coordination`. On a CPU there is no head start."""
+        if head_start_ns:
+            cuda.hold(head_start_ns)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ timed last faster or slower than the first.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gpuprof.reference_kernels.benching.coordination import Alone
@@ -19,6 +19,7 @@ from gpuprof.reference_kernels.benching.timing import (
     Sample,
     Timing,
     affordable,
+    head_start,
     warm_up,
 )
 from gpuprof.reference_kernels.suite import Prepared
@@ -30,9 +31,12 @@ def time_in_turns(calls: Sequence[Prepared], clock: Clock, *, budget_s: float) -
     Each goes on until its median is within `PRECISION`, or `budget_s` are spent on it; at least
     ten calls of each are timed.
     """
+    alone = Alone()
+    turns: list[_Turn] = []
     for prepared in calls:
-        warm_up(prepared, clock, Alone(), budget_s=budget_s)
-    turns = [_Turn(prepared, clock, budget_s) for prepared in calls]
+        warm = warm_up(prepared, clock, alone, budget_s=budget_s)
+        line_up = partial(alone.line_up, head_start(warm, alone))
+        turns.append(_Turn(prepared, clock, line_up, budget_s))
     waiting = list(turns)
     while waiting:
         for turn in waiting:
@@ -42,9 +46,12 @@ def time_in_turns(calls: Sequence[Prepared], clock: Clock, *, budget_s: float) -
 
 
 class _Turn:
-    def __init__(self, prepared: Prepared, clock: Clock, budget_s: float) -> None:
+    def __init__(
+        self, prepared: Prepared, clock: Clock, line_up: Callable[[], None], budget_s: float
+    ) -> None:
         self._prepared = prepared
         self._clock = clock
+        self._line_up = line_up
         self._left_s = budget_s
         self._batch = FIRST_BATCH
         self._samples: list[Sample] = []
@@ -53,8 +60,7 @@ class _Turn:
     def take(self) -> None:
         """Time one batch."""
         begun = time.perf_counter()
-        line_up = partial(Alone().line_up, 0)
-        new = self._clock.sample(self._prepared, line_up, self._batch)
+        new = self._clock.sample(self._prepared, self._line_up, self._batch)
         now = time.perf_counter()
         self._left_s -= now - begun
         self._samples += new

@@ -2,10 +2,9 @@
 
 On a GPU each call stands between two CUDA events. Before the first of them, untimed, the L2 cache
 is flushed: a buffer of four times its size is written and read again, so that the call finds
-neither its data nor dirty lines of others, whose eviction would count to it. That work also gives
-the host time to queue the call, so the device does not wait for it between the events. Ranks that
-begin together are held until the host of the slowest has queued its call: on an idle device a small
-collective would otherwise take as long as the hosts' launches lie apart.
+neither its data nor dirty lines of others, whose eviction would count to it. The stream is then
+held until the host, of several ranks the slowest one's, has queued the call: a small kernel would
+otherwise take as long as its launch, a small collective as long as the hosts' launches lie apart.
 """
 
 import time
@@ -53,7 +52,7 @@ class Timing:
     times_ns: tuple[int, ...]
     median: Median
     precise: bool
-    # For how long ranks were held before each call.
+    # For how long the device was held before each call.
     head_start_ns: int = 0
 
 
@@ -147,7 +146,7 @@ def time_calls(prepared: Prepared, clock: Clock, group: Coordination, *, budget_
 
     At least ten calls are timed. Of several ranks the slowest one's time counts, call by call.
     """
-    head_start_ns = _head_start(warm_up(prepared, clock, group, budget_s=budget_s), group)
+    head_start_ns = head_start(warm_up(prepared, clock, group, budget_s=budget_s), group)
     line_up = partial(group.line_up, head_start_ns)
     samples: list[Sample] = []
     times_ns: list[int] = []
@@ -179,12 +178,14 @@ def warm_up(
     return warm
 
 
-def _head_start(warm: list[Sample], group: Coordination) -> int:
-    """What the slowest rank's host needed to queue a call, of the last calls of the warm-up."""
-    if group.ranks == 1:
-        return 0
+def head_start(warm: list[Sample], group: Coordination) -> int:
+    """For how long to hold a device, in ns: until the slowest rank's host has queued a call.
+
+    From the last calls of the warm-up. 0 where the host's clock times the calls.
+    """
     (slowest,) = group.largest([float(max((one.host_ns or 0 for one in warm), default=0))])
-    return min(_LINING_UP_NS + round(slowest), _LONGEST_HEAD_START_NS)
+    lining_up_ns = 0 if group.ranks == 1 else _LINING_UP_NS
+    return min(lining_up_ns + round(slowest), _LONGEST_HEAD_START_NS)
 
 
 def affordable(batch: int, samples: list[Sample], deadline: float) -> int:

@@ -170,6 +170,7 @@ def _after(report: BenchReport) -> Iterator[str]:
             labels.append(skipped.label)
     for reason, labels in left_out.items():
         yield f"Left out, {formatting.printable(reason)}: {', '.join(labels)}"
+    yield from map(formatting.sentence, report.warnings)
     yield from _conditions(report)
 
 

@@ -1,6 +1,7 @@
 """Running versions: wrong ones and broken ones are rows without a time, the others go on."""
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from gpuprof.reference_kernels.benching.coordination import Alone
+from gpuprof.reference_kernels.benching.library_warnings import collecting_warnings
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, make_plans, run_plan
 from gpuprof.reference_kernels.benching.timing import HostClock
 from gpuprof.reference_kernels.families import Family, UnknownNameError, load_family, select
@@ -178,3 +180,15 @@ def test_an_unknown_dtype_and_size_are_refused() -> None:
     (plan,) = make_plans(select(["stream"]), "cpu", ("copy:much",), ("fp32",))
     with pytest.raises(UnknownNameError, match="no number of bytes"):
         list(run_plan(plan, options()))
+
+
+def test_what_libraries_warn_of_is_kept_and_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with collecting_warnings() as sentences:
+        for _ in range(2):
+            warnings.warn("TF32 is off\x1b[31m\nmore of it", UserWarning, stacklevel=1)
+        warnings.warn("x" * 1000, DeprecationWarning, stacklevel=1)
+    first, second = sentences
+    assert first.startswith("UserWarning at test_bench_run.py:")
+    assert first.endswith("TF32 is off\\x1b[31m")
+    assert len(second) == 300
+    assert capsys.readouterr() == ("", "")

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from gpuprof.collectors.live import cuda
 from gpuprof.reference_kernels.benching.coordination import Alone
+from gpuprof.reference_kernels.benching.in_turns import time_in_turns
 from gpuprof.reference_kernels.benching.statistics import median_of
 from gpuprof.reference_kernels.benching.timing import HostClock, Sample, time_calls
 from gpuprof.reference_kernels.suite import Prepared
@@ -20,14 +22,15 @@ class ScriptedClock:
     flushed_bytes = None
     settling_s = 0.0
 
-    def __init__(self, times_ns: list[int]) -> None:
+    def __init__(self, times_ns: list[int], host_ns: int | None = None) -> None:
         self.times_ns = times_ns
+        self.host_ns = host_ns
         self.given = 0
 
     def sample(self, prepared: Prepared, line_up: Callable[[], None], count: int) -> list[Sample]:
         taken = [self.times_ns[(self.given + i) % len(self.times_ns)] for i in range(count)]
         self.given += count
-        return [Sample(0, ns, 1) for ns in taken]
+        return [Sample(0, ns, self.host_ns) for ns in taken]
 
     def flush(self) -> None:
         pass
@@ -125,16 +128,36 @@ def test_ranks_are_held_for_what_the_slowest_host_needs_to_queue_a_call() -> Non
             return super().sample(prepared, line_up, count)
 
     group = Ranks()
-    timing = time_calls(Prepared(lambda: None, ()), LinedUpClock([1000]), group, budget_s=0.05)
+    timing = time_calls(Prepared(lambda: None, ()), LinedUpClock([1000], 1), group, budget_s=0.05)
     # Hosts of 1 ns and, elsewhere, 3 ns a call.
     assert timing.head_start_ns == 100_003
     assert group.head_starts[0] == 0
     assert group.head_starts[-1] == 100_003
 
 
-def test_a_process_alone_is_not_held() -> None:
-    timing = time_calls(Prepared(lambda: None, ()), ScriptedClock([1000]), Alone(), budget_s=0.01)
-    assert timing.head_start_ns == 0
+@pytest.mark.parametrize("host_ns", [None, 40_000])
+def test_a_device_is_held_for_what_its_host_needs_to_queue_a_call(
+    host_ns: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(cuda, "hold", held.append)
+
+    class LinedUpClock(ScriptedClock):
+        def sample(
+            self, prepared: Prepared, line_up: Callable[[], None], count: int
+        ) -> list[Sample]:
+            line_up()
+            return super().sample(prepared, line_up, count)
+
+    clock = LinedUpClock([1000], host_ns)
+    prepared = Prepared(lambda: None, ())
+    timing = time_calls(prepared, clock, Alone(), budget_s=0.01)
+    in_turns = time_in_turns([prepared, prepared], clock, budget_s=0.01)
+    assert timing.head_start_ns == (host_ns or 0)
+    # Once for each batch that counts; where the host's clock times the calls, never.
+    assert set(held) == ({host_ns} if host_ns else set())
+    assert len(held) >= 3 * bool(host_ns)
+    assert [one.median.value for one in in_turns] == [1000, 1000]
 
 
 def test_calls_count_when_the_device_has_been_busy_for_as_long_as_its_clock_needs() -> None:
