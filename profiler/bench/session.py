@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 import polars as pl
@@ -42,8 +43,11 @@ from gpuprof.roofline.bench.results import (
     CaseResult,
     Method,
     Skipped,
+    Sustained,
 )
 from gpuprof.roofline.steps.device_state import summarize_samples
+
+TimedT = TypeVar("TimedT", CaseResult, Sustained)
 
 _SAMPLE_INTERVAL_NS = 20_000_000
 _NEEDS_GROUP = "needs several processes: torchrun --nproc-per-node N -m gpuprof bench {}"
@@ -213,17 +217,26 @@ def encode(report: BenchReport) -> bytes:
 
 
 def _with_state(case: CaseResult, samples: pl.DataFrame, device: int) -> CaseResult:
-    """`case` with the clock and the slow-downs that NVML saw while it was timed."""
-    if case.started_ns is None or case.ended_ns is None:
-        return case
+    """`case` with the clock and the slow-downs that NVML saw while it was timed, and sustained."""
+    if case.sustained is not None:
+        sustained = _with_clock(case.sustained, samples, device)
+        case = msgspec.structs.replace(case, sustained=sustained)
+    return _with_clock(case, samples, device)
+
+
+def _with_clock(timed: TimedT, samples: pl.DataFrame, device: int) -> TimedT:
+    if timed.started_ns is None or timed.ended_ns is None:
+        return timed
     during = samples.filter(
-        pl.col("time_ns").is_between(case.started_ns, case.ended_ns), pl.col("device") == device
+        pl.col("time_ns").is_between(timed.started_ns, timed.ended_ns), pl.col("device") == device
     )
     state = summarize_samples(during)
     if state is None:
-        return case
+        return timed
     return msgspec.structs.replace(
-        case, sm_clock_mhz=state.sm_clock_mhz_median, throttle_reasons=state.throttle_reasons or ()
+        timed,
+        sm_clock_mhz=state.sm_clock_mhz_median,
+        throttle_reasons=state.throttle_reasons or (),
     )
 
 

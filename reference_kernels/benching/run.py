@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import msgspec
 import torch
@@ -20,7 +20,7 @@ from gpuprof.reference_kernels.suite import (
     UnsupportedError,
     Version,
 )
-from gpuprof.roofline.bench.results import CaseResult, Skipped
+from gpuprof.roofline.bench.results import CaseResult, Skipped, Sustained
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,10 @@ def _timed(
 ) -> CaseResult:
     started_ns = time.time_ns()
     timing = time_calls(prepared, clock, options.group, budget_s=options.budget_s)
+    ended_ns = time.time_ns()
     median = timing.median
+    alone = options.group.ranks == 1
+    row = clock.sustain(prepared, timing, options.budget_s) if alone else None
     return _replace(
         result,
         median_ns=median.value,
@@ -204,7 +207,8 @@ def _timed(
         host_samples_ns=tuple(s.host_ns for s in timing.samples if s.host_ns is not None),
         head_start_ns=timing.head_start_ns,
         started_ns=started_ns,
-        ended_ns=time.time_ns(),
+        ended_ns=ended_ns,
+        sustained=None if row is None else Sustained(**asdict(row)),
     )
 
 

@@ -26,6 +26,8 @@ FIRST_BATCH = 10
 LARGEST_BATCH = 200
 MAXIMUM_SAMPLES = 20_000
 _WARMUP_SHARE = 0.2
+# Of the seconds for single calls; and as long before, for the clock to fall.
+_SUSTAINED_SHARE = 0.3
 # What the host of a rank does between the word to line up and the call, at most; and more than any
 # call should need to be queued.
 _LINING_UP_NS = 100_000
@@ -56,6 +58,16 @@ class Timing:
     head_start_ns: int = 0
 
 
+@dataclass(frozen=True)
+class BackToBack:
+    """What a call took in a row of `calls`, each begun as the one before ended."""
+
+    call_ns: int
+    calls: int
+    started_ns: int
+    ended_ns: int
+
+
 class Clock(Protocol):
     """Times calls on one kind of device."""
 
@@ -73,6 +85,12 @@ class Clock(Protocol):
 
     def sample(self, prepared: Prepared, line_up: Callable[[], None], count: int) -> list[Sample]:
         """Time `count` calls; before each, `line_up` waits for other ranks."""
+
+    def sustain(self, prepared: Prepared, single: Timing, budget_s: float) -> BackToBack | None:
+        """Time calls back to back at the clock that holds; None where `sample` does no less.
+
+        `single`: what single calls took. Caches stay as the call before left them.
+        """
 
     def flush(self) -> None:
         """Take what a call could find in the caches away from it."""
@@ -96,6 +114,9 @@ class HostClock:
             passed = time.perf_counter_ns() - start
             samples.append(Sample(started_ns, passed))
         return samples
+
+    def sustain(self, prepared: Prepared, single: Timing, budget_s: float) -> None:
+        """See `Clock`: `sample` calls back to back already."""
 
     def flush(self) -> None:
         """See `Clock`: nothing, the last cache of a server's CPU is too large."""
@@ -134,6 +155,28 @@ class EventClock:
             Sample(started_ns, round(start.elapsed_time(end) * 1e6), host_ns)
             for (start, end), (started_ns, host_ns) in zip(events, hosts, strict=True)
         ]
+
+    def sustain(self, prepared: Prepared, single: Timing, budget_s: float) -> BackToBack | None:
+        """See `Clock`. None too where the host sets the pace, or has to restore the inputs."""
+        hosts_ns = sorted(one.host_ns or 0 for one in single.samples)
+        call_ns = max(1, single.median.value)
+        if prepared.before is not None or hosts_ns[len(hosts_ns) // 2] > call_ns:
+            return None
+        for_s = max(budget_s * _SUSTAINED_SHARE, self.settling_s)
+        calls = min(max(FIRST_BATCH, round(for_s * 1e9 / call_ns)), MAXIMUM_SAMPLES)
+        make_event: Callable[..., Any] = torch.cuda.Event
+        start, end = make_event(enable_timing=True), make_event(enable_timing=True)
+        # As many before them, in which the clock falls to what the power limit allows.
+        for _ in range(calls):
+            prepared.call()
+        started_ns = time.time_ns()
+        start.record()
+        for _ in range(calls):
+            prepared.call()
+        end.record()
+        cuda.synchronize()
+        total_ns = start.elapsed_time(end) * 1e6
+        return BackToBack(round(total_ns / calls), calls, started_ns, time.time_ns())
 
     def flush(self) -> None:
         """Leave nothing in the L2 cache but clean lines of a buffer of our own."""

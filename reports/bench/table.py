@@ -23,6 +23,7 @@ _WIDTHS = {
     "effective": 12,
     "executed": 12,
     "B/s": 9,
+    "sustained": 12,
     "bus B/s": 9,
     "link": 6,
     "datasheet": 9,
@@ -31,7 +32,7 @@ _WIDTHS = {
     "error": 9,
     "allowed": 9,
 }
-_OPTIONAL = ("B/s", "±", "effective", "measured", "executed", "FLOP/s")
+_OPTIONAL = ("B/s", "±", "sustained", "effective", "measured", "executed", "FLOP/s")
 
 
 def print_bench(report: BenchReport, console: Console) -> None:
@@ -90,6 +91,8 @@ def _columns(cases: list[CaseResult], roofs: Roofs) -> list[str]:
         columns += ["effective", "executed"]
     else:
         columns += ["FLOP/s"] if first.flops else []
+    if any(case.sustained is not None for case in cases):
+        columns.append("sustained")
     columns.append("bus B/s" if over_link else "B/s")
     if over_link:
         columns += ["link"] if roofs.link_rate else []
@@ -130,6 +133,11 @@ def _cells(
         # By the problem's definition; and what the version says it does for that.
         "effective": formatting.flops_rate(reached.flops_per_s),
         "executed": formatting.flops_rate(reached.executed_flops_per_s or reached.flops_per_s),
+        "sustained": (
+            formatting.byte_rate(reached.sustained_bytes_per_s)
+            if reached.sustained_flops_per_s is None
+            else formatting.flops_rate(reached.sustained_flops_per_s)
+        ),
         "B/s": formatting.byte_rate(reached.bytes_per_s),
         "bus B/s": formatting.byte_rate(reached.bytes_per_s),
         "link": roof_percent(reached.of_link),
@@ -206,9 +214,25 @@ def _conditions(report: BenchReport) -> Iterator[str]:
         reasons = sorted({reason for case in timed for reason in case.throttle_reasons})
         slowed = f"slowed down by: {', '.join(reasons)}" if reasons else "no slow-down seen"
         yield f"SM clock: {min(clocks)} to {max(clocks)} MHz; {slowed}."
+    yield from _sustained(timed)
     if report.device is not None:
         spec = find_spec(report.device).spec
         if spec is not None:
             yield f"Datasheet: {spec.source}, dense."
     if report.calibration is not None:
         yield from map(formatting.sentence, busy_sentences(report.calibration))
+
+
+def _sustained(timed: list[CaseResult]) -> Iterator[str]:
+    """How calls back to back were timed, and how far the clock fell."""
+    rows = [case.sustained for case in timed if case.sustained is not None]
+    if not rows:
+        return
+    clocks = [row.sm_clock_mhz for row in rows if row.sm_clock_mhz is not None]
+    reasons = sorted({reason for row in rows for reason in row.throttle_reasons})
+    clock = f"; SM clock {min(clocks)} to {max(clocks)} MHz" if clocks else ""
+    slowed = f", slowed down by: {', '.join(reasons)}" if reasons else ""
+    yield (
+        f"Sustained: {min(row.calls for row in rows)} to {max(row.calls for row in rows)} calls "
+        f"back to back, caches as the call before left them{clock}{slowed}."
+    )

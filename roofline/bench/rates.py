@@ -31,6 +31,9 @@ class Rates:
     # Compulsory bytes over the time; of a collective the bus bandwidth.
     bytes_per_s: float
     is_bus_bandwidth: bool
+    # Back to back: FLOPs by the definition, or where there are none, compulsory bytes.
+    sustained_flops_per_s: float | None
+    sustained_bytes_per_s: float | None
     # Shares of the roof (executed FLOPs, compulsory bytes), or of the link.
     of_datasheet: float | None
     of_measured: float | None
@@ -58,6 +61,7 @@ def rates(case: CaseResult, roofs: Roofs) -> Rates | None:
     over_link = case.bus_bytes is not None
     rate = moved / seconds
     link = roofs.link_rate
+    sustained_s = None if case.sustained is None else case.sustained.call_ns / 1e9
     return Rates(
         flops_per_s=_count(case.flops) / seconds if case.flops else None,
         executed_flops_per_s=(
@@ -65,6 +69,10 @@ def rates(case: CaseResult, roofs: Roofs) -> Rates | None:
         ),
         bytes_per_s=rate,
         is_bus_bandwidth=over_link,
+        sustained_flops_per_s=(
+            _count(case.flops) / sustained_s if sustained_s and case.flops else None
+        ),
+        sustained_bytes_per_s=moved / sustained_s if sustained_s else None,
         of_datasheet=None if over_link else _share(case, roofs.datasheet),
         of_measured=None if over_link else _share(case, roofs.measured),
         of_link=rate / link if over_link and link else None,

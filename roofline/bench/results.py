@@ -27,6 +27,18 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
 
 
+class Sustained(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls back to back at the clock that holds, the caches as the call before left them."""
+
+    # The mean of `calls`.
+    call_ns: int
+    calls: int
+    started_ns: int
+    ended_ns: int
+    sm_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+
+
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     """One version on one problem. With `error` set nothing was timed, or it must not be used."""
 
@@ -65,6 +77,8 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     ended_ns: int | None = None
     sm_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] = ()
+    # None on a CPU, of several ranks, and where the host sets the pace.
+    sustained: Sustained | None = None
     error: str | None = None
 
     @property

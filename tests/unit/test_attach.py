@@ -21,7 +21,7 @@ from gpuprof.collectors.manifest import Schedule
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.attach import attaching, inside, process_facts
-from gpuprof.profiler.run.attach.messages import Phase, Request
+from gpuprof.profiler.run.attach.messages import ReachedPhase, RecordRequest
 from gpuprof.profiler.run.attach.process_facts import (
     ProcessFacts,
     facts_of,
@@ -210,7 +210,9 @@ def asked(tmp_path: Path, *, timed: int = 1) -> Iterator[socket.socket]:
     with ours:
         thread.start()
         subject = Subject(CaptureOutput(tmp_path / "c.gpuprof"), "t", "t", (), ceilings=False)
-        send(ours, Request(subject, SessionOptions(Schedule.of(0, timed, 1), first_look=False)))
+        send(
+            ours, RecordRequest(subject, SessionOptions(Schedule.of(0, timed, 1), first_look=False))
+        )
         yield ours
     # Our end is closed: the main thread is left alone, where it is here between instructions.
     while thread.is_alive():
@@ -230,7 +232,7 @@ def begun(connection: socket.socket) -> None:
     """Wait until the session has begun, on this thread."""
     while current_session.current is None:
         time.sleep(0.001)
-    assert receive(connection) == Phase("searching")
+    assert receive(connection) == ReachedPhase("searching")
 
 
 def test_steps_are_recorded_and_handed_over(tmp_path: Path, step: Step) -> None:
@@ -239,9 +241,9 @@ def test_steps_are_recorded_and_handed_over(tmp_path: Path, step: Step) -> None:
         for _ in range(20):
             step()
         told = []
-        while isinstance(message := answer(connection), Phase):
+        while isinstance(message := answer(connection), ReachedPhase):
             told.append(message)
-        assert told[-2:] == [Phase("timed"), Phase("profiled")]
+        assert told[-2:] == [ReachedPhase("timed"), ReachedPhase("profiled")]
         assert isinstance(message, StoreAside)
         seen = message.recorded.seen
         assert [one.phase for one in seen.steps if one.phase != "warmup"] == ["timed", "profiled"]
@@ -269,7 +271,10 @@ def test_one_capture_at_a_time(tmp_path: Path, step: Step) -> None:
         with ours:
             second = threading.Thread(target=inside.serve, args=(theirs,))
             second.start()
-            send(ours, Request(Subject(CaptureOutput(tmp_path), "t", "t", ()), SessionOptions()))
+            send(
+                ours,
+                RecordRequest(Subject(CaptureOutput(tmp_path), "t", "t", ()), SessionOptions()),
+            )
             assert "is under way" in answer(ours)
             second.join()
 

@@ -25,6 +25,7 @@ from gpuprof.roofline.bench.results import (
     CaseResult,
     Method,
     Skipped,
+    Sustained,
 )
 from gpuprof.roofline.cost_models.cost import Flops
 
@@ -230,6 +231,34 @@ def test_clocks_and_slow_downs_are_told() -> None:
     case = gemm("cublas", 200_000, sm_clock_mhz=1500, throttle_reasons=("software power cap",))
     text = printed(report(case, gemm("torch", 200_000, sm_clock_mhz=1980)))
     assert "SM clock: 1500 to 1980 MHz; slowed down by: software power cap." in text
+
+
+def test_sustained_calls_have_a_column_and_a_clock_of_their_own() -> None:
+    # 137.44 GFLOP in 220 us: 624.7 TFLOP/s, where single calls reach 687.
+    row = Sustained(
+        call_ns=220_000,
+        calls=1500,
+        started_ns=0,
+        ended_ns=1,
+        sm_clock_mhz=1410,
+        throttle_reasons=("software power cap",),
+    )
+    case = gemm("cublas", 200_000, sustained=row)
+    text = printed(report(case, gemm("torch", 200_000)), width=160)
+    assert "sustained" in text
+    (line,) = (line for line in text.splitlines() if line.lstrip().startswith("cublas"))
+    assert "687 TFLOP/s" in line
+    assert "625 TFLOP/s" in line
+    assert (
+        "Sustained: 1500 to 1500 calls back to back, caches as the call before left them; "
+        "SM clock 1410 to 1410 MHz, slowed down by: software power cap." in " ".join(text.split())
+    )
+    assert "ustained" not in printed(report(gemm("cublas", 200_000)), width=160)
+    # Without FLOPs, bytes: 100.7 MB in 220 us.
+    copied = rates(msgspec.structs.replace(case, flops=()), roofs_of(report()))
+    assert copied is not None
+    assert copied.sustained_flops_per_s is None
+    assert copied.sustained_bytes_per_s == pytest.approx(3 * 2 * 4096**2 / 220e-6)
 
 
 def test_the_json_of_a_bench_reads_back() -> None:

@@ -6,12 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
+import torch
 
 from gpuprof.collectors.live import cuda
 from gpuprof.reference_kernels.benching.coordination import Alone
 from gpuprof.reference_kernels.benching.in_turns import time_in_turns
-from gpuprof.reference_kernels.benching.statistics import median_of
-from gpuprof.reference_kernels.benching.timing import HostClock, Sample, time_calls
+from gpuprof.reference_kernels.benching.statistics import Median, median_of
+from gpuprof.reference_kernels.benching.timing import (
+    EventClock,
+    HostClock,
+    Sample,
+    Timing,
+    time_calls,
+)
 from gpuprof.reference_kernels.suite import Prepared
 
 
@@ -158,6 +165,64 @@ def test_a_device_is_held_for_what_its_host_needs_to_queue_a_call(
     assert set(held) == ({host_ns} if host_ns else set())
     assert len(held) >= 3 * bool(host_ns)
     assert [one.median.value for one in in_turns] == [1000, 1000]
+
+
+class SimulatedGpu:
+    """A device that works through calls in turn; `Event` takes its time when it gets there."""
+
+    def __init__(self, *calls_ns: int) -> None:
+        self.calls_ns = calls_ns
+        self.now_ns = self.calls = 0
+
+    def call(self) -> None:
+        self.now_ns += self.calls_ns[min(self.calls, len(self.calls_ns) - 1)]
+        self.calls += 1
+
+    def event(self, *, enable_timing: bool) -> "SimulatedEvent":
+        assert enable_timing
+        return SimulatedEvent(self)
+
+
+class SimulatedEvent:
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self.gpu = gpu
+
+    def record(self) -> None:
+        self.at_ns = self.gpu.now_ns
+
+    def elapsed_time(self, later: "SimulatedEvent") -> float:
+        return (later.at_ns - self.at_ns) / 1e6
+
+
+def event_clock(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch) -> EventClock:
+    monkeypatch.setattr(torch.cuda, "Event", gpu.event)
+    monkeypatch.setattr(cuda, "synchronize", lambda: None)
+    return EventClock.__new__(EventClock)
+
+
+def single(time_ns: int, host_ns: int) -> Timing:
+    median = Median(time_ns, time_ns, time_ns, 0.0)
+    return Timing((Sample(0, time_ns, host_ns),), (time_ns,), median, True)
+
+
+def test_sustained_calls_are_timed_after_as_many_in_which_the_clock_falls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 0.3 s of 1 ms: 300 calls at full clock, then 20 % slower ones.
+    gpu = SimulatedGpu(*[1_000_000] * 300, 1_200_000)
+    clock = event_clock(gpu, monkeypatch)
+    row = clock.sustain(Prepared(gpu.call, ()), single(1_000_000, 10_000), budget_s=1)
+    assert row is not None
+    assert (row.call_ns, row.calls, gpu.calls) == (1_200_000, 300, 600)
+
+
+def test_calls_that_wait_for_the_host_are_not_sustained(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimulatedGpu(5_000)
+    clock = event_clock(gpu, monkeypatch)
+    assert clock.sustain(Prepared(gpu.call, ()), single(5_000, 9_000), budget_s=1) is None
+    restored = Prepared(gpu.call, (), before=lambda: None)
+    assert clock.sustain(restored, single(5_000, 1_000), budget_s=1) is None
+    assert gpu.calls == 0
 
 
 def test_calls_count_when_the_device_has_been_busy_for_as_long_as_its_clock_needs() -> None:

@@ -20,7 +20,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors.errors import CommandError, reason
 from gpuprof.collectors.files.temporary import in_use, keep, new_temporary_folder
 from gpuprof.profiler.run.attach import injected
-from gpuprof.profiler.run.attach.messages import SEARCHING, Phase, Request
+from gpuprof.profiler.run.attach.messages import SEARCHING, ReachedPhase, RecordRequest
 from gpuprof.profiler.run.attach.process_facts import ProcessFacts, no_permission
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.recorded import Recorded
@@ -109,7 +109,7 @@ class Attachment:
             raise CommandError(f"another process answered for {self._who}")
         return connection
 
-    def record(self, request: Request, told: Callable[[str], None]) -> CaptureOutput:
+    def record(self, request: RecordRequest, told: Callable[[str], None]) -> CaptureOutput:
         """Have the request done and store what comes of it.
 
         `told` is called with sentences about how far it is. Raises `CommandError` where there is
@@ -127,7 +127,7 @@ class Attachment:
                 os.close(self._descriptor)
 
     def _followed(
-        self, connection: socket.socket, request: Request, told: Callable[[str], None]
+        self, connection: socket.socket, request: RecordRequest, told: Callable[[str], None]
     ) -> CaptureOutput:
         patience_s: float | None = _STEP_PATIENCE_S
         while True:
@@ -143,7 +143,7 @@ class Attachment:
                 # The end of the connection says that the program is left alone.
                 self._ready(connection, None)
                 return output
-            if isinstance(message, Phase):
+            if isinstance(message, ReachedPhase):
                 if message.name != SEARCHING:
                     patience_s = None
                 told(_sentence(message, request))
@@ -217,7 +217,7 @@ def _disarm(folder: Path) -> None:
     replacing.replace(folder / _SCRIPT)
 
 
-def _sentence(phase: Phase, request: Request) -> str:
+def _sentence(phase: ReachedPhase, request: RecordRequest) -> str:
     schedule = request.options.schedule
     sentences = {
         SEARCHING: "attached; Ctrl-C leaves the program as it was",

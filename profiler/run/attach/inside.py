@@ -22,7 +22,7 @@ import pynvml  # noqa: F401
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.profiler.run import current_session
-from gpuprof.profiler.run.attach.messages import SEARCHING, Phase, Request
+from gpuprof.profiler.run.attach.messages import SEARCHING, ReachedPhase, RecordRequest
 from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_torch
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.recording import Recording
@@ -42,7 +42,7 @@ def serve(connection: socket.socket) -> None:
     with connection:
         with suppress(OSError):
             request = receive(connection)
-            if not isinstance(request, Request):
+            if not isinstance(request, RecordRequest):
                 return
             if _one_at_a_time.acquire(blocking=False):
                 try:
@@ -59,7 +59,7 @@ def serve(connection: socket.socket) -> None:
 class AttachedCapture:
     """One capture, from the request to the moment when nothing of it is left."""
 
-    def __init__(self, connection: socket.socket, request: Request) -> None:
+    def __init__(self, connection: socket.socket, request: RecordRequest) -> None:
         self._connection = connection
         self._request = request
         self._process = os.getpid()
@@ -108,7 +108,7 @@ class AttachedCapture:
                 self._request.subject, self._request.options, ranks=ranks, on_step=self._stepped
             )
             atexit.register(self._program_ends)
-            self._say(Phase(SEARCHING))
+            self._say(ReachedPhase(SEARCHING))
             self._recording.start()
 
     def _stepped(self, phase: str) -> None:
@@ -116,7 +116,7 @@ class AttachedCapture:
             self._end()
         elif phase != self._phase:
             self._phase = phase
-            self._say(Phase(phase))
+            self._say(ReachedPhase(phase))
 
     def _end(self) -> None:
         """The profiled steps are done: hand over what was recorded."""

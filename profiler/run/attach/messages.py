@@ -11,15 +11,15 @@ from gpuprof.profiler.run.session_options import SessionOptions
 
 
 @dataclass(frozen=True)
-class Request:
-    """Record the next steps. `Phase`s follow, and `StoreAside` in the end."""
+class RecordRequest:
+    """Record the next steps. `ReachedPhase`s follow, and `StoreAside` in the end."""
 
     subject: Subject
     options: SessionOptions
 
 
 @dataclass(frozen=True)
-class Phase:
+class ReachedPhase:
     """What the session does from now on: SEARCHING, and what `Session` tells. No answer."""
 
     name: str
