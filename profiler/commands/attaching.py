@@ -76,7 +76,7 @@ def attach(arguments: argparse.Namespace) -> "AttachedProgram":
     from gpuprof.collectors.masked_arguments import masked_arguments
     from gpuprof.collectors.plain_text import storable
     from gpuprof.profiler.run.attach.attaching import Attachment, refuse_own_python
-    from gpuprof.profiler.run.attach.messages import Request
+    from gpuprof.profiler.run.attach.messages import RecordRequest
     from gpuprof.profiler.run.attach.process_facts import facts_of, own_python, refuse
     from gpuprof.profiler.run.output import choose_output
     from gpuprof.profiler.run.recorded import Subject
@@ -109,6 +109,6 @@ def attach(arguments: argparse.Namespace) -> "AttachedProgram":
     )
     attachment = Attachment(facts, arguments.timeout or _PATIENCE_S)
     stored = attachment.record(
-        Request(subject, options), lambda sentence: write_note(f"gpuprof: {sentence}")
+        RecordRequest(subject, options), lambda sentence: write_note(f"gpuprof: {sentence}")
     )
     return AttachedProgram(process=facts.process, title=target.title, capture=str(stored.shown))
