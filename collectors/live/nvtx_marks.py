@@ -40,7 +40,8 @@ class StepRanges:
     """
 
     def __init__(self) -> None:
-        self._listens = tool_listens()
+        # Whether a tool wants them.
+        self.listens = tool_listens()
         self._open: Any = None
 
     def end(self) -> None:
@@ -51,7 +52,7 @@ class StepRanges:
 
     def begin(self, *, tell_time: bool) -> None:
         """The next step begins here. With `tell_time` the tool learns our clock before it."""
-        if not self._listens:
+        if not self.listens:
             return
         nvtx = _nvtx()
         if tell_time:

@@ -132,7 +132,15 @@ class TorchTrace:
             write_tensor_lists(recorded.kineto_results, self.path)
             write_collectives(self.path)
         self._exported = True
+        self.forget()
         return self.path
+
+    def forget(self) -> None:
+        """Free what was recorded, once nobody will export it.
+
+        torch's profiler is in a circle with itself, and Python may not collect for hours.
+        """
+        self._profiler.profiler = None
 
 
 def cupti_held_by() -> str | None:

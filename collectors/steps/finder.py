@@ -17,6 +17,7 @@ from gpuprof.collectors.steps.sources import (
     GraphReplays,
     Mark,
     OptimizerSteps,
+    StepCallback,
     StepSource,
     training_is_pending,
 )
@@ -59,6 +60,9 @@ class StepSearch(Protocol):
         """See `StepFinder`."""
 
     def settle(self) -> None:
+        """See `StepFinder`."""
+
+    def reduce_to(self, step: StepCallback) -> None:
         """See `StepFinder`."""
 
     def remove(self) -> None:
@@ -129,6 +133,14 @@ class StepFinder:
             if not isinstance(source, GraphReplays):
                 source.remove()
         self._leader.source.narrow(self._leader.key)
+
+    def reduce_to(self, step: StepCallback) -> None:
+        """Call `step` at each of the leading marks from now on, whatever else marks steps."""
+        assert self._leader is not None
+        for source in self._sources:
+            if source is not self._leader.source:
+                source.remove()
+        self._leader.source.reduce_to(self._leader.key, step)
 
     def remove(self) -> None:
         """Stop watching."""

@@ -28,20 +28,15 @@ class LaterStepsClock:
         self._device_events = device_events
         self._block_steps = 1
         self._marks: list[_Mark] = []
-        self._in_block = 0
 
-    def mark(self) -> None:
-        """A step ended and the next begins now."""
-        if self._marks:
-            self._in_block += 1
-            if self._in_block < self._block_steps:
-                return
+    def mark(self) -> int:
+        """A step ended and the next begins now; returns after how many steps to mark again."""
         moment = StreamMoment() if self._device_events else None
         self._marks.append(_Mark(time.perf_counter_ns(), moment))
-        self._in_block = 0
         if len(self._marks) == _MOST_MARKS:
             self._marks = self._marks[::2]
             self._block_steps *= 2
+        return self._block_steps
 
     def read(self) -> LaterSteps | None:
         """What was seen in whole blocks; None where no step ended. Waits for the device."""

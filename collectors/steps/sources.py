@@ -66,6 +66,8 @@ class Mark:
 
 
 MarkCallback = Callable[[Mark], None]
+# At a mark of the object that is known to make the steps: nothing is left to say of it.
+StepCallback = Callable[[], None]
 
 
 class StepSource(Protocol):
@@ -81,6 +83,9 @@ class StepSource(Protocol):
     def narrow(self, key: int) -> None:
         """Watch only the object `key`, with nothing left on the others."""
 
+    def reduce_to(self, key: int, step: StepCallback) -> None:
+        """Call `step` at each mark of the object `key` from now on, with nothing left elsewhere."""
+
     def remove(self) -> None:
         """Stop watching. Safe to call twice."""
 
@@ -92,21 +97,24 @@ class ExplicitSteps:
     marks_end = True
 
     def __init__(self) -> None:
-        self._callback: MarkCallback | None = None
+        self._told: Callable[[int | None], None] | None = None
 
     def install(self, callback: MarkCallback) -> None:
-        self._callback = callback
+        self._told = lambda tokens: callback(Mark(self, 0, "gpuprof.step() calls", tokens))
 
     def step(self, tokens: int | None) -> None:
         """What `gpuprof.step()` calls."""
-        if self._callback is not None:
-            self._callback(Mark(self, 0, "gpuprof.step() calls", tokens))
+        if self._told is not None:
+            self._told(tokens)
 
     def narrow(self, key: int) -> None:
         pass
 
+    def reduce_to(self, key: int, step: StepCallback) -> None:
+        self._told = lambda tokens: step()
+
     def remove(self) -> None:
-        self._callback = None
+        self._told = None
 
 
 class ProfilerSteps:
@@ -121,6 +129,9 @@ class ProfilerSteps:
         self._original: Callable[[Any], None] | None = None
 
     def install(self, callback: MarkCallback) -> None:
+        self._tell(lambda: callback(Mark(self, 0, "torch.profiler steps")))
+
+    def _tell(self, told: StepCallback) -> None:
         profile: Any = torch.profiler.profile
         original = profile.step
         own = self._own_profilers
@@ -128,13 +139,17 @@ class ProfilerSteps:
         def step(profiler: Any) -> None:
             original(profiler)
             if id(profiler) not in own:
-                callback(Mark(self, 0, "torch.profiler steps"))
+                told()
 
         self._original = original
         profile.step = step
 
     def narrow(self, key: int) -> None:
         pass
+
+    def reduce_to(self, key: int, step: StepCallback) -> None:
+        self.remove()
+        self._tell(step)
 
     def remove(self) -> None:
         if self._original is not None:
@@ -154,15 +169,17 @@ class RangeSteps:
 
     def install(self, callback: MarkCallback) -> None:
         label = f"NVTX ranges named {self._range_name!r}"
-
-        def pushed(name: str) -> None:
-            if name == self._range_name:
-                callback(Mark(self, 0, label))
-
-        nvtx_ranges.on_push(pushed)
+        self.reduce_to(0, lambda: callback(Mark(self, 0, label)))
 
     def narrow(self, key: int) -> None:
         pass
+
+    def reduce_to(self, key: int, step: StepCallback) -> None:
+        def pushed(name: str) -> None:
+            if name == self._range_name:
+                step()
+
+        nvtx_ranges.on_push(pushed)
 
     def remove(self) -> None:
         nvtx_ranges.on_push(None)
@@ -211,6 +228,16 @@ class OptimizerSteps:
         optimizer = self._optimizers.find(key)
         self._handle = optimizer.register_step_post_hook(self._stepped)
 
+    def reduce_to(self, key: int, step: StepCallback) -> None:
+        is_compiling = torch.compiler.is_compiling
+
+        def stepped(*_: object) -> None:
+            if not is_compiling():
+                step()
+
+        self._unhook()
+        self._handle = self._optimizers.find(key).register_step_post_hook(stepped)
+
     def remove(self) -> None:
         self._unhook()
         self._callback = None
@@ -232,11 +259,17 @@ class GraphReplays:
         self._graphs: _Numbered[Any] = _Numbered()
 
     def install(self, callback: MarkCallback) -> None:
+        def replayed(graph: Any) -> None:
+            callback(Mark(self, self._graphs.key(graph), "replays of a CUDA graph"))
+
+        self._tell(replayed)
+
+    def _tell(self, replayed: Callable[[Any], None]) -> None:
         graphs: Any = torch.cuda.CUDAGraph
         original = graphs.replay
 
         def replay(graph: Any) -> None:
-            callback(Mark(self, self._graphs.key(graph), "replays of a CUDA graph"))
+            replayed(graph)
             original(graph)
 
         self._original = original
@@ -244,6 +277,16 @@ class GraphReplays:
 
     def narrow(self, key: int) -> None:
         pass
+
+    def reduce_to(self, key: int, step: StepCallback) -> None:
+        leading = ref(self._graphs.find(key))
+
+        def replayed(graph: Any) -> None:
+            if graph is leading():
+                step()
+
+        self.remove()
+        self._tell(replayed)
 
     def remove(self) -> None:
         if self._original is not None:
@@ -295,8 +338,7 @@ class ForwardCalls:
         self._undo = _divert_calls(torch.nn.Module, call)
 
     def _mark(self, module: torch.nn.Module) -> None:
-        # Inside a backward pass checkpointing calls a module again: that begins no step.
-        if self._callback is not None and torch._C._current_graph_task_id() == _NO_BACKWARD:
+        if self._callback is not None and not _is_in_backward():
             label = f"forward calls of {type(module).__name__}"
             self._callback(Mark(self, self._modules.key(module), label))
 
@@ -304,6 +346,18 @@ class ForwardCalls:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and self._modules.key(module) == key:
                 self._mark(module)
+            return module._call_impl(*args, **kwargs)
+
+        self._stop_watching()
+        self._undo = _divert_calls(type(self._modules.find(key)), call)
+
+    def reduce_to(self, key: int, step: StepCallback) -> None:
+        leading = ref(self._modules.find(key))
+        is_compiling = torch.compiler.is_compiling
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if not is_compiling() and module is leading() and not _is_in_backward():
+                step()
             return module._call_impl(*args, **kwargs)
 
         self._stop_watching()
@@ -317,6 +371,11 @@ class ForwardCalls:
         if self._undo is not None:
             self._undo()
             self._undo = None
+
+
+def _is_in_backward() -> bool:
+    """There checkpointing calls a module again, which begins no step."""
+    return bool(torch._C._current_graph_task_id() != _NO_BACKWARD)
 
 
 def _divert_calls(modules: type[torch.nn.Module], call: Callable[..., Any]) -> Callable[[], None]:

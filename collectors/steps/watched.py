@@ -70,7 +70,6 @@ class WatchedStepsClock:
     def _begin_again(self, index: int) -> None:
         """Keep nothing of the steps before number `index`."""
         self._index = index
-        self._since_mark = 0
         self._last: _Readings | None = None
         self._marks = 0
         self._marking_ns = 0
@@ -86,20 +85,15 @@ class WatchedStepsClock:
         """Leave the program as it was."""
         self._loader_time.stop()
 
-    def mark(self) -> None:
-        """A step ended and the next begins now."""
-        if self._last is not None:
-            self._since_mark += 1
-            if self._since_mark < self._steps_per_mark:
-                return
+    def mark(self) -> int:
+        """A step ended and the next begins now; returns after how many steps to mark again."""
         now_ns = monotonic_ns()
         readings = self._read_clocks(now_ns)
         if self._last is None:
             self._first_ns = now_ns
         else:
             self._pending.append(_Marked(self._index, self._last, readings))
-            self._index += self._since_mark
-        self._since_mark = 0
+            self._index += self._steps_per_mark
         self._last = readings
         self._marks += 1
         self._drain(wait=False)
@@ -107,6 +101,7 @@ class WatchedStepsClock:
         self._marking_ns += _thread_time_ns() - readings.processor_ns
         if self._marks % _LOOK_EVERY == 0 and self._marks <= _LAST_LOOK:
             self._limit_cost(now_ns)
+        return self._steps_per_mark if self._last is not None else 1
 
     def _read_clocks(self, now_ns: int) -> _Readings:
         recorded = self._device_events and len(self._pending) < _MOST_PENDING

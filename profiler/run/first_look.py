@@ -121,8 +121,13 @@ class FirstLook:
         self._trace.stop()
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         return True
 
     def export(self) -> Path | None:
         """The trace as a file; None where it could not be ended."""
         return None if self.running else self._trace.export()
+
+    def forget(self) -> None:
+        """Free what was recorded: nobody will want the trace."""
+        self._trace.forget()

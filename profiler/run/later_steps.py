@@ -1,7 +1,15 @@
-"""Steps after the profiled ones: a mark each, and with `--watch` what differed in each."""
+"""Steps after the profiled ones: counted, and looked at where their clock wants a mark.
+
+A program may make a thousand of them a second for days. So at most of them nothing happens but an
+addition and a look at the time, about a tenth of a microsecond.
+"""
+
+from collections.abc import Callable
 
 from gpuprof.collectors.live import cuda
+from gpuprof.collectors.live.unix_clock import monotonic_ns
 from gpuprof.collectors.steps.later import LaterStepsClock
+from gpuprof.collectors.steps.sources import StepCallback
 from gpuprof.collectors.steps.watched import WatchedStepsClock
 from gpuprof.profiler.run.observations import Observations
 
@@ -24,3 +32,29 @@ def read_clock(clock: LaterClock, seen: Observations) -> None:
         seen.watched_steps = clock.read()
     else:
         seen.later_steps = clock.read()
+
+
+def counting(look: Callable[[int, bool], int | None], *, every_ns: int) -> StepCallback:
+    """What is to be called at each step, and calls `look` at few.
+
+    `look(steps, due)` is called every `every_ns`, and at the step at which it is due: first at the
+    first one, then so many after that as it has returned. None: this was no step after all.
+    """
+    steps, due_at, again_ns = 0, 1, 0
+
+    def step() -> None:
+        nonlocal steps, due_at, again_ns
+        steps += 1
+        now_ns = monotonic_ns()
+        if steps < due_at and now_ns < again_ns:
+            return
+        due = steps == due_at
+        until_due = look(steps, due)
+        if until_due is None:
+            steps -= 1
+            return
+        again_ns = now_ns + every_ns
+        if due:
+            due_at = steps + until_due
+
+    return step

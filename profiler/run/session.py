@@ -9,12 +9,19 @@ steps at all; a script that steps long enough never needs it and it is dropped.
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.files.temporary import new_temporary_folder
-from gpuprof.collectors.live import cuda, garbage_collection, nvtx_ranges, torch_trace
+from gpuprof.collectors.live import (
+    cuda,
+    free_memory,
+    garbage_collection,
+    nvtx_ranges,
+    torch_trace,
+)
 from gpuprof.collectors.live.cupti_holders import suspected_holder
 from gpuprof.collectors.live.nvtx_marks import StepRanges
 from gpuprof.collectors.live.pm_sampling.recorder import PmSampler
@@ -34,7 +41,7 @@ from gpuprof.profiler.run.first_look import (
     impossible_because,
 )
 from gpuprof.profiler.run.graph_traces import GraphTraces, compiles_into_graphs
-from gpuprof.profiler.run.later_steps import LaterClock, read_clock, started_clock
+from gpuprof.profiler.run.later_steps import LaterClock, counting, read_clock, started_clock
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.ranks import Ranks
 from gpuprof.profiler.run.session_options import SessionOptions, StopAfterSteps
@@ -46,6 +53,8 @@ from gpuprof.profiler.run.timed_steps import TimedSteps
 
 # A script may start profilers of its own again and again, and each time ours gives way.
 _MOST_ATTEMPTS = 3
+# How often somebody is told of steps after the profiled ones.
+_TELLING_NS = 100_000_000
 
 
 class Session:
@@ -61,6 +70,8 @@ class Session:
         found_steps: FoundSteps | None = None,
     ) -> None:
         """`on_step` is told the phase that goes on and the boundaries so far, after each.
+
+        After the profiled steps it is told ten times a second.
 
         `ranks` that are several time the same steps. With `found_steps` nobody has to look for
         steps any more.
@@ -134,7 +145,7 @@ class Session:
 
     def restarted(self, mark: Mark) -> None:
         """See `StepListener`."""
-        if self.active and self._phase not in ("later", "done"):
+        if self.active and self._phase != "done":
             with self._guarded():
                 self._restart()
             self.boundary(mark)
@@ -162,11 +173,8 @@ class Session:
             # Between the two a tool's recording may begin or end.
             self._step_ranges.end()
             self._boundaries += 1
-            if self._later is not None:
-                self._later.mark()
-            else:
-                with ample_recursion():
-                    self._advance(mark)
+            with ample_recursion():
+                self._advance(mark)
             self._on_step(self._phase, self._boundaries)
             self._step_ranges.begin(tell_time=self._phase == "profiled")
 
@@ -303,6 +311,7 @@ class Session:
         self._graphs.end()
         self._use_first_look(complete=True)
         self._on_profiled(self)
+        free_memory.give_back()
         if self.options.stop_after:
             self._phase = "done"
             self._finder.remove()
@@ -311,6 +320,22 @@ class Session:
         # A tool that recorded the profiled steps stays attached: later ones are longer for it.
         if self.seen.cupti_held_by is None or self.options.watch:
             self._later = started_clock(watch=self.options.watch)
+        # A tool wants a range of each step.
+        every_ns = 0 if self._step_ranges.listens else _TELLING_NS
+        self._finder.reduce_to(counting(self._look_at_later_step, every_ns=every_ns))
+
+    def _look_at_later_step(self, steps: int, due: bool) -> int | None:
+        """See `counting`."""
+        if not self.active or cuda.is_capturing_a_graph():
+            return None
+        until_due = sys.maxsize
+        with self._guarded():
+            self._step_ranges.end()
+            if due and self._later is not None:
+                until_due = self._later.mark()
+            self._on_step(self._phase, self._boundaries + steps)
+            self._step_ranges.begin(tell_time=False)
+        return until_due
 
     def _drop_trace(self) -> None:
         if self._trace is not None:
@@ -318,6 +343,7 @@ class Session:
             self._beside.stop()
             try:
                 trace.stop()
+                trace.forget()
             except (AssertionError, RuntimeError) as error:
                 # Interrupted by a signal while it started, torch's profiler cannot be stopped.
                 if not is_ours(error):
@@ -368,6 +394,8 @@ class Session:
         """Let the report have the first look, if no step was profiled."""
         look, self._first_look = self._first_look, None
         if self.seen.trace is not None:
+            if look is not None:
+                look.forget()
             return
         if self._dropped_because is not None:
             self.seen.warn(f"{self._dropped_because}, so they were dropped")

@@ -6,6 +6,8 @@ from capture_builder import CaptureBuilder
 from gpuprof.collectors.manifest import LaterSteps
 from gpuprof.collectors.steps import later
 from gpuprof.collectors.steps.later import LaterStepsClock
+from gpuprof.profiler.run import later_steps
+from gpuprof.profiler.run.later_steps import counting
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.steps.settling import later_median_ns
 
@@ -29,10 +31,10 @@ def host(monkeypatch: pytest.MonkeyPatch) -> HostClock:
 
 def marked(host: HostClock, lengths: list[int]) -> LaterSteps | None:
     marks = LaterStepsClock(device_events=False)
-    marks.mark()
+    until_due = marks.mark()
     for length in lengths:
         host.now_ns += length
-        marks.mark()
+        until_due = until_due - 1 or marks.mark()
     return marks.read()
 
 
@@ -56,6 +58,38 @@ def test_many_steps_are_kept_in_bounded_memory_and_lose_no_time(
     counted = found.block_steps * len(found.blocks_ns)
     assert steps - counted < found.block_steps
     assert sum(found.blocks_ns) == sum(lengths[:counted])
+
+
+def test_most_steps_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 0
+    looked: list[tuple[int, bool]] = []
+    wanted = iter([2, 3, 100])
+
+    def look(steps: int, due: bool) -> int:
+        looked.append((steps, due))
+        return next(wanted) if due else 10**9
+
+    monkeypatch.setattr(later_steps, "monotonic_ns", lambda: now_ns)
+    step = counting(look, every_ns=1000)
+    for _ in range(20):
+        now_ns += 100
+        step()
+    # By what was wanted, and a thousand nanoseconds after the look before.
+    assert looked == [(1, True), (3, True), (6, True), (16, False)]
+
+
+def test_what_was_no_step_is_not_counted() -> None:
+    looked: list[int] = []
+    answers = iter([4, None, None, 4])
+
+    def look(steps: int, due: bool) -> int | None:
+        looked.append(steps)
+        return next(answers)
+
+    step = counting(look, every_ns=10**18)
+    for _ in range(8):
+        step()
+    assert looked == [1, 5, 5, 5]
 
 
 def test_the_median_is_of_blocks_in_which_the_device_keeps_up() -> None:

@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from gpuprof.collectors import kineto
 from gpuprof.collectors.live import nvtx_ranges, torch_trace, unix_clock
 from gpuprof.collectors.manifest import ProcessInfo, Schedule
+from gpuprof.collectors.steps import watched
 from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.step_time import StepTime
 from gpuprof.profiler.run import current_session, timed_steps
@@ -561,6 +563,49 @@ def test_after_the_profiled_steps_one_mark_a_step_stays(start: Start) -> None:
     assert later.block_steps * len(later.blocks_ns) == 24
 
 
+@pytest.mark.parametrize(("watch", "most_bytes"), [(False, 20_000), (True, 400_000)])
+def test_a_long_run_takes_no_more_memory(
+    start: Start, monkeypatch: pytest.MonkeyPatch, watch: bool, most_bytes: int
+) -> None:
+    # A mark at each of these steps, though they are short. Kept, each would take 370 bytes.
+    monkeypatch.setattr(watched, "_MOST_COST", 1.0)
+    session = start(steps="explicit", watch=watch)
+
+    def steps(count: int) -> int:
+        for _ in range(count):
+            X.sum()
+            session.step(None)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    steps(2000)
+    tracemalloc.start()
+    try:
+        before = steps(10)
+        assert steps(4000) - before < most_bytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_was_recorded_is_freed_once_it_is_a_file(start: Start) -> None:
+    def held() -> int:
+        return sum(type(one) is torch.autograd.profiler.profile for one in gc.get_objects())
+
+    gc.collect()
+    before = held()
+    gc.disable()
+    try:
+        session = start()
+        training = Training()
+        training.step(3)
+        assert held() > before
+        training.step(5)
+        assert session.seen.trace is not None
+        assert held() == before
+    finally:
+        gc.enable()
+
+
 def test_a_script_that_ends_with_its_profiled_steps_has_no_later_ones(start: Start) -> None:
     session = start()
     Training().step(7)
@@ -661,12 +706,12 @@ def test_with_a_watch_later_steps_are_kept_in_full_and_the_program_is_left_as_it
     seen = session.finish()
     assert torch.utils.data.dataloader._BaseDataLoaderIter.__next__ is original
     assert seen.later_steps is None
-    watched = seen.watched_steps
-    assert watched is not None
+    found = seen.watched_steps
+    assert found is not None
     # The first mark only begins one.
-    assert watched.marked == 18 - (2 + 2 + 1 + 2) - 1
-    assert not watched.on_device
-    assert all(step.processor_ns and step.loader_ns == 0 for step in watched.slowest)
+    assert found.marked == 18 - (2 + 2 + 1 + 2) - 1
+    assert not found.on_device
+    assert all(step.processor_ns and step.loader_ns == 0 for step in found.slowest)
 
 
 def test_given_up_among_timed_steps_it_keeps_them_and_leaves_the_program_as_it_was(

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import nvtx
 import pytest
 import torch
 from module_hooks import has_global_hooks
@@ -41,14 +42,22 @@ class Listener:
         self.tokens: list[int | None] = []
         # Settle once so many boundaries have come.
         self.settle_after: int | None = None
+        # And leave nothing but a call that counts, once so many have come.
+        self.reduce_after: int | None = None
+        self.counted = 0
         self.finder: StepFinder | None = None
 
     def boundary(self, mark: Mark) -> None:
         self.told.append(("boundary", mark.label))
         self.tokens.append(mark.tokens)
-        if self.settle_after is not None and len(self.told) == self.settle_after:
-            assert self.finder is not None
+        assert self.finder is not None
+        if len(self.told) == self.settle_after:
             self.finder.settle()
+        if len(self.told) == self.reduce_after:
+            self.finder.reduce_to(self._count)
+
+    def _count(self) -> None:
+        self.counted += 1
 
     def restarted(self, mark: Mark) -> None:
         self.told.append(("restarted", mark.label))
@@ -67,10 +76,13 @@ def install() -> Iterator[Install]:
     """Install a finder over the given sources; removed after the test."""
     installed = []
 
-    def make(*sources: StepSource, settle_after: int | None = None) -> tuple[StepFinder, Listener]:
+    def make(
+        *sources: StepSource, settle_after: int | None = None, reduce_after: int | None = None
+    ) -> tuple[StepFinder, Listener]:
         listener = Listener()
         finder = StepFinder(sources, listener)
         listener.finder, listener.settle_after = finder, settle_after
+        listener.reduce_after = reduce_after
         finder.install()
         installed.append(finder)
         return finder, listener
@@ -413,8 +425,6 @@ def test_the_profilers_steps_are_seen_and_our_own_profilers_are_not(install: Ins
 
 
 def test_only_the_named_range_marks_steps(install: Install) -> None:
-    import nvtx
-
     nvtx_ranges.install()
     _, listener = install(RangeSteps("iteration"))
     for name in ("iteration", "other", "iteration"):
@@ -544,6 +554,84 @@ def test_scripted_and_traced_modules_are_seen(install: Install) -> None:
         assert len(listener.told) == 4
 
 
+# -- once the steps are known for good ---------------------------------------------------------
+
+
+def test_what_is_left_of_an_optimizers_steps_is_one_hook_that_counts(install: Install) -> None:
+    explicit = ExplicitSteps()
+    finder, listener = install(
+        explicit,
+        ProfilerSteps(torch_trace.own_profilers),
+        OptimizerSteps(),
+        ForwardCalls(),
+        settle_after=3,
+        reduce_after=5,
+    )
+    model = Block()
+    optimizer, other = make_optimizer(model), make_optimizer(model)
+    for _ in range(12):
+        model(X).sum().backward()
+        optimizer.step()
+        other.step()
+        if listener.counted:
+            # Of more trust, and too late.
+            explicit.step(None)
+    assert (listener.labels, listener.counted) == ([FORWARD] + [SGD] * 4, 12 - 4)
+    assert len(optimizer._optimizer_step_post_hooks) == 1
+    assert not other._optimizer_step_post_hooks
+    # The source of more trust is silent, and has its function back.
+    assert_nothing_is_left(model)
+    finder.remove()
+    assert not optimizer._optimizer_step_post_hooks
+
+
+def test_what_is_left_of_forward_calls_counts_those_of_one_module(install: Install) -> None:
+    finder, listener = install(ForwardCalls(), settle_after=3, reduce_after=4)
+    model, other = Block(), Block()
+    for _ in range(9):
+        other(model(X))
+    x = X.clone().requires_grad_()
+    # Called again in the backward pass, which is no step.
+    checkpoint(model, x, use_reentrant=False).sum().backward()
+    assert (listener.labels, listener.counted) == ([FORWARD] * 4, 9 - 4 + 1)
+    finder.remove()
+    assert_nothing_is_left(model, other)
+
+
+def test_what_is_left_of_other_marks_counts_them(
+    replay: Callable[[object], None], install: Install
+) -> None:
+    explicit = ExplicitSteps()
+    finder, listener = install(explicit, reduce_after=2)
+    for _ in range(5):
+        explicit.step(7)
+    assert (listener.tokens, listener.counted) == ([7, 7], 3)
+    finder.remove()
+    explicit.step(7)
+    assert listener.counted == 3
+
+    finder, listener = install(ProfilerSteps(torch_trace.own_profilers), reduce_after=2)
+    for _ in range(5):
+        torch.profiler.profile().step()
+    assert (len(listener.told), listener.counted) == (2, 3)
+    finder.remove()
+
+    nvtx_ranges.install()
+    finder, listener = install(RangeSteps("iteration"), reduce_after=2)
+    for name in ("iteration", "other") * 5:
+        nvtx.push_range(name)
+        nvtx.pop_range()
+    assert (len(listener.told), listener.counted) == (2, 3)
+    finder.remove()
+
+    _, listener = install(GraphReplays(), reduce_after=2)
+    graph, other = Graph(), Graph()
+    for _ in range(5):
+        replay(graph)
+        replay(other)
+    assert (len(listener.told), listener.counted) == (2, 3)
+
+
 # -- torch.compile -----------------------------------------------------------------------------
 
 
@@ -578,7 +666,7 @@ def compiled_inner_module(model: Module) -> Any:
     return torch.nn.Sequential(torch.compile(model, backend="eager"), torch.nn.ReLU())
 
 
-def train(make: Callable[[Module], Any], steps: int = 6) -> dict[str, dict[str, int]]:
+def train(make: Callable[[Module], Any], steps: int = 8) -> dict[str, dict[str, int]]:
     """Train for a few steps; what torch.compile counted while doing so."""
     torch._dynamo.reset()
     counters.clear()
@@ -611,7 +699,7 @@ def test_watching_changes_nothing_of_what_is_compiled(
     assert alone["frames"]["ok"] >= 1
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        install(OptimizerSteps(), ForwardCalls(), settle_after=4)
+        install(OptimizerSteps(), ForwardCalls(), settle_after=4, reduce_after=6)
         watched = train(make)
     assert watched == alone
     assert [str(warning.message) for warning in caught if "hook" in str(warning.message)] == []

@@ -61,10 +61,10 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 def watched_lengths(clocks: Clocks, lengths: list[int]) -> WatchedSteps:
     marks = WatchedStepsClock(device_events=False)
-    marks.mark()
+    until_due = marks.mark()
     for length in lengths:
         clocks.now_ns += length
-        marks.mark()
+        until_due = until_due - 1 or marks.mark()
     found = marks.read()
     assert found is not None
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from gpuprof.collectors.live import cuda, nvtx_ranges
 from gpuprof.collectors.live.unix_clock import monotonic_ns
 from gpuprof.collectors.steps.finder import StepFinder, StepListener
-from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
+from gpuprof.collectors.steps.sources import ExplicitSteps, Mark, StepCallback
 from gpuprof.profiler.run.session_options import SessionOptions
 from gpuprof.profiler.run.step_sources import step_sources
 
@@ -107,6 +107,9 @@ class _Search:
     def install(self) -> None:
         """See `StepSearch`."""
         self._steps.listen(self._listener)
+
+    def reduce_to(self, step: StepCallback) -> None:
+        """See `StepSearch`. The session ends here, and the search goes on."""
 
     def remove(self) -> None:
         """See `StepSearch`."""
