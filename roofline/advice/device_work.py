@@ -15,6 +15,7 @@ from gpuprof.roofline.classes import (
     TAIL,
     ClassName,
 )
+from gpuprof.roofline.cost_models.cost import UNCOUNTED
 from gpuprof.roofline.machine.achievable import Achievable, achievable
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.points.classify import WorkKey
@@ -94,9 +95,11 @@ def _found(
         return None
     gain = _to_reach(point.device_ns, point.roof_ns, reach, steps)
     if kind == MEMORY:
-        # Of what is one kernel already nothing is known that a program could change.
-        one = _is_one_kernel(point.name, work_kind)
-        return "below memory roof", Gain(0, 0, gain.most_ns) if one else gain
+        # Of what is one kernel already nothing is known that a program could change, nor of what
+        # may take its time for work that its roof leaves out.
+        uncounted = not UNCOUNTED.isdisjoint(point.assumptions)
+        unknown = uncounted or _is_one_kernel(point.name, work_kind)
+        return "below memory roof", Gain(0, 0, gain.most_ns) if unknown else gain
     # What is tried once is for shapes that each step has again.
     if by_heuristic and work_kind == CONVOLUTION and point.calls % steps == 0:
         return "convolution algorithm", gain

@@ -1,6 +1,6 @@
 """What one operator call costs by its definition: operations and compulsory traffic."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -49,6 +49,13 @@ class PeakTime(msgspec.Struct, frozen=True, kw_only=True):
     # What was used, for people: "SM throughput".
     name: str
     ns: float
+
+
+# Assumptions of models that leave out what may take most of the time: such calls may be far below
+# their roof with nothing that could be faster.
+UNCOUNTED_RANDOM: Final = "random numbers are not counted as operations"
+UNCOUNTED_COMPARISONS: Final = "comparisons of a sort are not counted"
+UNCOUNTED: Final = frozenset({UNCOUNTED_RANDOM, UNCOUNTED_COMPARISONS})
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

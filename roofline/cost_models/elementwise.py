@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import UNCOUNTED_RANDOM, Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, total, vector_flops
 from gpuprof.roofline.cost_models.gemm import broadcast_shape
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites
@@ -138,7 +138,7 @@ def native_dropout(call: OpCall) -> Cost | None:
         flops=vector_flops(inputs.dtype, 2 * inputs.elements),
         bytes_read=inputs.bytes,
         bytes_written=total((bytes_for(inputs.elements, inputs.dtype), inputs.elements)),
-        assumptions=("random numbers are not counted as operations",),
+        assumptions=(UNCOUNTED_RANDOM,),
     )
 
 

@@ -4,7 +4,7 @@ import math
 from functools import reduce
 
 from gpuprof.roofline.cost_models.call import OpCall
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import UNCOUNTED_RANDOM, Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, bytes_of, copy_cost
 from gpuprof.roofline.cost_models.registry import cost_model, register_composites, register_views
 from gpuprof.roofline.dtypes import DType, promote
@@ -48,7 +48,7 @@ def random_fill(call: OpCall) -> Cost | None:
     if target is None:
         return None
     read = bytes_of(call.tensor(1))
-    return copy_cost(read, target.bytes, "random numbers are not counted as operations")
+    return copy_cost(read, target.bytes, UNCOUNTED_RANDOM)
 
 
 @cost_model("aten::arange", composite=True)

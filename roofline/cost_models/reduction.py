@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
-from gpuprof.roofline.cost_models.cost import Cost
+from gpuprof.roofline.cost_models.cost import UNCOUNTED_COMPARISONS, Cost
 from gpuprof.roofline.cost_models.counting import bytes_for, copy_cost, total, vector_flops
 from gpuprof.roofline.cost_models.elementwise import result_dtype
 from gpuprof.roofline.cost_models.gemm import broadcast_shape
@@ -151,7 +151,7 @@ def scan(call: OpCall) -> Cost | None:
 
 def _with_indices(tensor: Tensor, outputs: int | None) -> Cost:
     written = total((bytes_for(outputs, tensor.dtype), bytes_for(outputs, named("int64"))))
-    return copy_cost(tensor.bytes, written, "comparisons of a sort are not counted")
+    return copy_cost(tensor.bytes, written, UNCOUNTED_COMPARISONS)
 
 
 @cost_model("aten::sort")
