@@ -341,7 +341,7 @@ def failing_program(
     **process: Any,
 ) -> Any:
     """What a program with one segment of 4 MB is told when it asks for `failed` bytes."""
-    blocks = block_rows(segments(1000), moment="out of memory", time_ns=50, stacks=Stacks())
+    blocks = list(block_rows(segments(1000), moment="out of memory", time_ns=50, stacks=Stacks()))
     blocks[1]["category"] = category
     build.rows["memory_blocks"] = blocks
     build.rows["out_of_memory"] = [
