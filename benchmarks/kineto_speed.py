@@ -1,19 +1,23 @@
-"""How fast and in how much memory is a PyTorch trace read, against other tools?
+"""How fast and in how much memory is a PyTorch trace read, against other tools and on fewer cores?
 
     python benchmarks/kineto_speed.py TRACE [--rounds N] [--hta PYTHON] [--tracelens PYTHON]
+                                      [--cores N ...]
 
 Each tool runs in a process of its own, with the interpreter of an environment that has it:
 gpuprof with this one, HTA (HolisticTraceAnalysis) and TraceLens where their options name one. The
 rounds are interleaved, so that a machine that drifts does not count. Seconds exclude the start of
-the interpreter and imports; memory is the largest resident set of the process.
+the interpreter and imports; CPU seconds are those of all threads, which another program on the
+machine changes less; memory is the largest resident set of the process.
 
-    gpuprof    reads the file, attributes the kernels and analyses them
+    gpuprof    reads the file, attributes the kernels and analyses them; with --cores once more on
+               so many of the cores that there are
     HTA        loads the file, then its kernel and its temporal breakdown
     TraceLens  writes its performance report
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -45,29 +49,32 @@ def work(trace, folder):
 _CHILD = """
 import contextlib, json, os, resource, sys, time
 from pathlib import Path
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])
 {tool}
-started = time.perf_counter()
+started, begun = time.perf_counter(), time.process_time()
 with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
     work(sys.argv[1], sys.argv[2])
-seconds = time.perf_counter() - started
-print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+seconds, cpu = time.perf_counter() - started, time.process_time() - begun
+print(json.dumps([seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 """
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool to measure: its name, its interpreter and what it runs."""
+    """A tool to measure: its name, its interpreter, what it runs, and on how many cores."""
 
     name: str
     python: str
     code: str
+    cores: int
 
 
 @dataclass(frozen=True)
 class Run:
-    """One process: seconds of work and the largest resident set in bytes."""
+    """One process: seconds of work, of how many on a core, and the largest resident set."""
 
     seconds: float
+    cpu_seconds: float
     memory_bytes: int
 
 
@@ -75,25 +82,32 @@ def measure(tool: Tool, trace: Path) -> Run:
     """Run one tool once."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [tool.python, "-c", _CHILD.format(tool=tool.code), str(trace.absolute()), folder],
+            [
+                tool.python,
+                "-c",
+                _CHILD.format(tool=tool.code, cores=tool.cores),
+                str(trace.absolute()),
+                folder,
+            ],
             capture_output=True,
             text=True,
             check=False,
         )
     if done.returncode:
         sys.exit(f"{tool.name} failed on {trace}:\n{done.stderr[-2000:]}")
-    seconds, kilobytes = json.loads(done.stdout.splitlines()[-1])
-    return Run(seconds, kilobytes * 1024)
+    seconds, cpu_seconds, kilobytes = json.loads(done.stdout.splitlines()[-1])
+    return Run(seconds, cpu_seconds, kilobytes * 1024)
 
 
 def row(tool: Tool, runs: list[Run], trace_bytes: int, reference: float) -> str:
     """One line of the table; `reference` is gpuprof's median in seconds."""
     seconds = statistics.median(run.seconds for run in runs)
     memory = statistics.median(run.memory_bytes for run in runs)
+    cpu = statistics.median(run.cpu_seconds for run in runs)
     spread = (max(run.seconds for run in runs) - min(run.seconds for run in runs)) / seconds
     return (
-        f"{tool.name:10} {seconds:9.2f} {spread:7.0%} {trace_bytes / seconds / 1e6:9.0f} "
-        f"{memory / 1e6:9.0f} {seconds / reference:9.1f}"
+        f"{tool.name:18} {seconds:9.2f} {spread:7.0%} {cpu:9.2f} "
+        f"{trace_bytes / seconds / 1e6:9.0f} {memory / 1e6:9.0f} {seconds / reference:9.1f}"
     )
 
 
@@ -104,20 +118,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hta", metavar="PYTHON", help="interpreter of an environment with HTA")
     parser.add_argument("--tracelens", metavar="PYTHON", help="the same for TraceLens")
+    parser.add_argument("--cores", type=int, nargs="+", default=[], metavar="N")
     arguments = parser.parse_args()
-    tools = [Tool("gpuprof", sys.executable, _GPUPROF)]
+    all_cores = len(os.sched_getaffinity(0))
+    tools = [Tool("gpuprof", sys.executable, _GPUPROF, all_cores)]
+    tools += [
+        Tool(f"gpuprof, cores: {cores}", sys.executable, _GPUPROF, cores)
+        for cores in arguments.cores
+        if cores < all_cores
+    ]
     if arguments.hta:
-        tools.append(Tool("HTA", arguments.hta, _HTA))
+        tools.append(Tool("HTA", arguments.hta, _HTA, all_cores))
     if arguments.tracelens:
-        tools.append(Tool("TraceLens", arguments.tracelens, _TRACELENS))
+        tools.append(Tool("TraceLens", arguments.tracelens, _TRACELENS, all_cores))
     runs: dict[str, list[Run]] = {tool.name: [] for tool in tools}
     for _ in range(arguments.rounds):
         for tool in tools:
             runs[tool.name].append(measure(tool, arguments.trace))
     size = arguments.trace.stat().st_size
     reference = statistics.median(run.seconds for run in runs["gpuprof"])
-    print(f"{arguments.trace.name}, {size / 1e6:.0f} MB, {arguments.rounds} rounds, medians")
-    print(f"{'tool':10} {'s':>9} {'spread':>7} {'MB/s':>9} {'RSS MB':>9} {'x gpuprof':>9}")
+    print(
+        f"{arguments.trace.name}, {size / 1e6:.0f} MB, {arguments.rounds} rounds, medians; "
+        f"{all_cores} cores, load {os.getloadavg()[0]:.1f}"
+    )
+    print(
+        f"{'tool':18} {'s':>9} {'spread':>7} {'CPU s':>9} {'MB/s':>9} {'RSS MB':>9} "
+        f"{'x gpuprof':>9}"
+    )
     for tool in tools:
         print(row(tool, runs[tool.name], size, reference))
 

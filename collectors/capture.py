@@ -1,12 +1,17 @@
 """Capture: what happened, as typed tables. The only thing that collectors hand on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import polars as pl
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
+
+_Arguments = ParamSpec("_Arguments")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Capture:
     collective_records: pl.DataFrame = field(
         default_factory=partial(schema.empty, "collective_records")
     )
+    # What `once_a_capture` keeps, by function and arguments.
+    _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, expected in schema.TABLES.items():
@@ -67,3 +74,23 @@ class Capture:
             chosen,
             **{name: frame.filter(pl.col("rank") == rank) for name, frame in self.tables().items()},
         )
+
+
+def once_a_capture(
+    function: Callable[Concatenate[Capture, _Arguments], _Found],
+) -> Callable[Concatenate[Capture, _Arguments], _Found]:
+    """`function`, which several parts of an analysis ask, computed once for the same capture.
+
+    Its other arguments are hashable, and its result is not changed by who gets it.
+    """
+
+    @wraps(function)
+    def once(capture: Capture, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Found:
+        found = capture._found
+        key = (function, args, tuple(kwargs.items()))
+        if key not in found:
+            found[key] = function(capture, *args, **kwargs)
+        result: _Found = found[key]
+        return result
+
+    return once

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gpuprof.collectors.native import compiled
+
 Integers = npt.NDArray[np.int64]
 NONE: Final = -1
 # Later than any time: the end of an interval that was never closed.
@@ -23,6 +25,14 @@ def parents(threads: Integers, starts: Integers, ends: Integers) -> Integers:
     first. An interval belongs to those that contain its start: a child may seem to end after its
     parent where a clock was rounded, and is cut there for what follows.
     """
+    if compiled is not None:
+        arrays = (np.ascontiguousarray(each, np.int64) for each in (threads, starts, ends))
+        return np.frombuffer(compiled.parents(*arrays), np.int64)
+    return parents_in_python(threads, starts, ends)
+
+
+def parents_in_python(threads: Integers, starts: Integers, ends: Integers) -> Integers:
+    """`parents` without compiled code: the same, slower by a hundred times."""
     if _follow_each_other(threads, starts, ends):
         return np.full(len(starts), NONE, np.int64)
     # One pass with a stack a thread. A loop over lists: faster than a vector pass per depth.

@@ -7,9 +7,9 @@ then scanned element by element.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
@@ -45,22 +45,29 @@ _SCALAR: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[^,\]{}\[]+', re.DOTALL)
 _COMPACT: Final = (b'},{"', b'}, {"')
 
 
+class Take(Protocol):
+    """Takes a block's text from here by answering True; no batch comes of it then."""
+
+    def __call__(self, number: int, text: bytes, *, now: bool) -> bool:
+        """Whether it was taken; with `now`, whether it is a valid array of events too."""
+
+
 class Blocks:
     """Iterates over the events of `source` in numbered batches; `metadata` is complete afterwards.
 
-    `hand_over` may take a block's text from here by answering True; no batch comes of it then.
+    What `take` takes is in none of them.
     """
 
     def __init__(
         self,
         source: ByteSource,
         findings: Findings,
-        hand_over: Callable[[int, bytes], bool] = lambda _number, _text: False,
+        take: Take,
     ) -> None:
         self.metadata: dict[str, object] = {}
         self._source = source
         self._findings = findings
-        self._hand_over = hand_over
+        self._take = take
         self._number = 0
         self._pieces = iter(source)
         self._exhausted = False
@@ -172,7 +179,7 @@ class Blocks:
         cut = self._last_start()
         if cut:
             text = _array(self._buffer, cut)
-            if self._hand_over(self._number, text):
+            if self._take(self._number, text, now=False):
                 self._buffer = self._buffer[cut:]
                 return None
             batch = decode.valid(text, self._findings) or decode.repaired(text, self._findings)
@@ -195,8 +202,9 @@ class Blocks:
         """The events up to the end of the array, or of a file that was cut off."""
         for match in islice(_END.finditer(self._buffer, self._last_start()), _CANDIDATES):
             text = _array(self._buffer, match.start() + 1)
-            batch = decode.valid(text, self._findings)
-            if batch is not None:
+            taken = self._take(self._number, text, now=True)
+            batch = None if taken else decode.valid(text, self._findings)
+            if taken or batch is not None:
                 self._buffer = self._buffer[match.end() :]
                 self._ended = True
                 return batch

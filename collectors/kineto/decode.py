@@ -43,7 +43,7 @@ class Batch:
 
 def valid(text: bytes, findings: Findings) -> Batch | None:
     """The events of `text`, or None where it is not a JSON array."""
-    return _typed(text) or _untyped(text, findings)
+    return _typed(text) or untyped(text, findings)
 
 
 def repaired(text: bytes, findings: Findings) -> Batch | None:
@@ -65,7 +65,7 @@ def exactly(inexact: Batch, findings: Findings) -> Batch:
     """
     changes: Counter[str] = Counter()
     for text in (inexact.text, *_mended(inexact.text, changes)):
-        found = _untyped(text, findings)
+        found = untyped(text, findings)
         if found is not None:
             findings.repairs.update(changes)
             return found
@@ -130,7 +130,8 @@ def _typed(text: bytes) -> Batch | None:
         return None
 
 
-def _untyped(text: bytes, findings: Findings) -> Batch | None:
+def untyped(text: bytes, findings: Findings) -> Batch | None:
+    """The events of `text`, of any age or writer; None where it is not a JSON array."""
     try:
         elements = lenient.decode(text)
     except DECODE_ERRORS:

@@ -32,7 +32,7 @@ from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.processes import by_process
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.kineto.tensor_lists import with_tensor_lists
-from gpuprof.collectors.kineto.worker import Worker, WorkerFailed, is_worth_it
+from gpuprof.collectors.kineto.threads import BlockReaders, NotDecoded, threads_for
 from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
 from gpuprof.collectors.recorded_collectives import RecordedCollective, read_collectives
 from gpuprof.collectors.recorded_lists import beside
@@ -82,7 +82,7 @@ def read(
     if not path.is_file():
         raise CaptureError(path, "no such file" if not path.exists() else "not a file")
     with _collector_paused():
-        metadata_fields, tables, findings = _read_large(path) if is_worth_it(path) else _read(path)
+        metadata_fields, tables, findings = _read(path)
     if (foreign := findings.foreign) is not None:
         raise CaptureError(path, foreign.name, remedy=foreign.remedy)
     if tables.is_empty():
@@ -104,29 +104,21 @@ def read(
 
 def _read(path: Path) -> tuple[dict[str, object], Tables, Findings]:
     """The metadata, events and findings of a trace."""
-    findings = Findings()
-    blocks = Blocks(ByteSource(path), findings)
-    tables = Tables(findings)
-    for number, batch in blocks:
-        add_batch(tables, batch, number)
-    return blocks.metadata, tables, findings
-
-
-def _read_large(path: Path) -> tuple[dict[str, object], Tables, Findings]:
-    """As `_read`, with a second process; what that cannot decode is left to `_read`."""
-    worker = Worker()
     try:
-        findings = Findings()
-        blocks = Blocks(ByteSource(path), findings, worker.take)
-        tables = Tables(findings)
+        return _read_by(path, threads_for(path))
+    except NotDecoded:
+        return _read_by(path, 0)
+
+
+def _read_by(path: Path, threads: int) -> tuple[dict[str, object], Tables, Findings]:
+    findings = Findings()
+    tables = Tables(findings)
+    with BlockReaders(threads) as readers:
+        blocks = Blocks(ByteSource(path), findings, readers.take)
         for number, batch in blocks:
             add_batch(tables, batch, number)
-        worker.collect(tables, findings)
-        return blocks.metadata, tables, findings
-    except (WorkerFailed, OSError):
-        return _read(path)
-    finally:
-        worker.close()
+        readers.collect(tables, findings)
+    return blocks.metadata, tables, findings
 
 
 @contextmanager

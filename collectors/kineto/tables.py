@@ -1,7 +1,7 @@
 """Batches of events -> the columns of a capture, one frame a batch, joined at the end."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
@@ -82,13 +82,13 @@ OPS: Final = pl.Schema(
         "external_id": pl.Int64,
         "sequence": pl.Int64,
         "forward_thread": pl.Int64,
-        # JSON text, still bytes.
-        **dict.fromkeys(_TEXTS, pl.Binary),
+        # JSON text.
+        **dict.fromkeys(_TEXTS, pl.String),
         "kernel_file": pl.String,
     }
 )
-_SIZES: Final = {f"{what}_{axis}": pl.Int64 for what in ("grid", "block") for axis in "xyz"}
-LAUNCHES: Final = pl.Schema({**_SHARED, "correlation": pl.Int64, "kernel": pl.String, **_SIZES})
+SIZES: Final = {f"{what}_{axis}": pl.Int64 for what in ("grid", "block") for axis in "xyz"}
+LAUNCHES: Final = pl.Schema({**_SHARED, "correlation": pl.Int64, "kernel": pl.String, **SIZES})
 RANGES: Final = pl.Schema(_SHARED)
 ALLOCATIONS: Final = pl.Schema(
     {
@@ -98,29 +98,29 @@ ALLOCATIONS: Final = pl.Schema(
     }
 )
 _DEVICE_TEXTS: Final = ("collective", "dtype", "group", "annotated_name", "annotation")
-_COLLECTIVE: Final = {
+COLLECTIVE_COLUMNS: Final = {
     name: pl.String if name in _DEVICE_TEXTS else pl.Int64
     for name in CollectiveArgs.__struct_fields__
 }
 _DEVICE_COLUMNS: Final[tuple[str, ...]] = tuple(
     name
     for name in DeviceArgs.__struct_fields__
-    if name not in ("grid", "block") and name not in _COLLECTIVE
+    if name not in ("grid", "block") and name not in COLLECTIVE_COLUMNS
 )
 KERNELS: Final = pl.Schema(
     {
         **_SHARED,
         "kind": pl.String,
         **{name: pl.String if name in _DEVICE_TEXTS else pl.Int64 for name in _DEVICE_COLUMNS},
-        **_COLLECTIVE,
-        **_SIZES,
+        **COLLECTIVE_COLUMNS,
+        **SIZES,
     }
 )
 # Of those operators only that say what a collective is; they are rows of `OPS` too.
-COLLECTIVE_OPS: Final = pl.Schema({**_SHARED, **_COLLECTIVE})
+COLLECTIVE_OPS: Final = pl.Schema({**_SHARED, **COLLECTIVE_COLUMNS})
 # Of those ranges only that are the work of a collective; they are rows of `RANGES` too.
 HOST_COLLECTIVES: Final = pl.Schema(
-    {**_SHARED, **dict.fromkeys(("input_dims", "input_types"), pl.Binary)}
+    {**_SHARED, **dict.fromkeys(("input_dims", "input_types"), pl.String)}
 )
 _SCHEMAS: Final = {
     "ops": OPS,
@@ -176,17 +176,17 @@ class Tables:
             (table, _frame(table, kind, events, batch.exact)) for table, kind, events in parts
         ]
         for name, frame in converted:
-            self._frames[name].append((block, frame))
-
-    def frames(self) -> Iterator[tuple[str, pl.DataFrame]]:
-        """All rows as they were added, by table."""
-        for name, parts in self._frames.items():
-            for _, frame in parts:
-                yield name, frame
+            texts = [self._text(frame[column]) for column in _TEXTS if column in frame.columns]
+            self.add_frame(block, name, frame.with_columns(texts))
 
     def add_frame(self, block: int, name: str, frame: pl.DataFrame) -> None:
-        """Add rows that `frames` gave elsewhere."""
+        """Add rows of the table `name`, whose columns may lack those without a value."""
         self._frames[name].append((block, frame))
+
+    def add_all(self, others: "Tables") -> None:
+        """Add the rows of `others`."""
+        for name, parts in others._frames.items():
+            self._frames[name] += parts
 
     def is_empty(self) -> bool:
         """Nothing was added that a capture has rows of."""
@@ -206,9 +206,6 @@ class Tables:
         if negative.any():
             self.findings.negative_durations += int(negative.sum())
             frame = frame.filter(~negative)
-        texts = [column for column in _TEXTS if column in frame.columns]
-        if texts:
-            return frame.with_columns(self._text(frame[column]) for column in texts)
         if "correlation" in frame.columns:
             # Kineto writes 0 where an activity had no correlation.
             known = pl.when(pl.col("correlation") != 0).then("correlation")
@@ -225,18 +222,27 @@ class Tables:
         return frame
 
     def _text(self, column: pl.Series) -> pl.Series:
-        """JSON values as text on one line, in Kineto's own spacing; null where absent."""
+        """As `plain_text`, with invalid UTF-8 repaired."""
         try:
-            text: pl.Series = column.cast(pl.String)
+            return plain_text(column)
         except pl.exceptions.ComputeError:
             # The typed decoder does not look into values that it leaves as they are.
             repaired = [value.decode(errors="replace") for value in column]
             text = pl.Series(column.name, repaired)
             number = text.str.count_matches("\ufffd", literal=True).sum()
             self.findings.repairs["invalid UTF-8 sequence"] += int(number)
-        if text.str.contains("\n", literal=True).any():
-            text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
-        return text.set((text == "") | (text == "null"), None)
+            return plain_text(text)
+
+
+def plain_text(column: pl.Series) -> pl.Series:
+    """JSON values as text on one line, in Kineto's own spacing; null where absent.
+
+    Raises polars' `ComputeError` where any is no UTF-8.
+    """
+    text: pl.Series = column.cast(pl.String)
+    if text.str.contains("\n", literal=True).any():
+        text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
+    return text.set((text == "") | (text == "null"), None)
 
 
 def _frame(table: str, kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:
@@ -272,9 +278,9 @@ def _fields(args: Sequence[Struct], table: pl.Schema) -> dict[str, pl.Series]:
         if dtype is None:
             continue
         values: list[Any] = list(map(attrgetter(name), args))
-        if dtype == pl.Binary:
+        if name in _TEXTS:
             if any(values):
-                columns[name] = pl.Series(list(map(bytes, values)), dtype=dtype)
+                columns[name] = pl.Series(name, list(map(bytes, values)), dtype=pl.Binary)
         elif values.count(None) < len(values):
             columns[name] = pl.Series(values, dtype=dtype)
     return columns

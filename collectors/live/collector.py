@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from gpuprof.collectors.live.collected import Collected
+if TYPE_CHECKING:
+    import polars as pl
 
 DEFAULT_INTERVAL_NS = 100_000_000
 
@@ -58,11 +59,10 @@ class LiveCollector(Protocol):
     def slow_down(self) -> None:
         """The part of the run that matters is over: record less from now on."""
 
-    def stop(self) -> Collected:
+    def stop(self) -> "Mapping[str, pl.DataFrame]":
         """End, and return the rows by the table of `gpuprof.collectors.schema` they belong to.
 
-        As columns of plain values, best: a library of tables would come into the program. In a
-        process forked since `start` there are none.
+        In a process forked since `start` there are none.
         """
 
 

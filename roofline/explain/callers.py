@@ -21,6 +21,8 @@ def callers_of(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[Caller, ...]:
 
     Reads their op_id and duration_ns, and the operators' op_id and stack.
     """
+    if ops["stack"].null_count() == ops.height:
+        return ()
     known = kernels.join(ops.select("op_id", "stack"), on="op_id", how="left")
     all_ns = int(known["duration_ns"].sum())
     by_stack = (

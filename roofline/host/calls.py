@@ -86,7 +86,11 @@ def _calls(capture: Capture) -> pl.DataFrame:
 
 def _below_its_like(calls: pl.DataFrame, above: Integers) -> Booleans:
     """Which calls are made within another call of the same name."""
-    names = calls.select(pl.concat_str("kind", "name").rank("dense"))["kind"].to_numpy()
+    # A number for each name of each kind.
+    names = calls.select(
+        pl.col("name").cast(pl.Categorical).to_physical().cast(pl.Int64) * 2
+        + (pl.col("kind") == "operator")
+    )["name"].to_numpy()
     found = np.zeros(len(above), np.bool_)
     pending = np.flatnonzero(above != NONE)
     ancestor = above[pending]

@@ -74,7 +74,10 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     )
     segments = _segments(gaps, timeline.changes_ns)
     segments = _inside(segments, stretch).join(
-        _threads(gaps, kernels, capture, on_cpu=on_cpu), on="gap", how="left", maintain_order="left"
+        _threads(gaps, kernels, launch, capture, on_cpu=on_cpu),
+        on="gap",
+        how="left",
+        maintain_order="left",
     )
     segments = _with_states(segments, timeline)
     calls = kinds_of_calls(capture)
@@ -158,13 +161,15 @@ def _inside(segments: pl.DataFrame, stretch: Stretch) -> pl.DataFrame:
     )
 
 
-def _threads(gaps: Gaps, kernels: pl.DataFrame, capture: Capture, *, on_cpu: bool) -> pl.DataFrame:
+def _threads(
+    gaps: Gaps, kernels: pl.DataFrame, launch: Integers, capture: Capture, *, on_cpu: bool
+) -> pl.DataFrame:
     """For each gap the threads to look at, in this order: thread_0, thread_1, thread_2.
 
     That which ends the gap, that which launched the work before, and the one with most events.
     """
     events = capture.ops if on_cpu else capture.launches
-    rows = rows_of(capture.ops, kernels["op_id"]) if on_cpu else launch_rows(kernels, capture)
+    rows = rows_of(capture.ops, kernels["op_id"]) if on_cpu else launch
     ends = np.where(gaps.kernel == NONE, NONE, rows[gaps.kernel]) if len(rows) else gaps.kernel
     previous = np.where(gaps.kernel == NONE, len(rows), gaps.kernel) - 1
     before = np.where(previous >= 0, rows[previous], NONE) if len(rows) else gaps.kernel

@@ -4,6 +4,7 @@ import heapq
 
 import numpy as np
 
+from gpuprof.collectors.native import compiled
 from gpuprof.roofline.intervals import Nanoseconds
 
 
@@ -16,6 +17,14 @@ def free_rows(start_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
     reached = np.maximum.accumulate(end_ns)
     if not (start_ns[1:] < reached[:-1]).any():
         return np.zeros(len(start_ns), np.int64)
+    if compiled is not None:
+        arrays = (np.ascontiguousarray(each, np.int64) for each in (start_ns, end_ns))
+        return np.frombuffer(compiled.free_rows(*arrays), np.int64)
+    return free_rows_in_python(start_ns, end_ns)
+
+
+def free_rows_in_python(start_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
+    """`free_rows` without compiled code."""
     rows: list[int] = []
     free: list[int] = []
     busy: list[tuple[int, int]] = []

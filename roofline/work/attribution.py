@@ -14,7 +14,7 @@ import polars as pl
 from msgspec import structs
 
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.collectors.manifest import ProcessInfo
 from gpuprof.roofline.work.cut_off import cut_off_step
 from gpuprof.roofline.work.graph_operators import operators_of_replays, without_places
@@ -62,6 +62,7 @@ def attribute(capture: Capture) -> Capture:
     return Capture(capture.manifest, tuple(processes), **tables)
 
 
+@once_a_capture
 def launch_of_kernels(capture: Capture) -> pl.DataFrame:
     """For each row of `kernels`, in order, the thread and start of its launch.
 
@@ -102,6 +103,10 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     if ops.is_empty():
         return np.full(len(op_ids), NONE, np.int64)
     ids, wanted = ops["op_id"].to_numpy(), op_ids.fill_null(0).to_numpy()
+    if ids[0] == 0 and (np.diff(ids) == 1).all():
+        # As traces are numbered: the id is the row.
+        known = (wanted >= 0) & (wanted < len(ids)) & op_ids.is_not_null().to_numpy()
+        return np.where(known, wanted, NONE)
     order = np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, wanted, sorter=order)
     rows = order[np.minimum(place, len(ids) - 1)]

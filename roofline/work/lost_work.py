@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import NONE, enclosing
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.collectors.joining.lost_launches import (
     device_launches,
     lost_count,
@@ -27,6 +27,7 @@ class StepLaunches:
     incomplete_owners: pl.Series
 
 
+@once_a_capture
 def launches_of_steps(capture: Capture) -> StepLaunches:
     """The launches of a one-rank capture, and what was lost of their device work.
 

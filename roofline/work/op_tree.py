@@ -12,7 +12,7 @@ from gpuprof.collectors import host_events
 from gpuprof.collectors.call_tree.autograd_nodes import are_nodes
 from gpuprof.collectors.call_tree.inheriting import inherit
 from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing, thread_codes
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.intervals import merged
 from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_at
 
@@ -28,6 +28,7 @@ _PHASES: Final = ("", "backward", "optimizer", "forward", "gradients")
 _REPEATED_CODE, _ONCE_CODE = 1, 2
 
 
+@once_a_capture
 def op_phases(capture: Capture) -> pl.DataFrame:
     """What each operator is part of: a row (rank, op_id, phase, recompute) for each of `ops`.
 

@@ -1,0 +1,12 @@
+from typing import Literal
+
+from gpuprof.collectors.call_tree.nesting import Integers
+
+# Its name, what its bytes are (int64, or uint32 codes), they, and whether a row has no value.
+Column = tuple[str, Literal["integers", "names", "texts"], bytes, bool]
+
+def read_events(
+    text: bytes, /
+) -> tuple[list[bytes], list[bytes], dict[str, list[Column]], list[bytes]] | None: ...
+def parents(threads: Integers, starts: Integers, ends: Integers, /) -> bytearray: ...
+def free_rows(starts: Integers, ends: Integers, /) -> bytearray: ...

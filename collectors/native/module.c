@@ -1,0 +1,225 @@
+/* gpuprof.collectors.native._native: what Python is too slow for, with the GIL released. */
+
+#include <Python.h>
+#include <string.h>
+
+#include "intervals.h"
+#include "trace_events.h"
+
+/* The bytes of one column, and whether any row has no value; NULL with an exception set. A column
+ * without any value is None. */
+static PyObject *column_object(const Events *events, int table, int place)
+{
+    const Rows *rows = &events->tables[table];
+    size_t width = (size_t)table_width(table);
+    bool coded = table_column(table, place).content != INTEGERS;
+    int64_t none = coded ? 0 : NO_VALUE;
+    const int64_t *cell = rows->cells + place;
+    size_t known = 0;
+    for (size_t row = 0; row < rows->rows; row++)
+        known += cell[row * width] != none;
+    if (!known)
+        Py_RETURN_NONE;
+    size_t size = rows->rows * (coded ? sizeof(uint32_t) : sizeof(int64_t));
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (!bytes)
+        return NULL;
+    char *to = PyBytes_AsString(bytes);
+    for (size_t row = 0; row < rows->rows; row++) {
+        int64_t value = cell[row * width];
+        if (coded) {
+            uint32_t code = (uint32_t)value;
+            memcpy(to + row * sizeof(code), &code, sizeof(code));
+        } else {
+            memcpy(to + row * sizeof(value), &value, sizeof(value));
+        }
+    }
+    return Py_BuildValue("(NO)", bytes, known < rows->rows ? Py_True : Py_False);
+}
+
+static const char *content_name(int content)
+{
+    return content == INTEGERS ? "integers" : content == NAMES ? "names" : "texts";
+}
+
+/* A list of (name, content, bytes, whether any row has no value). */
+static PyObject *table_object(const Events *events, int table)
+{
+    PyObject *columns = PyList_New(0);
+    for (int place = 0; columns && place < table_width(table); place++) {
+        PyObject *values = column_object(events, table, place);
+        if (values == Py_None) {
+            Py_DECREF(values);
+            continue;
+        }
+        Column column = table_column(table, place);
+        PyObject *item = values ? Py_BuildValue("(ssOO)", column.name, content_name(column.content),
+                                                PyTuple_GetItem(values, 0),
+                                                PyTuple_GetItem(values, 1))
+                                : NULL;
+        Py_XDECREF(values);
+        if (!item || PyList_Append(columns, item) < 0)
+            Py_CLEAR(columns);
+        Py_XDECREF(item);
+    }
+    return columns;
+}
+
+static PyObject *tables_object(const Events *events)
+{
+    PyObject *tables = PyDict_New();
+    for (int table = 0; tables && table < TABLES; table++) {
+        if (!events->tables[table].rows)
+            continue;
+        PyObject *columns = table_object(events, table);
+        if (!columns || PyDict_SetItemString(tables, table_name(table), columns) < 0)
+            Py_CLEAR(tables);
+        Py_XDECREF(columns);
+    }
+    return tables;
+}
+
+static PyObject *spans_object(const Spans *spans)
+{
+    PyObject *list = PyList_New((Py_ssize_t)spans->count);
+    for (size_t i = 0; list && i < spans->count; i++) {
+        Span span = spans->items[i];
+        PyObject *bytes = PyBytes_FromStringAndSize(span.at, (Py_ssize_t)span.length);
+        if (!bytes || PyList_SetItem(list, (Py_ssize_t)i, bytes) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyDoc_STRVAR(read_events_doc,
+             "read_events(text, /)\n--\n\n"
+             "The events of a JSON array in columns; None where it is no array of a plain kind.");
+
+static PyObject *read_events_of(PyObject *Py_UNUSED(module), PyObject *argument)
+{
+    char *text;
+    Py_ssize_t length;
+    /* bytes end with a zero byte, which `read_events` needs. */
+    if (PyBytes_AsStringAndSize(argument, &text, &length) < 0)
+        return NULL;
+    Events events;
+    Outcome outcome;
+    PyObject *result = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    outcome = read_events(text, (size_t)length, &events);
+    Py_END_ALLOW_THREADS
+    if (outcome == NO_MEMORY) {
+        PyErr_NoMemory();
+    } else if (outcome == NOT_READ) {
+        result = Py_NewRef(Py_None);
+    } else {
+        PyObject *names = spans_object(&events.names.items);
+        PyObject *texts = spans_object(&events.texts.items);
+        PyObject *tables = tables_object(&events);
+        PyObject *others = spans_object(&events.others);
+        if (names && texts && tables && others)
+            result = Py_BuildValue("(OOOO)", names, texts, tables, others);
+        Py_XDECREF(names);
+        Py_XDECREF(texts);
+        Py_XDECREF(tables);
+        Py_XDECREF(others);
+    }
+    free_events(&events);
+    return result;
+}
+
+/* Arrays of int64 of one length. */
+#define MOST_ARRAYS 3
+
+typedef struct {
+    Py_buffer views[MOST_ARRAYS];
+    int count;
+} Arrays;
+
+static void release(Arrays *arrays)
+{
+    while (arrays->count)
+        PyBuffer_Release(&arrays->views[--arrays->count]);
+}
+
+static bool take(PyObject *arguments, int count, Arrays *arrays)
+{
+    arrays->count = 0;
+    if (PyTuple_Size(arguments) != count) {
+        PyErr_Format(PyExc_TypeError, "%d arrays are needed", count);
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        Py_buffer *view = &arrays->views[i];
+        if (PyObject_GetBuffer(PyTuple_GetItem(arguments, i), view, PyBUF_C_CONTIGUOUS) < 0) {
+            release(arrays);
+            return false;
+        }
+        arrays->count++;
+        if (view->itemsize != sizeof(int64_t) || view->len != arrays->views[0].len) {
+            PyErr_SetString(PyExc_ValueError, "the arrays must be of int64 and equally long");
+            release(arrays);
+            return false;
+        }
+    }
+    return true;
+}
+
+static PyObject *of_intervals(PyObject *arguments, int count)
+{
+    Arrays arrays;
+    if (!take(arguments, count, &arrays))
+        return NULL;
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, arrays.views[0].len);
+    if (result) {
+        int64_t *to = (int64_t *)PyByteArray_AsString(result);
+        size_t length = (size_t)arrays.views[0].len / sizeof(int64_t);
+        const int64_t *first = arrays.views[0].buf, *second = arrays.views[1].buf;
+        bool done;
+        Py_BEGIN_ALLOW_THREADS
+        done = count == 3 ? parents(first, second, arrays.views[2].buf, length, to)
+                          : free_rows(first, second, length, to);
+        Py_END_ALLOW_THREADS
+        if (!done) {
+            Py_CLEAR(result);
+            PyErr_NoMemory();
+        }
+    }
+    release(&arrays);
+    return result;
+}
+
+PyDoc_STRVAR(parents_doc, "parents(threads, starts, ends, /)\n--\n\n"
+                          "gpuprof.collectors.call_tree.nesting.parents as bytes of int64.");
+
+static PyObject *parents_of(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    return of_intervals(arguments, 3);
+}
+
+PyDoc_STRVAR(free_rows_doc, "free_rows(starts, ends, /)\n--\n\n"
+                            "gpuprof.roofline.timeline.rows.free_rows as bytes of int64.");
+
+static PyObject *free_rows_of(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    return of_intervals(arguments, 2);
+}
+
+static PyMethodDef METHODS[] = {
+    {"read_events", read_events_of, METH_O, read_events_doc},
+    {"parents", parents_of, METH_VARARGS, parents_doc},
+    {"free_rows", free_rows_of, METH_VARARGS, free_rows_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "gpuprof.collectors.native._native",
+    .m_size = 0,
+    .m_methods = METHODS,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    return PyModuleDef_Init(&MODULE);
+}

@@ -1,0 +1,228 @@
+"""What is compiled gives what Python gives."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuprof.collectors.call_tree.nesting import parents, parents_in_python
+from gpuprof.collectors.kineto import columns, decode
+from gpuprof.collectors.kineto.findings import Findings
+from gpuprof.collectors.kineto.tables import Tables, add_batch
+from gpuprof.collectors.native import compiled
+from gpuprof.roofline.timeline.rows import free_rows, free_rows_in_python
+
+pytestmark = pytest.mark.skipif(compiled is None, reason="nothing was compiled: no compiler")
+DATA = Path(__file__).parent.parent / "data" / "kineto"
+
+OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 2, "ts": 10.5, "dur": 3}
+CALL = {**OP, "cat": "cuda_runtime", "name": "cudaLaunchKernel"}
+KERNEL = {**OP, "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7}
+MEMORY = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 2, "ts": 1}
+
+
+def rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
+    return {name: frame.to_dicts() for name, frame in tables.all().items()}
+
+
+def by_python(
+    text: bytes, decoder: Callable[[bytes, Findings], decode.Batch | None] = decode.valid
+) -> tuple[dict[str, list[dict[str, Any]]], Findings]:
+    findings = Findings()
+    tables = Tables(findings)
+    batch = decoder(text, findings)
+    assert batch is not None
+    add_batch(tables, batch, 1)
+    return rows(tables), findings
+
+
+def by_compiled(events: list[Any]) -> tuple[dict[str, list[dict[str, Any]]], Findings]:
+    findings = Findings()
+    found = columns.read(json.dumps(events).encode(), 1, findings)
+    assert found is not None
+    return rows(found), findings
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        OP,
+        {**OP, "args": None},
+        {**OP, "args": {}},
+        {**OP, "ts": 1751234567890123.457, "dur": 0.001},
+        {**OP, "ts": -2.5},
+        {**OP, "name": 'a "quoted" \\ name \u00e9 \U0001f600 \x7f'},
+        {**OP, "tid": "thread 12", "pid": "7"},
+        {**OP, "args": {"External id": 5, "Sequence number": None, "Fwd thread id": 0}},
+        {
+            **OP,
+            "args": {"Input Dims": [[2, 3], []], "Input type": ["float", ""], "odd": {"a": [1]}},
+        },
+        {**OP, "args": {"Input Dims": None, "Input Strides": [], "Concrete Inputs": ["", "1"]}},
+        {
+            **OP,
+            "name": "record_param_comms",
+            "args": {"Collective name": "allreduce", "dtype": "B"},
+        },
+        CALL,
+        {**CALL, "args": {"correlation": 0, "grid": [1, 2, 3]}},
+        {**CALL, "args": {"correlation": 9, "kernel": "k", "grid": [1, 2, 3], "block": [4, 5, 6]}},
+        {**CALL, "cat": "cuda_driver"},
+        KERNEL,
+        {**KERNEL, "args": {"device": 1, "stream": 7, "grid": [1, 1, 1], "block": [64, 1, 1]}},
+        {**KERNEL, "cat": "gpu_memcpy", "args": {"bytes": 1024, "graph node id": 3, "name": "x"}},
+        {**KERNEL, "cat": "gpu_memset", "args": {"Process Group Name": "0", "Group size": 8}},
+        {**OP, "cat": "user_annotation", "name": "gloo:all_reduce", "args": {"Input Dims": [[4]]}},
+        {**OP, "cat": "user_annotation", "name": "ProfilerStep#3"},
+        {**OP, "cat": "Trace", "pid": "Traces 1", "tid": "profiler 2"},
+        {**OP, "cat": "python_function", "name": "nn.Module: Linear_0"},
+        {**OP, "cat": "python_function", "name": "<built-in method len>"},
+        {**MEMORY, "args": {"Bytes": -512, "Addr": 139800000000000, "Device Type": 1}},
+        {"cat": "ac2g", "ph": "s", "id": 3, "ts": "any"},
+    ],
+)
+def test_an_event_is_read_as_python_reads_it(event: dict[str, Any]) -> None:
+    for events in ([event], [OP, event, KERNEL]):
+        assert by_compiled(events) == by_python(json.dumps(events).encode())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        # Without a category, of an unknown one, or of another phase.
+        {"ph": "M", "name": "process_name", "pid": 3, "args": {"name": "GPU 0"}},
+        {**OP, "cat": "Operator"},
+        {**OP, "cat": "of tomorrow"},
+        {**OP, "ph": "B"},
+        # Another type than Kineto's, or another spelling.
+        {**OP, "ts": "12.5"},
+        {**OP, "ts": 1e22},
+        {**OP, "tid": "main"},
+        {**OP, "dur": None},
+        {**OP, "args": {"external id": 7, "Input types": ["float"]}},
+        {**KERNEL, "args": {"stream": "7", "grid": [1, 2]}},
+        {**KERNEL, "args": {"bytes": 2**70}},
+        {**OP, "args": []},
+        7,
+        [],
+        None,
+    ],
+)
+def test_what_is_written_otherwise_is_read_leniently(event: Any) -> None:
+    expected = by_python(json.dumps([event]).encode(), decode.untyped)
+    assert by_compiled([event]) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[",
+        b"{}",
+        b"[{}",
+        b"[{},]",
+        b'[{"a":1,}]',
+        b'[{"a":01}]',
+        b'[{"a":.5}]',
+        b'[{"a":1.}]',
+        b'[{"a":1e}]',
+        b'[{"a":+1}]',
+        b'[{"a":"\x01"}]',
+        b'[{"a":"\\x"}]',
+        b'[{"a":"\\u12"}]',
+        b'[{"a":"\\ud800"}]',
+        b'[{"a":"\\ud800\\u0041"}]',
+        b'[{"a":nul}]',
+        b'[{"a":NaN}]',
+        b'[{"a" 1}]',
+        b"[{a:1}]",
+        b"[{}] x",
+        b"[{}]\0",
+        b"[" * 300 + b"]" * 300,
+        b'[{"cat":"cpu_op","ph":"X","name":"\xff","pid":1,"tid":1,"ts":1,"dur":1}]',
+    ],
+)
+def test_what_is_no_plain_json_is_left_to_python(text: bytes) -> None:
+    assert columns.read(text, 1, Findings()) is None
+
+
+def test_many_elements_that_are_no_events_are_left_to_python() -> None:
+    assert columns.read(b"[" + b"7," * 100_000 + b"7]", 1, Findings()) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "nanoseconds"),
+    [("1.0005", 1000), ("1.0015", 1002), ("1.00050000000000000001", 1001), ("0.0004999", 0)],
+)
+def test_times_are_rounded_as_decimals(written: str, nanoseconds: int) -> None:
+    text = json.dumps([OP]).replace("10.5", written).encode()
+    found = columns.read(text, 1, Findings())
+    assert found is not None
+    assert found.all()["ops"]["start_ns"].to_list() == [nanoseconds]
+
+
+@pytest.mark.parametrize("name", ["h100_block_train_bf16.json.gz", "h100_block_infer_fp16.json.gz"])
+def test_a_recording_is_read_as_python_reads_it(name: str) -> None:
+    events = json.loads(gzip.decompress((DATA / name).read_bytes()))["traceEvents"]
+    text = json.dumps(events).encode()
+    found = columns.read(text, 1, Findings())
+    assert found is not None
+    expected, _ = by_python(text)
+    for table, ordered in rows(found).items():
+        # Python takes one kind of event after the other.
+        assert sorted(ordered, key=str) == sorted(expected[table], key=str), table
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_text_is_read_as_python_reads_it_or_left(data: st.DataObject) -> None:
+    text = bytearray(json.dumps([OP, {**KERNEL, "args": {"grid": [1, 2, 3], "Seq": 4}}]).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    found = columns.read(bytes(text), 1, Findings())
+    if found is not None:
+        # Python's typed decoder passes over keys in older spellings, the other one over no text.
+        decoders = [
+            each for each in (decode.valid, decode.untyped) if each(bytes(text), Findings())
+        ]
+        assert rows(found) in [by_python(bytes(text), decoder)[0] for decoder in decoders]
+
+
+times = st.integers(0, 30)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-2, 2), times, times), max_size=40))
+def test_parents_and_rows_are_those_of_python(intervals: list[tuple[int, int, int]]) -> None:
+    ordered = sorted(
+        ((t, s, s + length) for t, s, length in intervals), key=lambda i: (i[1], -i[2])
+    )
+    threads, starts, ends = np.array(ordered, np.int64).reshape(-1, 3).T
+    assert (
+        parents(threads, starts, ends).tolist() == parents_in_python(threads, starts, ends).tolist()
+    )
+    assert free_rows(starts, ends).tolist() == free_rows_in_python(starts, ends).tolist()
+
+
+def test_arrays_of_another_kind_are_refused() -> None:
+    short, long = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    with pytest.raises(ValueError, match="equally long"):
+        compiled.free_rows(short, long)
+    with pytest.raises(ValueError, match="int64"):
+        compiled.free_rows(short.astype(np.int32), short)
+    with pytest.raises(TypeError):
+        compiled.parents(short, short)
+
+
+def test_a_column_keeps_its_codes() -> None:
+    found = columns.read(json.dumps([OP, OP, {**OP, "name": "other"}]).encode(), 1, Findings())
+    assert found is not None
+    assert found.all()["ops"]["name"].equals(pl.Series("name", ["aten::mm", "aten::mm", "other"]))
