@@ -13,6 +13,7 @@ from gpuprof.collectors.counting import CountingPass
 from gpuprof.collectors.device_health import DeviceHealth
 from gpuprof.collectors.link_calibration import LinkCalibration
 from gpuprof.collectors.plugins import PluginUse
+from gpuprof.collectors.rank_numbers import Rank, WorldSize
 from gpuprof.collectors.watched_steps import WatchedSteps
 
 CAPTURE_SCHEMA_VERSION = 1
@@ -329,9 +330,9 @@ class LaterSteps(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the captured program."""
 
-    rank: int = 0
+    rank: Rank = 0
     rank_from: RankSource = "content"
-    world_size: int = 1
+    world_size: WorldSize = 1
     process: int | None = None
     # Stands for its host (collectors/host_identity.py); names are not kept.
     host: str | None = None
@@ -394,4 +395,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     created_ns: int
     clock: str = "unix epoch"
-    ranks: tuple[int, ...] = (0,)
+    ranks: tuple[Rank, ...] = (0,)

@@ -4,7 +4,7 @@ Source of the fields: pytorch torch/csrc/cuda/Module.cpp, THCPModule_memorySnaps
 torch/csrc/cuda/memory_snapshot.cpp.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gpuprof.collectors.stacks import shortened
@@ -17,8 +17,10 @@ _STATES: Final = {
 }
 
 
-# All stacks of one snapshot together, in characters. Real ones stay far below.
-_LONGEST_STACKS: Final = 1 << 30
+# What the stacks of one snapshot take together. Real ones stay far below.
+_MOST_BYTES: Final = 1 << 27
+# Of each list of frames, to be known again.
+_LIST_BYTES: Final = 200
 
 
 class Stacks:
@@ -27,7 +29,9 @@ class Stacks:
     def __init__(self) -> None:
         # With the list itself, whose id is taken as long as it lives.
         self._texts: dict[int, tuple[Any, str]] = {}
-        self._characters = 0
+        # Lists with the same frames share their text.
+        self._same: dict[str, str] = {}
+        self._left_bytes = _MOST_BYTES
 
     def text(self, holder: Mapping[str, Any]) -> str | None:
         """The frames of a block or entry, shortened; None without any.
@@ -40,10 +44,14 @@ class Stacks:
             return None
         known = self._texts.get(id(frames))
         if known is None:
-            known = self._texts[id(frames)] = (frames, shortened(map(_line, frames)))
-        self._characters += len(known[1])
-        if self._characters > _LONGEST_STACKS:
-            raise ValueError
+            text = shortened(map(_line, frames))
+            if text not in self._same:
+                self._same[text] = text
+                self._left_bytes -= len(text)
+            self._left_bytes -= _LIST_BYTES
+            if self._left_bytes < 0:
+                raise ValueError("its stacks are too long")
+            known = self._texts[id(frames)] = (frames, self._same[text])
         return known[1]
 
 
@@ -63,12 +71,11 @@ def number(value: Any) -> int:
 
 def block_rows(
     segments: Iterable[Mapping[str, Any]], *, moment: str, time_ns: int, stacks: Stacks
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """One row a block of `segments`, as a snapshot lists them.
 
     Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` where they have another form.
     """
-    rows = []
     for segment in segments:
         address = number(segment["address"])
         whole = {
@@ -88,6 +95,5 @@ def block_rows(
                 "state": _STATES[block["state"]],
                 "stack": stacks.text(block),
             }
-            rows.append({**whole, **row})
+            yield {**whole, **row}
             address += size
-    return rows

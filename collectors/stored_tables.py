@@ -4,7 +4,7 @@ A table is checked once, as it is read from a disk: other programs, versions and
 anything into it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,8 @@ _LENGTHS: Final = frozenset(
     (
         *("device_ns", "host_ns", "run_delay_ns", "garbage_collection_ns", "loader_ns"),
         *("duration_ns", "timeout_ns"),
+        # Of summaries of ranks.
+        *("gc_ns", "working_ns", "exposed_communication_ns", "idle_ns", "exposed_ns"),
     )
 )
 _STRINGS: Final = msgspec.json.Decoder(tuple[str, ...])
@@ -75,10 +77,24 @@ def refuse_damaged(file: Path, table: str, frame: pl.DataFrame) -> None:
 
 
 def _problems(table: str, frame: pl.DataFrame) -> Iterator[str]:
-    for name in REQUIRED[table]:
+    yield from row_problems(frame, required=REQUIRED[table], unique=_UNIQUE.get(table, ()))
+    if table == "kernels":
+        half = frame["start_ns"].is_null() != frame["end_ns"].is_null()
+        if half.any():
+            yield f"{_place(half)} has a start and no end, or an end and no start"
+
+
+def row_problems(
+    frame: pl.DataFrame, *, required: Iterable[str], unique: Iterable[str] = ()
+) -> Iterator[str]:
+    """What is wrong with rows whose columns are named as those of tables.
+
+    `required` are columns without nulls, `unique` those without equal values.
+    """
+    for name in required:
         if frame[name].null_count():
             yield f"{_place(frame[name].is_null())} has no {name}"
-    for name in _UNIQUE.get(table, ()):
+    for name in unique:
         if frame[name].is_duplicated().any():
             yield f"{_place(frame[name].is_duplicated())} has the {name} of another"
     for name in frame.columns:
@@ -98,10 +114,6 @@ def _problems(table: str, frame: pl.DataFrame) -> Iterator[str]:
         backwards = frame["end_ns"] < frame["start_ns"]
         if backwards.any():
             yield f"{_place(backwards)} ends before it starts"
-        if table == "kernels":
-            half = frame["start_ns"].is_null() != frame["end_ns"].is_null()
-            if half.any():
-                yield f"{_place(half)} has a start and no end, or an end and no start"
 
 
 def _json_problems(name: str, column: pl.Series) -> Iterator[str]:

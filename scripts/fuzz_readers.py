@@ -26,7 +26,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "support")]
 
-from hostile_inputs import READERS, HostileReader, read_damaged, run_commands  # noqa: E402
+from hostile_inputs import READERS  # noqa: E402
+from hostile_reader import HostileReader, read_damaged, run_commands  # noqa: E402
 
 # An input has a few hundred kilobytes, so what is above these has no bound.
 _LONGEST_S: Final = 60

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Any
 
-from gpuprof.collectors.benchmark_results.documents import Document
+from gpuprof.collectors.benchmark_results.documents import Document, nanoseconds
 from gpuprof.collectors.benchmark_results.run import BenchmarkRun, ReportedBenchmark
 from gpuprof.collectors.benchmark_results.table import reported_metrics, tool
 
@@ -77,7 +77,7 @@ def _figures(document: Document) -> dict[str, float]:
             continue
         if metric.unit == "ns":
             unit = document.at(f"{key.rpartition('.')[0]}.unit")
-            if unit not in _NS:
+            if not isinstance(unit, str) or unit not in _NS:
                 place = f"{key.rpartition('.')[0]}.unit"
                 raise document.error(place, f"is {unit!r}", expected=f"one of {', '.join(_NS)}")
             value *= _NS[unit]
@@ -119,4 +119,4 @@ def _time_ns(text: Any) -> int | None:
     except (AttributeError, ValueError):
         return None
     # Most have no time zone; all runs of one machine have the same.
-    return round((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() * 1e9)
+    return nanoseconds((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp())

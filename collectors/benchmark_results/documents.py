@@ -1,7 +1,6 @@
 """The JSON documents of a file, and what stands at a path in one."""
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.memory_limit import MOST_BYTES, json_bytes
 from gpuprof.collectors.files.source import whole_content
 
-_LARGEST_BYTES = 1 << 30
+_REMEDY = "save it without the details of each request"
 _BLANK = re.compile(r"\s*")
+# Far more than any figure of a benchmark, so that sums, units and int64 have room.
+_LARGEST_NUMBER = 1e18
+_LONGEST_INTEGER = 18
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,23 @@ class Document:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.error(path, f"{value!r}"[:80], expected="a number")
-        if not math.isfinite(value):
+        return self.checked(path, float(value))
+
+    def checked(self, path: str, value: float) -> float:
+        """`value`, which stands at `path`. Raises `CaptureError` where it is no possible figure."""
+        if not abs(value) < _LARGEST_NUMBER:
             raise self.error(path, f"is {value}", remedy="run the benchmark again")
-        return float(value)
+        return value
 
     def error(self, path: str, problem: str, *, expected: str = "", remedy: str = "") -> Exception:
         """What is wrong at `path`."""
         place = f"line {self.line}, {path}" if self.line else path
         return CaptureError(self.path, problem, place=place, expected=expected, remedy=remedy)
+
+
+def nanoseconds(seconds: float) -> int | None:
+    """A time as int64 ns; None where it is none that a clock shows."""
+    return round(seconds * 1e9) if abs(seconds) < 1 << 32 else None
 
 
 def documents(path: Path) -> tuple[Document, ...]:
@@ -59,9 +71,9 @@ def documents(path: Path) -> tuple[Document, ...]:
     Plain or gzip. NaN and Infinity are read as Python writes them: SGLang's request rate is one.
     Raises `CaptureError`.
     """
-    content = whole_content(
-        path, _LARGEST_BYTES, what="a benchmark's result", remedy="save it without details"
-    )
+    content = whole_content(path, MOST_BYTES, what="a benchmark's result", remedy=_REMEDY)
+    if json_bytes(content) > MOST_BYTES:
+        raise CaptureError(path, "a benchmark's result that is too large", remedy=_REMEDY)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -73,7 +85,7 @@ def documents(path: Path) -> tuple[Document, ...]:
 
 
 def _objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_int=_integer)
     end, line, counted = 0, 1, 0
     while True:
         blank = _BLANK.match(text, end)
@@ -100,3 +112,8 @@ def _objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
                     path, f"{item!r}"[:80], place=f"line {line}", expected="a result"
                 )
             yield line, item
+
+
+def _integer(text: str) -> float:
+    """Of thousands of digits Python makes no integer."""
+    return int(text) if len(text) <= _LONGEST_INTEGER else float(text)

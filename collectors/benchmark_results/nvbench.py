@@ -15,6 +15,9 @@ from gpuprof.collectors.errors import CaptureError, problem_of
 
 _TOOL = "nvbench"
 _SAMPLES = "nv/json/bin:nv/cold/sample_times"
+_SAMPLE = np.dtype("<f4")
+# Each takes ten times its bytes, and there are some thousands.
+_MOST_SAMPLES = 5_000_000
 _DEVICE = re.compile(r"^Device=\d+ ?")
 _LOCKING = ("--lock-gpu-clocks", "--lgc")
 
@@ -49,7 +52,8 @@ def read_nvbench(document: Document) -> BenchmarkRun:
                 if (value := document.at(key)) is not None
             },
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    # ValueError: also a file name with a NUL. OverflowError: infinitely many samples.
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise CaptureError(
             document.path, f"is no complete result of nvbench ({error!r})", remedy="run it again"
         ) from error
@@ -87,9 +91,7 @@ def _figures(document: Document, summaries: dict[str, dict[str, Any]]) -> dict[s
             value = float(text) if text is not None else 0.0
         except ValueError as error:
             raise document.error(tag, f"is {text!r}", expected="a number") from error
-        if not np.isfinite(value):
-            raise document.error(tag, f"is {value}", remedy="run the benchmark again")
-        if value > 0:
+        if document.checked(tag, value) > 0:
             figures[metric.name] = value * metric.scale
     return figures
 
@@ -106,17 +108,22 @@ def _samples(document: Document, summary: dict[str, Any] | None) -> tuple[float,
     if file is None:
         # The summary has their mean: a copied JSON file without its folder is a result too.
         return ()
+    stated = int(summary["size"])
     try:
-        samples = np.fromfile(file, dtype="<f4")
+        # It may name any file.
+        count = file.stat().st_size // _SAMPLE.itemsize
+        samples = np.fromfile(file, dtype=_SAMPLE) if count == stated <= _MOST_SAMPLES else None
     except OSError as error:
         raise CaptureError(file, problem_of(error)) from error
-    if len(samples) != int(summary["size"]):
+    if samples is None:
         raise CaptureError(
             file,
-            f"has {len(samples)} samples",
-            expected=f"{summary['size']}, as {document.path} says",
+            f"has {count} samples",
+            expected=f"{stated}, as {document.path} says, and {_MOST_SAMPLES} at most",
             remedy="keep each JSON file beside its own folder of samples",
         )
+    if not np.isfinite(samples).all():
+        raise CaptureError(file, "holds what is no number", remedy="run the benchmark again")
     return tuple((samples.astype(np.float64) * 1e9).tolist())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.collectors.benchmark_results.documents import Document
+from gpuprof.collectors.benchmark_results.documents import Document, nanoseconds
 from gpuprof.collectors.benchmark_results.run import BenchmarkRun, ReportedBenchmark
 from gpuprof.collectors.benchmark_results.table import RequestLatency, Tool, reported_metrics, tool
 
@@ -33,12 +33,13 @@ def read_vllm(document: Document) -> BenchmarkRun:
         failed = prompts - completed
     end_ns = _date_ns(document)
     duration_s = document.number("duration")
+    duration_ns = None if duration_s is None else nanoseconds(duration_s)
     return _run(
         "vllm",
         document,
         failed,
         completed,
-        start_ns=None if end_ns is None or duration_s is None else end_ns - round(duration_s * 1e9),
+        start_ns=None if end_ns is None or duration_ns is None else end_ns - duration_ns,
         end_ns=end_ns,
     )
 
@@ -133,7 +134,7 @@ def _quantities(document: Document) -> dict[RequestLatency, np.ndarray[Any, np.d
         lists.append(value)
     count = len(lists[0])
     errors = document.content.get("errors") or [""] * count
-    if any(len(values) != count for values in (*lists, errors)):
+    if not isinstance(errors, list) or any(len(values) != count for values in (*lists, errors)):
         raise document.error("ttfts", "the lists of its requests differ in length")
     try:
         requests = [
@@ -141,7 +142,12 @@ def _quantities(document: Document) -> dict[RequestLatency, np.ndarray[Any, np.d
             for ttft, itls, tokens, error in zip(*lists, errors, strict=True)
             if not error
         ]
-    except (TypeError, ValueError) as error:
+        if any(
+            itls.ndim != 1 or not np.isfinite([ttft, *itls]).all() for ttft, itls, _ in requests
+        ):
+            raise ValueError
+    # OverflowError: infinitely many tokens.
+    except (TypeError, ValueError, OverflowError) as error:
         raise document.error("ttfts", "its requests hold what is no number") from error
     generating = [(float(itls.sum()), tokens) for _, itls, tokens in requests if tokens > 1]
     return {
@@ -159,4 +165,4 @@ def _date_ns(document: Document) -> int | None:
     except ValueError:
         return None
     # It has no time zone: all runs of one machine have the same.
-    return round(ended.replace(tzinfo=timezone.utc).timestamp()) * 10**9
+    return nanoseconds(ended.replace(tzinfo=timezone.utc).timestamp())

@@ -29,7 +29,7 @@ def read_table(
     # A name may hold what a pattern reads otherwise, and folders above it are no columns.
     rows = pl.scan_parquet(file, glob=False, hive_partitioning=False)
     try:
-        with _no_words_about_panics():
+        with no_words_about_panics():
             number = rows.select(pl.len()).collect().item()
             if number > max(_ROWS_OF_ANY_FILE, _MOST_ROWS_PER_BYTE * file.stat().st_size):
                 raise CaptureError(file, f"{number} rows, which is more than its size allows")
@@ -39,7 +39,7 @@ def read_table(
 
 
 @contextmanager
-def _no_words_about_panics() -> Iterator[None]:
+def no_words_about_panics() -> Iterator[None]:
     """Some damage makes polars panic, of which Rust prints a page on stderr and it raises too."""
     with _silencing:
         try:

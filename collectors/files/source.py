@@ -1,6 +1,7 @@
 """The bytes of a trace file, plain or gzip, as a stream of pieces of bounded size."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 from isal import isal_zlib
@@ -99,15 +100,16 @@ def whole_content(path: Path, largest: int, *, what: str, remedy: str) -> bytes:
     Raises `CaptureError` where they are more than `largest`, with `remedy`, or damaged.
     """
     source = ByteSource(path)
-    content = bytearray()
+    # Its bytes are given away, where those of a list of pieces or of a bytearray are copied.
+    content = BytesIO()
     for piece in source:
-        content += piece
-        if len(content) > largest:
+        content.write(piece)
+        if content.tell() > largest:
             limit = f"{largest >> 30} GiB" if largest >= 1 << 30 else f"{largest >> 20} MiB"
             raise CaptureError(path, f"{what} of more than {limit}", remedy=remedy)
     if source.problem:
         raise CaptureError(path, source.problem, place=f"byte {source.bytes_out}")
-    return bytes(content)
+    return content.getvalue()
 
 
 def _pieces(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

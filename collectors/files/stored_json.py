@@ -6,12 +6,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gpuprof.collectors.files.memory_limit import MOST_BYTES, json_bytes
 from gpuprof.collectors.files.source import whole_content
 
 T = TypeVar("T")
 
-# Of which decoded values take at most some 500 MB. A gate of an hour writes 2 MB.
-MOST_BYTES: Final = 48 << 20
+# A gate of an hour writes 2 MB.
+LARGEST_BYTES: Final = 48 << 20
 # 19 digits or more where a number can stand: JSON has larger integers than tables and clocks have.
 _LONG_NUMBER: Final = re.compile(rb"[\s:,\[-][0-9]{19}")
 _INT64: Final = range(-(2**63), 2**63)
@@ -21,7 +22,7 @@ def stored_content(file: Path) -> bytes:
     """The bytes of `file`, plain or gzip. Raises `CaptureError` where they are too many."""
     return whole_content(
         file,
-        MOST_BYTES,
+        LARGEST_BYTES,
         what="a file",
         remedy="it holds far less where gpuprof wrote it",
     )
@@ -32,6 +33,8 @@ def decode_stored(content: bytes, kind: type[T]) -> T:
 
     Raises `ValueError`, which says where it is something else.
     """
+    if json_bytes(content) > MOST_BYTES:
+        raise ValueError("it holds too many values")
     try:
         found = msgspec.json.decode(content, type=kind)
         if _LONG_NUMBER.search(content):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # What a trial writes: less than most captures and pages, so a disk without it is full.
 _TRIAL_BYTES: Final = 1 << 20
+# Of rows with stacks: memory holds each text once, but what is written at once has it in each row.
+_ROWS_AT_ONCE: Final = 1 << 15
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 
@@ -136,7 +138,7 @@ def write_parquet(frame: "pl.DataFrame", path: Path) -> None:
     import polars as pl
 
     try:
-        frame.write_parquet(path)
+        frame.write_parquet(path, row_group_size=_ROWS_AT_ONCE if "stack" in frame else None)
     except (pl.exceptions.PolarsError, OSError) as error:
         # Polars tells of the system's errors in words, and of some as errors of the file's format.
         number = _OS_ERROR.search(str(error))

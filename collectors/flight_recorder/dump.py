@@ -6,6 +6,7 @@ defaults. A dump in JSON says 0 for times that are unknown, and has no stacks.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -69,8 +70,9 @@ class Dump(msgspec.Struct, frozen=True):
     """One dump: of one process."""
 
     version: str
-    # Absent where the program asked for the state of its groups alone.
-    entries: list[DumpedEntry] = []
+    # Absent where the program asked for the state of its groups alone. Made of their type one by
+    # one, since all of them take much memory.
+    entries: list[Any] = []
     pg_config: dict[str, DumpedGroup] = {}
     nccl_version: str = ""
     comm_lib_version: str = ""
@@ -79,3 +81,8 @@ class Dump(msgspec.Struct, frozen=True):
 def dump_of(data: Any) -> Dump:
     """`data` as a dump. Raises `msgspec.ValidationError` where it has another form."""
     return msgspec.convert(data, Dump)
+
+
+def entries_of(dump: Dump) -> Iterator[DumpedEntry]:
+    """Its entries. Raises `msgspec.ValidationError` at one that has another form."""
+    return (msgspec.convert(entry, DumpedEntry) for entry in dump.entries)

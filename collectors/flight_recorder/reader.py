@@ -14,20 +14,23 @@ import msgspec
 import polars as pl
 
 from gpuprof._version import __version__
-from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.collective_dtypes import element_bytes
 from gpuprof.collectors.communicators import ProcessGroup
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.data_pickle import data_of
+from gpuprof.collectors.files.memory_limit import MOST_BYTES, json_bytes
 from gpuprof.collectors.files.source import whole_content
-from gpuprof.collectors.flight_recorder.dump import Dump, DumpedEntry, dump_of
+from gpuprof.collectors.flight_recorder.dump import Dump, DumpedEntry, dump_of, entries_of
 from gpuprof.collectors.manifest import Fingerprint, Manifest, ProcessInfo
 from gpuprof.collectors.memory_segments import Stacks
+from gpuprof.collectors.table_rows import TableRows
 
 SOURCE: Final = "flight recorder"
 # A recorder of 20,000 entries with stacks writes about 50 MB.
-_LARGEST_BYTES: Final = 1 << 28
+_REMEDY: Final = "record less (TORCH_FR_BUFFER_SIZE)"
+# In the file, of an entry: its keys alone are two bytes each.
+_LEAST_BYTES: Final = 24
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
 # Of a pickle's and of a JSON's keys.
 _OWN_KEY: Final = re.compile(rb"pg_config|nccl_version|comm_lib_version")
@@ -40,6 +43,10 @@ _OF_ANOTHER_FORM: Final = (
 )
 # Sizes and names of types in all entries together.
 _MOST_NUMBERS: Final = 10_000_000
+# Dimensions of a tensor; torch has 64 at most.
+_MOST_DIMENSIONS: Final = 100
+# Members of all groups together.
+_MOST_RANKS: Final = 1 << 20
 _PEER: Final = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})$")
 
 
@@ -54,38 +61,50 @@ def recognises(start: bytes) -> bool:
 def read(path: Path) -> Capture:
     """Read one dump, plain or gzip. A pickle is read as data and never loaded.
 
-    Raises `CaptureError` where it is damaged, has another form or more than 256 MiB.
+    Raises `CaptureError` where it is damaged, has another form, or would take more memory than
+    `gpuprof.collectors.files.memory_limit.MOST_BYTES`.
     """
-    content = whole_content(
-        path, _LARGEST_BYTES, what="a dump", remedy="record less (TORCH_FR_BUFFER_SIZE)"
-    )
+    content = whole_content(path, MOST_BYTES, what="a dump", remedy=_REMEDY)
     try:
         if _PICKLE.match(content):
-            data = data_of(path, content, expected=_FORM)
+            data = data_of(path, content, expected=_FORM, remedy=_REMEDY)
+        elif json_bytes(content) > MOST_BYTES:
+            raise CaptureError(path, "a dump that is too large", remedy=_REMEDY)
         else:
             data = msgspec.json.decode(content)
         dump = dump_of(data)
-        records = _records(dump)
+        groups = _told_groups(dump)
+        records = _records(dump, groups, most=len(content) // _LEAST_BYTES)
     except _OF_ANOTHER_FORM as error:
         raise CaptureError(path, "its content has another form", expected=_FORM) from error
+    created_ns = records["created_ns"].max()
     process = ProcessInfo(
         rank_from="order",
-        world_size=max((len(group.members) for group in dump.pg_config.values()), default=0) or 1,
+        world_size=max((len(group.ranks) for group in groups.values()), default=0) or 1,
         fingerprint=Fingerprint(nccl=dump.nccl_version or dump.comm_lib_version or None),
-        process_groups=_groups(dump),
+        process_groups=tuple(groups.values()),
         warnings=_warnings(dump),
     )
-    created_ns = max((entry.time_created_ns for entry in dump.entries), default=0)
     manifest = Manifest(
-        tool_version=__version__, source=SOURCE, title=path.name, created_ns=created_ns
+        tool_version=__version__,
+        source=SOURCE,
+        title=path.name,
+        created_ns=created_ns if isinstance(created_ns, int) else 0,
     )
     return Capture(manifest, (process,), collective_records=records)
 
 
-def _records(dump: Dump) -> pl.DataFrame:
+def _records(dump: Dump, groups: dict[str, ProcessGroup], *, most: int) -> pl.DataFrame:
+    """A row an entry, `most` of them. Groups that entries alone name are added to `groups`."""
     stacks, budget = Stacks(), _Budget()
-    rows = [_row(entry, stacks, budget) for entry in dump.entries]
-    return pl.DataFrame(rows, schema=schema.TABLES["collective_records"])
+    rows = TableRows("collective_records", most)
+    for entry in entries_of(dump):
+        name, description = entry.process_group
+        # A backend may tell none.
+        if name and name not in groups:
+            groups[name] = ProcessGroup(name=name, description=description)
+        rows.add(_row(entry, stacks, budget))
+    return rows.frame()
 
 
 def _row(entry: DumpedEntry, stacks: Stacks, budget: "_Budget") -> dict[str, Any]:
@@ -132,7 +151,7 @@ class _Budget:
 
     def sizes(self, value: Any) -> list[list[int]]:
         """`value` as the sizes of tensors. Raises `ValueError` where it has another form."""
-        return [[_count(number) for number in self._items(each)] for each in self._items(value)]
+        return [self._shape(each) for each in self._items(value)]
 
     def names(self, value: Any) -> list[str]:
         """`value` as names. Raises `ValueError` where it has another form."""
@@ -140,6 +159,12 @@ class _Budget:
         if not all(isinstance(name, str) for name in found):
             raise ValueError("a name of a type is no text")
         return list(found)
+
+    def _shape(self, value: Any) -> list[int]:
+        shape = [_count(number) for number in self._items(value)]
+        if len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("a tensor has too many dimensions")
+        return shape
 
     def _items(self, value: Any) -> Sequence[Any]:
         if not isinstance(value, list | tuple):
@@ -167,18 +192,17 @@ def _message_bytes(
     return elements * size if elements * size < 1 << 62 else None
 
 
-def _groups(dump: Dump) -> tuple[ProcessGroup, ...]:
-    """Those that are told, and those that only entries name: a backend may tell none."""
-    found = {
-        name: ProcessGroup(name=name, description=group.desc, ranks=group.members)
-        for name, group in dump.pg_config.items()
-        if name
-    }
-    for entry in dump.entries:
-        name, description = entry.process_group
-        if name and name not in found:
-            found[name] = ProcessGroup(name=name, description=description)
-    return tuple(found.values())
+def _told_groups(dump: Dump) -> dict[str, ProcessGroup]:
+    """The groups that the dump itself lists."""
+    found, left = {}, _MOST_RANKS
+    for name, group in dump.pg_config.items():
+        if name:
+            ranks = group.members
+            left -= len(ranks)
+            if left < 0:
+                raise ValueError("its groups have too many members")
+            found[name] = ProcessGroup(name=name, description=group.desc, ranks=ranks)
+    return found
 
 
 def _warnings(dump: Dump) -> tuple[str, ...]:

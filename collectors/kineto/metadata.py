@@ -7,6 +7,7 @@ from typing import Any, Final
 from gpuprof.collectors.communicators import ProcessGroup
 from gpuprof.collectors.kineto.lenient import integer
 from gpuprof.collectors.manifest import Device, DeviceKind, Fingerprint
+from gpuprof.collectors.rank_numbers import MOST_RANKS
 
 # Larger bases cannot be added to an event's time within int64.
 _BASE_LIMIT_NS: Final = 4_000_000_000_000_000_000
@@ -22,9 +23,9 @@ def rank(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
         return None
     number = integer(info.get("rank"))
     size = integer(info.get("world_size"))
-    if number is None or not 0 <= number < 2**31:
+    if number is None or not 0 <= number < MOST_RANKS:
         return None
-    return number, size if size is not None and size > number else number + 1
+    return number, size if size is not None and number < size <= MOST_RANKS else number + 1
 
 
 def group_sizes(metadata: Mapping[str, Any]) -> dict[str, int]:
@@ -40,7 +41,7 @@ def process_groups(metadata: Mapping[str, Any]) -> tuple[ProcessGroup, ...]:
     for name, group in _groups(metadata):
         listed = group.get("ranks")
         ranks = [integer(rank) for rank in (listed if isinstance(listed, list) else ())]
-        known = tuple(rank for rank in ranks if rank is not None and 0 <= rank < 2**31)
+        known = tuple(rank for rank in ranks if rank is not None and 0 <= rank < MOST_RANKS)
         description = group.get("pg_desc")
         if known and len(known) == sizes.get(name):
             text = description if isinstance(description, str) else ""

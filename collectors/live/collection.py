@@ -4,7 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from gpuprof.collectors.errors import reason
+from gpuprof.collectors.live.collected import (
+    Collected,
+    CollectedBy,
+    missing_sentence,
+    tables_of,
+)
 from gpuprof.collectors.live.collector import CollectorRow, LiveCollector, Note, Scope
 from gpuprof.collectors.live.roster import COLLECTORS, roster
 from gpuprof.collectors.live.script_errors import is_ours
@@ -27,7 +32,8 @@ class LiveCollection:
         self._scope = scope
         self._rows = roster() if rows is None else rows
         self._collectors: list[tuple[CollectorRow, LiveCollector]] = []
-        self._failures: list[tuple[CollectorRow, Note]] = []
+        # Each with whether it says nothing about a program that uses no GPU.
+        self._failures: list[tuple[bool, Note]] = []
 
     def start(self) -> None:
         """Make and start every collector. One that does not start is left out."""
@@ -41,14 +47,18 @@ class LiveCollection:
         for row, collector in self._collectors:
             self._try(row, "did not slow down", collector.slow_down)
 
-    def stop(self) -> "dict[str, pl.DataFrame]":
-        """Stop every collector. The rows of all, by table."""
-        frames: dict[str, list[pl.DataFrame]] = {}
+    def stop(self) -> tuple[CollectedBy, ...]:
+        """Stop every collector. What each has recorded, as another process can be given it."""
+        parts = []
         for row, collector in self._collectors:
             tables = self._try(row, "gave no rows", partial(_stopped, collector))
-            for name, frame in (tables or {}).items():
-                frames.setdefault(name, []).append(frame)
-        return {name: _concatenated(parts) for name, parts in frames.items()}
+            if tables:
+                parts.append(CollectedBy(row.name, row.subject, row.needs_gpu, tables))
+        return tuple(parts)
+
+    def stop_into_tables(self) -> "dict[str, pl.DataFrame]":
+        """Stop every collector. The rows of all, by table."""
+        return tables_of(self.stop(), self._fail)
 
     def notes(self, *, gpu_in_use: bool) -> tuple[Note, ...]:
         """What could not be recorded so far, of what matters to a program that uses a GPU or not.
@@ -57,8 +67,8 @@ class LiveCollection:
         """
         found = [*self._failures]
         for row, collector in self._collectors:
-            found += [(row, note) for note in list(collector.notes)]
-        return tuple(note for row, note in found if gpu_in_use or not row.needs_gpu)
+            found += [(row.needs_gpu, note) for note in list(collector.notes)]
+        return tuple(note for needs_gpu, note in found if gpu_in_use or not needs_gpu)
 
     def plugins(self) -> tuple[PluginUse, ...]:
         """Those of the collectors that plug-ins added and that started."""
@@ -72,9 +82,12 @@ class LiveCollection:
         except BaseException as error:
             if not is_ours(error):
                 raise
-            sentence = f"{row.name} {failing}, so {row.subject} is missing: {reason(error)}"
-            self._failures.append((row, Note(sentence)))
+            sentence = missing_sentence(row.name, failing, row.subject, error)
+            self._failures.append((row.needs_gpu, Note(sentence)))
             return None
+
+    def _fail(self, part: CollectedBy, sentence: str) -> None:
+        self._failures.append((part.needs_gpu, Note(sentence)))
 
 
 def _started(row: CollectorRow, scope: Scope) -> LiveCollector:
@@ -83,17 +96,5 @@ def _started(row: CollectorRow, scope: Scope) -> LiveCollector:
     return collector
 
 
-def _concatenated(frames: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
-    # Where nothing was recorded the library stays out of the program.
-    import polars as pl
-
-    return pl.concat(frames)
-
-
-def _stopped(collector: LiveCollector) -> "dict[str, pl.DataFrame]":
-    tables = collector.stop()
-    if len(tables) == 0:
-        return {}
-    from gpuprof.collectors import schema
-
-    return {name: schema.conform(name, frame) for name, frame in tables.items()}
+def _stopped(collector: LiveCollector) -> Collected:
+    return dict(collector.stop())

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import polars as pl
+from gpuprof.collectors.live.collected import Collected
 
 DEFAULT_INTERVAL_NS = 100_000_000
 
@@ -59,10 +58,11 @@ class LiveCollector(Protocol):
     def slow_down(self) -> None:
         """The part of the run that matters is over: record less from now on."""
 
-    def stop(self) -> "Mapping[str, pl.DataFrame]":
+    def stop(self) -> Collected:
         """End, and return the rows by the table of `gpuprof.collectors.schema` they belong to.
 
-        In a process forked since `start` there are none.
+        As columns of plain values, best: a library of tables would come into the program. In a
+        process forked since `start` there are none.
         """
 
 

@@ -56,7 +56,7 @@ def blocks_now(moment: str) -> list[dict[str, Any]]:
     now_ns = unix_ns()
     held = held_storages()
     blocks = cuda.allocator_segments() if cuda.in_use() else []
-    rows = block_rows(blocks, moment=moment, time_ns=now_ns, stacks=Stacks())
+    rows = list(block_rows(blocks, moment=moment, time_ns=now_ns, stacks=Stacks()))
     owners = {(each.device, each.address): each for each in held}
     for row in rows:
         owner = owners.pop((row["device"], row["address"]), None)

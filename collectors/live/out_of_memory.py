@@ -4,21 +4,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from gpuprof.collectors.errors import reason
+from gpuprof.collectors.live.collected import Collected
 from gpuprof.collectors.live.collector import Availability, Note, Scope
 from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.unix_clock import unix_ns
-
-if TYPE_CHECKING:
-    import polars as pl
 
 COLUMNS: Final = ("time_ns", "device", "asked", "limit", "free", "stack")
 # A program that tries batches until one fits fails often, and each look takes as long as a step.
 _LOOKING_NS: Final = 5_000_000_000
 _DEEPEST_STACK: Final = 100
+# A program may go on like that for days: the first of them are kept, and the last one.
+_MOST_FAILURES: Final = 1000
 # Seen on an H200 with torch 2.11.
 _STACKS_KEPT: Final = (
     "every allocation kept its Python stack (--memory), in timed steps too: a step of 400 small "
@@ -67,22 +67,13 @@ class OutOfMemoryObserver:
     def slow_down(self) -> None:
         """See `LiveCollector`."""
 
-    def stop(self) -> "Mapping[str, pl.DataFrame]":
+    def stop(self) -> Collected:
         """See `LiveCollector`."""
         self._running = False
         if not self._failures or os.getpid() != self._process:
             return {}
-        # Where nothing was recorded the library stays out of the program.
-        import polars as pl
-
-        from gpuprof.collectors import schema
-
         tables = {"out_of_memory": self._failures, "memory_blocks": self._blocks}
-        return {
-            name: pl.DataFrame(rows, schema=schema.TABLES[name])
-            for name, rows in tables.items()
-            if rows
-        }
+        return {name: _columns(rows) for name, rows in tables.items() if rows}
 
     def _attach(self) -> None:
         import torch
@@ -105,6 +96,8 @@ class OutOfMemoryObserver:
         try:
             row = {"rank": self._rank, "time_ns": unix_ns(), "device": device}
             row |= {"asked": asked, "limit": limit, "free": free}
+            if len(self._failures) == _MOST_FAILURES:
+                self._failures.pop()
             self._failures.append({**row, "stack": _stack()})
             self._blocks = self._look() if self._looked_ns < _LOOKING_NS else []
         # What came out of here would be raised in place of torch's own error.
@@ -123,6 +116,12 @@ class OutOfMemoryObserver:
         blocks = [{"rank": self._rank, **block} for block in blocks_now("out of memory")]
         self._looked_ns += time.monotonic_ns() - began_ns
         return blocks
+
+
+def _columns(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
+    """`rows`, of which some lack what is not known of them, as columns."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _stack() -> str:

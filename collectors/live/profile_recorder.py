@@ -14,7 +14,9 @@ Rows = Mapping[str, Sequence[Mapping[str, object]]]
 
 
 class ProfileRecorder(Protocol):
-    """Records from `start` to `stop`, both on the thread that is profiled, and maybe again later.
+    """Records once, from `start` to `stop`, both on the thread that is profiled.
+
+    Where that was another thread than the one that ends a profile, `stop` is called there.
 
     Neither has to catch everything: `ProfileRecording` makes a note of what they raise.
     """
@@ -33,9 +35,12 @@ class ProfileRecording:
     """The recorders of one session, started and stopped together with its profiles."""
 
     def __init__(
-        self, recorders: Sequence[ProfileRecorder], *, of_steps: Sequence[ProfileRecorder] = ()
+        self,
+        recorders: Callable[[], Sequence[ProfileRecorder]],
+        *,
+        of_steps: Callable[[], Sequence[ProfileRecorder]] = tuple,
     ) -> None:
-        """`of_steps` are those that record beside profiles of the program's steps alone."""
+        """Each makes those of one profile; `of_steps` is for profiles of the program's steps."""
         # What went wrong, each once.
         self.notes: list[str] = []
         self._recorders = recorders
@@ -43,8 +48,12 @@ class ProfileRecording:
         self._running: list[ProfileRecorder] = []
 
     def start(self, *, of_steps: bool = False) -> None:
-        """Start every recorder. One that does not start is left out of this profile."""
-        for recorder in (*(self._of_steps if of_steps else ()), *self._recorders):
+        """Start every recorder. One that does not start is left out of this profile.
+
+        What a profile of another thread, which cannot be ended from this one, left running ends.
+        """
+        self.stop()
+        for recorder in (*(self._of_steps() if of_steps else ()), *self._recorders()):
             if self._try(recorder, _started, default=False):
                 self._running.append(recorder)
 

@@ -75,6 +75,10 @@ class TorchTrace:
             # It may have been told to record only what stands between these two calls.
             cuda.start_other_profiler()
             self._window_is_open = True
+        if own_profilers:
+            # One that began on another thread, which alone can end it. torch logs three warnings of
+            # that until the process is over.
+            cpp_log_level.errors_only()
         own_profilers.add(id(self._profiler))
         with _without_warnings(), _without_compilers():
             self._profiler.start()

@@ -4,8 +4,7 @@ Source of the entries: pytorch c10/cuda/CUDACachingAllocator.h, TraceEntry, and
 torch/csrc/cuda/memory_snapshot.cpp. Sizes are those that were asked for, not those of blocks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuprof.collectors.memory_segments import Stacks, number
@@ -14,34 +13,19 @@ _RESERVES: Final = ("segment_alloc", "segment_map")
 _RETURNS: Final = ("segment_free", "segment_unmap")
 
 
-@dataclass
-class AllocatorHistory:
-    """What a device's entries tell, oldest first."""
-
-    allocations: list[dict[str, Any]] = field(default_factory=list)
-    failures: list[dict[str, Any]] = field(default_factory=list)
-
-
 def history_of(
     entries: Sequence[Mapping[str, Any]],
-    segments: Iterable[Mapping[str, Any]],
-    device: int,
     stacks: Stacks,
-) -> AllocatorHistory:
-    """The rows of `entries`, which end with the snapshot that listed `segments` of the device.
+    *,
+    device: int,
+    allocated: int,
+    reserved: int,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of `entries` with the names of their tables, the last first.
 
-    How much was allocated and reserved after each follows from the end backwards. Raises as
-    `gpuprof.collectors.memory_segments.block_rows`.
+    `allocated` and `reserved` are the bytes of the device in the end; those after each entry follow
+    from there backwards. Raises as `gpuprof.collectors.memory_segments.block_rows`.
     """
-    own = [segment for segment in segments if segment["device"] == device]
-    reserved = sum(number(segment["total_size"]) for segment in own)
-    allocated = sum(
-        number(block.get("requested_size", block["size"]))
-        for segment in own
-        for block in segment["blocks"]
-        if block["state"] == "active_allocated"
-    )
-    found = AllocatorHistory()
     for position in range(len(entries) - 1, -1, -1):
         entry = entries[position]
         action, size = entry["action"], number(entry["size"])
@@ -52,15 +36,12 @@ def history_of(
         if action in ("alloc", "free_requested"):
             change = size if action == "alloc" else -size
             row |= {"address": number(entry["addr"]), "bytes": change, "category": "device"}
-            found.allocations.append({**row, "total": allocated, "reserved": reserved})
+            yield "allocations", {**row, "total": allocated, "reserved": reserved}
             allocated -= change
         elif action == "oom":
             free = number(entry["device_free"]) if "device_free" in entry else None
-            found.failures.append({**row, "asked": size, "free": free})
+            yield "out_of_memory", {**row, "asked": size, "free": free}
         elif action in _RESERVES:
             reserved -= size
         elif action in _RETURNS:
             reserved += size
-    found.allocations.reverse()
-    found.failures.reverse()
-    return found

@@ -1,6 +1,7 @@
 """Reads a file that torch.cuda.memory._dump_snapshot wrote into a capture."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +12,18 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.data_pickle import data_of
+from gpuprof.collectors.files.memory_limit import MOST_BYTES
 from gpuprof.collectors.files.source import whole_content
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.collectors.memory_segments import Stacks, block_rows
+from gpuprof.collectors.memory_segments import Stacks, block_rows, number
 from gpuprof.collectors.memory_snapshot.history import history_of
+from gpuprof.collectors.table_rows import TableRows
 
 SOURCE: Final = "memory snapshot"
-# Its objects take about ten times as much memory.
-_LARGEST_BYTES: Final = 1 << 30
+# Of a whole snapshot and its objects: those of a real one take three to six times its size.
+_REMEDY: Final = "record a shorter history (max_entries of _record_memory_history)"
+# In the file, of what becomes a row: its keys alone are two bytes each.
+_LEAST_BYTES: Final = 24
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
 _KEYS: Final = re.compile(rb"segments.*(?:device_traces|total_size)", re.DOTALL)
 _FORM: Final = "a snapshot of torch.cuda.memory._dump_snapshot"
@@ -37,59 +42,79 @@ def read(path: Path) -> Capture:
     """Read one snapshot, plain or gzip: what is allocated, and the history where it was recorded.
 
     It is not unpickled: only data is read (`gpuprof.collectors.files.data_pickle`).
-    Raises `CaptureError` where the file holds anything else, is damaged or larger than 1 GiB.
+    Raises `CaptureError` where the file holds anything else, is damaged, or would take more memory
+    than `gpuprof.collectors.files.memory_limit.MOST_BYTES`.
     """
-    snapshot = _data(path)
+    content = whole_content(path, MOST_BYTES, what="a snapshot", remedy=_REMEDY)
+    snapshot = data_of(path, content, expected=_FORM, remedy=_REMEDY)
     try:
-        tables = _tables(snapshot)
-        frames = {name: _frame(name, rows) for name, rows in tables.items()}
+        frames = _frames(snapshot, most=len(content) // _LEAST_BYTES)
     except _OF_ANOTHER_FORM as error:
         raise CaptureError(path, "its content has another form", expected=_FORM) from error
-    if not tables["memory_blocks"] and not tables["allocations"]:
+    if frames["memory_blocks"].is_empty() and frames["allocations"].is_empty():
         raise CaptureError(
             path,
             "no memory of a GPU in it",
             remedy="take the snapshot while the program uses its GPU",
         )
-    times = [time for name in tables for time in frames[name]["time_ns"].to_list()[-1:]]
-    process = ProcessInfo(warnings=_warnings(tables))
+    process = ProcessInfo(warnings=_warnings(frames))
     manifest = Manifest(
-        tool_version=__version__, source=SOURCE, title=path.name, created_ns=max(times)
+        tool_version=__version__, source=SOURCE, title=path.name, created_ns=_last_ns(frames)
     )
     return Capture(manifest, (process,), **frames)
 
 
-def _data(path: Path) -> Any:
-    content = whole_content(
-        path,
-        _LARGEST_BYTES,
-        what="a snapshot",
-        remedy="record a shorter history (max_entries of _record_memory_history)",
-    )
-    return data_of(path, content, expected=_FORM)
+def _frames(snapshot: Any, *, most: int) -> dict[str, pl.DataFrame]:
+    """The tables of `snapshot`, each of at most `most` rows."""
+    stacks, segments = Stacks(), snapshot["segments"]
+    rows = TableRows("memory_blocks", most)
+    for row in block_rows(segments, moment="snapshot", time_ns=0, stacks=stacks):
+        rows.add({"rank": 0, **row})
+    blocks = rows.frame()
+    histories = _histories(snapshot, blocks, stacks, most)
+    at_the_end = pl.lit(_last_ns(histories), pl.Int64).alias("time_ns")
+    return {**histories, "memory_blocks": blocks.with_columns(at_the_end)}
 
 
-def _tables(snapshot: Any) -> dict[str, list[dict[str, Any]]]:
-    stacks = Stacks()
-    segments = snapshot["segments"]
-    histories = [
-        history_of(entries, segments, device, stacks)
-        for device, entries in enumerate(snapshot.get("device_traces", ()))
-        if entries
-    ]
-    allocations = [row for history in histories for row in history.allocations]
-    failures = [row for history in histories for row in history.failures]
-    last_ns = max((row["time_ns"] for row in (*allocations, *failures)), default=0)
-    blocks = block_rows(segments, moment="snapshot", time_ns=last_ns, stacks=stacks)
-    return {"allocations": allocations, "out_of_memory": failures, "memory_blocks": blocks}
+def _histories(
+    snapshot: Any, blocks: pl.DataFrame, stacks: Stacks, most: int
+) -> dict[str, pl.DataFrame]:
+    """What each device's entries tell, the oldest first."""
+    reserved: Counter[int] = Counter()
+    for segment in snapshot["segments"]:
+        reserved[segment["device"]] += number(segment["total_size"])
+    live = blocks.filter(pl.col("state") == "allocated").group_by("device")
+    allocated = dict(live.agg(pl.col("requested").sum()).iter_rows())
+    parts = {name: [schema.empty(name)] for name in ("allocations", "out_of_memory")}
+    for device, entries in enumerate(snapshot.get("device_traces", ())):
+        # One list may stand for many devices.
+        most -= len(entries)
+        if most < 0:
+            raise ValueError("too many entries")
+        if not entries:
+            continue
+        tables = {name: TableRows(name, most=len(entries)) for name in parts}
+        for name, row in history_of(
+            entries,
+            stacks,
+            device=device,
+            allocated=allocated.get(device, 0),
+            reserved=reserved[device],
+        ):
+            tables[name].add({"rank": 0, **row})
+        for name, rows in tables.items():
+            parts[name].append(rows.frame().reverse())
+    return {name: pl.concat(of_devices) for name, of_devices in parts.items()}
 
 
-def _frame(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame([{"rank": 0, **row} for row in rows], schema=schema.TABLES[name])
+def _last_ns(frames: dict[str, pl.DataFrame]) -> int:
+    """The end of the history; 0 without one."""
+    ends = [frames[name]["time_ns"].max() for name in ("allocations", "out_of_memory")]
+    return max((end for end in ends if isinstance(end, int)), default=0)
 
 
-def _warnings(tables: dict[str, list[dict[str, Any]]]) -> tuple[str, ...]:
-    if any(row["stack"] for rows in tables.values() for row in rows):
+def _warnings(frames: dict[str, pl.DataFrame]) -> tuple[str, ...]:
+    if any(frame["stack"].fill_null("").ne("").any() for frame in frames.values()):
         return ()
     return (
         "no stacks in this snapshot: what is allocated has no lines (record with "

@@ -9,11 +9,14 @@ torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp (the watchdog's line).
 import re
 from typing import Final
 
-# host:pid:tid [device] NCCL INFO text; a warning has the function that warns before NCCL.
+# host:pid:tid [device] NCCL INFO text; a warning has the function that warns before NCCL. It begins
+# at a colon: of a long line without one each character would begin another search for a host.
 LINE: Final = re.compile(
-    r"(?P<host>[^\s:\[\]]{1,200}):(?P<pid>\d{1,10}):(?P<thread>\d{1,10}) \[-?\d{1,4}\] "
+    r"(?<=[^\s:\[\]]):(?P<pid>\d{1,10}):(?P<thread>\d{1,10}) \[-?\d{1,4}\] "
     r"(?:\S.{0,300}? )?NCCL (?P<level>INFO|WARN) ?(?P<text>.*)"
 )
+# At the end of what stands before that.
+HOST: Final = re.compile(r"[^\s:\[\]]{1,200}\Z")
 VERSION: Final = re.compile(r"(?:NCCL|RCCL) version (\d+\.\d+(?:\.\d+)?)")
 NETWORK: Final = re.compile(r"Using network (.{1,60})$")
 NETWORK_DEVICES: Final = re.compile(r"NET/[\w ]+ ?: Using ((?:\[\d+\]\S+ ?)+)")
@@ -21,7 +24,7 @@ NETWORK_DEVICE: Final = re.compile(r"\[\d+\]([^\s;]+)")
 NVLS: Final = re.compile(r"NVLS multicast support is (not )?available on dev")
 SETTING: Final = re.compile(r"(NCCL_[A-Z0-9_]{1,40}) set by environment to (.{0,60}?)\.?$")
 COMMUNICATOR: Final = re.compile(
-    r"comm (?P<pointer>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) n[rR]anks (?P<ranks>\d{1,7})"
+    r"comm (?P<pointer>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,6}) n[rR]anks (?P<ranks>\d{1,6})"
     r"(?: nNodes (?P<hosts>\d{1,6}))?(?:.*? cudaDev (?P<device>\d{1,3}))?"
     r"(?:.*? commId (?P<identity>0x[0-9a-f]{1,16}))?(?:.* - (?P<state>.{1,30}))?.*$"
 )
@@ -36,8 +39,8 @@ RCCL_CHANNELS: Final = re.compile(
 RING: Final = re.compile(r"Channel \d{1,4}/(\d{1,4}) : +\d+(?: +\d+)*$")
 TREES: Final = re.compile(r"Trees((?: \[\d+\] \S+)+)")
 CONNECTION: Final = re.compile(
-    r"Channel \d{1,4}(?:/\d{1,3})? ?: (?P<source>\d{1,7})\[[0-9a-f]+\] -> "
-    r"(?P<target>\d{1,7})\[[0-9a-f]+\](?: \[(?P<way>send|receive)\])? via (?P<transport>\S.{0,80})"
+    r"Channel \d{1,4}(?:/\d{1,3})? ?: (?P<source>\d{1,6})\[[0-9a-f]+\] -> "
+    r"(?P<target>\d{1,6})\[[0-9a-f]+\](?: \[(?P<way>send|receive)\])? via (?P<transport>\S.{0,80})"
 )
 CHOSEN: Final = re.compile(
     r"(?P<collective>[A-Z]\w{2,30}): (?P<bytes>\d{1,18}) Bytes -> Algo (?P<algorithm>[A-Za-z_]\w*) "
@@ -51,11 +54,11 @@ CHOSEN_SYMMETRIC: Final = re.compile(
 CALL: Final = re.compile(
     r"(?P<collective>[A-Z]\w{2,30}): opCount (?P<count>[0-9a-f]{1,15}) sendbuff .*?"
     r"count (?P<elements>\d{1,18}) datatype (?P<dtype>\d{1,2}) .*?"
-    r"comm (?P<pointer>0x[0-9a-f]{1,16}) \[nranks=(?P<ranks>\d{1,7})\]"
+    r"comm (?P<pointer>0x[0-9a-f]{1,16}) \[nranks=(?P<ranks>\d{1,6})\]"
 )
 # [Rank 0], [PG 0 Rank 0], [PG ID 0 PG GUID 0(default_pg) Rank 0]
 TIMED_OUT: Final = re.compile(
-    r"\[(?:PG (?P<group>[^\]]{0,80}) )?Rank (?P<rank>\d{1,7})\] Watchdog caught collective "
+    r"\[(?:PG (?P<group>[^\]]{0,80}) )?Rank (?P<rank>\d{1,6})\] Watchdog caught collective "
     r"operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d{1,18}), OpType=(?P<collective>\w{1,40}), "
     r"NumelIn=\d+, NumelOut=\d+, Timeout\(ms\)=(?P<timeout>\d{1,12})\)"
 )

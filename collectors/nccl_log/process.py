@@ -1,7 +1,7 @@
 """What the lines of one process say, gathered line by line."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +13,29 @@ from gpuprof.collectors.nccl_log import patterns
 _MOST_CALLS: Final = 20_000
 _MOST: Final = 1000
 _LONGEST_WARNING: Final = 300
+# What is kept of one log takes about 100 bytes a unit. Of a job of 1,000 ranks it is 300,000.
+_UNITS: Final = 2_000_000
+_UNITS_OF_A_PROCESS: Final = 40
+_UNITS_OF_A_COMMUNICATOR: Final = 20
+_UNITS_OF_A_FACT: Final = 5
+
+
+class Room:
+    """What may still be kept of all processes of one log."""
+
+    def __init__(self) -> None:
+        self._left = _UNITS
+
+    def take(self, units: int) -> bool:
+        """Whether there is room for so many more, which are then taken."""
+        if units > self._left:
+            return False
+        self._left -= units
+        return True
+
+    def process(self) -> "LoggedProcess | None":
+        """A new one; None where there is no room."""
+        return LoggedProcess(self) if self.take(_UNITS_OF_A_PROCESS) else None
 
 
 @dataclass
@@ -30,7 +53,8 @@ class _Communicator:
 class LoggedProcess:
     """One process of the log: a host and a process id."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self.communicators: dict[str, _Communicator] = {}
         self.calls: deque[dict[str, Any]] = deque(maxlen=_MOST_CALLS)
         self._facts: dict[str, Any] = {}
@@ -43,8 +67,13 @@ class LoggedProcess:
 
     def warn(self, text: str) -> None:
         """Take in a warning."""
-        if text and len(self._warnings) < _MOST:
-            self._warnings[text[:_LONGEST_WARNING]] = None
+        text = text[:_LONGEST_WARNING]
+        if text and text not in self._warnings and self._has_place(self._warnings):
+            self._warnings[text] = None
+
+    def _has_place(self, known: Sized, units: int = _UNITS_OF_A_FACT) -> bool:
+        """Whether one more goes into `known`."""
+        return len(known) < _MOST and self._room.take(units)
 
     def read(self, thread: str, text: str) -> None:
         """Take in a line's text. What has no meaning here is nothing."""
@@ -70,7 +99,7 @@ class LoggedProcess:
         elif found := patterns.NVLS.match(text):
             self._facts["nvls"] = found[1] is None
         elif found := patterns.SETTING.match(text):
-            if len(self._settings) < _MOST:
+            if found[1] in self._settings or self._has_place(self._settings):
                 self._settings[found[1]] = found[2]
         elif found := patterns.CHANNELS.match(text) or patterns.RCCL_CHANNELS.match(text):
             channels, nvls, point_to_point = found.groups()
@@ -94,9 +123,11 @@ class LoggedProcess:
 
     def _communicator(self, thread: str, found: dict[str, str | None]) -> None:
         pointer = found["pointer"] or ""
-        if pointer not in self.communicators and len(self.communicators) >= _MOST:
-            return
-        one = self.communicators.setdefault(pointer, _Communicator())
+        if pointer not in self.communicators:
+            if not self._has_place(self.communicators, _UNITS_OF_A_COMMUNICATOR):
+                return
+            self.communicators[pointer] = _Communicator()
+        one = self.communicators[pointer]
         one.rank, one.ranks = int(found["rank"] or 0), int(found["ranks"] or 0)
         for name in ("hosts", "device"):
             if found[name]:
@@ -105,7 +136,8 @@ class LoggedProcess:
             one.facts["identity"] = found["identity"]
         if found["state"] == patterns.COMPLETE:
             one.facts["initialised"] = True
-        self._of_thread[thread] = one
+        if thread in self._of_thread or self._room.take(1):
+            self._of_thread[thread] = one
 
     def _connection(self, thread: str, found: dict[str, str | None]) -> None:
         one = self._at(thread)
@@ -116,10 +148,14 @@ class LoggedProcess:
         source, target = int(found["source"] or 0), int(found["target"] or 0)
         peer = source if found["way"] == "receive" or source != one.rank else target
         key = (name.split(" ")[0], gpu_direct)
-        if key not in one.transports and len(one.transports) >= _MOST:
-            return
-        connections, peers = one.transports.get(key, (0, set()))
-        one.transports[key] = (connections + 1, peers | {peer})
+        if key not in one.transports:
+            if not self._has_place(one.transports):
+                return
+            one.transports[key] = (0, set())
+        connections, peers = one.transports[key]
+        if peer not in peers and self._room.take(1):
+            peers.add(peer)
+        one.transports[key] = (connections + 1, peers)
 
     def _choice(self, text: str) -> None:
         if found := patterns.CHOSEN.match(text):
@@ -139,7 +175,7 @@ class LoggedProcess:
             protocol,
             channels,
         )
-        if key in one.chosen or len(one.chosen) < _MOST:
+        if key in one.chosen or self._has_place(one.chosen):
             one.chosen[key] = one.chosen.get(key, 0) + 1
 
     def _call(self, found: dict[str, str | None]) -> None:
@@ -166,6 +202,10 @@ class LoggedProcess:
                 "communicator_rank": known.rank,
             }
         )
+
+    def keep_calls(self, most: int) -> None:
+        """Of its calls the last `most`."""
+        self.calls = deque(tuple(self.calls)[-most:], maxlen=_MOST_CALLS)
 
     def ranks(self) -> tuple[int, ...]:
         """Its ranks in the largest of its communicators: of one process for each GPU, one."""

@@ -1,15 +1,13 @@
 """Reads a log of NCCL into a capture: one process for each rank, or all of them in one file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import polars as pl
 
 from gpuprof._version import __version__
-from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.communicators import ProcessGroup
 from gpuprof.collectors.errors import CaptureError
@@ -17,7 +15,8 @@ from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.host_identity import host_identity
 from gpuprof.collectors.manifest import Fingerprint, Manifest, ProcessInfo
 from gpuprof.collectors.nccl_log import patterns
-from gpuprof.collectors.nccl_log.process import LoggedProcess
+from gpuprof.collectors.nccl_log.process import LoggedProcess, Room
+from gpuprof.collectors.table_rows import TableRows
 
 SOURCE: Final = "NCCL log"
 # It begins at a colon and not at the host before it: of a megabyte without one, as a row of a table
@@ -25,9 +24,14 @@ SOURCE: Final = "NCCL log"
 _A_LINE: Final = re.compile(
     rb"(?<=[^\s:\[\]]):\d{1,10}:\d{1,10} \[-?\d{1,4}\] [^\n]{0,300}?NCCL (?:INFO|WARN)"
 )
-_LONGEST_LINE: Final = 1 << 16
+# NCCL's own buffers for a line hold a few kilobytes.
+_LONGEST_LINE: Final = 1 << 13
 _EXPECTED: Final = "lines of NCCL_DEBUG=INFO with the initialisation of a communicator"
-_MOST_PROCESSES: Final = 100_000
+_LONGEST_HOST: Final = 200
+# Of all processes together, and of collectives that timed out.
+_MOST_CALLS: Final = 300_000
+_LINES_BETWEEN_COUNTS: Final = 100_000
+_MOST_TIMEOUTS: Final = 100_000
 
 
 def recognises(start: bytes) -> bool:
@@ -44,23 +48,36 @@ def read(path: Path) -> Capture:
     `CaptureError` where no communicator is in it.
     """
     source = ByteSource(path)
+    room = Room()
     processes: dict[tuple[str, str], LoggedProcess] = {}
     timeouts: list[dict[str, Any]] = []
-    for line in _lines(source):
+    for number, line in enumerate(_lines(source)):
+        if number % _LINES_BETWEEN_COUNTS == 0:
+            _forget_first_calls(processes)
         if "NCCL" not in line:
             continue
         if "Watchdog caught" in line and (found := patterns.TIMED_OUT.search(line)):
-            timeouts.append(_timeout(found.groupdict()))
+            if len(timeouts) < _MOST_TIMEOUTS:
+                timeouts.append(_timeout(found.groupdict()))
         elif found := patterns.LINE.search(line):
-            key = (found["host"], found["pid"])
-            if key not in processes and len(processes) >= _MOST_PROCESSES:
+            host = patterns.HOST.search(line, max(0, found.start() - _LONGEST_HOST), found.start())
+            key = (host[0] if host else "", found["pid"])
+            process = processes.get(key) or room.process()
+            if process is None:
                 continue
-            process = processes.setdefault(key, LoggedProcess())
+            processes[key] = process
             if found["level"] == "WARN":
                 process.warn(found["text"].strip())
             else:
                 process.read(found["thread"], found["text"].strip())
     return _capture(path, processes, timeouts, source.problem)
+
+
+def _forget_first_calls(processes: Mapping[Any, LoggedProcess]) -> None:
+    """Where there are too many of all processes together: each keeps its share."""
+    if sum(len(process.calls) for process in processes.values()) > _MOST_CALLS:
+        for process in processes.values():
+            process.keep_calls(_MOST_CALLS // (2 * len(processes)) or 1)
 
 
 def _lines(source: ByteSource) -> Iterator[str]:
@@ -106,15 +123,14 @@ def _capture(
             # A program that was started again: the last start counts.
             found[rank] = _process(process, rank, host)
             records[rank] = [
-                {"rank": rank, "record": number, **_without_helper(call)}
-                for number, call in enumerate(process.calls)
+                call
+                for call in process.calls
                 if call["communicator_rank"] == rank or len(process.ranks()) == 1
             ]
     for timeout in timeouts:
         rank = timeout["rank"]
         found.setdefault(rank, ProcessInfo(rank=rank, rank_from="content"))
-        of_rank = records.setdefault(rank, [])
-        of_rank.append({**timeout, "record": len(of_rank)})
+        records.setdefault(rank, []).append(timeout)
     if not found:
         raise CaptureError(path, "a log of NCCL without a communicator", expected=_EXPECTED)
     notes = [f"the log is cut off or damaged: {problem}"] if problem else []
@@ -122,8 +138,10 @@ def _capture(
         notes.append("ranks were started more than once in this log: the last start is shown")
     processes = [found[rank] for rank in sorted(found)]
     processes[0] = _noted(processes[0], notes)
-    rows = [row for rank in sorted(records) for row in records[rank]]
-    frame = pl.DataFrame(rows, schema=schema.TABLES["collective_records"])
+    rows = TableRows("collective_records", most=sum(map(len, records.values())))
+    for rank in sorted(records):
+        for number, call in enumerate(records[rank]):
+            rows.add({**_without_helper(call), "rank": rank, "record": number})
     manifest = Manifest(
         tool_version=__version__,
         source=SOURCE,
@@ -131,7 +149,7 @@ def _capture(
         created_ns=path.stat().st_mtime_ns,
         ranks=tuple(process.rank for process in processes),
     )
-    return Capture(manifest, tuple(processes), collective_records=frame)
+    return Capture(manifest, tuple(processes), collective_records=rows.frame())
 
 
 def _without_helper(call: dict[str, Any]) -> dict[str, Any]:

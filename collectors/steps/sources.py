@@ -23,6 +23,8 @@ from gpuprof.collectors.live.optimizers import live_optimizers
 T = TypeVar("T")
 # torch._C._current_graph_task_id() outside of all backward passes.
 _NO_BACKWARD: Final = -1
+# As many forward calls of another thread in a row may be an evaluation beside the steps.
+_CALLS_ELSEWHERE: Final = 8
 
 
 class _Numbered(Generic[T]):
@@ -295,6 +297,45 @@ class GraphReplays:
             self._original = None
 
 
+class _SteppingThread:
+    """The thread whose forward calls are steps: the main one, or one that calls while it does not.
+
+    A profile is of one thread, so calls of the others are no steps.
+    """
+
+    def __init__(self) -> None:
+        self._ident: int | None = None
+        # Since the last one on the thread that steps.
+        self._calls_elsewhere: dict[int, int] = {}
+
+    def prefer_main(self) -> None:
+        """Take the main thread, where this is it; else whichever calls first."""
+        # Where another thread imports torch, that may be the one that steps.
+        if threading.current_thread() is threading.main_thread():
+            self._ident = threading.get_ident()
+
+    def is_this(self) -> bool:
+        """Whether the calling thread is the one that steps."""
+        here = threading.get_ident()
+        if self._ident is None:
+            self._ident = here
+        if here != self._ident:
+            return False
+        if self._calls_elsewhere:
+            self._calls_elsewhere.clear()
+        return True
+
+    def takes_over(self) -> bool:
+        """Whether a call on a thread that does not step makes it the one that does."""
+        here = threading.get_ident()
+        calls = self._calls_elsewhere[here] = self._calls_elsewhere.get(here, 0) + 1
+        if calls <= _CALLS_ELSEWHERE:
+            return False
+        self._ident = here
+        self._calls_elsewhere.clear()
+        return True
+
+
 class ForwardCalls:
     """Outermost `torch.nn.Module` calls.
 
@@ -312,21 +353,27 @@ class ForwardCalls:
         self._callback: MarkCallback | None = None
         self._undo: Callable[[], None] | None = None
         self._modules: _Numbered[torch.nn.Module] = _Numbered()
-        self._thread: int | None = None
+        self._thread = _SteppingThread()
+        # How many calls enclose one, on threads that do not step.
+        self._elsewhere = threading.local()
 
     def install(self, callback: MarkCallback) -> None:
         self._callback = callback
-        if threading.current_thread() is threading.main_thread():
-            self._thread = threading.get_ident()
+        self._thread.prefer_main()
         self._watch_all()
 
     def _watch_all(self) -> None:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._thread is None:
-                # Whichever thread imported torch, this is the one that steps.
-                self._thread = threading.get_ident()
-            if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+            if torch.compiler.is_compiling():
                 return module._call_impl(*args, **kwargs)
+            if not self._thread.is_this():
+                depth = getattr(self._elsewhere, "depth", 0)
+                if depth or not self._thread.takes_over():
+                    self._elsewhere.depth = depth + 1
+                    try:
+                        return module._call_impl(*args, **kwargs)
+                    finally:
+                        self._elsewhere.depth = depth
             self._stop_watching()
             try:
                 self._mark(module)
@@ -345,7 +392,8 @@ class ForwardCalls:
     def narrow(self, key: int) -> None:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and self._modules.key(module) == key:
-                self._mark(module)
+                if self._thread.is_this() or self._thread.takes_over():
+                    self._mark(module)
             return module._call_impl(*args, **kwargs)
 
         self._stop_watching()
@@ -354,10 +402,12 @@ class ForwardCalls:
     def reduce_to(self, key: int, step: StepCallback) -> None:
         leading = ref(self._modules.find(key))
         is_compiling = torch.compiler.is_compiling
+        thread = self._thread
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             if not is_compiling() and module is leading() and not _is_in_backward():
-                step()
+                if thread.is_this() or thread.takes_over():
+                    step()
             return module._call_impl(*args, **kwargs)
 
         self._stop_watching()

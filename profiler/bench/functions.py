@@ -106,7 +106,7 @@ def time_functions(
             spans += [(begun_ns, time.time_ns())] * len(at_size)
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-    samples = collection.stop().get("samples", schema.empty("samples"))
+    samples = collection.stop_into_tables().get("samples", schema.empty("samples"))
     return SizesReport(
         tool_version=__version__,
         created_ns=created_ns,

@@ -123,7 +123,7 @@ class _Bench:
         collection.start()
         with collecting_warnings() as warned:
             results = list(self._run_all(plans))
-        collected = collection.stop()
+        collected = collection.stop_into_tables()
         samples = collected.get("samples", schema.empty("samples"))
         cases = [one for one in results if isinstance(one, CaseResult)]
         report = BenchReport(

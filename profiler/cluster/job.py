@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.collectors.files.memory_limit import MOST_BYTES
+from gpuprof.collectors.files.source import whole_content
 from gpuprof.collectors.opening.left_out import left_out_warnings
 from gpuprof.profiler.cluster.outcome import Outcome
 from gpuprof.profiler.cluster.places import name_of
@@ -17,6 +19,7 @@ from gpuprof.roofline.ranks.summary import RankSummary
 JOB_FILE: Final = "ranks.msgpack"
 # Of that file.
 _SCHEMA_VERSION: Final = 1
+_REMEDY: Final = "run `gpuprof analyze` on the ranks again"
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ def read_job_file(capture: Path) -> Job:
     """The job stored with the capture in the folder `capture`. Raises `CaptureError`."""
     file = capture / JOB_FILE
     try:
-        stored = msgspec.msgpack.decode(file.read_bytes(), type=_StoredJob)
+        content = whole_content(file, MOST_BYTES, what="a file", remedy=_REMEDY)
+        stored = msgspec.msgpack.decode(content, type=_StoredJob)
         if stored.schema_version != _SCHEMA_VERSION:
             raise ValueError(f"schema version {stored.schema_version}, not {_SCHEMA_VERSION}")
         ranks = tuple(
@@ -118,8 +122,9 @@ def read_job_file(capture: Path) -> Job:
             )
             for each in stored.ranks
         )
-    except (OSError, ValueError) as error:
-        raise CaptureError(
-            file, problem_of(error), remedy="run `gpuprof analyze` on the ranks again"
-        ) from error
+        if not ranks:
+            raise ValueError("no ranks in it")
+    # ValueError: msgspec's errors too. RecursionError: lists in lists without end.
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(file, problem_of(error), remedy=_REMEDY) from error
     return Job(stored.title, ranks, stored.left_out)

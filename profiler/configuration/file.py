@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gpuprof.collectors.errors import CommandError, problem_of
+from gpuprof.collectors.errors import CaptureError, CommandError, problem_of
+from gpuprof.collectors.files.source import whole_content
 from gpuprof.collectors.tools import configure_tools
 from gpuprof.profiler.configuration.gate_settings import (
     BudgetSettings,
@@ -27,6 +28,8 @@ from gpuprof.roofline.prices import Prices, set_prices
 _log = logging.getLogger(__name__)
 CONFIGURATION_FILE = "gpuprof.toml"
 
+# Reading TOML takes tens of times as much, and a path may lead to what never ends.
+_LARGEST_BYTES = 1 << 20
 _UNKNOWN_KEY = re.compile(
     r"Object contains unknown field `(?P<key>[^`]*)`(?: - at `(?P<place>.*)`)?"
 )
@@ -80,9 +83,10 @@ def find_configuration(start: Path | None = None) -> Path | None:
 def read_configuration(file: Path) -> Configuration:
     """The content of `file`. Raises `CommandError` (exit 2) with the place of what is wrong."""
     try:
-        return msgspec.toml.decode(file.read_bytes(), type=Configuration)
-    except OSError as error:
-        raise CommandError(f"{file}: {problem_of(error)}", exit_code=2) from error
+        content = whole_content(file, _LARGEST_BYTES, what="settings", remedy="write less")
+        return msgspec.toml.decode(content, type=Configuration)
+    except CaptureError as error:
+        raise CommandError(str(error), exit_code=2) from error
     # UnicodeDecodeError is a ValueError, as are msgspec's. RecursionError: arrays without end.
     except (ValueError, RecursionError) as error:
         problem = _explained(problem_of(error))

@@ -53,7 +53,7 @@ def _test_files(path: Path) -> Iterable[Path]:
 def _tests(path: Path) -> Iterator[tuple[str, int]]:
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         # Running it tells what is wrong with it.
         return
     for node in ast.walk(tree):

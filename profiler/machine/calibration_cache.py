@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof._version import __version__
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.files.writing import write_file
 from gpuprof.collectors.manifest import Calibration, Device
 from gpuprof.roofline.machine.quiet import why_not_kept, with_higher_rates
@@ -50,11 +52,11 @@ def load_cached(device: Device, torch_version: str, threads: int | None) -> Cali
     """The calibration stored for `device`, or None where there is no readable one."""
     try:
         file = cache_file(device, torch_version, threads)
-        content = file.read_bytes()
+        content = stored_content(file)
         _log.info("ceilings measured here: %s", file)
-        return msgspec.json.decode(content, type=Calibration)
+        return decode_stored(content, Calibration)
     # RuntimeError: there is no home folder. ValueError: msgspec's errors, and invalid UTF-8.
-    except (OSError, RuntimeError, ValueError) as error:
+    except (CaptureError, RuntimeError, ValueError) as error:
         _log.info("no ceilings measured here: %s", error)
         return None
 

@@ -155,7 +155,7 @@ def column_checks(row: CollectorRow) -> Iterator[Check]:
     collection = LiveCollection(Scope(), (row,))
     collection.start()
     time.sleep(_RECORDING_S)
-    tables = collection.stop()
+    tables = collection.stop_into_tables()
     notes = collection.notes(gpu_in_use=True)
     for name, columns in row.fills.items():
         for device, rows in _by_device(tables.get(name, schema.empty(name))):

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gpuprof._version import __version__
+from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.files.writing import write_file
 from gpuprof.collectors.link_calibration import CollectiveTimes, LinkCalibration
 from gpuprof.profiler.machine.calibration_cache import cache_folder
@@ -25,10 +27,10 @@ def link_cache_file(device: str, torch_version: str) -> Path:
 def load_links(device: str, torch_version: str) -> LinkCalibration | None:
     """What is kept for devices called `device`; None where nothing readable is."""
     try:
-        content = link_cache_file(device, torch_version).read_bytes()
-        return msgspec.json.decode(content, type=LinkCalibration)
+        content = stored_content(link_cache_file(device, torch_version))
+        return decode_stored(content, LinkCalibration)
     # RuntimeError: there is no home folder. ValueError: msgspec's errors, and invalid UTF-8.
-    except (OSError, RuntimeError, ValueError):
+    except (CaptureError, RuntimeError, ValueError):
         return None
 
 

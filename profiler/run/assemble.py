@@ -19,6 +19,7 @@ from gpuprof.collectors.held_cupti import held_sentence, suspect_sentence
 from gpuprof.collectors.joining.captured_graphs import with_kernels
 from gpuprof.collectors.joining.graph_partners import with_nodes_of
 from gpuprof.collectors.kineto.reader import NO_DEVICE_EVENT
+from gpuprof.collectors.live.collected import tables_of
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.live.profile_recorder import Rows
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
@@ -44,6 +45,8 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
     )
     found_by = seen.found_by or WHOLE_SCRIPT
     steps = _steps(seen, found_by, process.rank)
+    lost: list[str] = []
+    collected = tables_of(recorded.collected, lambda part, sentence: lost.append(sentence))
     process = msgspec.structs.replace(
         process,
         started_ns=seen.started_ns,
@@ -54,6 +57,7 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
         shapes_recorded=traced is not None,
         warnings=(
             *process.warnings,
+            *lost,
             *seen.warnings,
             *_unmarked_loop(seen, traced),
             *problem,
@@ -75,7 +79,7 @@ def assemble(recorded: Recorded, *, read_again: bool = False) -> Capture:
     base = Capture(manifest, (process,)) if traced is None else _rebased(traced, manifest, process)
     tables = {**base.tables(), "steps": steps}
     beside = _tables(seen.beside_trace, process)
-    for found in (recorded.collected, beside):
+    for found in (collected, beside):
         for name, frame in found.items():
             if name in tables:
                 tables[name] = pl.concat([tables[name], frame])

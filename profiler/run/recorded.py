@@ -1,16 +1,12 @@
 """What a run has recorded, as plain data that another process can be given to store."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from gpuprof.collectors.live.collected import CollectedBy
 from gpuprof.collectors.manifest import ProcessInfo
 from gpuprof.profiler.run.observations import Observations
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.ranks import Ranks
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -35,5 +31,4 @@ class Recorded:
     ranks: Ranks
     seen: Observations
     process: ProcessInfo
-    # Live collectors' rows by table.
-    collected: "Mapping[str, pl.DataFrame]" = field(default_factory=dict)
+    collected: tuple[CollectedBy, ...] = ()

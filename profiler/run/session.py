@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.files.temporary import new_temporary_folder
@@ -100,8 +101,8 @@ class Session:
         self._first_look: FirstLook | None = None
         self._no_first_look_because: str | None = None
         self._beside = ProfileRecording(
-            profile_recorders(whole_stacks=options.stacks),
-            of_steps=[PmSampler()] if options.pm_sampling else [],
+            partial(profile_recorders, whole_stacks=options.stacks),
+            of_steps=lambda: [PmSampler()] if options.pm_sampling else [],
         )
         self._graphs = GraphTraces(self._beside, self._capture_begins)
         self._exits = ExitStack()

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import torch
 
-from gpuprof.collectors import schema
+from gpuprof.collectors.live.collected import table_of
 from gpuprof.collectors.live.cpu_caches import usable_core_numbers
 from gpuprof.collectors.live.nvml.sampler import NvmlSampler
 from gpuprof.collectors.live.nvml.slowdowns import slowdown_reasons
@@ -89,7 +89,7 @@ def gpu_other_work(device: Device) -> float | None:
 
 def stop_sampling(sampler: NvmlSampler) -> pl.DataFrame:
     """End `sampler`; the table `samples`, without rows where NVML is not available."""
-    return sampler.stop().get("samples", schema.empty("samples"))
+    return table_of("samples", sampler.stop())
 
 
 def warm_up(device: Device) -> tuple[str, ...]:

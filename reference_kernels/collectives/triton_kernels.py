@@ -7,6 +7,12 @@ import triton.language as tl
 
 
 @triton.jit
+def words_at(address):
+    """The words at `address`, which is 32 bits wide to Triton where it fits into them."""
+    return address.to(tl.int64).to(tl.pointer_type(tl.uint64))
+
+
+@triton.jit
 def line_up(signal_table, block, rank, RANKS: tl.constexpr):
     """Wait until this block of every rank has come here.
 
@@ -16,7 +22,7 @@ def line_up(signal_table, block, rank, RANKS: tl.constexpr):
     """
     # All threads of the block are done with what came before.
     tl.debug_barrier()
-    pads = signal_table.to(tl.pointer_type(tl.uint64))
+    pads = words_at(signal_table)
     mine = tl.load(pads + rank).to(tl.pointer_type(tl.int32))
     for other in range(RANKS):
         theirs = tl.load(pads + other).to(tl.pointer_type(tl.int32))
@@ -63,7 +69,7 @@ def one_shot(
     """out = the sum of all ranks' buffers, which this rank reads whole."""
     block = tl.program_id(0)
     line_up(signal_table, block, rank, RANKS)
-    allocations = buffer_table.to(tl.pointer_type(tl.uint64))
+    allocations = words_at(buffer_table)
     for start in range(block * BLOCK, elements, tl.num_programs(0) * BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         mask = offsets < elements
@@ -112,7 +118,7 @@ def one_shot_push(
     rank's allocation lies an inbox with room for a message of every rank, all of it empty.
     """
     stride = tl.num_programs(0) * BLOCK
-    inboxes = inbox_table.to(tl.pointer_type(tl.uint64))
+    inboxes = words_at(inbox_table)
     for start in range(tl.program_id(0) * BLOCK, elements, stride):
         offsets = start + tl.arange(0, BLOCK)
         mask = offsets < elements
@@ -152,7 +158,7 @@ def two_shot(
     """
     block = tl.program_id(0)
     line_up(signal_table, block, rank, RANKS)
-    allocations = buffer_table.to(tl.pointer_type(tl.uint64))
+    allocations = words_at(buffer_table)
     for start in range(block * BLOCK, share, tl.num_programs(0) * BLOCK):
         within = start + tl.arange(0, BLOCK)
         mask = within < share

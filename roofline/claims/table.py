@@ -9,9 +9,12 @@ from typing import Any
 import msgspec
 
 from gpuprof.collectors.errors import CaptureError, problem_of
+from gpuprof.collectors.files.source import whole_content
 from gpuprof.roofline.claims.claim import COMMON, KEYS, TIMES, Claim, ClaimTable
 from gpuprof.roofline.claims.work import ClaimError, check_form
 
+# Reading TOML takes tens of times as much.
+_LARGEST_BYTES = 1 << 20
 # Where msgspec says that it is: "Expected `str`, got `int` - at `$.claim[0].gpu`".
 _PLACE = re.compile(r"(?P<problem>.*?)(?: - at `\$(?:\.claim\[(?P<index>\d+)\])?\.?(?P<key>.*)`)?")
 
@@ -33,13 +36,19 @@ def load_table(name_or_path: str) -> ClaimTable:
         content = files("gpuprof.roofline.claims").joinpath(f"{name_or_path}.toml")
         return _checked(name_or_path, content.read_bytes())
     try:
-        return _checked(name_or_path, Path(name_or_path).read_bytes())
-    except OSError as error:
-        raise CaptureError(
-            name_or_path,
-            problem_of(error),
-            expected=f"a TOML file, or one of the shipped tables: {', '.join(shipped_tables())}",
-        ) from error
+        stored = whole_content(
+            Path(name_or_path), _LARGEST_BYTES, what="claims", remedy="cut it into several"
+        )
+    except CaptureError as error:
+        if isinstance(error.__cause__, OSError):
+            shipped = ", ".join(shipped_tables())
+            raise CaptureError(
+                name_or_path,
+                error.problem,
+                expected=f"a TOML file, or one of the shipped tables: {shipped}",
+            ) from error
+        raise
+    return _checked(name_or_path, stored)
 
 
 def _checked(where: str, content: bytes) -> ClaimTable:

@@ -5,6 +5,7 @@ they were made in this process or by workers on other hosts.
 """
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import partial
 from io import BytesIO
@@ -15,7 +16,12 @@ import polars as pl
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.communicators import Communicator, ProcessGroup
+from gpuprof.collectors.errors import problem_of
+from gpuprof.collectors.files.parquet import no_words_about_panics
+from gpuprof.collectors.files.stored_json import decode_stored
 from gpuprof.collectors.manifest import RankSource
+from gpuprof.collectors.rank_numbers import Rank, WorldSize
+from gpuprof.collectors.stored_tables import REQUIRED, row_problems
 
 # One row for each step of the rank. The last columns are of profiled steps alone.
 STEPS: Final = pl.Schema(
@@ -127,6 +133,18 @@ FRAMES: Final = {
     "states": STATES,
     "records": RECORDS,
 }
+# Columns without nulls.
+_REQUIRED: Final = {
+    "steps": ("index", "phase", "start_ns", "end_ns"),
+    "collectives": ("step", "name", "kernel_row", "start_ns", "end_ns", "exposed_ns"),
+    "work": ("step", "segment", "name", "calls", "device_ns"),
+    "idle": ("step", "segment", "kind", "culprit", "place", "keeps", "nanoseconds"),
+    "states": ("step",),
+    "records": REQUIRED["collective_records"],
+}
+# A summary is small: more rows than this in so few bytes are a bomb.
+_MOST_ROWS_PER_BYTE: Final = 16
+_ROWS_OF_ANY_SIZE: Final = 1 << 16
 # Those that a summary has had from the first on.
 _FIRST_FRAMES: Final = 5
 # What a row stands for in which those beyond the limit are added up.
@@ -137,8 +155,8 @@ _LENGTH: Final = struct.Struct("<Q")
 class RankProcess(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank says of itself."""
 
-    rank: int
-    world_size: int = 1
+    rank: Rank
+    world_size: WorldSize = 1
     # None where the source does not name it.
     host: str | None = None
     # The number of its device on its host, and that device's name.
@@ -208,26 +226,58 @@ class RankSummary:
             buffer = BytesIO()
             self.frame(name).write_ipc(buffer, compression="zstd")
             parts.append(buffer.getvalue())
-        return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+        return joined_parts(parts)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "RankSummary":
         """What `to_bytes` gave. Raises `ValueError` for anything else."""
-        parts, at = [], 0
-        while at < len(data):
-            if at + _LENGTH.size > len(data):
-                raise ValueError(f"no summary of a rank: cut off after {len(data)} bytes")
-            (length,) = _LENGTH.unpack_from(data, at)
-            at += _LENGTH.size
-            if at + length > len(data):
-                raise ValueError(f"no summary of a rank: cut off after {len(data)} bytes")
-            parts.append(data[at : at + length])
-            at += length
+        parts = parts_of(data)
         if not _FIRST_FRAMES < len(parts) <= 1 + len(FRAMES):
             raise ValueError(f"no summary of a rank: {len(parts)} parts, not {1 + len(FRAMES)}")
         try:
-            process = msgspec.json.decode(parts[0], type=RankProcess)
-            frames = [pl.read_ipc(BytesIO(part)) for part in parts[1:]]
-        except (msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
-            raise ValueError(f"no summary of a rank: {error}") from error
-        return cls(process, **dict(zip(FRAMES, frames, strict=False)))
+            process = decode_stored(parts[0], RankProcess)
+            frames = {
+                name: _read_frame(name, part) for name, part in zip(FRAMES, parts[1:], strict=False)
+            }
+        except (msgspec.MsgspecError, pl.exceptions.PolarsError, OSError) as error:
+            raise ValueError(f"no summary of a rank: {problem_of(error)}") from error
+        return cls(process, **frames)
+
+
+def parts_of(data: bytes) -> list[bytes]:
+    """The parts that `joined_parts` put together. Raises `ValueError` where there are none."""
+    parts, at = [], 0
+    while at < len(data):
+        if at + _LENGTH.size > len(data):
+            raise ValueError(f"no summary of a rank: cut off after {len(data)} bytes")
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        if at + length > len(data):
+            raise ValueError(f"no summary of a rank: cut off after {len(data)} bytes")
+        parts.append(data[at : at + length])
+        at += length
+    return parts
+
+
+def joined_parts(parts: Iterable[bytes]) -> bytes:
+    """`parts` one after the other, each behind its length."""
+    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def _read_frame(name: str, part: bytes) -> pl.DataFrame:
+    """The frame called `name`. Raises `ValueError` where it is none, and polars' errors."""
+    try:
+        with no_words_about_panics():
+            rows = pl.scan_ipc(BytesIO(part)).select(pl.len()).collect().item()
+            if rows > max(_ROWS_OF_ANY_SIZE, _MOST_ROWS_PER_BYTE * len(part)):
+                raise ValueError(f"no summary of a rank: {rows} {name} in {len(part)} bytes")
+            frame = pl.read_ipc(BytesIO(part))
+    # Some damage makes it panic.
+    except pl.exceptions.PanicException as error:
+        raise ValueError(f"no summary of a rank: polars gave up: {error}") from error
+    if frame.schema != FRAMES[name]:
+        raise ValueError(f"no summary of a rank: {name} with other columns")
+    problem = next(row_problems(frame, required=_REQUIRED[name]), "")
+    if problem:
+        raise ValueError(f"no summary of a rank: {name}, {problem}")
+    return frame

@@ -369,3 +369,24 @@ def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
     assert (done.returncode, done.stderr) == (0, "")
     assert storage.load(tmp_path / "sub" / "out.gpuprof").kernels.height > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "sub"]
+
+
+def test_a_model_that_a_thread_serves_is_profiled_there(both: Both) -> None:
+    process = both(
+        """
+        import queue, threading, torch
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+        requests = queue.Queue()
+        def serve():
+            while (batch := requests.get()) is not None:
+                model(batch)
+        server = threading.Thread(target=serve)
+        server.start()
+        for _ in range(60):
+            requests.put(torch.randn(2, 8))
+        requests.put(None)
+        server.join()
+        """
+    )
+    assert process.steps_found_by == "forward calls of Sequential"
+    assert process.warnings == ()

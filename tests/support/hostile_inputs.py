@@ -1,24 +1,26 @@
-"""Every reader of a file, with good inputs of its own to damage, and what people do with them.
-
-The end of any input is what was read, or one line that says what is wrong.
-"""
+"""Every reader of a file, with good inputs of its own to damage, and what people do with them."""
 
 import gzip
 import io
 import random
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-from unittest.mock import patch
 
 import msgspec
 import polars as pl
 from capture_builder import H100, CaptureBuilder
+from hostile_ranks import nccl_logs, use_job, write_job
+from hostile_reader import AWARE, HostileReader, damaged_file, temporary_folder
+from hostile_results import (
+    judge_results,
+    read_cache,
+    result_files,
+    write_cache,
+    write_results,
+)
 from made_up_pages import gate_result
 from mutations import (
     damage_database,
@@ -26,18 +28,16 @@ from mutations import (
     damaged_csv,
     damaged_frame,
     damaged_json,
+    damaged_log,
+    damaged_pickle,
     damaged_toml,
 )
 from nsys_exports import write_export
 from recorded_gate import recorded_gate
 
 from gpuprof.collectors import storage
-from gpuprof.collectors.errors import GpuprofError, describe
-from gpuprof.collectors.files import source
-from gpuprof.collectors.kineto import blocks
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.collectors.opening import open_trace
-from gpuprof.profiler import cli
 from gpuprof.profiler.bench.reading import read_bench
 from gpuprof.profiler.captures import read_stored_analysis, store
 from gpuprof.profiler.configuration.file import read_configuration
@@ -56,115 +56,6 @@ from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.op_tree import op_phases, range_members
 
 DATA: Final = Path(__file__).parents[1] / "data"
-LONGEST_LINE: Final = 300
-# Of inputs, those that are damaged with a look at what they hold.
-_AWARE: Final = 0.7
-_Damage = Callable[[random.Random, bytes], bytes]
-
-
-@dataclass(frozen=True)
-class HostileReader:
-    """One reader. `write` makes a damaged input in an empty folder, `read` is what reads it."""
-
-    name: str
-    write: Callable[[random.Random, Path], Path]
-    read: Callable[[Path], object]
-    # The command lines that read such a file; they may write into the folder.
-    commands: Callable[[Path, Path], Sequence[Sequence[object]]]
-
-
-class Refused(Exception):
-    """The line that a reader ended with."""
-
-
-def read_damaged(reader: HostileReader, number: int, folder: Path) -> str:
-    """Read the input with this number; returns the line it was refused with, or "".
-
-    Raises `AssertionError` where that is no one printable line, and whatever else escapes.
-    """
-    path = reader.write(random.Random(f"{reader.name} {number}"), folder)
-    try:
-        with _small_blocks():
-            reader.read(path)
-    except GpuprofError as error:
-        _check_line(describe(error), path)
-        return str(error)
-    return ""
-
-
-def run_commands(reader: HostileReader, number: int, folder: Path) -> int:
-    """Give the input with this number to the commands that read such; how many could use it."""
-    path = reader.write(random.Random(f"{reader.name} {number}"), folder)
-    used = 0
-    for command in reader.commands(path, folder):
-        code, output, said = run_command([str(word) for word in command])
-        _check_printable(output)
-        _check_printable(said)
-        if code:
-            *_, last = said.splitlines()
-            assert last.startswith("gpuprof: "), said[-500:]
-            _check_line(last, path)
-        used += code == 0
-    return used
-
-
-def run_command(command: list[str]) -> tuple[int, str, str]:
-    """The exit code of a command in this process, and what it wrote on stdout and stderr."""
-    output, said = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
-    with redirect_stdout(output), redirect_stderr(said), _small_blocks():
-        code = cli.main(command)
-    texts = []
-    for stream in (output, said):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
-    return code, *texts
-
-
-def _check_line(line: str, path: Path) -> None:
-    assert line.isprintable(), ascii(line[:500])
-    # Where the file is does not count.
-    assert len(line.replace(str(path), "")) <= LONGEST_LINE, line[:1000]
-
-
-def _check_printable(text: str) -> None:
-    for line in text.splitlines():
-        assert (
-            line.replace("\N{NARROW NO-BREAK SPACE}", "")
-            .replace("\N{NO-BREAK SPACE}", "")
-            .isprintable()
-        ), ascii(line)
-
-
-@contextmanager
-def _small_blocks() -> Iterator[None]:
-    """Small traces are cut into blocks as large ones are."""
-    with (
-        patch.object(blocks, "BLOCK_BYTES", 3000),
-        patch.object(blocks, "_LONGEST_PLAUSIBLE", 1 << 16),
-        patch.object(source, "PIECE_BYTES", 1000),
-    ):
-        yield
-
-
-def _damaged_file(
-    name: str, contents: Callable[[], Sequence[bytes]], aware: _Damage, *, packed: float = 0.0
-) -> Callable[[random.Random, Path], Path]:
-    """Writes one of `contents`, damaged, as a file called `name`; some of them compressed."""
-    originals = lru_cache(maxsize=1)(contents)
-
-    def write(chance: random.Random, folder: Path) -> Path:
-        content = chance.choice(originals())
-        is_aware = chance.random() < _AWARE
-        content = (aware if is_aware else damaged_bytes)(chance, content)
-        if chance.random() < packed:
-            content = gzip.compress(content, 1, mtime=0)
-            if not is_aware and chance.random() < 0.3:
-                content = damaged_bytes(chance, content)
-        path = folder / name
-        path.write_bytes(content)
-        return path
-
-    return write
 
 
 def _read_trace(path: Path) -> None:
@@ -225,7 +116,7 @@ def _small_capture() -> Any:
 
 @lru_cache(maxsize=1)
 def _nsys_export() -> bytes:
-    with _temporary() as folder:
+    with temporary_folder() as folder:
         file = folder / "small.sqlite"
         write_export(_small_capture(), file, session_ns=1_700_000_000_000_000_000)
         return file.read_bytes()
@@ -287,12 +178,19 @@ def _ncu_pages() -> list[bytes]:
 
 
 def _dumps() -> list[bytes]:
-    return [(DATA / "flight_recorder" / "rank_1.json").read_bytes()]
+    folder = DATA / "flight_recorder"
+    return [(folder / name).read_bytes() for name in ("rank_1.json", "nccl_trace_rank_0")]
+
+
+def _damaged_dump(chance: random.Random, content: bytes) -> bytes:
+    is_json = content.startswith(b"{")
+    return (damaged_json if is_json else damaged_pickle)(chance, content)
 
 
 def _snapshots() -> list[bytes]:
-    folder = DATA / "memory_snapshot"
-    return [gzip.decompress((folder / "training_step.pickle.gz").read_bytes())]
+    names = ("training_step", "out_of_memory")
+    files = [DATA / "memory_snapshot" / f"{name}.pickle.gz" for name in names]
+    return [gzip.decompress(file.read_bytes()) for file in files]
 
 
 def _ncu_reports() -> list[bytes]:
@@ -306,7 +204,7 @@ def _ncu_reports() -> list[bytes]:
 def _stored_capture() -> dict[str, bytes]:
     """The files of a capture by name."""
     capture = _small_capture()
-    with _temporary() as folder:
+    with temporary_folder() as folder:
         path = store(capture, analyze(attribute(capture)), folder / "small.gpuprof")
         return {
             str(file.relative_to(path)): file.read_bytes()
@@ -321,7 +219,7 @@ def _write_capture(chance: random.Random, folder: Path) -> Path:
     files = dict(_stored_capture())
     for _ in range(chance.choice((1, 1, 2))):
         name = chance.choice(sorted(files))
-        if chance.random() >= _AWARE:
+        if chance.random() >= AWARE:
             files[name] = damaged_bytes(chance, files[name])
         elif name.endswith(".json"):
             try:
@@ -363,6 +261,34 @@ def _use_capture(path: Path, folder: Path) -> Sequence[Sequence[object]]:
     )
 
 
+def _write_ranks(chance: random.Random, folder: Path) -> Path:
+    """A capture with summaries of a job's ranks, of which the summaries are damaged."""
+    path = folder / "job.gpuprof"
+    (path / "rank=0").mkdir(parents=True)
+    for name, content in _stored_capture().items():
+        if name != "analysis.json":
+            (path / name).write_bytes(content)
+    write_job(chance, path)
+    return path
+
+
+def _read_ranks(path: Path) -> None:
+    use_job(path, storage.load(path))
+
+
+def _use_ranks(path: Path, folder: Path) -> Sequence[Sequence[object]]:
+    return (
+        ("summary", path),
+        ("report", path, "-o", folder / "page.html", "--force"),
+        ("report", path, "--rank", "1", "-o", folder / "page.md", "--force"),
+    )
+
+
+def _gate_results(path: Path, folder: Path) -> Sequence[Sequence[object]]:
+    sides = result_files(folder)
+    return (("gate", "results", "--base", *sides["base"], "--head", *sides["head"]),)
+
+
 @lru_cache(maxsize=1)
 def _gate() -> Any:
     judged = gate_result({"train": 1.2, "infer": 1.0})
@@ -383,7 +309,7 @@ def _baseline() -> list[bytes]:
 
 @lru_cache(maxsize=1)
 def _history() -> bytes:
-    with _temporary() as folder:
+    with temporary_folder() as folder:
         file = folder / "history.sqlite"
         for day in range(6):
             times = [1e6 * (1 + 0.3 * (day > 3)) * (1 + pair / 100) for pair in range(3)]
@@ -408,7 +334,7 @@ def _write_history(chance: random.Random, folder: Path) -> Path:
 
 def _damage_database_file(chance: random.Random, path: Path) -> bool:
     """Damage its tables, or its bytes; whether it was the tables."""
-    if chance.random() >= _AWARE:
+    if chance.random() >= AWARE:
         path.write_bytes(damaged_bytes(chance, path.read_bytes()))
         return False
     connection = sqlite3.connect(path)
@@ -504,50 +430,53 @@ def _read_settings(path: Path) -> None:
     distinct(configuration.target, str(path))
 
 
-@contextmanager
-def _temporary() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
 READERS: Final = {
     reader.name: reader
     for reader in (
         HostileReader(
             "kineto",
-            _damaged_file("trace.json", _kineto_traces, _damaged_trace, packed=0.2),
+            damaged_file("trace.json", _kineto_traces, _damaged_trace, packed=0.2),
             _read_trace,
             _analyze,
         ),
         HostileReader(
             "flight-recorder",
-            _damaged_file("rank_1.json", _dumps, damaged_json),
+            damaged_file("rank_1.json", _dumps, _damaged_dump),
             _read_trace,
             _analyze,
         ),
         HostileReader(
             "memory-snapshot",
-            _damaged_file("snapshot.pickle", _snapshots, damaged_bytes),
+            damaged_file("snapshot.pickle", _snapshots, damaged_pickle),
+            _read_trace,
+            _analyze,
+        ),
+        HostileReader(
+            "nccl-log",
+            damaged_file("train.log", nccl_logs, damaged_log, packed=0.1),
             _read_trace,
             _analyze,
         ),
         HostileReader("nsys", _write_nsys, _read_trace, _analyze),
         HostileReader(
             "ncu-csv",
-            _damaged_file("page.csv", _ncu_pages, damaged_csv, packed=0.1),
+            damaged_file("page.csv", _ncu_pages, damaged_csv, packed=0.1),
             _read_trace,
             _analyze,
         ),
         HostileReader(
             "ncu-rep",
-            _damaged_file("small.ncu-rep", _ncu_reports, damaged_bytes),
+            damaged_file("small.ncu-rep", _ncu_reports, damaged_bytes),
             _read_trace,
             _analyze,
         ),
         HostileReader("capture", _write_capture, _read_capture, _use_capture),
+        HostileReader("ranks", _write_ranks, _read_ranks, _use_ranks),
+        HostileReader("results", write_results, judge_results, _gate_results),
+        HostileReader("cache", write_cache, read_cache, lambda path, folder: ()),
         HostileReader(
             "baseline",
-            _damaged_file("main.json.gz", _baseline, damaged_json, packed=0.5),
+            damaged_file("main.json.gz", _baseline, damaged_json, packed=0.5),
             _use_baseline,
             lambda path, folder: (
                 ("baseline", "list", "--folder", folder),
@@ -556,7 +485,7 @@ READERS: Final = {
         ),
         HostileReader(
             "gate",
-            _damaged_file("gate.json", lambda: [msgspec.json.encode(_gate())], damaged_json),
+            damaged_file("gate.json", lambda: [msgspec.json.encode(_gate())], damaged_json),
             lambda path: values_of(read_result(path)),
             lambda path, folder: (
                 ("history", "add", path, "--db", folder / "history.sqlite"),
@@ -575,19 +504,19 @@ READERS: Final = {
         ),
         HostileReader(
             "bench",
-            _damaged_file("bench.json", _bench, damaged_json),
+            damaged_file("bench.json", _bench, damaged_json),
             read_bench,
             lambda path, folder: (("bench", "--claims", "public-articles", "--measured", path),),
         ),
         HostileReader(
             "claims",
-            _damaged_file("claims.toml", _claims, damaged_toml),
+            damaged_file("claims.toml", _claims, damaged_toml),
             lambda path: judge(load_table(str(path))),
             lambda path, folder: (("bench", "--claims", path),),
         ),
         HostileReader(
             "settings",
-            _damaged_file("gpuprof.toml", _settings, damaged_toml),
+            damaged_file("gpuprof.toml", _settings, damaged_toml),
             _read_settings,
             lambda path, folder: (("gate", "plan", "--config", path),),
         ),

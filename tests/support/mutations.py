@@ -6,9 +6,12 @@ Every function takes its chance from a `random.Random`, so that a number names a
 import csv
 import io
 import json
+import pickle
 import random
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
@@ -151,6 +154,42 @@ def _damaged_tree(chance: random.Random, tree: Any) -> Any:
     return copy
 
 
+def damaged_pickle(chance: random.Random, content: bytes) -> bytes:
+    """`content`, a pickle of data, with other values and keys, and what is shared in other places.
+
+    `content` is run, so it must be one of our own.
+    """
+    tree = _loaded(content)
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        tree = _damaged_tree(chance, tree)
+    return pickle.dumps(_without_marks(tree), protocol=chance.choice((2, 3, 4, 5)))
+
+
+@lru_cache(maxsize=8)
+def _loaded(content: bytes) -> Any:
+    return pickle.loads(content)
+
+
+def _without_marks(tree: Any, known: dict[int, Any] | None = None) -> Any:
+    """`tree` without what stands for JSON's odd tokens; what is shared stays so."""
+    known = {} if known is None else known
+    if isinstance(tree, str):
+        return tree.strip(_RAW).rstrip(_AGAIN)
+    if not isinstance(tree, (dict, list, tuple)):
+        return tree
+    if id(tree) not in known:
+        if isinstance(tree, dict):
+            made: Any = {
+                _without_marks(key, known): _without_marks(value, known)
+                for key, value in tree.items()
+            }
+        else:
+            made = type(tree)(_without_marks(each, known) for each in tree)
+        # With the original, whose id is taken as long as it lives.
+        known[id(tree)] = (tree, made)
+    return known[id(tree)][1]
+
+
 # -- lines and rows --------------------------------------------------------------------------------
 
 _ODD_TOML: Final = (
@@ -173,6 +212,26 @@ def damaged_toml(chance: random.Random, content: bytes) -> bytes:
             lines.insert(chance.randrange(len(lines)), lines[at])
         elif kind == 6:
             lines[at] = lines[at].replace(key, f"{key}x", 1)
+        else:
+            del lines[at]
+            lines = lines or [""]
+    return "\n".join(lines).encode(errors="surrogatepass")
+
+
+def damaged_log(chance: random.Random, content: bytes) -> bytes:
+    """`content`, lines of text, with other numbers and words, and lines elsewhere."""
+    lines = content.decode().splitlines()
+    for _ in range(chance.choice((1, 2, 5, 20))):
+        at = chance.randrange(len(lines))
+        words = re.split(r"(\W+)", lines[at])
+        kind = chance.randrange(8)
+        if kind < 5:
+            words[chance.randrange(len(words))] = str(odd_value(chance)).strip(_RAW)
+            lines[at] = "".join(words)
+        elif kind == 5:
+            lines.insert(chance.randrange(len(lines)), lines[at])
+        elif kind == 6:
+            lines[at] = lines[at] * chance.choice((2, 100))
         else:
             del lines[at]
             lines = lines or [""]

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -99,16 +100,17 @@ def analysis() -> Analysis:
 
 def products_by_hand(path: Path) -> int:
     """FLOPs of all mm, addmm and bmm that the export's text names; shares no code with ours."""
-    connection = sqlite3.connect(":memory:")
-    connection.deserialize(gzip.decompress(path.read_bytes()))
     found = 0
-    texts = connection.execute(
-        "SELECT coalesce(n.text, s.value) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id=n.textId"
-    )
-    for (text,) in texts:
-        if match := re.match(r"aten::(mm|addmm|bmm), .*sizes = (\[.*\]), input", text or ""):
-            sizes = [each for each in json.loads(match[2]) if len(each) >= 2]
-            found += 2 * math.prod(sizes[0]) * sizes[1][-1]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(gzip.decompress(path.read_bytes()))
+        texts = connection.execute(
+            "SELECT coalesce(n.text, s.value) FROM NVTX_EVENTS n "
+            "LEFT JOIN StringIds s ON s.id=n.textId"
+        )
+        for (text,) in texts:
+            if match := re.match(r"aten::(mm|addmm|bmm), .*sizes = (\[.*\]), input", text or ""):
+                sizes = [each for each in json.loads(match[2]) if len(each) >= 2]
+                found += 2 * math.prod(sizes[0]) * sizes[1][-1]
     return found
 
 

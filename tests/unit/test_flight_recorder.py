@@ -266,6 +266,32 @@ def test_one_list_in_many_places_is_refused(
         open_trace(tmp_path / "rank_0")
 
 
+def test_one_entry_in_many_places_is_refused(tmp_path: Path) -> None:
+    dump = {"version": "2.9", "pg_config": {}, "entries": [entry(1)] * 1000}
+    (tmp_path / "rank_0").write_bytes(pickle.dumps(dump, protocol=2))
+    with pytest.raises(CaptureError, match="another form"):
+        open_trace(tmp_path / "rank_0")
+
+
+def test_one_long_group_under_many_names_is_refused(tmp_path: Path) -> None:
+    group = {"name": "x", "ranks": str(list(range(30_000)))}
+    config = {str(number): group for number in range(100)}
+    dump = {"version": "2.9", "pg_config": config, "entries": [entry(1)]}
+    (tmp_path / "rank_0").write_bytes(pickle.dumps(dump, protocol=2))
+    with pytest.raises(CaptureError, match="another form"):
+        open_trace(tmp_path / "rank_0")
+
+
+def test_json_of_more_objects_than_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST_BYTES", 1 << 20)
+    head = b'{"version": "2.9", "pg_config": {}, "entries": [], "x": ['
+    (tmp_path / "rank_0.json").write_bytes(head + b"{}," * (1 << 15) + b"{}]}")
+    with pytest.raises(CaptureError, match="a dump that is too large; record less"):
+        open_trace(tmp_path / "rank_0.json")
+
+
 def test_damaged_dumps_are_read_or_refused_and_never_anything_else(tmp_path: Path) -> None:
     rng = random.Random(5)
     refusals = []

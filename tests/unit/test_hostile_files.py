@@ -3,23 +3,29 @@
 import gzip
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import msgspec
 import polars as pl
 import pytest
+from benchmark_results import nvbench, store, vllm, with_samples
 
 from gpuprof.collectors import kineto, ncu, storage
+from gpuprof.collectors.benchmark_results import documents
+from gpuprof.collectors.benchmark_results.formats import read_runs
 from gpuprof.collectors.errors import CaptureError, CommandError
 from gpuprof.collectors.files import stored_json
 from gpuprof.collectors.kineto import blocks, decode
 from gpuprof.collectors.opening import open_trace
+from gpuprof.profiler.configuration.file import read_configuration
 from gpuprof.profiler.gate.baseline import read_baseline
 from gpuprof.profiler.gate.results import read_result
 from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.claims.table import load_table
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "h100_lost_cuda_graph"
 
@@ -91,6 +97,106 @@ def test_ten_of_many_files_without_a_trace_are_named(tmp_path: Path) -> None:
     found = [w for w in open_trace(tmp_path).processes[0].warnings if w.startswith("left out:")]
     assert len(found) == 11
     assert found[-1] == "left out: 30 more files"
+
+
+@pytest.mark.parametrize("numbers", [(0, 2**40), (1, 2**31 - 1), (2**31 - 2, 2**31 - 1)])
+def test_a_job_of_impossibly_many_ranks_has_those_that_are_there(
+    tmp_path: Path, numbers: tuple[int, int]
+) -> None:
+    rank, world_size = numbers
+    info = f'"distributedInfo":{{"rank":{rank},"world_size":{world_size}}}'
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(f'{{{info},"traceEvents":[{events(2)}]}}')
+    capture = open_trace(tmp_path)
+    assert all(process.world_size <= 3 for process in capture.processes)
+    assert analyze(capture).world_size <= 3
+
+
+@pytest.mark.parametrize("line", ["x" * 8000, "a:1:1 [1] " * 800, "h:1:1 [0] NCCL INFO comm 0x1 "])
+def test_a_log_of_long_lines_is_read_line_by_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "train.log"
+    log = "node:1:1 [0] NCCL INFO comm 0x5 rank 0 nranks 2 cudaDev 0 - Init COMPLETE\n"
+    path.write_text(log + (line[:8000] + " NCCL INFO\n") * 50)
+    assert open_trace(path).manifest.ranks == (0,)
+
+
+def test_of_a_log_without_end_as_much_is_kept_as_there_is_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuprof.collectors.nccl_log.process._UNITS", 1000)
+    monkeypatch.setattr("gpuprof.collectors.nccl_log.reader._MOST_CALLS", 100)
+    monkeypatch.setattr("gpuprof.collectors.nccl_log.reader._LINES_BETWEEN_COUNTS", 50)
+    lines = [
+        f"n:{process}:1 [0] NCCL INFO {text}"
+        for process in range(100)
+        for text in (
+            f"comm 0x{process:x} rank {process} nranks 100 cudaDev 0 - Init COMPLETE",
+            *(
+                f"AllReduce: opCount {call:x} sendbuff 1 count 8 datatype 7 op 0 "
+                f"comm 0x{process:x} [nranks=100]"
+                for call in range(20)
+            ),
+        )
+    ]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(lines))
+    capture = open_trace(path)
+    assert 1 < len(capture.processes) < 100
+    assert 0 < capture.collective_records.height <= 150
+
+
+# -- results of other tools ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"duration": 1e400}, "duration: is inf"),
+        ({"completed": 10**30}, "completed: is 1e+30"),
+        ({"median_ttft_ms": 1e300}, "median_ttft_ms: is 1e+300"),
+        ({"median_ttft_ms": None, "ttfts": [1.0], "itls": [2.0], "output_lens": [3]}, "no num"),
+        (
+            {"median_ttft_ms": None, "ttfts": [1.0], "itls": [[1e999]], "output_lens": [3]},
+            "no numb",
+        ),
+        (
+            {"median_ttft_ms": None, "ttfts": [], "itls": [], "output_lens": [], "errors": 7.5},
+            "diff",
+        ),
+    ],
+)
+def test_figures_that_no_benchmark_has_are_refused(
+    tmp_path: Path, changed: dict[str, object], problem: str
+) -> None:
+    path = store(tmp_path / "run.json", vllm(**changed))
+    with pytest.raises(CaptureError, match=re.escape(problem)):
+        read_runs(path)
+
+
+def test_a_number_of_thousands_of_digits_is_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(vllm()).replace('"completed": 200', f'"completed": {"1" * 5000}'))
+    with pytest.raises(CaptureError, match="completed: is inf"):
+        read_runs(path)
+
+
+def test_samples_that_are_another_file_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = with_samples(nvbench(), path)
+    with (tmp_path / "run.json-bin" / "0.bin").open("r+b") as hole:
+        hole.truncate(1 << 40)
+    with pytest.raises(CaptureError, match="has 274877906944 samples"):
+        read_runs(store(path, result))
+
+
+def test_a_result_of_more_values_than_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "MOST_BYTES", 1 << 20)
+    path = tmp_path / "run.json"
+    path.write_text("[" + "{}," * (1 << 15) + "{}]")
+    with pytest.raises(CaptureError, match="too large; save it without the details"):
+        read_runs(path)
 
 
 # -- Nsight Compute --------------------------------------------------------------------------------
@@ -190,7 +296,7 @@ def test_numbers_that_no_table_holds_are_refused(tmp_path: Path) -> None:
 def test_what_is_far_too_large_is_not_read(
     tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_json, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(stored_json, "LARGEST_BYTES", 1 << 20)
     content = b'{"schema_version": 1, "x": [' + b"[]," * (1 << 20)
     path = tmp_path / "main.json.gz"
     path.write_bytes(gzip.compress(content, 1) if packed else content)
@@ -208,3 +314,12 @@ def test_a_name_that_is_no_utf8_can_be_stored(tmp_path: Path) -> None:
     assert capture.manifest.title == r"bad\udcff"
     stored = storage.save(capture, tmp_path / "it.gpuprof")
     assert storage.load(stored).manifest.title == r"bad\udcff"
+
+
+def test_settings_and_claims_without_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gpuprof.toml"
+    path.write_text("# more\n" * (1 << 18))
+    with pytest.raises(CommandError, match="settings of more than 1 MiB"):
+        read_configuration(path)
+    with pytest.raises(CaptureError, match="claims of more than 1 MiB"):
+        load_table(str(path))

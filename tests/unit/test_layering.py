@@ -169,6 +169,18 @@ def test_what_records_in_a_program_loads_nothing_that_stores() -> None:
     assert loaded & {"polars", "scipy", "rich", "plotly", "jinja2"} == set()
 
 
+def test_what_was_sampled_is_given_without_a_library_of_tables() -> None:
+    loaded = loaded_after(
+        f"import sys; sys.path.append({str(ROOT / 'tests' / 'support')!r})\n"
+        "from fake_nvml import FakeNvml\n"
+        "from gpuprof.collectors.live.nvml.sampler import NvmlSampler\n"
+        "sampler = NvmlSampler(library=FakeNvml(), interval_ns=10**12)\n"
+        "sampler.start()\n"
+        "assert len(sampler.stop()['samples']['time_ns']) == 2\n"
+    )
+    assert loaded & {"polars", "numpy"} == set()
+
+
 def test_a_stored_capture_is_analysed_and_rendered_without_torch() -> None:
     capture = ROOT / "tests" / "data" / "captures" / "h200_llama_block"
     code = f"""

@@ -1,5 +1,6 @@
 """Live collectors together: one that fails costs its own rows and one note."""
 
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import polars as pl
 import pytest
 
 from gpuprof.collectors import schema
+from gpuprof.collectors.live.collected import tables_of
 from gpuprof.collectors.live.collection import LiveCollection
 from gpuprof.collectors.live.collector import Availability, CollectorRow, Note, Scope
 from gpuprof.collectors.live.roster import ROSTER
@@ -55,7 +57,7 @@ def recorded(*rows: CollectorRow) -> tuple[dict[str, pl.DataFrame], list[str]]:
     collection = LiveCollection(Scope(rank=3), rows)
     collection.start()
     collection.slow_down()
-    tables = collection.stop()
+    tables = collection.stop_into_tables()
     return tables, [note.sentence for note in collection.notes(gpu_in_use=False)]
 
 
@@ -65,6 +67,25 @@ def test_rows_of_all_come_together_in_the_shape_of_their_table() -> None:
     assert tables["samples"]["temperature_celsius"].to_list() == [21, 21]
     assert tables["samples"]["rank"].to_list() == [3, 3]
     assert notes == ["no humidity"] * 2
+
+
+def test_columns_of_plain_values_become_a_table_in_another_process() -> None:
+    class Plain(Thermometer):
+        def stop(self) -> Mapping[str, Any]:
+            return {"samples": {"time_ns": [1, 2], "temperature_celsius": [20.6, None]}}
+
+    class Odd(Thermometer):
+        def stop(self) -> Mapping[str, Any]:
+            return {"samples": {"time_ns": [1, 2], "humidity": [1]}}
+
+    collection = LiveCollection(Scope(rank=3), (row(Plain), row(Odd)))
+    collection.start()
+    said: list[str] = []
+    parts = pickle.loads(pickle.dumps(collection.stop()))
+    tables = tables_of(parts, lambda part, sentence: said.append(sentence))
+    assert tables["samples"].schema == schema.SAMPLES
+    assert tables["samples"]["temperature_celsius"].to_list() == [21, None]
+    assert said == ["Thermometer gave no rows, so weather is missing: 'humidity'"]
 
 
 @pytest.mark.parametrize(

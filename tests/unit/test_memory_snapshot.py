@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import struct
+import tracemalloc
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 
 from gpuprof.collectors import memory_snapshot
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.files.data_pickle import load_data
+from gpuprof.collectors.files.data_pickle import TooMuchData, load_data
 from gpuprof.collectors.opening import open_trace, open_traces
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.memory.use import memory_use
@@ -395,5 +396,61 @@ def test_a_snapshot_of_no_gpu_says_so(tmp_path: Path) -> None:
 
 
 def test_an_enormous_snapshot_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuprof.collectors.memory_snapshot.reader._LARGEST_BYTES", 100)
+    monkeypatch.setattr("gpuprof.collectors.memory_snapshot.reader.MOST_BYTES", 100)
     assert "max_entries" in refused(written(tmp_path, snapshot()))
+
+
+def test_a_snapshot_whose_objects_are_enormous_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuprof.collectors.files.data_pickle.MOST_BYTES", 1 << 20)
+    sets = b"\x80\x04" + b"\x8f0" * 10_000 + pickle.dumps(snapshot(), protocol=4)[2:]
+    said = refused(written(tmp_path, sets))
+    assert "its objects take more than 1 MiB of memory; record a shorter history" in said
+
+
+# Each makes objects of as many bytes as it can with as few of its own.
+BOMBS = {
+    "lists": b"]",
+    "dictionaries": b"}",
+    "sets": b"\x8f",
+    "numbers": b"M\xff\xff",
+    "long numbers": b"\x8a\x01\x7f",
+    "texts": b"\x8c\x00",
+    "wide texts": b"\x8c\x0e" + "\U0001f600aaaaaaaaaa".encode(),
+    "tuples of one": b"K\x01\x85",
+    "tuples of three": b"K\x01K\x01K\x01\x87",
+    "lists of one": b"](K\x01e",
+    "lists of one, appended": b"]K\x01a",
+    "dictionaries of one": b"}(K\x01K\x01u",
+    "dictionaries of six": b"}(K\x01K\x01K\x02K\x01K\x03K\x01K\x04K\x01K\x05K\x01K\x06K\x01u",
+    "sets of five": b"\x8f(K\x01K\x02K\x03K\x04K\x05\x90",
+    "memo": b"N\x940",
+    "references": b"h\x00",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_objects_take_is_bounded(name: str) -> None:
+    content = b"\x80\x04]\x94" + BOMBS[name] * (1 << 18)
+    most = len(content) + (1 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooMuchData):
+            load_data(content, most)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A list that grows is copied.
+    assert len(content) + peak < most + (3 << 20)
+
+
+def test_one_block_in_a_million_places_is_no_snapshot(tmp_path: Path) -> None:
+    value = snapshot()
+    segment = value["segments"][0]
+    segment["blocks"] *= 1000
+    value["segments"] *= 1000
+    assert "another form" in refused(written(tmp_path, value))
+    value = snapshot()
+    value["device_traces"] = [value["device_traces"][0] * 1000] * 1000
+    assert "another form" in refused(written(tmp_path, value))

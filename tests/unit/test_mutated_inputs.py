@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hostile_inputs import READERS, read_damaged
+from hostile_inputs import READERS
+from hostile_reader import read_damaged
 
 INPUTS = 300
 # Each is read in a process of its own.

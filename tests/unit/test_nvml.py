@@ -9,6 +9,7 @@ import pytest
 from fake_nvml import FakeNvml, Faulty
 
 from gpuprof.collectors import schema
+from gpuprof.collectors.live.collected import table_of
 from gpuprof.collectors.live.nvml import sampler as nvml
 from gpuprof.collectors.live.nvml.library import visible_handles
 from gpuprof.collectors.live.nvml.sampler import NvmlSampler
@@ -25,7 +26,7 @@ def sample_once(library: Any, **arguments: Any) -> tuple[NvmlSampler, pl.DataFra
     """Start and stop: one sample at each end."""
     sampler = NvmlSampler(library=library, interval_ns=10**12, **arguments)
     sampler.start()
-    return sampler, sampler.stop().get("samples", schema.empty("samples"))
+    return sampler, table_of("samples", sampler.stop())
 
 
 def sentences(sampler: NvmlSampler) -> list[str]:
@@ -120,7 +121,7 @@ def test_the_thread_samples_in_the_background_and_ends_with_stop() -> None:
     threads = [thread for thread in threading.enumerate() if thread.name == "gpuprof-nvml"]
     assert [thread.daemon for thread in threads] == [True]
     assert library.five_reads.wait(60)
-    frame = sampler.stop()["samples"]
+    frame = table_of("samples", sampler.stop())
     assert frame.height >= 6
     assert frame["time_ns"].is_sorted()
     assert not threads[0].is_alive()
@@ -135,7 +136,7 @@ def test_memory_is_bounded_by_sampling_more_rarely(monkeypatch: pytest.MonkeyPat
     for _ in range(100):
         sampler._sample_all()
     assert sampler._thread.interval_ns > 10**12
-    assert sampler.stop()["samples"].height <= 9
+    assert table_of("samples", sampler.stop()).height <= 9
 
 
 def test_slowing_down_never_speeds_up() -> None:
@@ -154,7 +155,7 @@ def test_a_forked_child_returns_no_rows_and_does_not_hang() -> None:
         os._exit(len(sampler.stop()))
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert sampler.stop()["samples"].height > 0
+    assert table_of("samples", sampler.stop()).height > 0
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fake_nvml import FAULTS, HUGE, FakeNvml, Faulty, raising
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.live import fingerprint
+from gpuprof.collectors.live.collected import table_of
 from gpuprof.collectors.live.nvml import gpm, library, readings, sampler
 from gpuprof.collectors.live.nvml.processes import compute_processes
 from gpuprof.collectors.live.nvml.readings import RANGES
@@ -61,7 +62,7 @@ def sample(nvml: object, samples: int = 3) -> tuple[list[str], pl.DataFrame]:
     one.start()
     for _ in range(samples - 2):
         one._sample_all()
-    frame = one.stop().get("samples", schema.empty("samples"))
+    frame = table_of("samples", one.stop())
     return [note.sentence for note in one.notes], frame
 
 

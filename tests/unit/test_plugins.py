@@ -486,7 +486,7 @@ def test_a_live_collector_records_in_every_run(add: Add) -> None:
     add("meters", {"gpuprof.collectors": {"it": "meters:ALL"}}, METERS)
     collection = LiveCollection(Scope())
     collection.start()
-    uses, tables = collection.plugins(), collection.stop()
+    uses, tables = collection.plugins(), collection.stop_into_tables()
     assert tables["samples"]["power_milliwatts"].to_list() == [7000]
     assert uses == (PluginUse("meters 1.0", "live collector", "Meter"),)
     assert [note.sentence for note in collection.notes(gpu_in_use=False)] == [

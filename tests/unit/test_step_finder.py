@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -168,15 +169,54 @@ def test_a_module_that_raises_is_followed_by_the_next_call(install: Install) -> 
     assert listener.labels == [FORWARD] * 3
 
 
-def test_calls_on_other_threads_are_not_steps(install: Install) -> None:
-    from threading import Thread
-
-    _, listener = install(ForwardCalls())
-    model = Block()
-    thread = Thread(target=lambda: [model(X) for _ in range(3)])
+def call_elsewhere(model: Module, times: int) -> None:
+    thread = threading.Thread(target=lambda: [model(X) for _ in range(times)])
     thread.start()
     thread.join()
+
+
+def test_an_evaluation_on_another_thread_is_no_step(install: Install) -> None:
+    _, listener = install(ForwardCalls())
+    model, other = Block(), Block()
+    call_elsewhere(other, 3)
     assert listener.told == []
+    for _ in range(4):
+        model(X)
+        call_elsewhere(other, 4)
+        call_elsewhere(model, 4)
+    assert listener.labels == [FORWARD] * 4
+
+
+def test_a_thread_that_serves_steps_where_the_main_one_does_not(install: Install) -> None:
+    _, listener = install(ForwardCalls())
+    # Inner modules are no calls of their own.
+    call_elsewhere(Block(), 12)
+    assert listener.labels == [FORWARD] * 4
+
+
+@pytest.mark.parametrize("warm", [1, 3])
+def test_a_thread_takes_over_after_a_warm_up_on_the_main_one(install: Install, warm: int) -> None:
+    _, listener = install(ForwardCalls())
+    model = Block()
+    for _ in range(warm):
+        model(X)
+    call_elsewhere(model, 12)
+    assert listener.labels == [FORWARD] * (warm + 4)
+    # And the main thread again.
+    model(X)
+    assert len(listener.labels) == warm + 4
+
+
+def test_later_steps_are_those_of_the_thread_that_stepped(install: Install) -> None:
+    _, listener = install(ForwardCalls())
+    listener.settle_after, listener.reduce_after = 2, 3
+    model = Block()
+    for _ in range(5):
+        model(X)
+    call_elsewhere(model, 8)
+    assert listener.counted == 2
+    call_elsewhere(model, 12)
+    assert listener.counted == 2 + 4
 
 
 def test_an_optimizer_takes_over_from_forward_calls(install: Install) -> None:

@@ -14,6 +14,7 @@ from torch._subclasses import FakeTensorMode
 
 from gpuprof.collectors import schema
 from gpuprof.collectors.live import cpp_log_level, cuda, memory_blocks, out_of_memory
+from gpuprof.collectors.live.collected import table_of
 from gpuprof.collectors.live.collector import Scope
 from gpuprof.collectors.live.memory_blocks import MemoryBlocks
 from gpuprof.collectors.live.module_paths import module_paths
@@ -267,7 +268,7 @@ def test_a_failure_is_written_down_with_what_was_live(monkeypatch: pytest.Monkey
     made, failed = observer(monkeypatch)
     failed(0, 5 * MB, 8 * MB, MB)
     tables = made.stop()
-    row = tables["out_of_memory"].row(0, named=True)
+    row = table_of("out_of_memory", tables).row(0, named=True)
     assert (row["rank"], row["device"], row["asked"], row["limit"], row["free"]) == (
         *(3, 0, 5 * MB),
         *(8 * MB, MB),
@@ -276,12 +277,12 @@ def test_a_failure_is_written_down_with_what_was_live(monkeypatch: pytest.Monkey
     name, _, where = row["stack"].splitlines()[0].rpartition(":")
     assert Path(name).resolve() == Path(__file__)
     assert where == f"{line + 2} {sys._getframe().f_code.co_name}"
-    blocks = tables["memory_blocks"]
+    blocks = table_of("memory_blocks", tables)
     assert set(blocks["moment"]) == {"out of memory"}
     assert blocks.filter(device=0)["bytes"].sum() == 4 * MB
     # Afterwards it is quiet, for torch keeps it.
     failed(0, MB, MB, 0)
-    assert made.stop()["out_of_memory"].height == 1
+    assert table_of("out_of_memory", made.stop()).height == 1
 
 
 def test_what_goes_wrong_at_a_failure_reaches_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +296,7 @@ def test_what_goes_wrong_at_a_failure_reaches_no_program(monkeypatch: pytest.Mon
     assert [note.sentence for note in made.notes] == [
         "what memory held when it ran out is missing: no snapshot"
     ]
-    assert made.stop()["out_of_memory"].height == 1
+    assert table_of("out_of_memory", made.stop()).height == 1
 
 
 def test_looks_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,6 +306,17 @@ def test_looks_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = made.stop()
     # What lived at the last failure is unknown, and not that of an earlier one.
     assert set(tables) == {"out_of_memory"}
+
+
+def test_a_program_that_fails_again_and_again_takes_no_more_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(out_of_memory, "_MOST_FAILURES", 3)
+    made, failed = observer(monkeypatch)
+    for asked in range(1, 8):
+        failed(0, asked, MB, 0)
+    # The first ones and the last.
+    assert table_of("out_of_memory", made.stop())["asked"].to_list() == [1, 2, 7]
 
 
 def test_stacks_are_kept_where_asked_for_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +353,7 @@ def failing_program(
     **process: Any,
 ) -> Any:
     """What a program with one segment of 4 MB is told when it asks for `failed` bytes."""
-    blocks = block_rows(segments(1000), moment="out of memory", time_ns=50, stacks=Stacks())
+    blocks = list(block_rows(segments(1000), moment="out of memory", time_ns=50, stacks=Stacks()))
     blocks[1]["category"] = category
     build.rows["memory_blocks"] = blocks
     build.rows["out_of_memory"] = [

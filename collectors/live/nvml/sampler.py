@@ -6,10 +6,11 @@ sampler does nothing and says so.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from gpuprof.collectors.errors import reason
+from gpuprof.collectors.live.collected import Collected
 from gpuprof.collectors.live.collector import (
     DEFAULT_INTERVAL_NS,
     Availability,
@@ -34,9 +35,6 @@ from gpuprof.collectors.live.nvml.readings import (
     plausible,
 )
 from gpuprof.collectors.live.periodic import PeriodicThread
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # What this collector fills of the table `samples`.
 COLUMNS: Final = tuple(RANGES)
@@ -126,7 +124,7 @@ class NvmlSampler:
         """From now on sample once a second: the part of the run that matters is over."""
         self._thread.slow_down()
 
-    def stop(self) -> "Mapping[str, pl.DataFrame]":
+    def stop(self) -> Collected:
         """End the thread and return all rows, as the table `samples`."""
         if not self._thread.running:
             return {}
@@ -137,24 +135,11 @@ class NvmlSampler:
             close_library(self._library)
         if self._thread.problem:
             self.notes.append(Note(f"NVML {self._thread.problem}"))
-        # Here and not before, so that the program does not wait for it when it starts.
-        import polars as pl
-
-        from gpuprof.collectors import schema
-
-        dtypes = {name: schema.SAMPLES[name] for name in _ROW}
-        whole = [dtype.is_integer() for dtype in dtypes.values()]
-        rows = [
-            [
-                round(value) if is_whole and value is not None else value
-                for value, is_whole in zip(row, whole, strict=True)
-            ]
-            for device in self._devices
-            for row in list(device.rows)
-        ]
-        frame = pl.DataFrame(rows, schema=dtypes, orient="row")
-        frame = frame.with_columns(pl.lit(self._rank, pl.Int32).alias("rank"))
-        return {"samples": schema.conform("samples", frame).sort("time_ns", "device")}
+        rows = [row for device in self._devices for row in list(device.rows)]
+        # The first two of a row are never None.
+        rows.sort(key=lambda row: (row[0] or 0, row[1] or 0))
+        columns = {name: [row[index] for row in rows] for index, name in enumerate(_ROW)}
+        return {"samples": {"rank": [self._rank] * len(rows), **columns}}
 
     def _open_devices(self) -> "list[_SampledDevice]":
         handles = visible_handles(self._library)

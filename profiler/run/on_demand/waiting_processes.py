@@ -12,28 +12,30 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from zlib import crc32
 
 import msgspec
 
-from gpuprof.collectors.errors import CommandError, describe
+from gpuprof.collectors.errors import CaptureError, CommandError, describe
+from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 
 _PROC: Final = Path("/proc")
 # Of proc(5)'s fields of stat behind the name: field 22.
 _START_TICKS: Final = 19
 _CAUGHT: Final = "SigCgt:"
+_SIGNALS: Final = int(signal.NSIG)
 
 
 class WaitingProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One program that waits."""
 
-    process: int
+    process: Annotated[int, msgspec.Meta(ge=1)]
     # What runs in it, as the command line had it.
     title: str
     # Captures lie beside it, with a number in their names.
     output: str
-    signal: int
+    signal: Annotated[int, msgspec.Meta(ge=1, lt=_SIGNALS)]
     since_ns: int
     # Its start in ticks since the host's, and which host's processes are numbered so.
     start_ticks: int
@@ -141,8 +143,9 @@ def _waits(waiting: WaitingProcess) -> bool:
 
 
 def _read(path: Path) -> WaitingProcess | None:
-    with suppress(OSError, msgspec.MsgspecError, ValueError):
-        return msgspec.json.decode(path.read_bytes(), type=WaitingProcess)
+    # ValueError: msgspec's errors, and invalid UTF-8.
+    with suppress(CaptureError, ValueError):
+        return decode_stored(stored_content(path), WaitingProcess)
     return None
 
 
