@@ -37,6 +37,7 @@ for step in range(int(sys.argv[1])):
 STEPS = ("--warmup", "5", "--timed", "20")
 # Steps that the gate's process takes: warm-up, timed, and for the profiler one more than asked.
 ALONE, ENDLESS = "28", "100000"
+KINDS = ("script alone", "gate, times alone", "gate, profiled")
 # Makes this process the parent of what its children leave behind, so that it is counted.
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -64,6 +65,35 @@ def cost(command: list[str], source: str, folder: str) -> Cost:
     return Cost(user_s + system_s, wall_s)
 
 
+def measure_in_turns(
+    rounds: int, source: str, against: Path | None = None
+) -> dict[str, list[Cost]]:
+    """What each of `KINDS`, and the gpuprof of `against`, costs in each round."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    here = str(Path(__file__).resolve().parents[1] / "src")
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "train.py")
+        script.write_text(source)
+        run = [sys.executable, "-m", "gpuprof", "run", "--quiet", "--force", "--stop-after"]
+        run += ["-o", "capture", *STEPS]
+        lean = [*run, "--no-ceilings", "--profiled"]
+        cases = {
+            KINDS[0]: ([sys.executable, "train.py", ALONE], here),
+            KINDS[1]: ([*lean, "0", "train.py", ENDLESS], here),
+            KINDS[2]: ([*lean, "2", "train.py", ENDLESS], here),
+        }
+        if against is not None:
+            before = [*run, "--profiled", "2", "train.py", ENDLESS]
+            cases["the other, profiled"] = (before, str(against.resolve()))
+        costs: dict[str, list[Cost]] = {name: [] for name in cases}
+        # The first round reads files that the others have in memory.
+        for number in range(rounds + 1):
+            for name, (command, packages) in cases.items():
+                measured = cost(command, packages, folder)
+                costs[name] += [measured] if number else []
+    return costs
+
+
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -71,28 +101,8 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="SRC", help="src of another gpuprof")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    here = str(Path(__file__).resolve().parents[1] / "src")
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "train.py")
-        script.write_text(SCRIPT if options.script is None else options.script.read_text())
-        run = [sys.executable, "-m", "gpuprof", "run", "--quiet", "--force", "--stop-after"]
-        run += ["-o", "capture", *STEPS]
-        lean = [*run, "--no-ceilings", "--profiled"]
-        cases = {
-            "script alone": ([sys.executable, "train.py", ALONE], here),
-            "gate, times alone": ([*lean, "0", "train.py", ENDLESS], here),
-            "gate, profiled": ([*lean, "2", "train.py", ENDLESS], here),
-        }
-        if options.against is not None:
-            before = [*run, "--profiled", "2", "train.py", ENDLESS]
-            cases["the other, profiled"] = (before, str(options.against.resolve()))
-        costs: dict[str, list[Cost]] = {name: [] for name in cases}
-        # The first round reads files that the others have in memory.
-        for number in range(options.rounds + 1):
-            for name, (command, source) in cases.items():
-                measured = cost(command, source, folder)
-                costs[name] += [measured] if number else []
+    source = SCRIPT if options.script is None else options.script.read_text()
+    costs = measure_in_turns(options.rounds, source, options.against)
     base: Cost | None = None
     print(f"{'process':24} {'CPU s':>6} {'wall s':>7}  ratio of CPU, of wall")
     for name, found in costs.items():

@@ -69,6 +69,21 @@ class Tool:
     cores: int
 
 
+ALL_CORES = len(os.sched_getaffinity(0))
+
+
+def gpuprof(cores: int = ALL_CORES) -> Tool:
+    """This one, on so many cores."""
+    name = "gpuprof" if cores == ALL_CORES else f"gpuprof, cores: {cores}"
+    return Tool(name, sys.executable, _GPUPROF, cores)
+
+
+def peers(hta: str | None, tracelens: str | None) -> list[Tool]:
+    """The others, by the interpreters of their environments."""
+    tools = (("HTA", hta, _HTA), ("TraceLens", tracelens, _TRACELENS))
+    return [Tool(name, python, code, ALL_CORES) for name, python, code in tools if python]
+
+
 @dataclass(frozen=True)
 class Run:
     """One process: seconds of work, of how many on a core, and the largest resident set."""
@@ -120,17 +135,8 @@ def main() -> None:
     parser.add_argument("--tracelens", metavar="PYTHON", help="the same for TraceLens")
     parser.add_argument("--cores", type=int, nargs="+", default=[], metavar="N")
     arguments = parser.parse_args()
-    all_cores = len(os.sched_getaffinity(0))
-    tools = [Tool("gpuprof", sys.executable, _GPUPROF, all_cores)]
-    tools += [
-        Tool(f"gpuprof, cores: {cores}", sys.executable, _GPUPROF, cores)
-        for cores in arguments.cores
-        if cores < all_cores
-    ]
-    if arguments.hta:
-        tools.append(Tool("HTA", arguments.hta, _HTA, all_cores))
-    if arguments.tracelens:
-        tools.append(Tool("TraceLens", arguments.tracelens, _TRACELENS, all_cores))
+    tools = [gpuprof(), *(gpuprof(cores) for cores in arguments.cores if cores < ALL_CORES)]
+    tools += peers(arguments.hta, arguments.tracelens)
     runs: dict[str, list[Run]] = {tool.name: [] for tool in tools}
     for _ in range(arguments.rounds):
         for tool in tools:
@@ -139,7 +145,7 @@ def main() -> None:
     reference = statistics.median(run.seconds for run in runs["gpuprof"])
     print(
         f"{arguments.trace.name}, {size / 1e6:.0f} MB, {arguments.rounds} rounds, medians; "
-        f"{all_cores} cores, load {os.getloadavg()[0]:.1f}"
+        f"{ALL_CORES} cores, load {os.getloadavg()[0]:.1f}"
     )
     print(
         f"{'tool':18} {'s':>9} {'spread':>7} {'CPU s':>9} {'MB/s':>9} {'RSS MB':>9} "

@@ -40,7 +40,8 @@ print(json.dumps(lines))
 """
 # Steps that python itself takes longer for.
 _FIRST = 3
-_PARTS = ("before", "first step", "after", "longest step")
+KINDS = ("python", "gpuprof run")
+PARTS = ("before", "first step", "after", "longest step")
 
 
 def measure(command: list[str], folder: Path) -> dict[str, float]:
@@ -59,6 +60,24 @@ def measure(command: list[str], folder: Path) -> dict[str, float]:
     }
 
 
+def measure_in_turns(rounds: int, steps: int, layers: int) -> list[dict[str, dict[str, float]]]:
+    """What `measure` says of each of `KINDS` in each round."""
+    own = [str(steps), str(layers)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "program.py").write_text(PROGRAM)
+        # The ceilings of this CPU are measured once a machine: not here.
+        run = ["-m", "gpuprof", "run", "-f", "-o", "out.gpuprof", "program.py", *own]
+        commands = dict(
+            zip(KINDS, ([sys.executable, "program.py", *own], [sys.executable, *run]), strict=True)
+        )
+        measure(commands[KINDS[1]], folder)
+        return [
+            {name: measure(command, folder) for name, command in commands.items()}
+            for _ in range(rounds)
+        ]
+
+
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -66,25 +85,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--layers", type=int, default=24)
     arguments = parser.parse_args()
-    own = [str(arguments.steps), str(arguments.layers)]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "program.py").write_text(PROGRAM)
-        # The ceilings of this CPU are measured once a machine: not here.
-        run = ["-m", "gpuprof", "run", "-f", "-o", "out.gpuprof", "program.py", *own]
-        commands = {
-            "python": [sys.executable, "program.py", *own],
-            "gpuprof run": [sys.executable, *run],
-        }
-        measure(commands["gpuprof run"], folder)
-        rounds = [
-            {name: measure(command, folder) for name, command in commands.items()}
-            for _ in range(arguments.rounds)
-        ]
+    rounds = measure_in_turns(arguments.rounds, arguments.steps, arguments.layers)
     print(f"{os.cpu_count()} cores, {arguments.rounds} rounds")
     print(f"{'':14} {'python':>10} {'gpuprof run':>12} {'ratio':>7}")
-    for part in _PARTS:
-        medians = {name: statistics.median(one[name][part] for one in rounds) for name in commands}
+    for part in PARTS:
+        medians = {name: statistics.median(one[name][part] for one in rounds) for name in KINDS}
         ratio = statistics.median(one["gpuprof run"][part] / one["python"][part] for one in rounds)
         unit = "steps" if part == "longest step" else "s"
         print(
