@@ -31,13 +31,14 @@ class StreamKernel(NamedTuple):
 def in_stream_order(work: Work) -> Iterator[StreamKernel]:
     """The kernels of `work`, without copies and collectives."""
     ordered = (
-        work.kernels.filter(pl.col("kind") == "kernel")
-        .sort("device", "stream", "start_ns")
-        .select(
-            *("device", "stream", "step", "phase"),
+        work.kernels.select(
+            *("kind", "device", "stream", "step", "phase"),
             pl.when(pl.col("replay").is_null()).then("signature"),
-            *("place", "owner_id", "duration_ns"),
+            *("place", "owner_id", "duration_ns", "start_ns"),
         )
+        .filter(pl.col("kind") == "kernel")
+        .sort("device", "stream", "start_ns")
+        .drop("kind", "start_ns")
     )
     for *line, signature, place, owner, duration_ns in ordered.iter_rows():
         yield StreamKernel(tuple(line), signature, place, owner, duration_ns)

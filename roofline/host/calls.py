@@ -50,15 +50,23 @@ def host_calls(capture: Capture) -> HostCalls:
     within_ns = np.minimum(ends[inside], ends[above[inside]]) - starts[inside]
     np.add.at(inner_ns, above[inside], within_ns)
     lengths_ns = ends - starts
+    numbers = _numbered_names(calls)
     rows = (
         calls.select(
             "name",
             "kind",
+            number=pl.Series(numbers),
             self_ns=pl.Series(lengths_ns - inner_ns),
-            outer_ns=pl.Series(np.where(_below_its_like(calls, above), 0, lengths_ns)),
+            outer_ns=pl.Series(np.where(_below_its_like(numbers, above), 0, lengths_ns)),
         )
-        .group_by("kind", "name", maintain_order=True)
-        .agg(pl.len().alias("calls"), pl.col("outer_ns").sum(), pl.col("self_ns").sum())
+        .group_by("number", maintain_order=True)
+        .agg(
+            pl.col("kind", "name").first(),
+            pl.len().alias("calls"),
+            pl.col("outer_ns").sum(),
+            pl.col("self_ns").sum(),
+        )
+        .drop("number")
         .sort("self_ns", descending=True, maintain_order=True)
     )
     return HostCalls(
@@ -84,13 +92,14 @@ def _calls(capture: Capture) -> pl.DataFrame:
     )
 
 
-def _below_its_like(calls: pl.DataFrame, above: Integers) -> Booleans:
-    """Which calls are made within another call of the same name."""
-    # A number for each name of each kind.
-    names = calls.select(
-        pl.col("name").cast(pl.Categorical).to_physical().cast(pl.Int64) * 2
-        + (pl.col("kind") == "operator")
-    )["name"].to_numpy()
+def _numbered_names(calls: pl.DataFrame) -> Integers:
+    """A number for each name of each kind: quicker to compare than the names."""
+    names = pl.col("name").cast(pl.Categorical).to_physical().cast(pl.Int64)
+    return calls.select(names * 2 + (pl.col("kind") == "operator"))["name"].to_numpy()
+
+
+def _below_its_like(names: Integers, above: Integers) -> Booleans:
+    """Which calls are made within another call of the same name, by the numbers of `names`."""
     found = np.zeros(len(above), np.bool_)
     pending = np.flatnonzero(above != NONE)
     ancestor = above[pending]

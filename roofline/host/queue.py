@@ -48,7 +48,13 @@ def launch_queue(capture: Capture) -> LaunchQueue | None:
 def _launches(capture: Capture) -> pl.DataFrame:
     """One row a launch and device: when it was made, when its work began, how much there was."""
     found = pl.concat(
-        [capture.kernels, launch_of_kernels(capture).select("launch_ns")], how="horizontal"
+        [
+            capture.kernels.select(
+                *("kind", "process", "device", "correlation", "step", "start_ns", "end_ns")
+            ),
+            launch_of_kernels(capture).select("launch_ns"),
+        ],
+        how="horizontal",
     ).filter((pl.col("kind") != "op") & pl.col("launch_ns").is_not_null())
     if (capture.steps["phase"] == "profiled").any():
         found = found.filter(pl.col("step").is_not_null())

@@ -78,7 +78,9 @@ def _with_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
     Without those that another computing kernel of their device overlaps, which slows them too.
     """
     parts = []
-    for (_,), group in kernels.group_by(pl.col("device").fill_null(-1)):
+    # Most work has no collectives, and a copy of all of it is large.
+    groups = kernels.group_by(pl.col("device").fill_null(-1)) if _has_collectives(kernels) else ()
+    for (_,), group in groups:
         collectives = group.filter(pl.col("kind") == "collective")
         computing = group.filter(
             (pl.col("kind") == "kernel")
@@ -98,6 +100,10 @@ def _with_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
     if not parts:
         return kernels.clear().with_columns(overlap=pl.lit(None, pl.Float64))
     return pl.concat(parts)
+
+
+def _has_collectives(kernels: pl.DataFrame) -> bool:
+    return bool((kernels["kind"] == "collective").any())
 
 
 def _by_itself(start: Nanoseconds, end: Nanoseconds) -> Booleans:

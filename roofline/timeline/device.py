@@ -1,7 +1,6 @@
 """The lanes of devices: work in the order of its streams, and times without any."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -25,7 +24,7 @@ Lanes = list[tuple[TimelineLane, pl.DataFrame]]
 
 def numbered_points(work: Work, keys: Sequence[KernelKey]) -> pl.DataFrame:
     """Columns kernel_row, rank_wait_ns and point: the place in `keys` of what its point is of."""
-    kernels = work.kernels.with_columns(COPY_NAME)
+    kernels = work.kernels.with_columns(COPY_NAME).select(*KERNEL_KEY, "kernel_row", "rank_wait_ns")
     numbered = pl.DataFrame(
         list(keys), schema={name: kernels.schema[name] for name in KERNEL_KEY}, orient="row"
     ).with_row_index("point")
@@ -40,7 +39,7 @@ def stream_lanes(capture: Capture, points: pl.DataFrame, window: Window) -> Lane
     `points` are the `numbered_points` of the work of a one-rank capture.
     """
     kernels = window.of(capture.kernels.with_columns(kernel_row=pl.int_range(pl.len())))
-    launched = launch_of_kernels(replace(capture, kernels=kernels.drop("kernel_row")))
+    launched = launch_of_kernels(capture)[kernels["kernel_row"]]
     ops = capture.ops.join(kernels, on="op_id", how="semi")
     called = with_places(ops).select("op_id", "module", "place", operator="name")
     events = (

@@ -41,11 +41,11 @@ def as_events(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
     )
 
 
-def in_rows(events: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """`events` by the rows that they stand in: those of one do not overlap."""
+def in_rows(events: pl.DataFrame, most: int | None = None) -> dict[int, pl.DataFrame]:
+    """`events` by the rows that they stand in, `most` rows: those of one do not overlap."""
     ordered = events.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     rows = free_rows(ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy())
-    return {int(row): ordered.filter(pl.Series(rows == row)) for row in np.unique(rows)}
+    return {int(row): ordered.filter(pl.Series(rows == row)) for row in np.unique(rows)[:most]}
 
 
 def with_places(ops: pl.DataFrame) -> pl.DataFrame:

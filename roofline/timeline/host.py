@@ -58,14 +58,15 @@ def host_lanes(capture: Capture, window: Window) -> tuple[Lanes, int]:
             events = table.filter(here)
             if events.is_empty():
                 continue
-            rows = module_rows(events) if kind == "module" else in_rows(as_events(events))
-            deepest = {"range": _DEEPEST, "host": _DEEPEST, "module": _DEEPEST_MODULE}.get(kind, 1)
+            if kind == "module":
+                rows = module_rows(events)
+            else:
+                rows = in_rows(as_events(events), _DEEPEST if kind in ("range", "host") else 1)
             for row, found in rows.items():
-                if row < deepest:
-                    lane = TimelineLane(kind=kind, process=process, thread=thread, row=row)
-                    lanes.append((lane, found))
-                elif kind in ("range", "host"):
-                    left_out += found.height
+                lane = TimelineLane(kind=kind, process=process, thread=thread, row=row)
+                lanes.append((lane, found))
+            if kind in ("range", "host"):
+                left_out += events.height - sum(found.height for found in rows.values())
     return lanes, left_out
 
 

@@ -90,7 +90,7 @@ class JobRanks:
         lanes: Lanes = []
         for values, own in sorted(busiest, key=lambda item: in_order(item[0])):
             place = dict(zip(streams, values, strict=True))
-            for row, found in list(in_rows(as_events(own)).items())[:_MOST_ROWS]:
+            for row, found in in_rows(as_events(own), _MOST_ROWS).items():
                 lane = TimelineLane(kind="stream", rank=shown.rank, row=row, **place)
                 lanes.append((lane, found))
         return lanes

@@ -1,6 +1,6 @@
 """The part of a capture that a step's lanes hold."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -30,8 +30,10 @@ def window_of(capture: Capture, span_ns: tuple[int, int]) -> Window:
     """
     start_ns, end_ns = span_ns
     step = Window(start_ns, end_ns, start_ns)
-    kernels = step.of(capture.kernels)
-    launched = launch_of_kernels(replace(capture, kernels=kernels))["launch_ns"].min()
+    kernels = capture.kernels.select(
+        "start_ns", "end_ns", launched=launch_of_kernels(capture)["launch_ns"]
+    )
+    launched = step.of(kernels)["launched"].min()
     begin_ns = start_ns
     if isinstance(launched, int):
         begin_ns = max(min(launched, start_ns), 2 * start_ns - end_ns)

@@ -161,6 +161,8 @@ def _attribute_rank(
 
 def _called_ns(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """When the operator of each collective of a CPU run began; null for all other work."""
+    if not (kernels["kind"] == "collective").any():
+        return pl.repeat(None, kernels.height, dtype=pl.Int64, eager=True)
     called = kernels.select(
         op_id=pl.when(pl.col("kind") == "collective").then(pl.col("op_id"))
     ).join(ops.select("op_id", "start_ns"), on="op_id", how="left", maintain_order="left")
