@@ -57,25 +57,6 @@ def work_of_stretch(work: Work, stretch: Stretch) -> pl.DataFrame:
     return found.kernels.sort("start_ns", maintain_order=True)
 
 
-def launch_rows(kernels: pl.DataFrame, capture: Capture) -> Integers:
-    """For each of `kernels` the row of its launch in `launches`, -1 where that is not there.
-
-    As in `gpuprof.roofline.work.attribution`: of two calls with one id the outer one.
-    """
-    calls = capture.launches.with_row_index("launch_row").filter(
-        pl.col("correlation").is_not_null()
-    )
-    # Ids that differ are the rule within one process, and quicker to see than to make.
-    if (np.diff(np.sort(calls["correlation"].to_numpy())) == 0).any():
-        calls = calls.sort("start_ns", maintain_order=True).unique(
-            ("process", "correlation"), keep="first", maintain_order=True
-        )
-    calls = calls.select("process", "correlation", "launch_row")
-    found = kernels.join(calls, on=("process", "correlation"), how="left", maintain_order="left")
-    rows: Integers = found["launch_row"].cast(pl.Int64).fill_null(NONE).to_numpy()
-    return rows
-
-
 def find_gaps(
     kernels: pl.DataFrame, launches: Integers, capture: Capture, stretch: Stretch
 ) -> Gaps:

@@ -18,7 +18,7 @@ from gpuprof.roofline.classes import (
     SYNCHRONISATION,
     UNEXPLAINED,
 )
-from gpuprof.roofline.idle.gaps import Gaps, find_gaps, launch_rows, work_of_stretch
+from gpuprof.roofline.idle.gaps import Gaps, find_gaps, work_of_stretch
 from gpuprof.roofline.idle.host_calls import drained_ns, kinds_of_calls, synchronisations
 from gpuprof.roofline.idle.host_timeline import (
     HostTimeline,
@@ -29,7 +29,7 @@ from gpuprof.roofline.idle.host_timeline import (
 from gpuprof.roofline.idle.host_work import builds_plans
 from gpuprof.roofline.intervals import merged
 from gpuprof.roofline.steps.stretch import Stretch
-from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.attribution import launch_rows, rows_of
 from gpuprof.roofline.work.work import Work
 
 # A range without launches is work of its own from so long on: some ten launches. Optimizers name
@@ -67,7 +67,7 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     On a CPU the work is leaf operators, and what begins one is its thread.
     """
     kernels = work_of_stretch(work, stretch)
-    launch = launch_rows(kernels, capture)
+    launch = launch_rows(capture)[kernels["kernel_row"].to_numpy()]
     gaps = find_gaps(kernels, launch, capture, stretch)
     timeline = host_timeline(
         capture, _launches_ns(kernels, launch, capture), least_idle_ns=_LEAST_RANGE_NS

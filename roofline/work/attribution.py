@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from msgspec import structs
 
-from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
+from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing
 from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.collectors.manifest import ProcessInfo
 from gpuprof.roofline.work.cut_off import cut_off_step
@@ -62,23 +62,56 @@ def attribute(capture: Capture) -> Capture:
     return Capture(capture.manifest, tuple(processes), **tables)
 
 
-@once_a_capture
 def launch_of_kernels(capture: Capture) -> pl.DataFrame:
     """For each row of `kernels`, in order, the thread and start of its launch.
 
     Columns process, thread, launch_ns; thread and launch_ns are null where the capture holds no
-    launch. Where two calls have one correlation id the earlier, outer one counts.
+    launch.
     """
-    launches = capture.launches.filter(pl.col("correlation").is_not_null()).select(
-        *_LAUNCH_KEY, "thread", launch_ns="start_ns"
+    rows = launch_rows(capture)
+    row = pl.Series(rows).set(pl.Series(rows == NONE), None)
+    launches = capture.launches
+    return pl.DataFrame(
+        {
+            "process": capture.kernels["process"],
+            "thread": launches["thread"].gather(row),
+            "launch_ns": launches["start_ns"].gather(row),
+        }
     )
-    # Ids that differ are the rule within one process, and quicker to see than to make.
-    if (np.diff(np.sort(launches["correlation"].to_numpy())) == 0).any():
-        launches = launches.sort("launch_ns", maintain_order=True).unique(
-            _LAUNCH_KEY, keep="first", maintain_order=True
-        )
-    return capture.kernels.join(launches, on=_LAUNCH_KEY, how="left", maintain_order="left").select(
-        "process", "thread", "launch_ns"
+
+
+@once_a_capture
+def launch_rows(capture: Capture) -> Integers:
+    """For each row of `kernels` the row of its launch in `launches`, -1 where that is not there.
+
+    Where two calls have one correlation id the earlier, outer one counts.
+    """
+    calls = capture.launches.select(*_LAUNCH_KEY, "start_ns", row=pl.int_range(pl.len())).filter(
+        pl.col("correlation").is_not_null()
+    )
+    kernels = capture.kernels.select(_LAUNCH_KEY)
+    if calls.is_empty():
+        return np.full(kernels.height, NONE, np.int64)
+    ids = calls["correlation"].to_numpy()
+    order = np.argsort(ids, kind="stable")
+    # Of one process and with ids that differ, as is the rule, calls are found without a join.
+    if (np.diff(ids[order]) != 0).all() and _is_of_one_process(calls, kernels):
+        wanted = kernels["correlation"].fill_null(NEVER).to_numpy()
+        place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
+        found = order[place]
+        return np.where(ids[found] == wanted, calls["row"].to_numpy()[found], NONE)
+    calls = calls.sort("start_ns", maintain_order=True).unique(
+        _LAUNCH_KEY, keep="first", maintain_order=True
+    )
+    joined = kernels.join(calls, on=_LAUNCH_KEY, how="left", maintain_order="left")
+    rows: Integers = joined["row"].fill_null(NONE).to_numpy()
+    return rows
+
+
+def _is_of_one_process(*frames: pl.DataFrame) -> bool:
+    both = pl.concat([frame.select("rank", "process") for frame in frames])
+    return all(
+        not column.null_count() and column.min() == column.max() for column in both.iter_columns()
     )
 
 

@@ -92,8 +92,13 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     not kept apart by what cuBLAS happened to choose. Of products of float32 operands the signature
     has the arithmetic that the kernels' names tell.
     """
-    ops = capture.ops.select("op_id", *_ARGUMENTS).join(
-        op_phases(capture).select("op_id", "phase", "recompute"), on="op_id", how="left"
+    # Both have the operators in the same order.
+    ops = pl.concat(
+        [
+            capture.ops.select("op_id", *_ARGUMENTS),
+            op_phases(capture).select("phase", "recompute"),
+        ],
+        how="horizontal",
     )
     owned = kernels.filter(pl.col("owner_id") >= 0)
     owners = (
