@@ -98,7 +98,7 @@ def _tables(name: str, frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
         frame = frame.filter(names.is_in(wanted))
         return [("frames", frame)] if frame.height else []
     if name == "launches" and "kernel" not in frame.columns:
-        return [("launches", frame.drop(SIZES, strict=False))]
+        return [("launches", frame.drop(*SIZES, strict=False))]
     if name == "kernels":
         frame = frame.with_columns(kind=_KINDS.gather(frame["kind"]))
     return [(name, frame)]

@@ -6,7 +6,7 @@ absent. Communication is told by the table that the collectors read traces with.
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Final
 
@@ -144,7 +144,12 @@ class _Decoder:
         self.row = row
         self._pattern = re.compile(row.pattern)
         self._codes = codes
-        self._parts = {part: [re.compile(each) for each in row.parts[part]] for part in row.parts}
+
+    @cached_property
+    def _parts(self) -> dict[str, list[re.Pattern[str]]]:
+        # A trace has names of a few rows, and compiling the patterns of all takes a while.
+        parts = self.row.parts
+        return {part: [re.compile(each) for each in parts[part]] for part in parts}
 
     def matches(self, name: str) -> bool:
         return self._pattern.search(name) is not None
