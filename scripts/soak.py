@@ -2,11 +2,12 @@
 
     python scripts/soak.py [--seconds 3600] [--seed N]
 
-Each command is killed with SIGKILL, SIGTERM, SIGHUP or SIGINT at a random moment, or left alone.
-After each: no process of its own lives on, every capture under its final name can be read. After
-the next start of a command (here `gpuprof gate`, which starts everything that cleans): no temporary
-folder, no half-written capture, no worktree. The first thing that is wrong is printed, and the
-script exits with 1; its folder stays then.
+Each command is killed with SIGKILL, SIGTERM, SIGHUP or SIGINT at a random moment of the time that
+it takes, or left alone. After each: no process of its own lives on, also none that a gate measures,
+and every capture under its final name can be read. After the next start of a command (here
+`gpuprof gate`, which starts everything that cleans), which follows each killed gate and every
+fourth other command: no temporary folder, no half-written capture, no worktree. The first thing
+that is wrong is printed, and the script exits with 1; its folder stays then.
 """
 
 import argparse
@@ -57,8 +58,10 @@ COMMANDS: Final = {
     "gate": ("gate", "--base", "HEAD", "--force"),
 }
 SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, None)
-# Commands take some seconds; the latest kills come after their end, or nearly so.
-_LONGEST_S: Final = 12.0
+# The latest moments are after the end of most.
+_BEYOND_THE_END: Final = 1.1
+_FIRST_GUESS_S: Final = 12.0
+_TOLD_EVERY: Final = 5
 # So long may a process that nobody waits for, such as the one that stores, go on by itself.
 _SETTLING_S: Final = 60.0
 # In the environment of all that we start.
@@ -94,22 +97,36 @@ def main() -> int:
     chance = random.Random(arguments.seed)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     place = _set_up(folder)
-    begun, ends = time.monotonic(), Counter[str]()
+    begun, ends, gates = time.monotonic(), Counter[str](), Counter[str]()
+    lengths_s = dict.fromkeys(COMMANDS, _FIRST_GUESS_S)
     while time.monotonic() - begun < arguments.seconds:
         name = chance.choice(list(COMMANDS))
         number = chance.choice(SIGNALS)
-        after_s = chance.uniform(0.0, _LONGEST_S)
-        status = _run(place, COMMANDS[name], number, after_s)
-        ends[f"{name}: {'left alone' if number is None else number.name}"] += 1
-        said = f"{name}, {number and number.name} after {after_s:.3f} s, ended with {status}"
+        after_s = chance.uniform(0.0, lengths_s[name] * _BEYOND_THE_END)
+        ended = _run(place, COMMANDS[name], number, after_s)
+        what = f"{name}: {'left alone' if ended.at is None else ended.at.name}"
+        ends[what] += 1
+        if ended.at is None:
+            lengths_s[name] = ended.seconds
+        killed_gate = name == "gate" and ended.at == signal.SIGKILL
+        if killed_gate:
+            gates[f"{ended.children} processes and {ended.worktrees} worktrees"] += 1
         wrong = _left_at_once(place) or (
-            (chance.random() < 0.25 and _left_after_the_next_start(place)) or ""
+            ((killed_gate or chance.random() < 0.25) and _left_after_the_next_start(place)) or ""
         )
         if wrong:
-            print(f"{said}: {wrong}; see {folder}", flush=True)
+            moment = f"{number and number.name} after {after_s:.3f} s"
+            print(f"{name}, {moment}, ended with {ended.status}: {wrong}; see {folder}", flush=True)
             return 1
+        if sum(ends.values()) % _TOLD_EVERY == 0:
+            print(f"{time.monotonic() - begun:.0f} s: {dict(ends)} {dict(gates)}", flush=True)
     wrong = _left_after_the_next_start(place)
     print(*(f"{count:5} {what}" for what, count in sorted(ends.items())), sep="\n")
+    print(
+        "killed gates had",
+        *(f"{count:5} {what}" for what, count in sorted(gates.items())),
+        sep="\n",
+    )
     print(f"{sum(ends.values())} commands in {time.monotonic() - begun:.0f} s: {wrong or 'clean'}")
     if not wrong:
         shutil.rmtree(folder)
@@ -136,9 +153,22 @@ def _set_up(folder: Path) -> Place:
     return place
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    seconds: float
+    # The signal that found it alive, if any, and what there was of it just then.
+    at: signal.Signals | None
+    children: int = 0
+    worktrees: int = 0
+
+
 def _run(
     place: Place, command: tuple[str, ...], number: signal.Signals | None, after_s: float
-) -> int:
+) -> Ended:
+    begun, at, children, worktrees = time.monotonic(), None, 0, 0
     with subprocess.Popen(
         [sys.executable, "-m", "gpuprof", *command],
         cwd=place.work,
@@ -152,8 +182,18 @@ def _run(
             try:
                 process.wait(after_s)
             except subprocess.TimeoutExpired:
+                at, children, worktrees = number, len(_living()) - 1, len(_worktrees(place))
                 process.send_signal(number)
-        return process.wait()
+        status = process.wait()
+    return Ended(status, time.monotonic() - begun, at, children, worktrees)
+
+
+def _worktrees(place: Place) -> list[str]:
+    """Beside that of the repository itself."""
+    listed = subprocess.run(
+        ["git", "worktree", "list"], cwd=place.work, capture_output=True, text=True, check=True
+    )
+    return listed.stdout.splitlines()[1:]
 
 
 def _left_at_once(place: Place) -> str:
@@ -176,11 +216,9 @@ def _left_after_the_next_start(place: Place) -> str:
     _run(place, COMMANDS["run"], None, 0.0)
     folders = [path.name for path in place.temporary.glob("gpuprof-*")]
     files = [path.name for path in place.work.rglob(".gpuprof-*")]
-    listed = subprocess.run(
-        ["git", "worktree", "list"], cwd=place.work, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    if folders or files or len(listed) != 1:
-        return f"left: {[*folders, *files, *listed[1:]]}"
+    worktrees = _worktrees(place)
+    if folders or files or worktrees:
+        return f"left: {[*folders, *files, *worktrees]}"
     return ""
 
 
