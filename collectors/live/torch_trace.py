@@ -128,9 +128,10 @@ class TorchTrace:
         Once; later calls return the same.
         """
         if self._exported:
-            # torch refuses to save a trace again.
             return self.path
-        self._profiler.export_chrome_trace(str(self.path))
+        # torch refuses to save a trace again, and what a signal raises may have ended this after it.
+        if not self.path.exists():
+            self._profiler.export_chrome_trace(str(self.path))
         recorded = self._profiler.profiler
         if recorded is not None:
             write_tensor_lists(recorded.kineto_results, self.path)

@@ -51,6 +51,9 @@ class EndingSignals:
         self._answered = threading.Event()
         # Which thread answers the first signal, and since when.
         self._answering = (0, 0.0)
+        # How many contexts of `answered_afterwards` the main thread is in, and what came meanwhile.
+        self._postponing = 0
+        self._postponed: signal.Signals | None = None
         self._pipes: dict[int, signal.Signals] = {}
         self._writable: dict[int, int] = {}
         self._signal: Any = signal.signal
@@ -117,9 +120,28 @@ class EndingSignals:
 
     # -- answering -----------------------------------------------------------------------------
 
+    @contextmanager
+    def postponing(self) -> Iterator[None]:
+        """See `answered_afterwards`; on the main thread."""
+        self._postponing += 1
+        try:
+            yield
+        finally:
+            self._postponing -= 1
+            if self._postponed is not None and not self._postponing:
+                number, self._postponed = self._postponed, None
+                self._answer(number)
+
     def _arrived(self, number: int, _: FrameType | None) -> None:
         """Python's handler, on the main thread."""
-        self._answer(signal.Signals(number))
+        if self._postponing and self._postponed is None and not self._claim.locked():
+            self._postponed = signal.Signals(number)
+            self._answering = threading.get_ident(), time.monotonic()
+            self._answered.set()
+        elif self._postponed is None:
+            self._answer(signal.Signals(number))
+        elif self._is_impatient():
+            die_by(signal.Signals(number))
 
     def _answer(self, number: signal.Signals) -> None:
         if self._claim.acquire(blocking=False):
@@ -128,14 +150,20 @@ class EndingSignals:
             if self._end(number):
                 die_by(number)
             return
-        thread, since_s = self._answering
+        thread, _ = self._answering
         if thread != threading.get_ident():
             # The main thread came back from C: the program is over.
             wait_for_the_end()
-        if time.monotonic() - since_s > _AT_ONCE_S:
-            # Whoever sends it again does not want to wait. But `timeout` sends it twice at once,
-            # to us and to our group.
+        if self._is_impatient():
             die_by(number)
+
+    def _is_impatient(self) -> bool:
+        """Whether a second signal is another wish: whoever sends it again does not want to wait.
+
+        But `timeout` sends it twice at once, to us and to our group.
+        """
+        _, since_s = self._answering
+        return time.monotonic() - since_s > _AT_ONCE_S
 
     def _open_pipes(self) -> None:
         # Without a descriptor left a program in C is ended when it comes back from there.
@@ -173,6 +201,21 @@ class EndingSignals:
             self._answer(number)
         time.sleep(_GRACE_S)
         die_by(number)
+
+
+@contextmanager
+def answered_afterwards() -> Iterator[None]:
+    """A signal that comes to the main thread within this context is answered at its end.
+
+    What is done here is not done halfway, and cannot be done again: to end a profile and to write
+    it, to hand it to the process that stores it. A second signal does not wait.
+    """
+    current = _current
+    if current is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with current.postponing():
+        yield
 
 
 def die_by(number: signal.Signals) -> NoReturn:

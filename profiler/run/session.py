@@ -35,6 +35,7 @@ from gpuprof.collectors.steps.clock import StepClock
 from gpuprof.collectors.steps.finder import StepFinder, StepSearch
 from gpuprof.collectors.steps.sources import ExplicitSteps, Mark
 from gpuprof.profiler.run import current_session
+from gpuprof.profiler.run.ending_signals import answered_afterwards
 from gpuprof.profiler.run.first_look import (
     FIRST_LOOK_SECONDS,
     FIRST_LOOK_STEPS,
@@ -273,14 +274,15 @@ class Session:
             # What is still queued would run into the first recorded step.
             cuda.synchronize()
         self._clock.boundary(mark.tokens)
-        self._trace.step()
-        if not self._trace.complete:
-            return
-        if self._clock.was_set:
-            self._drop_profiled("the system's clock was set during the profiled steps")
-        else:
-            self._close_trace()
-            self._complete()
+        with answered_afterwards():
+            self._trace.step()
+            if not self._trace.complete:
+                return
+            if self._clock.was_set:
+                self._drop_profiled("the system's clock was set during the profiled steps")
+            else:
+                self._close_trace()
+                self._complete()
 
     def _close_trace(self) -> None:
         assert self._trace is not None
@@ -384,12 +386,13 @@ class Session:
 
     def _stop_first_look(self) -> None:
         self._graphs.stop()
-        if self._first_look is not None and self._first_look.stop():
-            self._stop_beside()
-            self._graphs.first_look_ended(self._first_look.export, self.seen.beside_trace)
-            if self._unix.set_by_ns():
-                self.seen.warn("the system's clock was set during the first step: no profile")
-                self._first_look = None
+        with answered_afterwards():
+            if self._first_look is not None and self._first_look.stop():
+                self._stop_beside()
+                self._graphs.first_look_ended(self._first_look.export, self.seen.beside_trace)
+                if self._unix.set_by_ns():
+                    self.seen.warn("the system's clock was set during the first step: no profile")
+                    self._first_look = None
 
     def _use_first_look(self, *, complete: bool = False) -> None:
         """Let the report have the first look, if no step was profiled."""

@@ -27,6 +27,12 @@ class Phase:
     steps: int
     # While gpuprof stores what is over: nothing of the program can raise any more.
     storing: bool = False
+    # Of ours "module.name", whose next call it dies in, by a signal from outside.
+    within: str = ""
+    options: tuple[str, ...] = ()
+    capture: str = "out.gpuprof"
+    # Whether there is a profile, where there is a capture.
+    profiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,43 @@ PHASES: Final = (
     Phase("warm-up", 2),
     Phase("timed", 4),
     Phase("profiled", 7),
-    Phase("after", 30),
-    Phase("storing", 30, storing=True),
+    Phase("after", 30, profiled=True),
+    Phase("storing", 30, storing=True, profiled=True),
+    Phase(
+        "the end of the profile",
+        30,
+        within="gpuprof.collectors.live.torch_trace.write_tensor_lists",
+        profiled=True,
+    ),
+    Phase(
+        "the end of a capture on demand",
+        30,
+        within="gpuprof.profiler.run.recording.Recording.finish",
+        options=("--wait", "--at-step", "3"),
+        capture="out.1.gpuprof",
+        profiled=True,
+    ),
 )
+# Calls `dies` in the next call of a function of ours, and then the function.
+_WITHIN: Final = """
+import importlib
+*path, name = "{within}".split(".")
+owner = None
+for count in range(len(path), 0, -1):
+    try:
+        owner = importlib.import_module(".".join(path[:count]))
+        break
+    except ModuleNotFoundError:
+        pass
+for inner in path[count:]:
+    owner = getattr(owner, inner)
+original = getattr(owner, name)
+def interrupted(*given, **named):
+    setattr(owner, name, original)
+    dies()
+    return original(*given, **named)
+setattr(owner, name, interrupted)
+"""
 # In the path of each module of ours.
 _OURS: Final = "/gpuprof/"
 _BY_A_SIGNAL: Final = "os.kill(os.getpid(), signal.{name})\ntime.sleep(600)"
@@ -90,14 +130,22 @@ class Death:
 
         In the place of what happens while gpuprof stores python alone has it at the end.
         """
-        dies = "\n".join(f"    {line}" for line in self.way.source.splitlines())
+        source = self.way.source.splitlines()
+        if self.phase.within and under_gpuprof:
+            # Whoever sends a signal from outside does not keep the program from going on.
+            source = source[:1]
+        dies = "\n".join(f"    {line}" for line in source)
         lines = [TRAINING, f"def dies(*_):\n{dies}"]
+        if self.phase.within and under_gpuprof:
+            return "\n".join((*lines, _WITHIN.format(within=self.phase.within), "train(30)\n"))
         if self.phase.storing and under_gpuprof:
             lines += [
                 "from gpuprof.profiler.run.watch import Watch",
                 "Watch.finish = dies",
             ]
-        lines += [f"train({self.phase.steps})", "print('trained', flush=True)"]
+        lines.append(f"train({self.phase.steps})")
+        if not self.phase.within:
+            lines.append("print('trained', flush=True)")
         if not self.phase.storing:
             # Within a step: its forward call is the sign of one.
             lines += ["model(torch.randn(2, 8))", "dies()", "train(30)"]
@@ -110,7 +158,7 @@ def deaths() -> Iterator[Death]:
     """The whole table."""
     for phase in PHASES:
         for way in WAYS:
-            if not (phase.storing and way.of_the_program):
+            if not ((phase.storing or phase.within) and way.of_the_program):
                 yield Death(phase, way)
 
 
@@ -128,7 +176,7 @@ def problems(death: Death, folder: Path, run: Run) -> list[str]:
         place.mkdir()
         (place / "script.py").write_text(death.script(under_gpuprof=under_gpuprof))
     expected = run(plain, ("script.py",))
-    options = ("-q", "--no-ceilings", *SCHEDULE, "-o", "out.gpuprof")
+    options = ("-q", "--no-ceilings", *SCHEDULE, *death.phase.options, "-o", "out.gpuprof")
     done = run(ours, ("-m", "gpuprof", "run", *options, "script.py"))
     found = []
     if (done.returncode, done.stdout) != (expected.returncode, expected.stdout):
@@ -141,7 +189,7 @@ def problems(death: Death, folder: Path, run: Run) -> list[str]:
     if not death.phase.storing and not (same and not any(_OURS in line for line in theirs)):
         found.append(f"stderr is {done.stderr!r} and not {expected.stderr!r}")
     try:
-        storage.load(ours / "out.gpuprof")
+        capture = storage.load(ours / death.phase.capture)
     except CaptureError as error:
         if len(said) != 1:
             found.append(f"no capture ({error}) and said {said}")
@@ -149,7 +197,11 @@ def problems(death: Death, folder: Path, run: Run) -> list[str]:
         # Not the whole run is there, which is said.
         if said and not (death.phase.storing and len(said) == 1 and "has its profiled" in said[0]):
             found.append(f"there is a capture, and said {said}")
-    left = [path.name for path in ours.iterdir() if path.name not in ("script.py", "out.gpuprof")]
+        steps = capture.steps["phase"].to_list().count("profiled")
+        if death.phase.profiled and (steps != STEPS[2] or capture.ops.is_empty()):
+            found.append(f"the capture has {steps} profiled steps")
+    expected_names = ("script.py", death.phase.capture)
+    left = [path.name for path in ours.iterdir() if path.name not in expected_names]
     return found + [f"left {name}" for name in left if not death.way.at_once]
 
 

@@ -20,6 +20,7 @@ from gpuprof.collectors.live.script_errors import is_ours
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.manifest import Ending
 from gpuprof.profiler.run import current_session
+from gpuprof.profiler.run.ending_signals import answered_afterwards
 from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_torch
 from gpuprof.profiler.run.on_demand.numbered_captures import NumberedCaptures
 from gpuprof.profiler.run.on_demand.plan import OnDemandPlan
@@ -221,17 +222,26 @@ class WaitingWatch:
     # -- storing -------------------------------------------------------------------------------
 
     def _end_capture(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording is None:
-            return
+        # Between the two the capture would be neither under way nor stored.
+        with answered_afterwards():
+            recording, self._recording = self._recording, None
+            if recording is not None:
+                self._hand_over(recording)
+
+    def _hand_over(self, recording: "Recording") -> None:
+        """Have the capture stored."""
         try:
             recorded = recording.finish("finished", 0)
             self._measured = recording
             start_new_thread(self._store, (recorded,))
-        except BaseException:
+        except BaseException as error:
             self._measured = None
-            recording.close()
-            self._under_way.release()
+            if is_ours(error):
+                recording.close()
+                self._under_way.release()
+            else:
+                # Ctrl-C: it is stored at the end.
+                self._recording = recording
             raise
         finally:
             current_session.current = self._steps
