@@ -129,7 +129,7 @@ class TorchTrace:
         """
         if self._exported:
             return self.path
-        # torch refuses to save a trace again, and what a signal raises may have ended this after it.
+        # torch refuses to save a trace again; what a signal raises may have ended this just after.
         if not self.path.exists():
             self._profiler.export_chrome_trace(str(self.path))
         recorded = self._profiler.profiler

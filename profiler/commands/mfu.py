@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     # Tables and notes for people, a struct for programs.
     _Answer: TypeAlias = tuple[list[Table], tuple[str, ...], msgspec.Struct]
 
+# By how much --params may be below what the capture counts: tied parameters count once or twice.
+_FEWER = 2
 _PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
 
 
@@ -166,7 +168,7 @@ def _beside_capture(arguments: argparse.Namespace) -> "_Answer":
     from gpuprof.reports.terminal import facts_table
     from gpuprof.reports.utilization import utilization_facts
     from gpuprof.roofline.analyze import analyze
-    from gpuprof.roofline.utilization.closed_form import with_attention
+    from gpuprof.roofline.utilization.closed_form import parameter_count, with_attention
     from gpuprof.roofline.utilization.model_flops import model_flops
 
     path: Path = arguments.capture
@@ -175,6 +177,12 @@ def _beside_capture(arguments: argparse.Namespace) -> "_Answer":
     (process,) = capture.processes
     size = None
     if arguments.params is not None:
+        own = None if process.model is None else parameter_count(process.model)
+        if own is not None and _FEWER * arguments.params < own:
+            raise _misfit(
+                f"--params {arguments.params:,}: the model in {path} has {own:,} parameters; "
+                "leave --params out, or give all of them"
+            )
         run = transformer_run(arguments, timed=False)
         size = run.size
         process = msgspec.structs.replace(process, model=run.as_parameters)
@@ -184,6 +192,11 @@ def _beside_capture(arguments: argparse.Namespace) -> "_Answer":
         )
     analysis = analyze(capture.with_processes((process,)))
     form = analysis.closed_form
+    if form is None and size is not None:
+        raise _misfit(
+            f"--params {arguments.params:,}: the products in {path} are not those of a model with "
+            "so many parameters"
+        )
     if form is None:
         raise CommandError(
             f"{path}: most of the step is not products with the parameters of "

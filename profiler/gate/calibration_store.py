@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -33,6 +34,10 @@ SESSION_SCHEMA_VERSION = 1
 _FEWEST_REBUILDS = 3
 
 
+# Of a ratio of two measurements; beyond this it is damage.
+_Logarithm: TypeAlias = Annotated[float, msgspec.Meta(ge=-100, le=100)]
+
+
 class NoiseSession(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of processes of one target that ran the same code."""
 
@@ -48,7 +53,7 @@ class NoiseSession(msgspec.Struct, frozen=True, kw_only=True):
     # Of one process, in the median.
     seconds: float
     # By benchmark and metric, for each pair: how much worse B was, as a logarithm.
-    differences: dict[str, dict[str, tuple[float, ...]]]
+    differences: dict[str, dict[str, tuple[_Logarithm, ...]]]
 
 
 def sessions_of(

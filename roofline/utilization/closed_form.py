@@ -48,6 +48,7 @@ class _Products:
     rows: dict[_Pair, set[int]] = field(default_factory=dict)
     # Forward FLOPs with weights of no known pair, by how many rows a call takes.
     rows_of_the_rest: Counter[int] = field(default_factory=Counter)
+    calls_of_the_rest: Counter[int] = field(default_factory=Counter)
 
     @property
     def total(self) -> int:
@@ -98,7 +99,7 @@ def closed_form(
     counted = round(products.total / steps)
     return ClosedForm(
         formula=_formula(training=training, attention=bool(attention)),
-        parameters=sum(map(_elements, parameters.shapes)),
+        parameters=parameter_count(parameters),
         tokens=tokens,
         flops=flops,
         attention_flops=attention,
@@ -106,6 +107,11 @@ def closed_form(
         differences=found,
         unexplained=counted - flops - sum(d.flops for d in found),
     )
+
+
+def parameter_count(parameters: ModelParameters) -> int:
+    """The number of all parameters."""
+    return sum(map(_elements, parameters.shapes))
 
 
 def _tokens_met(products: _Products, shapes: Sequence[ParameterShape], steps: int) -> int | None:
@@ -140,7 +146,8 @@ def _tokens_of_lumped(
 ) -> int | None:
     """Tokens of one step where the model's matrices are known by their number alone.
 
-    The rows of most products, times the passes of a step that the forward FLOPs allow.
+    The rows of most products, times the passes of a step that the forward FLOPs allow. None where
+    there are fewer products than passes: the model has far more parameters than that.
     """
     lumped = sum(_elements(s) for s in shapes if s.role == "matrix" and _pair_of(s) is None)
     rows = max(
@@ -148,8 +155,8 @@ def _tokens_of_lumped(
     )
     if not lumped or not rows:
         return None
-    passes = products.forward[None] / (2 * lumped * rows * steps)
-    return rows * max(1, round(passes))
+    passes = max(1, round(products.forward[None] / (2 * lumped * rows * steps)))
+    return rows * passes if passes * steps <= products.calls_of_the_rest[rows] else None
 
 
 def declared_tokens(steps: pl.DataFrame) -> int | None:
@@ -285,6 +292,7 @@ def _products(work: Work, shapes: Sequence[ParameterShape]) -> _Products:
             products.forward[known] += flops
             if known is None:
                 products.rows_of_the_rest[product.rows] += flops
+                products.calls_of_the_rest[product.rows] += group.calls
             else:
                 products.rows.setdefault(known, set()).add(product.rows)
     for product, flops in going_back:

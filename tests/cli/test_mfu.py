@@ -232,3 +232,12 @@ def test_a_run_with_checkpointing_executes_four_thirds_of_its_model(
     form = figures(capture)
     assert (form["parameters"], form["tokens"]) == (parameters, 32)
     assert (form["differences"], form["unexplained"]) == ([], 0)
+
+
+@pytest.mark.parametrize("name", ["h200_llama_block", "h100_llama_block"])
+def test_parameters_of_another_model_are_refused(name: str) -> None:
+    for parameters in ("1", "1000"):
+        result = gpuprof(CAPTURE.with_name(name), "--params", parameters)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1
+        assert f"--params {int(parameters):,}: the" in result.stderr
