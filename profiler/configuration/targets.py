@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.collectors.masked_arguments import masked_arguments
 
 # Folders of captures that one process wrote.
 CAPTURES = "*.gpuprof"
@@ -54,6 +55,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             assert self.script is not None
             return Path(self.script).stem
         return {"bench": "bench", "pytest": "tests"}.get(kind, self.module or "code")
+
+    @property
+    def kept(self) -> "Target":
+        """What is stored of it, and compared with what was: without secrets in its arguments."""
+        return msgspec.structs.replace(self, arguments=masked_arguments(self.arguments))
 
     @property
     def holds_several(self) -> bool:

@@ -94,7 +94,7 @@ def baseline_of(
         created_ns=result.created_ns,
         name=name,
         info=info,
-        targets={target.name: target for target in targets},
+        targets={target.name: target.kept for target in targets},
         processes=tuple(processes),
     )
 
@@ -161,7 +161,7 @@ def stored_side(
         )
     refuse_unusable(baseline, names, settings, exit_code=INCOMPARABLE)
     for target in targets:
-        if baseline.targets.get(target.name, target) != target:
+        if baseline.targets.get(target.name, target).kept != target.kept:
             raise CommandError(
                 f"baseline {baseline.name} measured {target.name} with other settings; "
                 "save it again",

@@ -75,7 +75,7 @@ def sessions_of(
                     tool_version=__version__,
                     created_ns=result.created_ns,
                     project=str(project.resolve()),
-                    target=target,
+                    target=target.kept,
                     fingerprint=result.head.fingerprint,
                     rebuilt=rebuilt,
                     seconds=process_seconds(own),
@@ -167,12 +167,13 @@ class CalibrationStore:
         return tuple(
             session
             for session in self._all
-            if session.target == target and not differences(session.fingerprint, fingerprint).strict
+            if session.target.kept == target.kept
+            and not differences(session.fingerprint, fingerprint).strict
         )
 
     def latest(self, target: Target) -> NoiseSession | None:
         """The last session of `target`, whatever its environment."""
-        return next((s for s in reversed(self._all) if s.target == target), None)
+        return next((s for s in reversed(self._all) if s.target.kept == target.kept), None)
 
     def calibrations(
         self, target: Target, fingerprint: Fingerprint

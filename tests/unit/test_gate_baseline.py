@@ -92,6 +92,18 @@ def test_the_head_side_of_a_gate_becomes_the_base_side_of_later_ones() -> None:
     assert (found.info.label, found.info.commit) == ("baseline v1", "abc1234def")
 
 
+def test_a_baseline_keeps_no_secrets_and_is_the_base_for_others_all_the_same() -> None:
+    given = msgspec.structs.replace(TRAIN, arguments=("--wandb-key", "pa55", "--steps", "3"))
+    result = result_of(*(process("B", pair) for pair in range(5)))
+    stored = baseline_of(result, "main", (given,))
+    assert b"pa55" not in msgspec.json.encode(stored)
+    other = msgspec.structs.replace(given, arguments=("--wandb-key", "xyz", "--steps", "3"))
+    assert stored_side(stored, (other,), RuleSettings())
+    more = msgspec.structs.replace(given, arguments=("--wandb-key", "pa55", "--steps", "4"))
+    with pytest.raises(CommandError, match="with other settings"):
+        stored_side(stored, (more,), RuleSettings())
+
+
 def test_a_failed_or_empty_head_is_no_baseline() -> None:
     with pytest.raises(CommandError, match="train: it exited with 1"):
         baseline_of(result_of(process("B", 0, failure="it exited with 1")), "v1")
