@@ -43,6 +43,14 @@ class ScriptedClock:
         pass
 
 
+class LinedUpClock(ScriptedClock):
+    """Lines up before each batch."""
+
+    def sample(self, prepared: Prepared, line_up: Callable[[], None], count: int) -> list[Sample]:
+        line_up()
+        return super().sample(prepared, line_up, count)
+
+
 def test_the_interval_of_ten_samples_runs_from_the_second_to_the_ninth() -> None:
     # P(fewer than 2 of 10 below the median) = 11/1024 = 1.1 %; fewer than 3 would be 5.5 %.
     found = median_of([10, 20, 30, 40, 50, 60, 70, 80, 90, 100])
@@ -127,13 +135,6 @@ def test_ranks_are_held_for_what_the_slowest_host_needs_to_queue_a_call() -> Non
         def line_up(self, head_start_ns: int) -> None:
             self.head_starts.append(head_start_ns)
 
-    class LinedUpClock(ScriptedClock):
-        def sample(
-            self, prepared: Prepared, line_up: Callable[[], None], count: int
-        ) -> list[Sample]:
-            line_up()
-            return super().sample(prepared, line_up, count)
-
     group = Ranks()
     timing = time_calls(Prepared(lambda: None, ()), LinedUpClock([1000], 1), group, budget_s=0.05)
     # Hosts of 1 ns and, elsewhere, 3 ns a call.
@@ -148,13 +149,6 @@ def test_a_device_is_held_for_what_its_host_needs_to_queue_a_call(
 ) -> None:
     held: list[int] = []
     monkeypatch.setattr(cuda, "hold", held.append)
-
-    class LinedUpClock(ScriptedClock):
-        def sample(
-            self, prepared: Prepared, line_up: Callable[[], None], count: int
-        ) -> list[Sample]:
-            line_up()
-            return super().sample(prepared, line_up, count)
 
     clock = LinedUpClock([1000], host_ns)
     prepared = Prepared(lambda: None, ())
