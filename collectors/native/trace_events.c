@@ -304,36 +304,50 @@ static const char *after_word(const char *p, const char *word)
     return strncmp(p, word, length) ? NULL : p + length;
 }
 
+/* A key and its colon: where the value starts. */
+static const char *after_key(const char *p, const char *end, Span *key)
+{
+    if (*p != '"')
+        return NULL;
+    const char *quote = string_end(p + 1, end);
+    if (!quote)
+        return NULL;
+    *key = (Span){p + 1, (size_t)(quote - p - 1)};
+    p = after_space(quote + 1);
+    return *p == ':' ? after_space(p + 1) : NULL;
+}
+
+/* `p` is behind a value: where the next one starts, or behind `close`, which sets `over`. */
+static const char *after_comma(const char *p, char close, bool *over)
+{
+    p = after_space(p);
+    *over = *p == close;
+    if (*over)
+        return p + 1;
+    return *p == ',' ? after_space(p + 1) : NULL;
+}
+
 static const char *after_value(const char *p, const char *end, int depth);
 
 static const char *after_items(const char *p, const char *end, int depth)
 {
-    bool keyed = *p == '{';
+    bool keyed = *p == '{', over = false;
     char close = keyed ? '}' : ']';
     if (depth >= DEEPEST)
         return NULL;
     p = after_space(p + 1);
     if (*p == close)
         return p + 1;
-    for (;;) {
-        if (keyed) {
-            if (*p != '"' || !(p = string_end(p + 1, end)))
-                return NULL;
-            p = after_space(p + 1);
-            if (*p != ':')
-                return NULL;
-            p = after_space(p + 1);
-        }
-        p = after_value(p, end, depth + 1);
-        if (!p)
-            return NULL;
-        p = after_space(p);
-        if (*p == close)
-            return p + 1;
-        if (*p != ',')
-            return NULL;
-        p = after_space(p + 1);
+    while (p && !over) {
+        Span key;
+        if (keyed)
+            p = after_key(p, end, &key);
+        if (p)
+            p = after_value(p, end, depth + 1);
+        if (p)
+            p = after_comma(p, close, &over);
     }
+    return p;
 }
 
 static const char *after_value(const char *p, const char *end, int depth)
@@ -527,27 +541,18 @@ static const char *after_args(const char *p, const char *end, Event *event)
     p = after_space(p + 1);
     if (*p == '}')
         return p + 1;
-    for (;;) {
-        if (*p != '"')
-            return NULL;
-        const char *quote = string_end(p + 1, end);
-        if (!quote)
-            return NULL;
-        const Key *key = known_key((Span){p + 1, (size_t)(quote - p - 1)}, event);
-        p = after_space(quote + 1);
-        if (*p != ':')
-            return NULL;
-        p = after_space(p + 1);
-        p = key ? after_argument(p, end, key, event) : after_value(p, end, 2);
-        if (!p)
-            return NULL;
-        p = after_space(p);
-        if (*p == '}')
-            return p + 1;
-        if (*p != ',')
-            return NULL;
-        p = after_space(p + 1);
+    bool over = false;
+    while (p && !over) {
+        Span name;
+        p = after_key(p, end, &name);
+        if (p) {
+            const Key *key = known_key(name, event);
+            p = key ? after_argument(p, end, key, event) : after_value(p, end, 2);
+        }
+        if (p)
+            p = after_comma(p, '}', &over);
     }
+    return p;
 }
 
 static int event_field(Span key)
@@ -607,30 +612,21 @@ static const char *after_event(const char *p, const char *end, Event *event)
     p = after_space(p + 1);
     if (*p == '}')
         return p + 1;
-    for (;;) {
-        if (*p != '"')
-            return NULL;
-        const char *quote = string_end(p + 1, end);
-        if (!quote)
-            return NULL;
-        Span key = {p + 1, (size_t)(quote - p - 1)};
-        int field = event_field(key);
-        if (field == FIELDS)
-            event->older |= memchr(key.at, '\\', key.length) != NULL;
-        p = after_space(quote + 1);
-        if (*p != ':')
-            return NULL;
-        p = after_space(p + 1);
-        p = field == FIELDS ? after_value(p, end, 1) : after_field(p, end, field, event);
-        if (!p)
-            return NULL;
-        p = after_space(p);
-        if (*p == '}')
-            return p + 1;
-        if (*p != ',')
-            return NULL;
-        p = after_space(p + 1);
+    bool over = false;
+    while (p && !over) {
+        Span key;
+        p = after_key(p, end, &key);
+        if (p) {
+            int field = event_field(key);
+            /* With an escape it may be any key. */
+            if (field == FIELDS)
+                event->older |= memchr(key.at, '\\', key.length) != NULL;
+            p = field == FIELDS ? after_value(p, end, 1) : after_field(p, end, field, event);
+        }
+        if (p)
+            p = after_comma(p, '}', &over);
     }
+    return p;
 }
 
 /* Keeping. Every function returns false where there is no memory. */
