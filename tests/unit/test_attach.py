@@ -1,5 +1,6 @@
 """Attaching to a program: what is known of it, who is refused, and what happens inside it."""
 
+import gc
 import os
 import select
 import socket
@@ -200,10 +201,22 @@ def step() -> Step:
     return step
 
 
+def hooks() -> tuple[object, ...]:
+    """What a session puts its own into the place of, and where it hooks in."""
+    return (
+        torch.nn.Module._compiled_call_impl,
+        torch.profiler.profile.step,
+        torch.profiler.profile.start,
+        dict(sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks),
+        list(gc.callbacks),
+        list(sys.path),
+    )
+
+
 @contextmanager
 def asked(tmp_path: Path, *, timed: int = 1) -> Iterator[socket.socket]:
     """What asks, of this process; leaves nothing behind at the end."""
-    before = torch.nn.Module._compiled_call_impl, torch.profiler.profile.step
+    before = hooks()
     ours, theirs = socket.socketpair()
     ours.settimeout(60)
     thread = threading.Thread(target=inside.serve, args=(theirs,))
@@ -217,7 +230,7 @@ def asked(tmp_path: Path, *, timed: int = 1) -> Iterator[socket.socket]:
     # Our end is closed: the main thread is left alone, where it is here between instructions.
     while thread.is_alive():
         time.sleep(0.001)
-    assert (torch.nn.Module._compiled_call_impl, torch.profiler.profile.step) == before
+    assert hooks() == before
     assert current_session.current is None
 
 
@@ -236,8 +249,10 @@ def begun(connection: socket.socket) -> None:
 
 
 def test_steps_are_recorded_and_handed_over(tmp_path: Path, step: Step) -> None:
+    before = hooks()
     with asked(tmp_path) as connection:
         begun(connection)
+        assert hooks() != before
         for _ in range(20):
             step()
         told = []
