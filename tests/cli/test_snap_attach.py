@@ -24,6 +24,8 @@ Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 NEEDS_REMOTE_EXECUTION = pytest.mark.skipif(
     sys.version_info < (3, 14), reason="needs Python 3.14, which runs scripts in other processes"
 )
+# A busy machine is no fault.
+PATIENT = ("--timeout", "200")
 BEGINNING = """
 from pathlib import Path
 def state():
@@ -81,7 +83,8 @@ def told_program(
             )
         )
         program.start()
-        assert main(["snap", "--attach", process_of(tmp_path), *options]) == 0
+        attach = ("snap", "--attach", process_of(tmp_path), *PATIENT)
+        assert main([*attach, *options]) == 0
         program.join()
         return ended[0]
 
@@ -139,7 +142,9 @@ def program(folder: Path, source: str, *options: str) -> Iterator["subprocess.Po
 @NEEDS_REMOTE_EXECUTION
 def test_a_running_program_is_attached_to(tmp_path: Path, cold_gpuprof: Gpuprof) -> None:
     with program(tmp_path, UNTIL_STORED + UNTIL_LEFT) as running:
-        snap = cold_gpuprof("snap", "--attach", str(running.pid), *FEW, "-o", "c.gpuprof")
+        snap = cold_gpuprof(
+            *("snap", "--attach", str(running.pid), *PATIENT, *FEW, "-o", "c.gpuprof")
+        )
         assert snap.returncode == 0, snap.stderr
         output, errors = running.communicate()
     assert snap.stdout == "c.gpuprof is stored; gpuprof summary c.gpuprof shows it\n"
@@ -180,7 +185,7 @@ def test_programs_that_cannot_be_attached_to(
     tmp_path: Path, cold_gpuprof: Gpuprof, options: tuple[str, ...], source: str, said: str
 ) -> None:
     with program(tmp_path, source, *options) as running:
-        snap = cold_gpuprof("snap", "--attach", str(running.pid))
+        snap = cold_gpuprof("snap", "--attach", str(running.pid), *PATIENT)
         assert snap.returncode == 1
         assert said in " ".join(snap.stderr.split())
         assert running.poll() is None
