@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-# Imported here, as they could not be found later on: see `injected`.
-import polars  # noqa: F401
+# Imported here, as it could not be found later on: see `injected`.
 import pynvml  # noqa: F401
 
 from gpuprof.collectors.errors import reason
