@@ -4,10 +4,11 @@
 
 A training loop on the CPU runs alone, alone once more, and under gpuprof, in processes that take
 turns: each makes a block of steps while the others wait, so that what the machine does besides
-hits all of them. Printed are the medians over the rounds of a block's time in that of the block
-alone of the same round, of processor time and by the clock, with the 95 % interval; and memory and
-threads as steps go on. "alone again" tells what the machine and the layout of a process's memory
-make of equal programs; --processes repeats everything with fresh ones.
+hits all of them, and before it some that are not timed. Printed are the medians over the rounds of
+a block's time in that of the block alone of the same round, of processor time and by the clock,
+with the 95 % interval; and memory and threads as steps go on. "alone again" tells what the machine
+and the layout of a process's memory make of equal programs, which is up to 2 %; --processes repeats
+everything with fresh ones. What a mark itself takes is in watch_cost.py.
 
 Memory is anonymous memory, in which files and libraries do not count: of the program, and of all
 processes of its session, each page divided by those that share it.
@@ -15,6 +16,7 @@ processes of its session, each page divided by those that share it.
 
 import argparse
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -37,14 +39,18 @@ layers, marks = int(sys.argv[1]), sys.argv[2] == "marks"
 model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(layers)))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 batch = torch.randn(64, 256)
-for line in sys.stdin:
-    clock, processor = time.perf_counter_ns(), time.process_time_ns()
-    for _ in range(int(line)):
+def steps(count):
+    for _ in range(count):
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
         if marks:
             gpuprof.step()
+for line in sys.stdin:
+    # Others had the core and its caches meanwhile.
+    steps(int(line) // 5)
+    clock, processor = time.perf_counter_ns(), time.process_time_ns()
+    steps(int(line))
     spent = [time.process_time_ns() - processor, time.perf_counter_ns() - clock]
     print(json.dumps(spent), flush=True)
 """
@@ -56,7 +62,7 @@ KINDS: Final[dict[str, tuple[Sequence[str] | None, bool]]] = {
     "run, marked": ((), True),
     "run --watch": (("--watch",), False),
 }
-_BLOCK_STEPS: Final = 25
+_BLOCK_STEPS: Final = 50
 # What gpuprof profiles comes before, and what it stores right after.
 _FIRST_STEPS: Final = 1000
 _LOOKS_AT: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
@@ -138,26 +144,28 @@ def _memory(process: Path) -> Memory:
 def measure(kinds: Sequence[str], steps: int, layers: int, *, looks: bool) -> dict[str, np.ndarray]:
     """Blocks of all `kinds` in turns: by kind, a row of two times for each round.
 
-    With `looks` the memory is printed as steps go on.
+    With `looks` the memory is printed as steps go on. Ctrl-C ends it with what there is.
     """
-    times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    rounds: list[dict[str, tuple[float, float]]] = []
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "program.py").write_text(PROGRAM)
         loops = {kind: Loop(kind, layers, Path(name)) for kind in kinds}
         for loop in loops.values():
             loop.block(_FIRST_STEPS)
-        order = list(kinds)
+        numbers, order = random.Random(0), list(kinds)
         for done in range(_FIRST_STEPS, steps + 1, _BLOCK_STEPS):
             if looks and done in _LOOKS_AT:
                 found = "   ".join(f"{own} | {every}" for own, every in _looks(loops))
                 print(f"{done:8,}   {found}", flush=True)
-            for kind in order:
-                times[kind].append(loops[kind].block(_BLOCK_STEPS))
+            try:
+                rounds.append({kind: loops[kind].block(_BLOCK_STEPS) for kind in order})
+            except KeyboardInterrupt:
+                break
             # No kind always runs after the same other one.
-            order.append(order.pop(0))
+            numbers.shuffle(order)
         for loop in loops.values():
             loop.end()
-    return {kind: np.array(rows) for kind, rows in times.items()}
+    return {kind: np.array([each[kind] for each in rounds]) for kind in kinds}
 
 
 def _looks(loops: dict[str, Loop]) -> list[tuple[Memory, Memory]]:

@@ -1,6 +1,6 @@
-"""What does `gpuprof run --watch` cost a step?
+"""What does `gpuprof run --watch` cost a step, or `gpuprof run` without it?
 
-    python benchmarks/watch_cost.py [--rounds N] [--steps N] [--step-ms MS]
+    python benchmarks/watch_cost.py [--rounds N] [--steps N] [--step-ms MS] [--no-watch]
 
 One process, in which blocks of steps with and without a mark at each step's end take turns, after
 some seconds of marked steps alone: from those it is decided how many steps share a mark. A step
@@ -19,8 +19,9 @@ from collections.abc import Callable
 import torch
 from scipy.stats import bootstrap
 
-from gpuprof.collectors.steps.watched import WatchedStepsClock
-from gpuprof.profiler.run.later_steps import counting
+from gpuprof.collectors.watched_steps import WatchedSteps
+from gpuprof.profiler.run.later_steps import counting, read_clock, started_clock
+from gpuprof.profiler.run.observations import Observations
 
 _SETTLES_MS = 10_000
 _NEVER_NS = 10**18
@@ -59,19 +60,25 @@ def median_with_interval(values: list[float]) -> str:
     return f"{statistics.median(values):.4f} ({interval.low:.4f} to {interval.high:.4f})"
 
 
+def print_marks(seen: WatchedSteps) -> None:
+    """What marks took, as they measured it themselves."""
+    print(f"of the thread a mark took  {seen.mark_ns / 1e3:.1f} us")
+    print(f"steps that share a mark    {seen.steps_per_mark}")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=5.0)
+    parser.add_argument("--no-watch", dest="watch", action="store_false")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     operand = torch.zeros(16, device=device)
     calls = calls_for(arguments.step_ms, operand)
-    clock = WatchedStepsClock(device_events=device == "cuda")
-    clock.start()
+    clock = started_clock(watch=arguments.watch)
     mark = counting(lambda steps, due: clock.mark() if due else 0, every_ns=_NEVER_NS)
     # The share of marks in all the time: blocks without them would make it seem smaller.
     for _ in range(math.ceil(_SETTLES_MS / (arguments.step_ms * arguments.steps))):
@@ -84,14 +91,13 @@ def main() -> None:
         marked.append(2 * watched / (before + after))
         unmarked.append(after / before)
         plain = after
-    clock.stop()
-    seen = clock.read()
+    seen = Observations(started_ns=0)
+    read_clock(clock, seen)
     print(f"{device}, steps of {plain:.2f} ms: {calls} additions")
     print(f"with a mark over without   {median_with_interval(marked)}")
     print(f"without over without       {median_with_interval(unmarked)}")
-    if seen is not None:
-        print(f"of the thread a mark took  {seen.mark_ns / 1e3:.1f} us")
-        print(f"steps that share a mark    {seen.steps_per_mark}")
+    if seen.watched_steps is not None:
+        print_marks(seen.watched_steps)
 
 
 if __name__ == "__main__":
