@@ -103,9 +103,12 @@ def _is_perfetto(start: bytes) -> bool:
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """The number that protobuf wrote at `at`, and where the next thing begins; -1 for none."""
+    """The number that protobuf wrote at `at`, and where the next thing begins; -1 for none.
+
+    Of lengths those of 10 bytes are none: no file is so large.
+    """
     number = 0
-    for place, byte in enumerate(content[at : at + 10]):
+    for place, byte in enumerate(content[at : at + 9]):
         number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return number, at + place + 1

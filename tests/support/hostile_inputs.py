@@ -258,6 +258,9 @@ def _use_capture(path: Path, folder: Path) -> Sequence[Sequence[object]]:
         ("report", path, "-o", folder / "page.md", "--force"),
         ("compare", path, path),
         ("export", path, "-o", folder / "tables"),
+        ("explain", path, "mm"),
+        ("mfu", path, "--params", "100k"),
+        ("summary", path, "--json"),
     )
 
 
@@ -286,7 +289,8 @@ def _use_ranks(path: Path, folder: Path) -> Sequence[Sequence[object]]:
 
 def _gate_results(path: Path, folder: Path) -> Sequence[Sequence[object]]:
     sides = result_files(folder)
-    return (("gate", "results", "--base", *sides["base"], "--head", *sides["head"]),)
+    given = ("--base", *sides["base"], "--head", *sides["head"])
+    return (("gate", "results", *given, "-o", folder / "verdicts"),)
 
 
 @lru_cache(maxsize=1)

@@ -62,7 +62,8 @@ def run_commands(reader: HostileReader, number: int, folder: Path) -> int:
         code, output, said = run_command([str(word) for word in command])
         _check_printable(output)
         _check_printable(said)
-        if code:
+        # A verdict is no refusal, whatever its exit code.
+        if code and not (command[0] == "gate" and output):
             *_, last = said.splitlines()
             assert last.startswith("gpuprof: "), said[-500:]
             _check_line(last, path)

@@ -145,6 +145,12 @@ def test_of_a_log_without_end_as_much_is_kept_as_there_is_room_for(
     assert 0 < capture.collective_records.height <= 150
 
 
+@pytest.mark.parametrize("last", [b"\x01", b"\x7f"])
+def test_a_first_length_beyond_all_memory_is_no_crash(tmp_path: Path, last: bytes) -> None:
+    with pytest.raises(CaptureError, match="not a profiler trace"):
+        open_trace(trace(tmp_path, b"\xff" * 9 + last + b"rest"))
+
+
 # -- results of other tools ------------------------------------------------------------------------
 
 
