@@ -5,10 +5,11 @@ they were made in this process or by workers on other hosts.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
 from io import BytesIO
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -142,6 +143,11 @@ _REQUIRED: Final = {
     "states": ("step",),
     "records": REQUIRED["collective_records"],
 }
+# A step has all of these or none.
+_PARTS: Final = ("begun_ns", "done_ns", "working_ns", "exposed_communication_ns", "idle_ns")
+# The least value of each.
+_COUNTS: Final = {"calls": 1, "nanoseconds": 0}
+_MOST: Final = 1 << 60
 # A summary is small: more rows than this in so few bytes are a bomb.
 _MOST_ROWS_PER_BYTE: Final = 16
 _ROWS_OF_ANY_SIZE: Final = 1 << 16
@@ -277,7 +283,19 @@ def _read_frame(name: str, part: bytes) -> pl.DataFrame:
         raise ValueError(f"no summary of a rank: polars gave up: {error}") from error
     if frame.schema != FRAMES[name]:
         raise ValueError(f"no summary of a rank: {name} with other columns")
-    problem = next(row_problems(frame, required=_REQUIRED[name]), "")
+    problems = chain(row_problems(frame, required=_REQUIRED[name]), _odd_rows(name, frame))
+    problem = next(problems, "")
     if problem:
         raise ValueError(f"no summary of a rank: {name}, {problem}")
     return frame
+
+
+def _odd_rows(name: str, frame: pl.DataFrame) -> Iterator[str]:
+    """What `row_problems` does not know of these frames."""
+    for column, least in _COUNTS.items():
+        if column in frame.columns and not frame[column].is_between(least, _MOST).all():
+            yield f"a row has {column} out of range"
+    if name == "steps":
+        known = frame.select(pl.sum_horizontal(pl.col(_PARTS).is_not_null())).to_series()
+        if not known.is_in([0, len(_PARTS)]).all():
+            yield "a row tells only some of how its step divides"

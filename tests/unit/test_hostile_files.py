@@ -5,12 +5,14 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import polars as pl
 import pytest
 from benchmark_results import nvbench, store, vllm, with_samples
+from made_up_ranks import Idle, MadeUpRank, Work, summaries
 
 from gpuprof.collectors import kineto, ncu, storage
 from gpuprof.collectors.benchmark_results import documents
@@ -26,6 +28,7 @@ from gpuprof.reports.html.page import render_html
 from gpuprof.reports.markdown import render_markdown
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.claims.table import load_table
+from gpuprof.roofline.ranks.summary import RankSummary
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "h100_lost_cuda_graph"
 
@@ -329,3 +332,29 @@ def test_settings_and_claims_without_end_are_refused(tmp_path: Path) -> None:
         read_configuration(path)
     with pytest.raises(CaptureError, match="claims of more than 1 MiB"):
         load_table(str(path))
+
+
+@pytest.mark.parametrize(
+    ("frame", "changed", "problem"),
+    [
+        ("work", {"calls": 0}, "a row has calls out of range"),
+        ("idle", {"nanoseconds": -1}, "a row has nanoseconds out of range"),
+        ("steps", {"working_ns": None}, "only some of how its step divides"),
+        ("collectives", {"start_ns": None}, "row 0 has no start_ns"),
+    ],
+)
+def test_a_summary_of_a_rank_is_checked_at_the_door(
+    frame: str, changed: dict[str, int | None], problem: str
+) -> None:
+    (summary, _) = summaries(MadeUpRank(((Work(9), Idle(5)),)), MadeUpRank(((Work(7),),)))
+    columns = [pl.lit(value, pl.Int64).alias(name) for name, value in changed.items()]
+    damaged = replace(summary, **{frame: summary.frame(frame).with_columns(columns)})
+    with pytest.raises(ValueError, match=problem):
+        RankSummary.from_bytes(damaged.to_bytes())
+
+
+def test_a_summary_of_more_rows_than_its_bytes_can_hold_is_refused() -> None:
+    (summary,) = summaries(MadeUpRank(((Work(9),),)))
+    many = summary.states.clear(2_000_000)
+    with pytest.raises(ValueError, match="2000000 states in"):
+        RankSummary.from_bytes(replace(summary, states=many).to_bytes())
