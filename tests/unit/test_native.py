@@ -180,7 +180,7 @@ def test_a_recording_is_read_as_python_reads_it(name: str) -> None:
         assert sorted(ordered, key=str) == sorted(expected[table], key=str), table
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.data())
 def test_damaged_text_is_read_as_python_reads_it_or_left(data: st.DataObject) -> None:
     text = bytearray(json.dumps([OP, {**KERNEL, "args": {"grid": [1, 2, 3], "Seq": 4}}]).encode())
@@ -189,10 +189,10 @@ def test_damaged_text_is_read_as_python_reads_it_or_left(data: st.DataObject) ->
         text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     found = columns.read(bytes(text), 1, Findings())
     if found is not None:
-        # Python's typed decoder passes over keys in older spellings, the other one over no text.
-        decoders = [
-            each for each in (decode.valid, decode.untyped) if each(bytes(text), Findings())
-        ]
+        # Python's typed decoder passes over keys in older spellings, and over invalid UTF-8 in what
+        # it skips, the lenient one over neither; here that is so element by element.
+        ways = (decode.valid, decode.untyped, decode.repaired)
+        decoders = [each for each in ways if each(bytes(text), Findings())]
         assert rows(found) in [by_python(bytes(text), decoder)[0] for decoder in decoders]
 
 
