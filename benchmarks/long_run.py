@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ def steps(count):
             gpuprof.step()
 for line in sys.stdin:
     # Others had the core and its caches meanwhile.
-    steps(int(line) // 5)
+    steps(int(line) // 4)
     clock, processor = time.perf_counter_ns(), time.process_time_ns()
     steps(int(line))
     spent = [time.process_time_ns() - processor, time.perf_counter_ns() - clock]
@@ -62,9 +63,13 @@ KINDS: Final[dict[str, tuple[Sequence[str] | None, bool]]] = {
     "run, marked": ((), True),
     "run --watch": (("--watch",), False),
 }
-_BLOCK_STEPS: Final = 50
+_BLOCK_STEPS: Final = 40
+# With those before it that are not timed.
+_STEPS_A_ROUND: Final = _BLOCK_STEPS + _BLOCK_STEPS // 4
 # What gpuprof profiles comes before, and what it stores right after.
 _FIRST_STEPS: Final = 1000
+# The program, and the process that will store its capture.
+_IDLE_PROCESSES: Final = 2
 _LOOKS_AT: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 
 
@@ -106,12 +111,19 @@ class Loop:
         processor_ns, clock_ns = json.loads(self._process.stdout.readline())
         return processor_ns, clock_ns
 
+    def wait_for_storing(self) -> None:
+        """Return once nothing of the profiled steps is being read: it takes the core's caches."""
+        while len(self._session()) > _IDLE_PROCESSES:
+            time.sleep(0.2)
+
+    def _session(self) -> list[Path]:
+        own = self._process.pid
+        return [path for path in Path("/proc").glob("[0-9]*") if _session(path) == own]
+
     def memory(self) -> tuple[Memory, Memory]:
         """Of the program's process, and of all processes of its session."""
-        own = self._process.pid
-        session = {path for path in Path("/proc").glob("[0-9]*") if _session(path) == own}
-        each = {path.name: _memory(path) for path in session}
-        return each[str(own)], Memory(
+        each = {path.name: _memory(path) for path in self._session()}
+        return each[str(self._process.pid)], Memory(
             sum(found.anonymous_bytes for found in each.values()),
             sum(found.threads for found in each.values()),
         )
@@ -151,9 +163,11 @@ def measure(kinds: Sequence[str], steps: int, layers: int, *, looks: bool) -> di
         (Path(name) / "program.py").write_text(PROGRAM)
         loops = {kind: Loop(kind, layers, Path(name)) for kind in kinds}
         for loop in loops.values():
-            loop.block(_FIRST_STEPS)
+            loop.block(_FIRST_STEPS * _BLOCK_STEPS // _STEPS_A_ROUND)
+        for loop in loops.values():
+            loop.wait_for_storing()
         numbers, order = random.Random(0), list(kinds)
-        for done in range(_FIRST_STEPS, steps + 1, _BLOCK_STEPS):
+        for done in range(_FIRST_STEPS, steps + 1, _STEPS_A_ROUND):
             if looks and done in _LOOKS_AT:
                 found = "   ".join(f"{own} | {every}" for own, every in _looks(loops))
                 print(f"{done:8,}   {found}", flush=True)
