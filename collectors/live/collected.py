@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 # Rows of one table of gpuprof.collectors.schema, as columns by name. A plug-in may have a frame.
-Columns: TypeAlias = Mapping[str, Sequence[object]]
-Collected: TypeAlias = "Mapping[str, Columns | pl.DataFrame]"
+ColumnValues: TypeAlias = Mapping[str, Sequence[object]]
+Collected: TypeAlias = "Mapping[str, ColumnValues | pl.DataFrame]"
 
 
 @dataclass(frozen=True)

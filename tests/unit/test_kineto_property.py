@@ -6,7 +6,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,7 +32,8 @@ NANOSECONDS = st.one_of(
     st.integers(4 * 10**15, 8 * 10**15),
     st.integers(17 * 10**17, 19 * 10**17),
 )
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+# Without the character that marks numbers below.
+NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="@"), max_size=30)
 KERNELS = st.tuples(
     NAMES, NANOSECONDS, st.integers(0, 10**9), st.integers(0, 9), st.integers(0, 2**40)
 )
@@ -59,14 +59,12 @@ def test_what_is_written_is_read(
     path = tmp_path / "trace.json"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     capture = kineto.read(path)
-    kept = [row for row in rows if "@" not in row[0]]
-    found = capture.kernels.filter(~pl.col("name").str.contains("@"))
     columns = ("name", "start_ns", "end_ns", "stream", "correlation")
     expected = [
         (name, start, start + duration, stream, correlation or None)
-        for name, start, duration, stream, correlation in kept
+        for name, start, duration, stream, correlation in rows
     ]
-    assert sorted(found.select(columns).rows(), key=str) == sorted(expected, key=str)
+    assert sorted(capture.kernels.select(columns).rows(), key=str) == sorted(expected, key=str)
 
 
 @given(NANOSECONDS, st.integers(0, 10**7))
