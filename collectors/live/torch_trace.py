@@ -33,6 +33,15 @@ def script_is_profiling() -> bool:
     return torch.autograd.profiler._is_profiler_enabled and not own_profilers
 
 
+# Those that record, of which one that began on another thread can only be ended there.
+_running: list["TorchTrace"] = []
+
+
+def records_steps() -> bool:
+    """Whether a profile of steps runs, which has to go on and end on its thread."""
+    return any(trace.of_steps for trace in _running)
+
+
 class TorchTrace:
     """One use of torch.profiler.
 
@@ -46,6 +55,7 @@ class TorchTrace:
         self.complete = False
         self._exported = False
         self._thread: int | None = None
+        self._overtaken = False
         self._steps_left = None if steps is None else steps + 1
         self._restore_log_level: Callable[[], None] | None = None
         # Where the level cannot be set, torch would complain on the script's stderr.
@@ -75,18 +85,21 @@ class TorchTrace:
             # It may have been told to record only what stands between these two calls.
             cuda.start_other_profiler()
             self._window_is_open = True
-        if own_profilers:
-            # One that began on another thread, which alone can end it. torch logs three warnings of
-            # that until the process is over.
-            cpp_log_level.errors_only()
+        _overtake()
         own_profilers.add(id(self._profiler))
+        _running.append(self)
         with _without_warnings(), _without_compilers():
             self._profiler.start()
 
     @property
+    def of_steps(self) -> bool:
+        """Whether it records so many steps, and not from a start to a stop."""
+        return self._steps_left is not None
+
+    @property
     def can_stop_here(self) -> bool:
-        """Whether the calling thread is the one that started it."""
-        return self._thread == threading.get_ident()
+        """Whether the calling thread is the one that started it, and no other one began since."""
+        return self._thread == threading.get_ident() and not self._overtaken
 
     def step(self) -> None:
         """A step boundary. After the last recorded step the trace is complete."""
@@ -107,6 +120,7 @@ class TorchTrace:
             with _without_warnings():
                 self._profiler.stop()
             own_profilers.discard(id(self._profiler))
+            _running.remove(self)
         if self._window_is_open:
             self._window_is_open = False
             cuda.stop_other_profiler()
@@ -146,6 +160,19 @@ class TorchTrace:
         torch's profiler is in a circle with itself, and Python may not collect for hours.
         """
         self._profiler.profiler = None
+
+
+def _overtake() -> None:
+    """Leave alone what still records on another thread: only one profile is torch's.
+
+    torch would take the process with it (SIGSEGV, 2.13) where that one were stopped after the next
+    one had been, and logs three warnings until the process is over.
+    """
+    for trace in [each for each in _running if not each.can_stop_here]:
+        _running.remove(trace)
+        trace._overtaken = True
+        own_profilers.discard(id(trace._profiler))
+        cpp_log_level.errors_only()
 
 
 def cupti_held_by() -> str | None:

@@ -17,14 +17,16 @@ import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from gpuprof.collectors.live import nvtx_ranges
+from gpuprof.collectors.live import nvtx_ranges, torch_trace
 from gpuprof.collectors.live.optimizers import live_optimizers
 
 T = TypeVar("T")
 # torch._C._current_graph_task_id() outside of all backward passes.
 _NO_BACKWARD: Final = -1
-# As many forward calls of another thread in a row may be an evaluation beside the steps.
-_CALLS_ELSEWHERE: Final = 8
+# So many forward calls of another thread in a row are no steps: before the first one of the main
+# thread, and after it, beside evaluations and where a pool of threads takes turns.
+_CALLS_BEFORE_STEPS: Final = 8
+_CALLS_BESIDE_STEPS: Final = 64
 
 
 class _Numbered(Generic[T]):
@@ -305,6 +307,7 @@ class _SteppingThread:
 
     def __init__(self) -> None:
         self._ident: int | None = None
+        self._has_called = False
         # Since the last one on the thread that steps.
         self._calls_elsewhere: dict[int, int] = {}
 
@@ -321,17 +324,23 @@ class _SteppingThread:
             self._ident = here
         if here != self._ident:
             return False
+        self._has_called = True
         if self._calls_elsewhere:
             self._calls_elsewhere.clear()
         return True
 
     def takes_over(self) -> bool:
-        """Whether a call on a thread that does not step makes it the one that does."""
+        """Whether a call on a thread that does not step makes it the one that does.
+
+        It does after so many in a row, unless the thread that steps is profiled.
+        """
         here = threading.get_ident()
         calls = self._calls_elsewhere[here] = self._calls_elsewhere.get(here, 0) + 1
-        if calls <= _CALLS_ELSEWHERE:
+        most = _CALLS_BESIDE_STEPS if self._has_called else _CALLS_BEFORE_STEPS
+        if calls <= most or torch_trace.records_steps():
             return False
         self._ident = here
+        self._has_called = True
         self._calls_elsewhere.clear()
         return True
 
@@ -354,6 +363,8 @@ class ForwardCalls:
         self._undo: Callable[[], None] | None = None
         self._modules: _Numbered[torch.nn.Module] = _Numbered()
         self._thread = _SteppingThread()
+        # A callback may raise through us, or mark again.
+        self._marking = threading.RLock()
         # How many calls enclose one, on threads that do not step.
         self._elsewhere = threading.local()
 
@@ -385,9 +396,11 @@ class ForwardCalls:
         self._undo = _divert_calls(torch.nn.Module, call)
 
     def _mark(self, module: torch.nn.Module) -> None:
-        if self._callback is not None and not _is_in_backward():
-            label = f"forward calls of {type(module).__name__}"
-            self._callback(Mark(self, self._modules.key(module), label))
+        # Where a thread takes over, the one before may still be in here.
+        with self._marking:
+            if self._callback is not None and not _is_in_backward():
+                label = f"forward calls of {type(module).__name__}"
+                self._callback(Mark(self, self._modules.key(module), label))
 
     def narrow(self, key: int) -> None:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -402,12 +415,16 @@ class ForwardCalls:
     def reduce_to(self, key: int, step: StepCallback) -> None:
         leading = ref(self._modules.find(key))
         is_compiling = torch.compiler.is_compiling
-        thread = self._thread
+        steps_here = self._thread.is_this
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not is_compiling() and module is leading() and not _is_in_backward():
-                if thread.is_this() or thread.takes_over():
-                    step()
+            if (
+                not is_compiling()
+                and module is leading()
+                and steps_here()
+                and not _is_in_backward()
+            ):
+                step()
             return module._call_impl(*args, **kwargs)
 
         self._stop_watching()

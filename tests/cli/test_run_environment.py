@@ -371,11 +371,10 @@ def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "sub"]
 
 
-def test_a_model_that_a_thread_serves_is_profiled_there(both: Both) -> None:
-    process = both(
+@pytest.mark.parametrize(
+    "serving",
+    [
         """
-        import queue, threading, torch
-        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
         requests = queue.Queue()
         def serve():
             while (batch := requests.get()) is not None:
@@ -386,6 +385,22 @@ def test_a_model_that_a_thread_serves_is_profiled_there(both: Both) -> None:
             requests.put(torch.randn(2, 8))
         requests.put(None)
         server.join()
+        """,
+        # The first look, of the main thread, must not be ended any more: SIGSEGV.
+        """
+        with ThreadPoolExecutor(4) as pool:
+            print(len(list(pool.map(model, [torch.randn(2, 8)] * 400))))
+        """,
+    ],
+    ids=["thread", "pool"],
+)
+def test_a_model_that_threads_serve_is_profiled_there(both: Both, serving: str) -> None:
+    process = both(
+        f"""
+        import queue, threading, torch
+        from concurrent.futures import ThreadPoolExecutor
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+        {serving}
         """
     )
     assert process.steps_found_by == "forward calls of Sequential"

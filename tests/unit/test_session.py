@@ -56,9 +56,11 @@ Start = Callable[..., Session]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Start a session of 2 warm-up, 2 timed and 2 profiled steps; closed after the test."""
     started = []
+    # Another test of this process may have compiled something.
+    monkeypatch.delitem(sys.modules, "torch._inductor.cudagraph_trees", raising=False)
 
     def make(*, on_profiled: Callable[[Session], None] = lambda _: None, **options: Any) -> Session:
         # A first look's trace holds references until it is collected.

@@ -182,8 +182,8 @@ def test_an_evaluation_on_another_thread_is_no_step(install: Install) -> None:
     assert listener.told == []
     for _ in range(4):
         model(X)
-        call_elsewhere(other, 4)
-        call_elsewhere(model, 4)
+        call_elsewhere(other, 20)
+        call_elsewhere(model, 20)
     assert listener.labels == [FORWARD] * 4
 
 
@@ -194,17 +194,33 @@ def test_a_thread_that_serves_steps_where_the_main_one_does_not(install: Install
     assert listener.labels == [FORWARD] * 4
 
 
-@pytest.mark.parametrize("warm", [1, 3])
-def test_a_thread_takes_over_after_a_warm_up_on_the_main_one(install: Install, warm: int) -> None:
+@pytest.mark.parametrize("settle", [False, True])
+def test_only_a_thread_that_goes_on_alone_takes_over(install: Install, settle: bool) -> None:
     _, listener = install(ForwardCalls())
+    listener.settle_after = 2 if settle else None
     model = Block()
-    for _ in range(warm):
+    for _ in range(4):
         model(X)
-    call_elsewhere(model, 12)
-    assert listener.labels == [FORWARD] * (warm + 4)
-    # And the main thread again.
+        # As of a pool that takes turns.
+        call_elsewhere(model, 60)
     model(X)
-    assert len(listener.labels) == warm + 4
+    assert listener.labels == [FORWARD] * 5
+    # A warm-up on the main thread, and then a server.
+    call_elsewhere(model, 70)
+    assert listener.labels == [FORWARD] * (5 + 6)
+    model(X)
+    assert len(listener.labels) == 5 + 6
+
+
+def test_a_thread_whose_steps_are_profiled_keeps_them(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, listener = install(ForwardCalls())
+    monkeypatch.setattr(torch_trace, "records_steps", lambda: True)
+    model = Block()
+    model(X)
+    call_elsewhere(model, 100)
+    assert listener.labels == [FORWARD]
 
 
 def test_later_steps_are_those_of_the_thread_that_stepped(install: Install) -> None:
@@ -213,10 +229,8 @@ def test_later_steps_are_those_of_the_thread_that_stepped(install: Install) -> N
     model = Block()
     for _ in range(5):
         model(X)
-    call_elsewhere(model, 8)
+    call_elsewhere(model, 100)
     assert listener.counted == 2
-    call_elsewhere(model, 12)
-    assert listener.counted == 2 + 4
 
 
 def test_an_optimizer_takes_over_from_forward_calls(install: Install) -> None:
