@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from tempfile import mkdtemp
 
 import polars as pl
 import pytest
@@ -15,7 +16,7 @@ from gpuprof.roofline.cost_models.call import OpCall, parse_call
 
 
 def recorded_calls(tmp_path: Path, name: str, program: object) -> list[OpCall]:
-    trace = TorchTrace(tmp_path / "trace.json", steps=None)
+    trace = TorchTrace(Path(mkdtemp(dir=tmp_path), "trace.json"), steps=None)
     trace.start()
     assert callable(program)
     program()
@@ -87,7 +88,9 @@ def test_lists_that_fit_no_operator_change_nothing(tmp_path: Path) -> None:
 
 
 def multiplied(tmp_path: Path, program: object, *, allocations: bool = True) -> list[int | None]:
-    trace = TorchTrace(tmp_path / "trace.json", steps=None, allocations=allocations)
+    trace = TorchTrace(
+        Path(mkdtemp(dir=tmp_path), "trace.json"), steps=None, allocations=allocations
+    )
     trace.start()
     assert callable(program)
     program()
