@@ -27,7 +27,9 @@ def stragglers(
     """
     by_channel = channels(list(summaries.values()), times)
     return tuple(
-        _explained(each, summaries, times, found) for each in late_ranks(times, by_channel, found)
+        _explained(each, summaries, times, found)
+        for each in late_ranks(times, by_channel, found)
+        if each.late_steps
     )
 
 

@@ -21,6 +21,7 @@ from gpuprof.collectors.errors import GpuprofError, describe
 from gpuprof.collectors.files import source
 from gpuprof.collectors.kineto import blocks
 from gpuprof.profiler import cli
+from gpuprof.reports.markdown import INVISIBLE_SPACE
 
 LONGEST_LINE: Final = 300
 # Of inputs, those that are damaged with a look at what they hold.
@@ -94,6 +95,8 @@ def _check_printable(text: str) -> None:
         assert (
             line.replace("\N{NARROW NO-BREAK SPACE}", "")
             .replace("\N{NO-BREAK SPACE}", "")
+            # In Markdown, after what would be a link.
+            .replace(INVISIBLE_SPACE, "")
             .isprintable()
         ), ascii(line)
 
