@@ -53,7 +53,7 @@ class TorchTrace:
     def __init__(self, path: Path, *, steps: int | None, allocations: bool = False) -> None:
         self.path = path
         self.complete = False
-        self._exported = False
+        self._saved = self._exported = False
         self._thread: int | None = None
         self._overtaken = False
         self._steps_left = None if steps is None else steps + 1
@@ -143,8 +143,9 @@ class TorchTrace:
         """
         if self._exported:
             return self.path
-        # torch refuses to save a trace again; what a signal raises may have ended this just after.
-        if not self.path.exists():
+        # torch refuses to save a trace again, and what a signal raises may end this just after.
+        if not self._saved:
+            self._saved = True
             self._profiler.export_chrome_trace(str(self.path))
         recorded = self._profiler.profiler
         if recorded is not None:
