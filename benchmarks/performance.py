@@ -225,7 +225,7 @@ def cores_row(trace: Path) -> Row:
     # Eight cores in a quarter of the time of one: by Amdahl's law 6/7 of the work is in parallel.
     wanted = 1 / (1 / 7 + 6 / 7 / most)
     return Row(
-        f"the same with {most} cores",
+        f"the same trace with {most} cores",
         f"{all_of_them:.2f} s",
         f"one core, {one:.2f} s",
         f"{one / all_of_them:.2f} times as fast",
