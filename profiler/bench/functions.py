@@ -212,6 +212,7 @@ class _AtSize:
             precise=timing.precise,
             samples_ns=timing.times_ns,
             host_median_ns=median_of(hosts).value if hosts else None,
+            head_start_ns=timing.head_start_ns,
             cost=self._cost(prepared),
         )
 

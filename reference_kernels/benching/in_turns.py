@@ -5,7 +5,7 @@ timed last faster or slower than the first.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from gpuprof.reference_kernels.benching.coordination import Alone
@@ -35,8 +35,7 @@ def time_in_turns(calls: Sequence[Prepared], clock: Clock, *, budget_s: float) -
     turns: list[_Turn] = []
     for prepared in calls:
         warm = warm_up(prepared, clock, alone, budget_s=budget_s)
-        line_up = partial(alone.line_up, head_start(warm, alone))
-        turns.append(_Turn(prepared, clock, line_up, budget_s))
+        turns.append(_Turn(prepared, clock, head_start(warm, alone), budget_s))
     waiting = list(turns)
     while waiting:
         for turn in waiting:
@@ -47,11 +46,11 @@ def time_in_turns(calls: Sequence[Prepared], clock: Clock, *, budget_s: float) -
 
 class _Turn:
     def __init__(
-        self, prepared: Prepared, clock: Clock, line_up: Callable[[], None], budget_s: float
+        self, prepared: Prepared, clock: Clock, head_start_ns: int, budget_s: float
     ) -> None:
         self._prepared = prepared
         self._clock = clock
-        self._line_up = line_up
+        self._head_start_ns = head_start_ns
         self._left_s = budget_s
         self._batch = FIRST_BATCH
         self._samples: list[Sample] = []
@@ -60,7 +59,8 @@ class _Turn:
     def take(self) -> None:
         """Time one batch."""
         begun = time.perf_counter()
-        new = self._clock.sample(self._prepared, self._line_up, self._batch)
+        line_up = partial(Alone().line_up, self._head_start_ns)
+        new = self._clock.sample(self._prepared, line_up, self._batch)
         now = time.perf_counter()
         self._left_s -= now - begun
         self._samples += new
@@ -73,4 +73,5 @@ class _Turn:
         """What was timed so far."""
         times_ns = tuple(sample.time_ns for sample in self._samples)
         median = median_of(times_ns)
-        return Timing(tuple(self._samples), times_ns, median, median.is_within(PRECISION))
+        precise = median.is_within(PRECISION)
+        return Timing(tuple(self._samples), times_ns, median, precise, self._head_start_ns)

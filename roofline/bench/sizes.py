@@ -47,6 +47,8 @@ class SizedTime(msgspec.Struct, frozen=True, kw_only=True):
     samples_ns: tuple[int, ...] = ()
     # What the host needed to start a call, the median, where the device's clock timed it.
     host_median_ns: int | None = None
+    # For how long the device was held before each call.
+    head_start_ns: int = 0
     cost: CallCost = CallCost()
     sm_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] = ()
@@ -74,7 +76,7 @@ class SizedTime(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the device may have waited for the host inside the timed calls."""
         if self.median_ns is None or self.host_median_ns is None:
             return False
-        return self.host_median_ns > self.median_ns
+        return self.host_median_ns > self.median_ns + self.head_start_ns
 
     def _rate(self, amount: int | None) -> float | None:
         return amount / self.median_ns * 1e9 if amount is not None and self.median_ns else None

@@ -159,6 +159,7 @@ def test_a_device_is_held_for_what_its_host_needs_to_queue_a_call(
     assert set(held) == ({host_ns} if host_ns else set())
     assert len(held) >= 3 * bool(host_ns)
     assert [one.median.value for one in in_turns] == [1000, 1000]
+    assert [one.head_start_ns for one in in_turns] == [host_ns or 0] * 2
 
 
 class SimulatedGpu:

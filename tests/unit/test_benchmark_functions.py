@@ -313,6 +313,8 @@ def test_page_and_drawing_have_the_plots_and_what_they_rest_on() -> None:
         "SM clock: 1500 to 1500 MHz; slowed down by: power cap.",
     ):
         assert said in list(notes(made))
+    # A device that was held meanwhile has not waited.
+    assert not timed("f", 10, 1000, host_median_ns=2000, head_start_ns=1500).host_bound
     drawing = drawn_sizes(made)
     assert drawing is not None
     root = ElementTree.fromstring(drawing.svg)
