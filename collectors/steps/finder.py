@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+from gpuprof.collectors.steps.forward_calls import ForwardCalls
 from gpuprof.collectors.steps.periods import Periods
 from gpuprof.collectors.steps.sources import (
-    ForwardCalls,
     GraphReplays,
     Mark,
     OptimizerSteps,

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from gpuprof.collectors.live import torch_trace
 from gpuprof.collectors.steps.finder import StepListener, StepSearch
+from gpuprof.collectors.steps.forward_calls import ForwardCalls
 from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
-    ForwardCalls,
     GraphReplays,
     OptimizerSteps,
     ProfilerSteps,

@@ -277,6 +277,9 @@ def test_who_asked_has_gone(tmp_path: Path, step: Step) -> None:
             begun(connection)
             for _ in range(steps):
                 step()
+        # And `asked` has seen that the hooks are gone.
+        assert current_session.current is None
+        assert not list(tmp_path.iterdir())
 
 
 def test_one_capture_at_a_time(tmp_path: Path, step: Step) -> None:

@@ -20,9 +20,9 @@ from torch.utils.checkpoint import checkpoint
 from gpuprof.collectors.live import nvtx_ranges, torch_trace
 from gpuprof.collectors.steps import finder as step_finder
 from gpuprof.collectors.steps.finder import StepFinder
+from gpuprof.collectors.steps.forward_calls import ForwardCalls
 from gpuprof.collectors.steps.sources import (
     ExplicitSteps,
-    ForwardCalls,
     GraphReplays,
     Mark,
     OptimizerSteps,
