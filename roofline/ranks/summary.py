@@ -226,11 +226,15 @@ class RankSummary:
         return frame
 
     def to_bytes(self) -> bytes:
-        """The summary as bytes: the process as JSON, then each frame as Arrow IPC, with lengths."""
+        """The summary as bytes: the process as JSON, then each frame as Parquet, with lengths.
+
+        Not as Arrow IPC: a damaged buffer there may claim any size, and polars aborts the process
+        where it cannot be had.
+        """
         parts = [msgspec.json.encode(self.process)]
         for name in (each.name for each in fields(self) if each.name in FRAMES):
             buffer = BytesIO()
-            self.frame(name).write_ipc(buffer, compression="zstd")
+            self.frame(name).write_parquet(buffer, compression="zstd", statistics=False)
             parts.append(buffer.getvalue())
         return joined_parts(parts)
 
@@ -274,10 +278,10 @@ def _read_frame(name: str, part: bytes) -> pl.DataFrame:
     """The frame called `name`. Raises `ValueError` where it is none, and polars' errors."""
     try:
         with no_words_about_panics():
-            rows = pl.scan_ipc(BytesIO(part)).select(pl.len()).collect().item()
+            rows = pl.scan_parquet(BytesIO(part)).select(pl.len()).collect().item()
             if rows > max(_ROWS_OF_ANY_SIZE, _MOST_ROWS_PER_BYTE * len(part)):
                 raise ValueError(f"no summary of a rank: {rows} {name} in {len(part)} bytes")
-            frame = pl.read_ipc(BytesIO(part))
+            frame = pl.read_parquet(BytesIO(part))
     # Some damage makes it panic.
     except pl.exceptions.PanicException as error:
         raise ValueError(f"no summary of a rank: polars gave up: {error}") from error

@@ -91,8 +91,8 @@ def _damaged_summary(chance: random.Random, content: bytes) -> bytes:
     else:
         buffer = io.BytesIO()
         try:
-            frame = damaged_frame(chance, pl.read_ipc(io.BytesIO(parts[place])))
-            frame.write_ipc(buffer, compression="zstd")
+            frame = damaged_frame(chance, pl.read_parquet(io.BytesIO(parts[place])))
+            frame.write_parquet(buffer, compression="zstd")
             parts[place] = buffer.getvalue()
         except pl.exceptions.PolarsError:
             parts[place] = damaged_bytes(chance, parts[place])

@@ -1,5 +1,6 @@
 """What is kept of one rank: right, small, and the same after it has travelled."""
 
+import io
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +9,7 @@ from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto
 from gpuprof.roofline.ranks.summarise import summarise
-from gpuprof.roofline.ranks.summary import FRAMES, OTHERS, RankSummary
+from gpuprof.roofline.ranks.summary import FRAMES, OTHERS, RankSummary, joined_parts, parts_of
 from gpuprof.roofline.ranks.work_rows import bounded
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "data" / "recordings"
@@ -75,6 +76,16 @@ def test_what_is_no_summary_is_refused(change: object) -> None:
     broken = change(data)  # type: ignore[operator]
     with pytest.raises(ValueError, match="no summary of a rank"):
         RankSummary.from_bytes(broken.encode() if isinstance(broken, str) else broken)
+
+
+def test_frames_in_arrow_are_refused_before_polars_reads_them() -> None:
+    # A damaged buffer of theirs may claim any size, for which polars aborts the process.
+    summary = summarise(one_rank().build(), 0)
+    parts = parts_of(summary.to_bytes())
+    buffer = io.BytesIO()
+    summary.frame(next(iter(FRAMES))).write_ipc(buffer, compression="zstd")
+    with pytest.raises(ValueError, match="no summary of a rank"):
+        RankSummary.from_bytes(joined_parts([parts[0], buffer.getvalue(), *parts[2:]]))
 
 
 def test_small_kinds_of_work_are_added_up_where_there_are_many() -> None:
