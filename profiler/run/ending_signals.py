@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from gpuprof.profiler.run.main_thread import main_thread_answers
+from gpuprof.profiler.run.visible_signals import program_sees
 
 # A second signal within this time is the same wish.
 _AT_ONCE_S = 1.0
@@ -70,13 +71,11 @@ class EndingSignals:
         self._open_pipes()
         for number in self._handled:
             self._take(number)
-        hidden: Any = signal
-        hidden.signal, hidden.getsignal = self._visible_signal, self._visible_getsignal
         _current = self
         try:
-            yield
+            with program_sees(self._visible_signal, self._visible_getsignal):
+                yield
         finally:
-            hidden.signal, hidden.getsignal = self._signal, self._getsignal
             self.leave()
 
     def leave(self) -> None:

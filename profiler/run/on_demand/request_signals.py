@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, Final
 
 from gpuprof.collectors.errors import CommandError
+from gpuprof.profiler.run.visible_signals import program_sees
 
 DEFAULT: Final = signal.SIGUSR2
 _PREFIX: Final = "SIG"
@@ -79,13 +80,11 @@ class RequestSignal:
         self._signal(self._number, self._handler)
         # What the program's libraries wait for in C is begun again, not failed.
         signal.siginterrupt(self._number, False)
-        hidden: Any = signal
-        hidden.signal, hidden.getsignal = self._visible_signal, self._visible_getsignal
         _installed = self
         try:
-            yield
+            with program_sees(self._visible_signal, self._visible_getsignal):
+                yield
         finally:
-            hidden.signal, hidden.getsignal = self._signal, self._getsignal
             self.leave()
 
     def leave(self) -> None:
