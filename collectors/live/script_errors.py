@@ -4,9 +4,11 @@ A signal's handler runs between any two instructions of the main thread, also of
 it raises is meant for the program: a time-out of its watchdog, a data loader's dead worker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from gpuprof.collectors.errors import reason
 
 
 def is_ours(error: BaseException) -> bool:
@@ -17,13 +19,14 @@ def is_ours(error: BaseException) -> bool:
 
 
 @contextmanager
-def hiding_our_errors() -> Iterator[None]:
-    """A failure of our own code within this context does not reach the program."""
+def hiding_our_errors(told: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """A failure of our own code within this context is `told`, and does not reach the program."""
     try:
         yield
     except BaseException as error:
         if not is_ours(error):
             raise
+        told(reason(error))
 
 
 def _raised_by_a_signal_handler(error: BaseException) -> bool:

@@ -11,15 +11,13 @@ import socket
 import sys
 import threading
 from _thread import start_new_thread
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Final
 
 # Imported here, as it could not be found later on: see `injected`.
 import pynvml  # noqa: F401
 
-from gpuprof.collectors.errors import reason
-from gpuprof.collectors.live.script_errors import is_ours
+from gpuprof.collectors.live.script_errors import hiding_our_errors
 from gpuprof.profiler.run import current_session
 from gpuprof.profiler.run.attach.messages import SEARCHING, ReachedPhase, RecordRequest
 from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_torch
@@ -157,15 +155,9 @@ class AttachedCapture:
             atexit.unregister(self._program_ends)
         self._left.set()
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _guarded(self) -> AbstractContextManager[None]:
         """The program must not fail because nothing could be recorded."""
-        try:
-            yield
-        except BaseException as error:
-            if not is_ours(error):
-                raise
-            self._say(f"nothing was recorded: {reason(error)}")
+        return hiding_our_errors(lambda why: self._say(f"nothing was recorded: {why}"))
 
     def _say(self, message: object) -> None:
         with suppress(OSError):

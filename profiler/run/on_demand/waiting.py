@@ -9,14 +9,14 @@ import sys
 import threading
 from _thread import start_new_thread
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from gpuprof.collectors.errors import describe, reason
+from gpuprof.collectors.errors import describe
 from gpuprof.collectors.live.module_import import once_imported
-from gpuprof.collectors.live.script_errors import is_ours
+from gpuprof.collectors.live.script_errors import hiding_our_errors, is_ours
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.collectors.manifest import Ending
 from gpuprof.profiler.run import current_session
@@ -321,15 +321,11 @@ class WaitingWatch:
         elif not self._captures.stored and not self._pending:
             self._tell("nothing asked for a capture; gpuprof snap does while the program runs")
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _guarded(self) -> AbstractContextManager[None]:
         """The program must not fail because nothing could be recorded."""
-        try:
-            yield
-        except BaseException as error:
-            if not is_ours(error):
-                raise
-            self._tell(f"nothing was recorded: {reason(error)}", always=True)
+        return hiding_our_errors(
+            lambda why: self._tell(f"nothing was recorded: {why}", always=True)
+        )
 
     def _tell(self, sentence: str, *, always: bool = False) -> None:
         if always or not self._quiet:
