@@ -28,12 +28,13 @@ def channels(summaries: Sequence[RankSummary], times: pl.DataFrame) -> pl.DataFr
 
     own: all of it. more work: calls that most ranks do not make, or as many of. Else what the host
     did at one place while the device had no work, as far as that is as long without the profiler.
+    Of what was too small for a row of its own each rank adds up other causes: that is in all alone.
     """
     own = times.select("rank", "step", channel=pl.lit(OWN), nanoseconds="own_ns")
     place = pl.concat_str("kind", "culprit", "place", separator="\n")
     idle = (
         stacked(summaries, "idle")
-        .filter("keeps")
+        .filter(pl.col("keeps"), pl.col("culprit") != OTHERS)
         .group_by("rank", "step", channel=place)
         .agg(pl.col("nanoseconds").sum())
     )

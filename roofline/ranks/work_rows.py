@@ -118,11 +118,13 @@ def bounded(rows: pl.DataFrame, what: Sequence[str], amount: str, limit: int) ->
     named = rows.join(kept, on=what, how="semi", nulls_equal=True, maintain_order="left")
     others = rows.join(kept, on=what, how="anti", nulls_equal=True, maintain_order="left")
     numbers = [pl.col(name).sum() for name in ("calls", amount) if name in rows.columns]
-    name = what[0] if amount == "device_ns" else "culprit"
-    grouped = ["step", "segment", *(["kind", "keeps"] if amount == "nanoseconds" else [])]
+    is_idle = amount == "nanoseconds"
+    grouped = ["step", "segment", *(["kind", "keeps"] if is_idle else [])]
+    # What idle time is of has a place in every row, though an empty one.
+    named_others = {"culprit": OTHERS, "place": ""} if is_idle else {what[0]: OTHERS}
     summed = (
         others.group_by(grouped, maintain_order=True)
         .agg(numbers)
-        .with_columns(pl.lit(OTHERS).alias(name))
+        .with_columns(pl.lit(text).alias(name) for name, text in named_others.items())
     )
     return pl.concat([named, summed], how="diagonal_relaxed")

@@ -31,7 +31,7 @@ def activities(samples: pl.DataFrame, window: Window) -> tuple[TimelineActivity,
 
 
 def _activities(rows: pl.DataFrame, zero_ns: int) -> Iterator[TimelineActivity]:
-    for device in rows["device"].unique().sort():
+    for device in rows["device"].drop_nulls().unique().sort():
         for part, column in _PARTS.items():
             counted = rows.filter(pl.col("device") == device, pl.col(column).is_not_null())
             if counted.height < _FEWEST:

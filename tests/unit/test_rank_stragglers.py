@@ -7,9 +7,11 @@ import pytest
 from made_up_ranks import Idle, MadeUpRank, Work, summaries
 
 from gpuprof.roofline.rank_figures import RanksAnalysis
+from gpuprof.roofline.ranks.channels import MORE_WORK, OWN, channels
 from gpuprof.roofline.ranks.instances import instances
 from gpuprof.roofline.ranks.join import join
-from gpuprof.roofline.ranks.summary import RankSummary
+from gpuprof.roofline.ranks.own_times import own_times
+from gpuprof.roofline.ranks.summary import OTHERS, RankSummary
 
 MILLISECOND = 1_000_000
 SLEEP = Idle(4 * MILLISECOND)
@@ -108,6 +110,17 @@ def test_the_cost_is_what_the_others_wait() -> None:
     assert (next_late.rank, next_late.late_ns) == (3, MILLISECOND)
     (cause,) = late.causes
     assert (cause.kind, cause.what, cause.place) == ("idle", "time.sleep", "train.py:7")
+
+
+def test_pauses_too_small_to_be_named_make_a_rank_late_together() -> None:
+    work = varying(1, 2, 4, 0.003)
+    unnamed = Idle(4 * MILLISECOND, culprit=OTHERS, place="")
+    made = summaries(MadeUpRank(work[0]), MadeUpRank([[*step, unnamed] for step in work[1]]))
+    channel = channels(made, own_times(made, instances(made)))["channel"].unique()
+    assert set(channel) == {OWN, MORE_WORK}
+    (late,) = joined(made).stragglers
+    assert (late.rank, late.pattern) == (1, "persistent")
+    assert late.causes[0].what == "small causes of host work"
 
 
 def test_late_in_every_third_step_is_periodic() -> None:

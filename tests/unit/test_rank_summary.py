@@ -1,6 +1,7 @@
 """What is kept of one rank: right, small, and the same after it has travelled."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +10,7 @@ from capture_builder import CaptureBuilder
 
 from gpuprof.collectors import kineto
 from gpuprof.roofline.ranks.summarise import summarise
-from gpuprof.roofline.ranks.summary import FRAMES, OTHERS, RankSummary, joined_parts, parts_of
+from gpuprof.roofline.ranks.summary import FRAMES, IDLE, OTHERS, RankSummary, joined_parts, parts_of
 from gpuprof.roofline.ranks.work_rows import bounded
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "data" / "recordings"
@@ -99,6 +100,21 @@ def test_small_kinds_of_work_are_added_up_where_there_are_many() -> None:
     assert kept["device_ns"].sum() == rows["device_ns"].sum()
     assert kept.filter(pl.col("name") == OTHERS)["calls"].to_list() == [80, 80]
     assert kept.filter(pl.col("name") != OTHERS)["device_ns"].min() == 80
+
+
+def test_small_pauses_are_added_up_without_a_place_and_travel() -> None:
+    whole = summarise(one_rank().build(world_size=2), 0)
+    rows = pl.DataFrame(
+        [(0, 0, "host", f"call {number}", "train.py:1", True, number) for number in range(100)],
+        schema=IDLE,
+        orient="row",
+    )
+    kept = bounded(rows, ("kind", "culprit", "place", "keeps"), "nanoseconds", 42)
+    others = kept.filter(pl.col("culprit") == OTHERS)
+    assert others.select("kind", "place", "keeps").rows() == [("host", "", True)]
+    assert kept["nanoseconds"].sum() == rows["nanoseconds"].sum()
+    summary = replace(whole, idle=kept.select(IDLE.names()))
+    assert RankSummary.from_bytes(summary.to_bytes()).idle.equals(summary.idle)
 
 
 def test_a_recorded_rank_is_a_few_kilobytes() -> None:
