@@ -65,6 +65,9 @@ def _baseline(before: bytes, part: bytes) -> Callable[[BinaryIO], None]:
 
 # Two keys by which snapshots are told from other pickles, taken off again, and the first one open.
 _SNAPSHOT: Final = b"\x80\x04\x8c\x08segments0\x8c\x0atotal_size0}(\x8c\x08segments"
+# Of entries of a history: the memo's numbers of their keys.
+_KEYS: Final = b"](\x8c\x06action\x94\x8c\x05alloc\x94\x8c\x04addr\x94\x8c\x04size\x94"
+_ENTRY: Final = b"}(h\x00h\x01h\x02K\x01h\x03K\x01u"
 
 
 def _one_block_everywhere(file: BinaryIO) -> None:
@@ -120,6 +123,7 @@ BOMBS: Final = (
     Bomb("lists.pickle.gz", _around(_SNAPSHOT, b"]", 250, b"u.")),
     Bomb("sets.pickle.gz", _around(_SNAPSHOT, b"\x8f", 250, b"u.")),
     Bomb("dictionaries.pickle", _around(_SNAPSHOT, b"}(K\x01K\x01u", 100, b"u.")),
+    Bomb("entries.pickle.gz", _around(_SNAPSHOT + _KEYS, _ENTRY, 25, b"eu.")),
     Bomb("one_block.pickle", _one_block_everywhere),
     Bomb("many_stacks.pickle", _many_stacks),
     Bomb("dump.json.gz", _around(b'{"pg_config":{},"entries":[],"x":[', b"{},", 100, b"0]}")),

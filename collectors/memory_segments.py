@@ -4,7 +4,9 @@ Source of the fields: pytorch torch/csrc/cuda/Module.cpp, THCPModule_memorySnaps
 torch/csrc/cuda/memory_snapshot.cpp.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from operator import is_
 from typing import Any, Final
 
 from gpuprof.collectors.stacks import shortened
@@ -21,6 +23,14 @@ _STATES: Final = {
 _MOST_BYTES: Final = 1 << 27
 # Of each list of frames, to be known again.
 _LIST_BYTES: Final = 200
+# Of lists that are known again by their frames; programs have a few thousand stacks.
+_MOST_KNOWN_BYTES: Final = 1 << 25
+
+
+class StackText(str):
+    """The text of a stack, which may stand where its frames did; no file holds one."""
+
+    __slots__ = ()
 
 
 class Stacks:
@@ -28,31 +38,64 @@ class Stacks:
 
     def __init__(self) -> None:
         # With the list itself, whose id is taken as long as it lives.
-        self._texts: dict[int, tuple[Any, str]] = {}
+        self._texts: dict[int, tuple[Any, StackText]] = {}
         # Lists with the same frames share their text.
-        self._same: dict[str, str] = {}
+        self._same: dict[str, StackText] = {}
+        # Frames by the hash of their ids, with their text.
+        self._known: dict[int, tuple[tuple[Any, ...], StackText]] = {}
+        self._known_bytes = 0
         self._left_bytes = _MOST_BYTES
+
+    @property
+    def held_bytes(self) -> int:
+        """What they take in memory."""
+        return _MOST_BYTES - self._left_bytes + self._known_bytes
 
     def text(self, holder: Mapping[str, Any]) -> str | None:
         """The frames of a block or entry, shortened; None without any.
 
-        Raises `ValueError` where all of them together are too long, as `number` and `KeyError`
-        where they have another form.
+        Raises as `made`.
         """
         frames = holder.get("frames")
         if not frames:
             return None
+        if type(frames) is StackText:
+            return frames
         known = self._texts.get(id(frames))
         if known is None:
-            text = shortened(map(_line, frames))
-            if text not in self._same:
-                self._same[text] = text
-                self._left_bytes -= len(text)
-            self._left_bytes -= _LIST_BYTES
-            if self._left_bytes < 0:
-                raise ValueError("its stacks are too long")
-            known = self._texts[id(frames)] = (frames, self._same[text])
+            self._take_up(_LIST_BYTES)
+            known = self._texts[id(frames)] = (frames, self.made(frames))
         return known[1]
+
+    def made(self, frames: Iterable[Mapping[str, Any]]) -> StackText:
+        """The text of `frames`.
+
+        Raises `ValueError` where all of them together are too long, as `number` and `KeyError`
+        where they have another form.
+        """
+        held = tuple(frames)
+        key = hash(tuple(map(id, held)))
+        known, text = self._known.get(key, ((), None))
+        if text is not None and len(known) == len(held) and all(map(is_, known, held)):
+            return text
+        text = self._made(held)
+        size = sys.getsizeof(held) + _LIST_BYTES
+        if self._known_bytes + size <= _MOST_KNOWN_BYTES:
+            self._known[key] = held, text
+            self._known_bytes += size
+        return text
+
+    def _made(self, frames: tuple[Mapping[str, Any], ...]) -> StackText:
+        text = StackText(shortened(map(_line, frames)))
+        known = self._same.setdefault(text, text)
+        if known is text:
+            self._take_up(sys.getsizeof(text))
+        return known
+
+    def _take_up(self, size: int) -> None:
+        self._left_bytes -= size
+        if self._left_bytes < 0:
+            raise ValueError("its stacks are too long")
 
 
 def _line(frame: Mapping[str, Any]) -> str:

@@ -108,8 +108,13 @@ def whole_content(path: Path, largest: int, *, what: str, remedy: str) -> bytes:
             limit = f"{largest >> 30} GiB" if largest >= 1 << 30 else f"{largest >> 20} MiB"
             raise CaptureError(path, f"{what} of more than {limit}", remedy=remedy)
     if source.problem:
-        raise CaptureError(path, source.problem, place=f"byte {source.bytes_out}")
+        raise damaged(source)
     return content.getvalue()
+
+
+def damaged(source: ByteSource) -> CaptureError:
+    """What to raise where the stream ended early."""
+    return CaptureError(source.path, source.problem, place=f"byte {source.bytes_out}")
 
 
 def _pieces(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

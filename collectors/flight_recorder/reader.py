@@ -20,7 +20,7 @@ from gpuprof.collectors.communicators import ProcessGroup
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.data_pickle import data_of
 from gpuprof.collectors.files.memory_limit import MOST_BYTES, json_bytes
-from gpuprof.collectors.files.source import whole_content
+from gpuprof.collectors.files.source import ByteSource, whole_content
 from gpuprof.collectors.flight_recorder.dump import Dump, DumpedEntry, dump_of, entries_of
 from gpuprof.collectors.manifest import Fingerprint, Manifest, ProcessInfo
 from gpuprof.collectors.memory_segments import Stacks
@@ -64,17 +64,19 @@ def read(path: Path) -> Capture:
     Raises `CaptureError` where it is damaged, has another form, or would take more memory than
     `gpuprof.collectors.files.memory_limit.MOST_BYTES`.
     """
-    content = whole_content(path, MOST_BYTES, what="a dump", remedy=_REMEDY)
     try:
-        if _PICKLE.match(content):
-            data = data_of(path, content, expected=_FORM, remedy=_REMEDY)
-        elif json_bytes(content) > MOST_BYTES:
-            raise CaptureError(path, "a dump that is too large", remedy=_REMEDY)
+        if _PICKLE.match(next(iter(ByteSource(path)), b"")):
+            source = ByteSource(path)
+            data = data_of(source, expected=_FORM, remedy=_REMEDY)
+            size = source.bytes_out
         else:
-            data = msgspec.json.decode(content)
+            content = whole_content(path, MOST_BYTES, what="a dump", remedy=_REMEDY)
+            if json_bytes(content) > MOST_BYTES:
+                raise CaptureError(path, "a dump that is too large", remedy=_REMEDY)
+            data, size = msgspec.json.decode(content), len(content)
         dump = dump_of(data)
         groups = _told_groups(dump)
-        records = _records(dump, groups, most=len(content) // _LEAST_BYTES)
+        records = _records(dump, groups, most=size // _LEAST_BYTES)
     except _OF_ANOTHER_FORM as error:
         raise CaptureError(path, "its content has another form", expected=_FORM) from error
     created_ns = records["created_ns"].max()

@@ -12,15 +12,13 @@ from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.data_pickle import data_of
-from gpuprof.collectors.files.memory_limit import MOST_BYTES
-from gpuprof.collectors.files.source import whole_content
+from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.memory_segments import Stacks, block_rows, number
-from gpuprof.collectors.memory_snapshot.history import history_of
+from gpuprof.collectors.memory_snapshot.history import History
 from gpuprof.collectors.table_rows import TableRows
 
 SOURCE: Final = "memory snapshot"
-# Of a whole snapshot and its objects: those of a real one take three to six times its size.
 _REMEDY: Final = "record a shorter history (max_entries of _record_memory_history)"
 # In the file, of what becomes a row: its keys alone are two bytes each.
 _LEAST_BYTES: Final = 24
@@ -45,10 +43,11 @@ def read(path: Path) -> Capture:
     Raises `CaptureError` where the file holds anything else, is damaged, or would take more memory
     than `gpuprof.collectors.files.memory_limit.MOST_BYTES`.
     """
-    content = whole_content(path, MOST_BYTES, what="a snapshot", remedy=_REMEDY)
-    snapshot = data_of(path, content, expected=_FORM, remedy=_REMEDY)
+    source, stacks = ByteSource(path), Stacks()
+    history = History(stacks)
+    snapshot = data_of(source, expected=_FORM, remedy=_REMEDY, replacing=history)
     try:
-        frames = _frames(snapshot, most=len(content) // _LEAST_BYTES)
+        frames = _frames(snapshot, history, stacks, most=source.bytes_out // _LEAST_BYTES)
     except _OF_ANOTHER_FORM as error:
         raise CaptureError(path, "its content has another form", expected=_FORM) from error
     if frames["memory_blocks"].is_empty() and frames["allocations"].is_empty():
@@ -64,21 +63,21 @@ def read(path: Path) -> Capture:
     return Capture(manifest, (process,), **frames)
 
 
-def _frames(snapshot: Any, *, most: int) -> dict[str, pl.DataFrame]:
-    """The tables of `snapshot`, each of at most `most` rows."""
-    stacks, segments = Stacks(), snapshot["segments"]
+def _frames(
+    snapshot: Any, history: History, stacks: Stacks, *, most: int
+) -> dict[str, pl.DataFrame]:
+    """The tables of `snapshot` and its history, with at most `most` blocks."""
+    segments = snapshot["segments"]
     rows = TableRows("memory_blocks", most)
     for row in block_rows(segments, moment="snapshot", time_ns=0, stacks=stacks):
         rows.add({"rank": 0, **row})
     blocks = rows.frame()
-    histories = _histories(snapshot, blocks, stacks, most)
+    histories = _histories(snapshot, history, blocks)
     at_the_end = pl.lit(_last_ns(histories), pl.Int64).alias("time_ns")
     return {**histories, "memory_blocks": blocks.with_columns(at_the_end)}
 
 
-def _histories(
-    snapshot: Any, blocks: pl.DataFrame, stacks: Stacks, most: int
-) -> dict[str, pl.DataFrame]:
+def _histories(snapshot: Any, history: History, blocks: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """What each device's entries tell, the oldest first."""
     reserved: Counter[int] = Counter()
     for segment in snapshot["segments"]:
@@ -86,24 +85,23 @@ def _histories(
     live = blocks.filter(pl.col("state") == "allocated").group_by("device")
     allocated = dict(live.agg(pl.col("requested").sum()).iter_rows())
     parts = {name: [schema.empty(name)] for name in ("allocations", "out_of_memory")}
-    for device, entries in enumerate(snapshot.get("device_traces", ())):
-        # One list may stand for many devices.
-        most -= len(entries)
-        if most < 0:
-            raise ValueError("too many entries")
-        if not entries:
+    traces = snapshot.get("device_traces", ())
+    counts = [len(entries) for entries in traces]
+    # One list may stand for many devices, and what is no entry for one.
+    if sum(counts) != len(history) or any(entry is not None for each in traces for entry in each):
+        raise ValueError("other entries than those of the devices")
+    for device, count in enumerate(counts):
+        if not count:
             continue
-        tables = {name: TableRows(name, most=len(entries)) for name in parts}
-        for name, row in history_of(
-            entries,
-            stacks,
+        tables = history.tables(
+            sum(counts[:device]),
+            count,
             device=device,
             allocated=allocated.get(device, 0),
             reserved=reserved[device],
-        ):
-            tables[name].add({"rank": 0, **row})
-        for name, rows in tables.items():
-            parts[name].append(rows.frame().reverse())
+        )
+        for name, table in tables.items():
+            parts[name].append(table)
     return {name: pl.concat(of_devices) for name, of_devices in parts.items()}
 
 

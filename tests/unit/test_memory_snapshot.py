@@ -19,7 +19,8 @@ import pytest
 
 from gpuprof.collectors import memory_snapshot
 from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.files.data_pickle import TooMuchData, load_data
+from gpuprof.collectors.files.data_pickle import load_data
+from gpuprof.collectors.files.pickle_machine import Replacing, TooMuchData
 from gpuprof.collectors.opening import open_trace, open_traces
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.memory.use import memory_use
@@ -55,7 +56,7 @@ def test_data_is_what_pickle_makes_of_it(protocol: int) -> None:
     chance = random.Random(protocol)
     for _ in range(60):
         value = any_data(chance, protocol)
-        assert load_data(pickle.dumps(value, protocol=protocol)) == value
+        assert load_data([pickle.dumps(value, protocol=protocol)]) == value
 
 
 class RunsCode:
@@ -395,9 +396,52 @@ def test_a_snapshot_of_no_gpu_says_so(tmp_path: Path) -> None:
     assert "no memory of a GPU" in refused(written(tmp_path, empty))
 
 
-def test_an_enormous_snapshot_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuprof.collectors.memory_snapshot.reader.MOST_BYTES", 100)
-    assert "max_entries" in refused(written(tmp_path, snapshot()))
+def long_history(entries: int) -> dict[str, Any]:
+    """Blocks that are made and given back, each with a list of its own of the same few frames."""
+    value = snapshot()
+    frames = value["segments"][0]["blocks"][0]["frames"]
+    value["device_traces"] = [
+        [
+            {"action": action, "addr": 1 << 40, "size": 1 << 20, "time_us": 10**9 + number}
+            | {"frames": [*frames] * 40, "stream": 0, "user_metadata": ""}
+            for number in range(entries // 2)
+            for action in ("alloc", "free_requested")
+        ]
+    ]
+    return value
+
+
+def test_a_history_is_read_that_is_larger_than_what_its_objects_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, long_history(20_000))
+    most = path.stat().st_size // 2
+    monkeypatch.setattr("gpuprof.collectors.files.data_pickle.MOST_BYTES", most)
+    allocations = open_trace(path).allocations
+    assert allocations.height == 20_000
+    assert allocations["total"].unique().sort().to_list() == [2 * MB - 100, 3 * MB - 100]
+    assert allocations["time_ns"].is_sorted()
+    (stack,) = allocations["stack"].unique()
+    assert stack.split("\n")[1] == "train.py:42 forward"
+    monkeypatch.setattr("gpuprof.collectors.files.data_pickle.MOST_BYTES", most // 6)
+    assert "max_entries" in refused(path)
+
+
+def test_a_history_of_two_devices_is_told_apart(tmp_path: Path) -> None:
+    value = snapshot()
+    value["device_traces"] = [value["device_traces"][0], [], long_history(6)["device_traces"][0]]
+    allocations = open_trace(written(tmp_path, value)).allocations
+    assert allocations["device"].to_list() == [0] * 3 + [2] * 6
+    assert allocations["total"].to_list()[3:] == [MB, 0] * 3
+
+
+def test_stacks_of_more_frames_than_are_pickled_at_a_time_are_whole(tmp_path: Path) -> None:
+    value = snapshot()
+    library = {"filename": "/x/site-packages/torch/_ops.py", "line": 1, "name": "call"}
+    own = {"filename": "train.py", "line": 7, "name": "main"}
+    value["device_traces"][0][1]["frames"] = [library] * 1500 + [own]
+    stack = open_trace(written(tmp_path, value)).allocations["stack"][0]
+    assert stack.split("\n")[1:] == ["train.py:7 main"]
 
 
 def test_a_snapshot_whose_objects_are_enormous_is_refused(
@@ -433,16 +477,51 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_objects_take_is_bounded(name: str) -> None:
     content = b"\x80\x04]\x94" + BOMBS[name] * (1 << 18)
-    most = len(content) + (1 << 20)
+    assert bytes_until_refused(content, MB) < 4 * MB
+
+
+def bytes_until_refused(content: bytes, most: int, replacing: Replacing | None = None) -> int:
+    """The memory that a pickle takes before it is refused. A list that grows is copied."""
+    pieces = (content[at : at + (1 << 16)] for at in range(0, len(content), 1 << 16))
     tracemalloc.start()
     try:
         with pytest.raises(TooMuchData):
-            load_data(content, most)
+            load_data(pieces, most, replacing)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # A list that grows is copied.
-    assert len(content) + peak < most + (3 << 20)
+    return peak
+
+
+class NothingStays:
+    """Puts None where anything was built."""
+
+    held_bytes = 0
+
+    def replaced(self, built: Any) -> None:
+        """See `Replacing`."""
+
+
+# Each keeps something of what was replaced.
+KEPT = {
+    "dictionaries in the memo": b"}\x94\x94\x94\x94(K\x01K\x02u",
+    "dictionaries in a list": b"]}\x94(K\x01K\x02ua",
+    "numbers in the memo": b"}(K\x01M\xff\xff\x94\x94u",
+    "lists in the memo": b"]\x94\x94\x94(K\x01K\x02e",
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_stays_of_replaced_objects_is_counted(name: str) -> None:
+    content = b"\x80\x04N\x94" + KEPT[name] * (1 << 18)
+    assert bytes_until_refused(content, MB, NothingStays()) < 4 * MB
+
+
+def test_what_was_replaced_is_counted_no_longer() -> None:
+    entry = b"}(K\x01J\xff\xff\xff\x7fK\x02](K\x03M\xff\xffeu0"
+    assert load_data([b"\x80\x04", entry * (1 << 16), b"N."], MB, NothingStays()) is None
+    with pytest.raises(TooMuchData):
+        load_data([b"\x80\x04", entry.replace(b"0", b"") * (1 << 16), b"N."], MB)
 
 
 def test_one_block_in_a_million_places_is_no_snapshot(tmp_path: Path) -> None:
