@@ -293,8 +293,9 @@ def _load_table(path: Path, rank: int, name: str) -> "pl.DataFrame":
     file = path / f"rank={rank}" / f"{name}.parquet"
     if not file.exists():
         return schema.empty(name)
+    known = {*schema.TABLES[name], *schema.FORMER_NAMES}
     try:
-        frame = read_table(file)
+        frame = read_table(file, lambda found: [pl.col(each) for each in found if each in known])
         frame = frame.rename(schema.FORMER_NAMES, strict=False)
         frame = schema.conform(name, frame.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -4,38 +4,57 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import polars as pl
 
-from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.parquet_pages import expansion
 
 # Times differ from row to row, so a row of any table takes more than a bit.
 _MOST_ROWS_PER_BYTE: Final = 16
-# What a file of few rows takes for its columns' names counts for no rows.
-_ROWS_OF_ANY_FILE: Final = 1 << 20
+# Of tables of captures pages expand up to six times.
+_MOST_EXPANSION: Final = 50
+# In a small file that is little.
+_ROWS_OF_ANY_FILE: Final = 1 << 16
+_BYTES_OF_ANY_FILE: Final = 1 << 20
 _silencing = threading.Lock()
 
 
 def read_table(
-    file: Path, columns: Callable[[pl.Schema], Iterable[pl.Expr]] = lambda _: [pl.all()]
+    file: Path | bytes, columns: Callable[[pl.Schema], Iterable[pl.Expr]] = lambda _: [pl.all()]
 ) -> pl.DataFrame:
-    """The `columns` of `file`, chosen by its schema.
+    """The `columns` of `file`, or of its content, chosen by its schema.
 
-    Raises `CaptureError` where it says of itself that its rows are far more than its size allows,
-    and polars' errors or `OSError` where it is damaged or not there.
+    Raises polars' errors where it is damaged, or says of itself that it expands to far more than
+    its size allows, and `OSError` where it is not there.
     """
     # A name may hold what a pattern reads otherwise, and folders above it are no columns.
-    rows = pl.scan_parquet(file, glob=False, hive_partitioning=False)
+    source = BytesIO(file) if isinstance(file, bytes) else file
     try:
         with no_words_about_panics():
+            rows = pl.scan_parquet(source, glob=False, hive_partitioning=False)
             number = rows.select(pl.len()).collect().item()
-            if number > max(_ROWS_OF_ANY_FILE, _MOST_ROWS_PER_BYTE * file.stat().st_size):
-                raise CaptureError(file, f"{number} rows, which is more than its size allows")
+            with BytesIO(file) if isinstance(file, bytes) else file.open("rb") as content:
+                _refuse_expansion(content, number)
             return rows.select(columns(rows.collect_schema())).collect()
     except pl.exceptions.PanicException as error:
         raise pl.exceptions.ComputeError(f"polars gave up: {error}") from error
+
+
+def _refuse_expansion(content: BinaryIO, rows: int) -> None:
+    size = content.seek(0, os.SEEK_END)
+    try:
+        expanded = expansion(content)
+    except (ValueError, LookupError, RecursionError) as error:
+        raise pl.exceptions.ComputeError(f"its pages cannot be told ({error})") from error
+    values = max(rows, expanded.values)
+    if values > max(_ROWS_OF_ANY_FILE, _MOST_ROWS_PER_BYTE * size):
+        raise pl.exceptions.ComputeError(f"{values} rows, which is more than its size allows")
+    if expanded.size > max(_BYTES_OF_ANY_FILE, _MOST_EXPANSION * size):
+        megabytes = expanded.size >> 20
+        raise pl.exceptions.ComputeError(f"{megabytes} MiB, which is more than its size allows")
 
 
 @contextmanager

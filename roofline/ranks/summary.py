@@ -18,7 +18,7 @@ import polars as pl
 from gpuprof.collectors import schema
 from gpuprof.collectors.communicators import Communicator, ProcessGroup
 from gpuprof.collectors.errors import problem_of
-from gpuprof.collectors.files.parquet import no_words_about_panics
+from gpuprof.collectors.files.parquet import read_table
 from gpuprof.collectors.files.stored_json import decode_stored
 from gpuprof.collectors.manifest import RankSource
 from gpuprof.collectors.rank_numbers import Rank, WorldSize
@@ -148,9 +148,6 @@ _PARTS: Final = ("begun_ns", "done_ns", "working_ns", "exposed_communication_ns"
 # The least value of each.
 _COUNTS: Final = {"calls": 1, "nanoseconds": 0}
 _MOST: Final = 1 << 60
-# A summary is small: more rows than this in so few bytes are a bomb.
-_MOST_ROWS_PER_BYTE: Final = 16
-_ROWS_OF_ANY_SIZE: Final = 1 << 16
 # Those that a summary has had from the first on.
 _FIRST_FRAMES: Final = 5
 # What a row stands for in which those beyond the limit are added up.
@@ -276,17 +273,13 @@ def joined_parts(parts: Iterable[bytes]) -> bytes:
 
 def _read_frame(name: str, part: bytes) -> pl.DataFrame:
     """The frame called `name`. Raises `ValueError` where it is none, and polars' errors."""
-    try:
-        with no_words_about_panics():
-            rows = pl.scan_parquet(BytesIO(part)).select(pl.len()).collect().item()
-            if rows > max(_ROWS_OF_ANY_SIZE, _MOST_ROWS_PER_BYTE * len(part)):
-                raise ValueError(f"no summary of a rank: {rows} {name} in {len(part)} bytes")
-            frame = pl.read_parquet(BytesIO(part))
-    # Some damage makes it panic.
-    except pl.exceptions.PanicException as error:
-        raise ValueError(f"no summary of a rank: polars gave up: {error}") from error
-    if frame.schema != FRAMES[name]:
-        raise ValueError(f"no summary of a rank: {name} with other columns")
+
+    def columns(found: pl.Schema) -> list[pl.Expr]:
+        if found != FRAMES[name]:
+            raise ValueError(f"no summary of a rank: {name} with other columns")
+        return [pl.all()]
+
+    frame = read_table(part, columns)
     problems = chain(row_problems(frame, required=_REQUIRED[name]), _odd_rows(name, frame))
     problem = next(problems, "")
     if problem:

@@ -19,6 +19,7 @@ from gpuprof.collectors.benchmark_results import documents
 from gpuprof.collectors.benchmark_results.formats import read_runs
 from gpuprof.collectors.errors import CaptureError, CommandError
 from gpuprof.collectors.files import stored_json
+from gpuprof.collectors.files.parquet_pages import expansion
 from gpuprof.collectors.kineto import blocks, decode
 from gpuprof.collectors.opening import open_trace
 from gpuprof.profiler.configuration.file import read_configuration
@@ -287,6 +288,53 @@ def test_a_table_of_more_rows_than_its_file_can_hold_is_refused(stored: Path) ->
         storage.load(stored)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (pl.Series(["a" * (64 << 20)]), "64 MiB, which is more than its size allows"),
+        # One row, which has them all.
+        (pl.Series([[7] * 10_000_000]), "10000000 rows, which is more than its size allows"),
+    ],
+    ids=["one long text", "one long list"],
+)
+def test_one_cell_that_is_more_than_its_file_can_hold_is_refused(
+    stored: Path, text: pl.Series, problem: str
+) -> None:
+    rows = pl.DataFrame({"name": text, "start_ns": 0, "end_ns": 0})
+    rows.write_parquet(stored / "rank=0" / "launches.parquet")
+    with pytest.raises(CaptureError, match=problem):
+        storage.load(stored)
+
+
+def test_strings_whose_length_no_page_tells_are_refused(stored: Path) -> None:
+    file = stored / "rank=0" / "launches.parquet"
+    rows = pl.DataFrame({"name": ["a"], "start_ns": [0], "end_ns": [0]})
+    rows.write_parquet(file, compression="uncompressed")
+    storage.load(stored)
+    # A data page's header: a struct with one value, as an i32, in the encoding RLE_DICTIONARY.
+    content = file.read_bytes()
+    header = bytes((0x2C, 0x15, 2 * 1, 0x15, 2 * 8))
+    assert header in content
+    file.write_bytes(content.replace(header, header[:-1] + bytes((2 * 7,)), 1))
+    with pytest.raises(CaptureError, match="strings that repeat the one before"):
+        storage.load(stored)
+
+
+def test_pages_expand_to_the_same_however_they_are_compressed(tmp_path: Path) -> None:
+    names = [f"kernel_{number % 97}" * (number % 7) for number in range(100_000)]
+    rows = pl.DataFrame({"name": names, "time": range(100_000), "none": [None] * 100_000})
+    found = set()
+    for compression in ("uncompressed", "zstd", "snappy", "gzip", "lz4", "brotli"):
+        file = tmp_path / compression
+        rows.write_parquet(file, compression=compression, row_group_size=30_000)
+        with file.open("rb") as content:
+            found.add(expansion(content))
+    (expanded,) = found
+    assert expanded.values == 30_000
+    uncompressed = (tmp_path / "uncompressed").stat().st_size
+    assert 0.9 * uncompressed < expanded.size < uncompressed
+
+
 def test_numbers_that_no_table_holds_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "gate.json"
     number = "18446744073709551616"
@@ -356,5 +404,5 @@ def test_a_summary_of_a_rank_is_checked_at_the_door(
 def test_a_summary_of_more_rows_than_its_bytes_can_hold_is_refused() -> None:
     (summary,) = summaries(MadeUpRank(((Work(9),),)))
     many = summary.states.clear(2_000_000)
-    with pytest.raises(ValueError, match="2000000 states in"):
+    with pytest.raises(ValueError, match="2000000 rows, which is more than"):
         RankSummary.from_bytes(replace(summary, states=many).to_bytes())
