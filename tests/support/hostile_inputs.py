@@ -4,10 +4,12 @@ import gzip
 import io
 import random
 import sqlite3
+import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import msgspec
 import polars as pl
@@ -34,6 +36,7 @@ from mutations import (
 )
 from nsys_exports import write_export
 from recorded_gate import recorded_gate
+from report_server import ReportServer
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.manifest import Fingerprint
@@ -195,6 +198,16 @@ def _snapshots() -> list[bytes]:
 
 def _ncu_reports() -> list[bytes]:
     return [gzip.decompress((DATA / "ncu" / "h200_two_launches.ncu-rep.gz").read_bytes())]
+
+
+@lru_cache(maxsize=1)
+def _report_server() -> ReportServer:
+    return ReportServer(*_ncu_reports())
+
+
+def _read_report(path: Path) -> None:
+    with patch.object(subprocess, "run", _report_server().run):
+        _read_trace(path)
 
 
 # -- what gpuprof itself wrote ---------------------------------------------------------------------
@@ -471,7 +484,7 @@ READERS: Final = {
         HostileReader(
             "ncu-rep",
             damaged_file("small.ncu-rep", _ncu_reports, damaged_bytes),
-            _read_trace,
+            _read_report,
             _analyze,
         ),
         HostileReader("capture", _write_capture, _read_capture, _use_capture),
