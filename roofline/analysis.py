@@ -87,6 +87,12 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     # the capture does not hold all ranks, or they do different things.
     waiting_ns: int | None = None
     exposed_waiting_ns: int | None = None
+    # Of exposed_waiting_ns, in calls that follow another directly: with nothing launched between
+    # them, it is the price of so many calls.
+    call_waiting_ns: int | None = None
+    # Of a collective, calls that could be one with the call before: nothing between the two waits
+    # for the first.
+    mergeable_calls: int = 0
     # total_bytes over the time without waiting: of a collective its algorithm bandwidth. Where
     # waiting is not known it is within the time, and the bandwidth a lower bound.
     bytes_per_s: float | None = None

@@ -54,6 +54,7 @@ from gpuprof.roofline.points.range_times import range_times
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, on_one_host, transfers
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.points.work_readings import WorkReadings, clock_of
+from gpuprof.roofline.ranks.explained_stragglers import late_ns
 from gpuprof.roofline.ranks.instances import instances, waits_of
 from gpuprof.roofline.ranks.join import join
 from gpuprof.roofline.ranks.links import link_figures
@@ -96,6 +97,7 @@ from gpuprof.roofline.work.impossible import impossible
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.replayed_graphs import replayed_graphs
+from gpuprof.roofline.work.transfers import RankWaits
 from gpuprof.roofline.work.work import find_work
 
 
@@ -112,12 +114,9 @@ def analyze(
     if summaries is None:
         summaries = _summaries(capture)
     ends, matched = step_ends(capture), instances(summaries)
-    waits, stuck, nccl = (
-        waits_of(matched, rank),
-        recorder_findings(summaries),
-        nccl_figures(summaries),
-    )
+    stuck, nccl = recorder_findings(summaries), nccl_figures(summaries)
     all_ranks = join(summaries, matched)
+    waits = RankWaits(waits_of(matched, rank), late_ns(all_ranks, rank))
     job = JobRanks(capture, matched, all_ranks)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
     capture = attribute(capture.rank(rank))

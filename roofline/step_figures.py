@@ -172,6 +172,8 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
     communication_ns: int
     # Of it, what is known to wait for other ranks; None where the capture does not tell.
     rank_waits_ns: int | None = None
+    # Of that, in calls that follow others directly: the price of so many calls.
+    call_waits_ns: int | None = None
     # Copies to or from the host or another device that no computing hides.
     copies_ns: int
     # They add up to copies_ns.
@@ -183,6 +185,11 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
     def busy_ns(self) -> int:
         """Time with any device work."""
         return self.computing_ns + self.communication_ns + self.copies_ns
+
+    @property
+    def call_share_of_waits(self) -> float:
+        """The share of its waiting for other ranks that is the price of calls."""
+        return (self.call_waits_ns or 0) / self.rank_waits_ns if self.rank_waits_ns else 0.0
 
     @property
     def needed_ns(self) -> int:

@@ -1,14 +1,14 @@
 """What exposed copies and communication could gain."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
 from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, COPY
 from gpuprof.roofline.durations import duration
-from gpuprof.roofline.step_figures import Exposed
+from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
 from gpuprof.roofline.work.work import Work
 
 # Where so many calls of a kind are made in a step, they could be fewer.
@@ -17,8 +17,34 @@ _MANY: Final = 8
 _PINNED_REACHES: Final = 0.86
 
 
+@dataclass(frozen=True)
+class CallWaits:
+    """What is left, in a step without the profiler, of waiting in calls that follow others."""
+
+    # As shares of a profiled step's: what there is room for, and what there is if launches got
+    # faster as the whole step did.
+    most: float = 1.0
+    likely: float = 1.0
+
+
+def call_waits(use: Exposed, split: StepSplit, times: StepTimes) -> CallWaits:
+    """The shares for the step that `split` divides, of whose profiled steps `use` is one."""
+    if not use.call_waits_ns:
+        return CallWaits()
+    moving_ns = use.communication_ns - (use.rank_waits_ns or 0)
+    most = min(1.0, max(0, split.nanoseconds(COMMUNICATION) - moving_ns) / use.call_waits_ns)
+    faster = 1.0
+    if times.timed and times.median_ns and times.profiled_mean_ns:
+        faster = times.median_ns / times.profiled_mean_ns
+    return CallWaits(most, min(most, faster))
+
+
 def exposed_links(
-    work: Work, use: Exposed, transfers: Iterable[Transfer], points: Sequence[RooflinePoint]
+    work: Work,
+    use: Exposed,
+    transfers: Iterable[Transfer],
+    points: Sequence[RooflinePoint],
+    left: CallWaits,
 ) -> Iterator[Candidate]:
     """Candidates of the device that the step waits for.
 
@@ -31,7 +57,7 @@ def exposed_links(
         elif each.kind == COMMUNICATION and each.exposed_ns:
             waiting_ns = each.exposed_waiting_ns or 0
             moving_ns = max(0, each.exposed_ns - waiting_ns) // work.steps
-            found = _communication(each, moving_ns, use, work)
+            found = _communication(each, moving_ns, use, work, left)
             yield _at_its_place(found, each, points)
 
 
@@ -79,7 +105,9 @@ def _copies(each: Transfer, use: Exposed, work: Work) -> Candidate:
     )
 
 
-def _communication(each: Transfer, exposed_ns: int, use: Exposed, work: Work) -> Candidate:
+def _communication(
+    each: Transfer, exposed_ns: int, use: Exposed, work: Work, left: CallWaits
+) -> Candidate:
     steps, calls = work.steps, each.calls / work.steps
     what = each.what or "communication"
     if each.group_size:
@@ -87,12 +115,20 @@ def _communication(each: Transfer, exposed_ns: int, use: Exposed, work: Work) ->
     gain = _hidden(exposed_ns, _free_ns(each, use, steps))
     several = "one call" if calls == 1 else f"{calls:.3g} calls"
     evidence = f"{duration(exposed_ns)} {work.per} in {several} is hidden by nothing"
-    if calls >= _MANY and each.roof_ns is not None:
-        # As one message: what its bytes need, after what one call takes to begin.
-        one_ns = round((each.roof_ns + each.device_ns / each.calls) / steps)
-        together_ns = max(0, exposed_ns - one_ns)
-        if together_ns > gain.ns:
-            gain = Gain(together_ns, together_ns // 2, exposed_ns)
+    waiting_ns = 0
+    if each.mergeable_calls >= _MANY * steps:
+        # As one message with the call before, each takes what its bytes need at the link's rate.
+        share = each.mergeable_calls / each.calls
+        together_ns = round(share * max(0, exposed_ns - (each.roof_ns or 0) / steps))
+        waiting_ns = round((each.call_waiting_ns or 0) / steps * left.most)
+        if together_ns > gain.ns or waiting_ns:
+            merged = f"{each.mergeable_calls / steps:.3g}"
+            evidence += f"; {merged} of them need nothing of the call before"
+            least_ns = max(gain.least_ns, together_ns // 2)
+            gain = Gain(max(gain.ns, together_ns), least_ns, exposed_ns)
+    if waiting_ns:
+        evidence += f", and {duration(waiting_ns)} {work.per} goes by until all ranks launched them"
+        gain += Gain(round(waiting_ns * left.likely / left.most), 0, waiting_ns)
     return Candidate("exposed communication", what, gain, evidence)
 
 

@@ -10,7 +10,7 @@ from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.device_work import below_the_roof
 from gpuprof.roofline.advice.epilogues import epilogues
 from gpuprof.roofline.advice.fusion import fusions
-from gpuprof.roofline.advice.links import exposed_links
+from gpuprof.roofline.advice.links import call_waits, exposed_links
 from gpuprof.roofline.advice.projections import projections
 from gpuprof.roofline.advice.recomputation import recomputation
 from gpuprof.roofline.advice.stragglers import late_ranks
@@ -109,7 +109,9 @@ def step_advice(
     waits = () if idle is None else waiting(Step(idle, times, on_cpu), host, replays=replays)
     candidates = (
         *of_device,
-        *exposed_links(work, use, transfers, [point for _, point in ops]),
+        *exposed_links(
+            work, use, transfers, [point for _, point in ops], call_waits(use, split, times)
+        ),
         *late_ranks(ranks, split.nanoseconds(OTHER_RANK)),
         # What others that have the core take looks like Python of the program's own.
         *(each for each in waits if not (busy and each.finding == "host work")),

@@ -130,8 +130,9 @@ def _totals(
             pl.col("exposed_ns").sum(),
             *(
                 pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()).alias(column)
-                for column in ("rank_wait_ns", "exposed_wait_ns")
+                for column in ("rank_wait_ns", "exposed_wait_ns", "call_wait_ns")
             ),
+            pl.col("mergeable").sum(),
             *(
                 pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
                 for column in TRANSFER_KEYS
@@ -184,6 +185,8 @@ def _transfer(row: dict[str, Any], links: Links) -> Transfer:
         exposed_ns=row["exposed_ns"],
         waiting_ns=row["rank_wait_ns"],
         exposed_waiting_ns=row["exposed_wait_ns"],
+        call_waiting_ns=row["call_wait_ns"],
+        mergeable_calls=row["mergeable"],
         message_bytes=row["message_bytes"],
         total_bytes=total,
         bytes_per_s=None if total is None or not seconds else total / seconds,
@@ -270,9 +273,10 @@ def transfer_verdict(transfer: Transfer, *, steps: int) -> Bottleneck:
     """What holds communication or a copy back: the part of it that nothing hides.
 
     The gain is that part: what a step would lose if other work hid all of it. Where most of it is
-    waiting for other ranks, it is that waiting: what a step would lose if all came together.
+    waiting for other ranks, it is that waiting: what a step would lose if all came together. What
+    calls wait that follow others directly is their price.
     """
-    waiting_ns = transfer.exposed_waiting_ns or 0
+    waiting_ns = (transfer.exposed_waiting_ns or 0) - (transfer.call_waiting_ns or 0)
     kind, lost_ns = transfer.kind, transfer.exposed_ns - waiting_ns
     if waiting_ns > lost_ns:
         kind, lost_ns = OTHER_RANK, waiting_ns

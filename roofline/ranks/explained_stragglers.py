@@ -5,7 +5,7 @@ from statistics import fmean, median
 
 import polars as pl
 
-from gpuprof.roofline.rank_figures import LateLaunches, Straggler
+from gpuprof.roofline.rank_figures import LateLaunches, RanksAnalysis, Straggler
 from gpuprof.roofline.ranks.channels import channels
 from gpuprof.roofline.ranks.late_causes import (
     clock_mhz,
@@ -45,6 +45,12 @@ def launches_behind(
         )
         for each in late_launches(times, found)
     )
+
+
+def late_ns(ranks: RanksAnalysis | None, rank: int) -> int:
+    """What stragglers make `rank` wait, in the mean of its steps."""
+    known = () if ranks is None else ranks.stragglers
+    return sum(each.per_step_ns for each in known if rank in each.waiting)
 
 
 def _explained(

@@ -43,6 +43,8 @@ def device_uses(work: Work, stretch: Stretch) -> tuple[Exposed, ...]:
         "over_link",
         # From when on all ranks have come, where that is known.
         moves_ns=pl.col("start_ns") + pl.col("rank_wait_ns"),
+        # The same where what calls that follow others wait is no waiting.
+        called_ns=pl.col("start_ns") + pl.col("rank_wait_ns") - pl.col("call_wait_ns"),
         device=pl.col("device").fill_null(_NO_DEVICE),
         communicates=_COMMUNICATES,
         copy=pl.when("over_link").then("name"),
@@ -55,6 +57,7 @@ def device_uses(work: Work, stretch: Stretch) -> tuple[Exposed, ...]:
             start_ns=pl.Series(start),
             end_ns=pl.Series(end),
             moves_ns=pl.col("moves_ns").clip(*stretch.window_ns),
+            called_ns=pl.col("called_ns").clip(*stretch.window_ns),
         )
     found = [_use(labelled, device, stretch.steps) for device in labelled["device"].unique().sort()]
     return tuple(use for use in found if use.busy_ns)
@@ -83,18 +86,26 @@ def _use(kernels: pl.DataFrame, device: int, steps: int) -> Exposed:
         covered_ns = reached_ns
     busy_ns = _covered_ns(own)
     communication = own.filter("communicates")
-    moving = communication.with_columns(start_ns=pl.coalesce("moves_ns", "start_ns"))
-    waits_ns = busy_ns - _covered_ns(pl.concat([busy, moving]))
+    waits_ns, beside_calls_ns = (
+        busy_ns - _covered_ns(pl.concat([busy, _from(communication, column)]))
+        for column in ("moves_ns", "called_ns")
+    )
     known = communication["moves_ns"].is_not_null().any()
     return Exposed(
         device=None if device == _NO_DEVICE else device,
         computing_ns=round(computing_ns / steps),
         communication_ns=round((busy_ns - covered_ns) / steps),
         rank_waits_ns=round(waits_ns / steps) if known else None,
+        call_waits_ns=round((waits_ns - beside_calls_ns) / steps) if known else None,
         copies_ns=sum(part.exposed_ns for part in exposed_copies),
         copies=tuple(exposed_copies),
         other_devices_ns=round((_covered_ns(kernels) - busy_ns) / steps),
     )
+
+
+def _from(kernels: pl.DataFrame, column: str) -> pl.DataFrame:
+    """`kernels` that begin only at the times in `column`, where it has any."""
+    return kernels.with_columns(start_ns=pl.coalesce(column, "start_ns"))
 
 
 def _copy_kinds(kernels: pl.DataFrame) -> list[tuple[tuple[str, str], list[str]]]:

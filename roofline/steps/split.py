@@ -49,7 +49,8 @@ def split_step(
     `use` is how the device spent a step of `stretch`, `points` are its computing work in those
     steps. Device work keeps its length under the profiler on a GPU, so it is set against the
     unprofiled step time where that is known; a CPU's operators are stretched themselves. What it
-    waits for other ranks is not work: a step has as much of it as it has room for.
+    waits for other ranks is not work: a step has as much of it as it has room for. Waiting in calls
+    that follow others directly counts to communication.
 
     Of the time in which anything computes, as much is at the roof as the work needs there. What
     overlaps with other computing takes from the time lost, for it is hidden. `slower_ns`, by which
@@ -66,11 +67,12 @@ def split_step(
         # What work repeats within may be of either; it is clipped from all.
         room_ns = round(step_ns * _BUSY_TOLERANCE) - use.needed_ns - slower_ns
         waits_ns = min(waits_ns, max(0, room_ns))
+    calls_ns = round(waits_ns * use.call_share_of_waits)
     computed = _computing(points, use.computing_ns, steps=stretch.steps)
     spent = {
         **(_longer(computed, slower_ns, points) if slower_ns else computed),
-        COMMUNICATION: use.communication_ns - (use.rank_waits_ns or 0),
-        OTHER_RANK: waits_ns,
+        COMMUNICATION: use.communication_ns - (use.rank_waits_ns or 0) + calls_ns,
+        OTHER_RANK: waits_ns - calls_ns,
         COPY: use.copies_ns,
     }
     clipped_ns = max(0, use.needed_ns + waits_ns - step_ns)

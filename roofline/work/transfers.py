@@ -5,6 +5,7 @@ figures are of one kernel, so that what is said of kernels, operators and ranges
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.collective import called_collective, named_collective
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.intervals import Nanoseconds, covered_ns, merged
+from gpuprof.roofline.work.call_runs import with_call_runs
 
 # Its last argument is the number of ranks (torch/csrc/distributed/c10d/ParamCommsUtils.hpp).
 _PARAMETERS: Final = "record_param_comms"
@@ -24,10 +26,24 @@ _PARAMETERS: Final = "record_param_comms"
 _OPERATORS_OF_C10D: Final = "c10d::"
 
 
+@dataclass(frozen=True)
+class RankWaits:
+    """What the collectives of one rank wait for others, as far as it is known."""
+
+    # Columns kernel_row and rank_wait_ns.
+    of_kernels: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(
+            schema={"kernel_row": pl.Int64, "rank_wait_ns": pl.Int64}
+        )
+    )
+    # What stragglers make the rank wait in a step.
+    late_ns: int = 0
+
+
 def with_transfers(
     kernels: pl.DataFrame,
     calls: Sequence[tuple[OpCall | None, Cost | None]],
-    waits: pl.DataFrame,
+    waits: RankWaits,
 ) -> pl.DataFrame:
     """`kernels` with what each moves over a link.
 
@@ -38,9 +54,10 @@ def with_transfers(
     unknown; exposed_ns: how much of its time nothing else on its device hides. Computing hides
     copies and communication, copies hide communication. rank_wait_ns: the first part of its time,
     in which it waits for other ranks, of which exposed_wait_ns is exposed; null where unknown.
+    mergeable and call_wait_ns: `gpuprof.roofline.work.call_runs`. launch_ns is taken away.
 
-    `calls` has the call and the cost of each signature in the column `signature`, `waits` is that
-    of `gpuprof.roofline.ranks.instances`.
+    `calls` has the call and the cost of each signature in the column `signature`, `waits` what its
+    collectives waited for other ranks.
     """
     kernels = kernels.with_columns(
         transfer=pl.when(pl.col("kind") == "collective")
@@ -49,25 +66,28 @@ def with_transfers(
         .then(pl.lit(COPY))
     )
     if kernels["transfer"].null_count() == kernels.height:
-        return kernels.with_columns(
+        return kernels.drop("launch_ns").with_columns(
             what=pl.lit(""),
             host_memory=pl.lit(""),
             link_bytes=pl.lit(None, pl.Float64),
             exposed_ns=pl.lit(0, pl.Int64),
             rank_wait_ns=pl.lit(None, pl.Int64),
             exposed_wait_ns=pl.lit(None, pl.Int64),
+            mergeable=pl.lit(False),
+            call_wait_ns=pl.lit(None, pl.Int64),
         )
     kernels = _as_operators_say(_named(kernels), calls).join(
-        waits, on="kernel_row", how="left", maintain_order="left"
+        waits.of_kernels, on="kernel_row", how="left", maintain_order="left"
     )
     wait_ns = kernels["rank_wait_ns"].fill_null(0).to_numpy()
     starts, ends = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     waits_exposed = pl.Series(_exposed_ns(kernels, starts + wait_ns))
-    return kernels.with_columns(
+    kernels = kernels.with_columns(
         link_bytes=_link_bytes(kernels),
         exposed_ns=pl.Series(_exposed_ns(kernels, ends)),
         exposed_wait_ns=pl.when(pl.col("rank_wait_ns").is_not_null()).then(waits_exposed),
     )
+    return with_call_runs(kernels, waits.late_ns).drop("launch_ns")
 
 
 def _named(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from gpuprof.roofline.cost_models.plugged import load_plugged_models
 from gpuprof.roofline.cost_models.untyped import TYPES_BY_KERNELS, with_types
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.kernel_names.product_arithmetic import ProductArithmetic
+from gpuprof.roofline.work.attribution import launch_of_kernels
 from gpuprof.roofline.work.counted_kernels import CountedWork, owning_themselves
 from gpuprof.roofline.work.lost_work import launches_of_steps
 from gpuprof.roofline.work.main_kernels import COMPUTING, with_roles
@@ -35,7 +36,7 @@ from gpuprof.roofline.work.owners import (
     with_owners,
 )
 from gpuprof.roofline.work.places import ProgramPlaces, with_places
-from gpuprof.roofline.work.transfers import with_transfers
+from gpuprof.roofline.work.transfers import RankWaits, with_transfers
 
 # Operators that make a sparse tensor or ask one for its parts
 # (pytorch aten/src/ATen/native/native_functions.yaml).
@@ -44,7 +45,6 @@ _OF_SPARSE_LAYOUTS: Final = (
     r"_?sparse_\w+|_?to_sparse\w*)$"
 )
 
-NO_WAITS: Final = pl.DataFrame(schema={"kernel_row": pl.Int64, "rank_wait_ns": pl.Int64})
 _TF32_UNSAID: Final = (
     "counted as fp32: neither the program's settings nor the kernel's name tell whether TF32 ran"
 )
@@ -117,7 +117,7 @@ class Work:
 def find_work(
     capture: Capture,
     math_mode: MathMode,
-    waits: pl.DataFrame | None = None,
+    waits: RankWaits | None = None,
     counted: Sequence[CountedWork] = (),
 ) -> Work:
     """The device work of an attributed one-rank capture.
@@ -183,10 +183,11 @@ def find_work(
         kernels.with_columns(pl.col("phase").fill_null("")),
         [signature.cost for signature in signatures],
     )
+    launches_ns = launch_of_kernels(capture)["launch_ns"]
     kernels = with_transfers(
-        kernels,
+        kernels.with_columns(launch_ns=launches_ns.gather(kernels["kernel_row"])),
         [(signature.call, signature.cost) for signature in signatures],
-        NO_WAITS if waits is None else waits,
+        waits or RankWaits(),
     )
     kernels, places = with_places(kernels, capture.ops)
     kernels = kernels.join(

@@ -38,7 +38,9 @@ def work(*rows: tuple[str, int, int], device: int = 0, step: int = 0, steps: int
 def with_waits(kernels: pl.DataFrame, *waits_ns: int | None) -> pl.DataFrame:
     """`kernels` with what each waits for other ranks; unknown unless given."""
     waits = list(waits_ns) or [None] * kernels.height
-    return kernels.with_columns(rank_wait_ns=pl.Series(waits, dtype=pl.Int64))
+    return kernels.with_columns(
+        rank_wait_ns=pl.Series(waits, dtype=pl.Int64), call_wait_ns=pl.lit(0, pl.Int64)
+    )
 
 
 def together(*parts: Work) -> Work:

@@ -1,0 +1,84 @@
+"""Collectives that follow each other with nothing between them, which one message could replace.
+
+A call needs nothing of the one before it where no work was launched between the two, or where work
+that was did not wait for the first one's end. Of other programs, tensor parallelism among them,
+each call's message may come from what the one before it brought.
+
+A call that follows directly waits for nothing but the other ranks' launches of it: what that takes
+is the price of one more call, whichever rank comes last.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from gpuprof.roofline.classes import COMMUNICATION
+
+_KIND: Final = ("what", "group")
+_BETWEEN: Final = {"kernel_row": pl.Int64, "direct": pl.Boolean, "mergeable": pl.Boolean}
+_COMMUNICATES: Final = pl.col("transfer") == COMMUNICATION
+
+
+def with_call_runs(kernels: pl.DataFrame, late_ns: int) -> pl.DataFrame:
+    """`kernels`, of `gpuprof.roofline.work.transfers`, with two columns more.
+
+    mergeable: the call needs nothing of the one before it of its kind and group in its step;
+    call_wait_ns: what of exposed_wait_ns the number of calls costs, null where that is. Expects
+    launch_ns. In a step stragglers make this rank wait for `late_ns`: as far as that is more than
+    calls wait that follow no other, it is in the others and no price of theirs.
+    """
+    steps = max(1, kernels["step"].n_unique())
+    found = kernels.join(_between(kernels), on="kernel_row", how="left", maintain_order="left")
+    direct = pl.col("direct").fill_null(False)
+    waits_ns = found["exposed_wait_ns"].fill_null(0)
+    behind_ns = int(waits_ns.filter(found["direct"].fill_null(False)).sum())
+    beyond_ns = max(0, late_ns * steps - (int(waits_ns.sum()) - behind_ns))
+    kept = max(0.0, 1 - beyond_ns / behind_ns) if behind_ns else 0.0
+    waited = pl.when(direct).then((pl.col("exposed_wait_ns") * kept).round().cast(pl.Int64))
+    return found.with_columns(
+        pl.col("mergeable").fill_null(False),
+        call_wait_ns=pl.when(pl.col("exposed_wait_ns").is_not_null()).then(waited.fill_null(0)),
+    ).drop("direct")
+
+
+def _between(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Columns kernel_row, mergeable and direct, of each collective that has one before it."""
+    all_known = bool(kernels["launch_ns"].is_not_null().all())
+    order = ["launch_ns", "start_ns"] if all_known else ["start_ns"]
+    ordered = kernels.sort(order, maintain_order=True).select(
+        "device", "step", "transfer", *_KIND, "kernel_row", "start_ns", "end_ns"
+    )
+    found = [pl.DataFrame(schema=_BETWEEN)]
+    for _, own in ordered.group_by("device", maintain_order=True):
+        kinds = own.filter(_COMMUNICATES).select(_KIND).unique(maintain_order=True)
+        found += [_of_one_kind(own, what, group) for what, group in kinds.iter_rows()]
+    return pl.concat(found)
+
+
+def _of_one_kind(ordered: pl.DataFrame, what: str, group: str | None) -> pl.DataFrame:
+    """The same of the collectives of one kind and group among the work of one device."""
+    alike = ordered.select(
+        _COMMUNICATES.fill_null(False)
+        & pl.col("what").eq_missing(what)
+        & pl.col("group").eq_missing(pl.lit(group, pl.String))
+    ).to_series()
+    calls = ordered.filter(alike)
+    # Work that lies behind call n and before the next has n calls before it, counted from one.
+    numbered = ordered.with_columns(before=alike.cast(pl.Int64).cum_sum())
+    others = numbered.filter(~alike)
+    count = calls.height
+    launched = np.zeros(count + 1, np.bool_)
+    launched[others["before"].to_numpy()] = True
+    computing = others.filter(pl.col("transfer").is_null())
+    first_ns = np.full(count + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, computing["before"].to_numpy(), computing["start_ns"].to_numpy())
+    direct = ~launched[1:count]
+    waits_for_none = first_ns[1:count] < calls["end_ns"].to_numpy()[: count - 1]
+    return (
+        calls.select("kernel_row", same=pl.col("step").eq_missing(pl.col("step").shift(1)))
+        .slice(1)
+        .with_columns(direct=pl.Series(direct), mergeable=pl.Series(direct | waits_for_none))
+        .filter("same")
+        .select(pl.col(name).cast(dtype) for name, dtype in _BETWEEN.items())
+    )

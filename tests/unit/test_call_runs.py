@@ -1,0 +1,143 @@
+"""Collectives one after another: which of them one message could replace, and what they wait for.
+
+Two ranks do the same in each step: a product of 400 us, then thirty all-reduces whose hosts launch
+one every 60 us, rank 1 last each time. Each needs 5 us once both have come.
+"""
+
+import polars as pl
+import pytest
+from capture_builder import CaptureBuilder
+
+from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.joining.captures import joined
+from gpuprof.collectors.joining.ranks import with_distinct_ranks
+from gpuprof.roofline.analysis import Analysis
+from gpuprof.roofline.analyze import analyze
+from gpuprof.roofline.work.call_runs import with_call_runs
+
+US = 1_000
+CALLS = 30
+STEPS = 3
+EVERY = 60 * US
+FIRST = 400 * US
+LENGTH = FIRST + CALLS * EVERY
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+KNOWN = {"collective": "allreduce", "message_bytes": 512, "group": "0", "group_size": 2}
+
+
+def one_rank(rank: int, between: str) -> Capture:
+    """`between` two calls: nothing, a product that waits for the first, or one that does not."""
+    build = CaptureBuilder()
+    for index in range(2):
+        build.step("timed", index * LENGTH // 2, (index + 1) * LENGTH // 2)
+    for index in range(2, 2 + STEPS):
+        begin = index * LENGTH
+        build.step("profiled", begin, begin + LENGTH)
+        build.mm(begin, begin + 20)
+        build.kernel(begin + 10, begin + 30, begin + FIRST, "gemm")
+        for call in range(CALLS):
+            start = begin + FIRST + call * EVERY
+            arrived = start + EVERY - 5 * US if rank else start
+            if between != "nothing" and call:
+                begun = start if between == "waits" else start - 1 * US
+                build.mm(begun - 2 * US, begun - 1 * US)
+                build.kernel(begun - 2 * US, begun, start + 20 * US, "gemm")
+                arrived = max(arrived, start + 20 * US)
+            build.kernel(
+                arrived - 2 * US,
+                arrived,
+                start + EVERY,
+                ALL_REDUCE,
+                kind="collective",
+                stream=20,
+                **KNOWN,
+            )
+    return build.build(world_size=2)
+
+
+def analysed(between: str) -> Analysis:
+    captures = [one_rank(rank, between) for rank in (0, 1)]
+    return analyze(joined(with_distinct_ranks(captures)[0]), rank=0)
+
+
+def test_calls_behind_each_other_cost_what_they_wait_and_could_be_one() -> None:
+    found = analysed("nothing")
+    (transfer,) = found.transfers
+    assert transfer.mergeable_calls == STEPS * (CALLS - 1)
+    assert transfer.waiting_ns == STEPS * CALLS * 55 * US
+    assert transfer.call_waiting_ns == STEPS * (CALLS - 1) * 55 * US
+    assert found.split is not None
+    # Half as long a step has room for so much waiting, of which the first call's is no price.
+    moving, room = CALLS * 5 * US, LENGTH // 2 - FIRST - CALLS * 5 * US
+    waited = found.split.nanoseconds("other rank") + found.split.nanoseconds("communication")
+    assert waited == pytest.approx(moving + room, rel=0.05)
+    assert found.split.nanoseconds("other rank") == pytest.approx(room / CALLS, rel=0.1)
+    assert found.bottleneck.kind == "communication"
+    first = found.advice[0]
+    assert first.finding == "exposed communication"
+    assert "29 of them need nothing of the call before" in first.evidence
+    # From what the calls move to all that there is room for.
+    least, most = first.gain_range_ns
+    assert least < moving < first.gain_ns <= most < LENGTH // 2 - FIRST
+    assert not any(each.finding == "waiting for ranks" for each in found.advice)
+
+
+def test_calls_whose_messages_depend_on_each_other_are_not_to_be_one() -> None:
+    """As in tensor parallelism: the product behind each call waits for what that brought."""
+    found = analysed("waits")
+    (transfer,) = found.transfers
+    assert (transfer.mergeable_calls, transfer.call_waiting_ns) == (0, 0)
+    assert found.bottleneck.kind == "other rank"
+    assert all("of them need nothing" not in each.evidence for each in found.advice)
+
+
+def test_calls_beside_products_could_be_fewer_but_their_waiting_is_not_the_calls_own() -> None:
+    """As of buckets of gradients: the product behind a call begins while that is under way."""
+    (transfer,) = analysed("beside").transfers
+    assert (transfer.mergeable_calls, transfer.call_waiting_ns) == (STEPS * (CALLS - 1), 0)
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "kept"),
+    # As long as the first call waits is no price of the others; what a straggler costs beyond that
+    # is in them.
+    [(0, 90), (50, 90), (95, 45), (200, 0)],
+)
+def test_what_a_straggler_costs_is_not_the_price_of_calls(late_ns: int, kept: int) -> None:
+    waits = [50, 60, 30]
+    rows = pl.DataFrame(
+        {
+            "kernel_row": [0, 1, 2],
+            "step": [7, 7, 7],
+            "device": [0, 0, 0],
+            "what": ["all-reduce"] * 3,
+            "group": ["0", "0", "0"],
+            "transfer": ["communication"] * 3,
+            "start_ns": [0, 100, 200],
+            "end_ns": [90, 190, 290],
+            "launch_ns": [0, 1, 2],
+            "exposed_wait_ns": waits,
+        }
+    )
+    assert with_call_runs(rows, late_ns)["call_wait_ns"].sum() == kept
+
+
+def test_calls_of_other_kinds_groups_and_steps_are_others() -> None:
+    rows = pl.DataFrame(
+        {
+            "kernel_row": range(6),
+            "step": [1, 1, 1, 1, 2, 2],
+            "device": [0] * 6,
+            "what": ["reduce-scatter", "all-reduce", "reduce-scatter", "all-reduce"]
+            + ["all-reduce"] * 2,
+            "group": ["0", "1", "0", "1", "1", "2"],
+            "transfer": ["communication"] * 6,
+            "start_ns": [0, 100, 200, 300, 400, 500],
+            "end_ns": [90, 190, 290, 390, 490, 590],
+            "launch_ns": range(6),
+            "exposed_wait_ns": [10] * 6,
+        }
+    )
+    found = with_call_runs(rows, 0)
+    assert not found["mergeable"].any()
+    assert found["call_wait_ns"].sum() == 0
