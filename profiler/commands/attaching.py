@@ -9,6 +9,7 @@ from gpuprof.profiler.amounts import amount
 from gpuprof.profiler.commands.on_demand import WARMUP
 from gpuprof.profiler.commands.step_options import (
     PROFILED,
+    add_no_arguments,
     add_step_options,
     refuse_half_a_range,
 )
@@ -22,7 +23,7 @@ _PATIENCE_S: Final = 10.0
 _ONLY_ATTACHED: Final = {
     **dict.fromkeys(("output", "steps", "step_range", "warmup", "timed", "timeout")),
     "profiled": PROFILED,
-    "force": False,
+    **dict.fromkeys(("force", "no_arguments"), False),
 }
 
 
@@ -43,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-f", "--force", action="store_true", help="replace an old capture")
     add_step_options(group, warmup=str(WARMUP))
+    add_no_arguments(group)
     group.add_argument(
         "--timeout",
         type=amount,
@@ -90,11 +92,12 @@ def attach(arguments: argparse.Namespace) -> "AttachedProgram":
     output.refuse_existing()
     refuse_own_python()
     refuse(facts, own_python())
+    kept = () if arguments.no_arguments else target.arguments
     subject = Subject(
         output=output,
         title=storable(f"{target.title} (gpuprof snap --attach)"),
         source="gpuprof snap --attach",
-        command=masked_arguments(map(storable, (target.title, *target.arguments))),
+        command=masked_arguments(map(storable, (target.title, *kept))),
         ceilings=False,
     )
     options = SessionOptions(

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.profiler.commands import on_demand
-from gpuprof.profiler.commands.step_options import add_step_options, refuse_half_a_range
+from gpuprof.profiler.commands.step_options import (
+    add_no_arguments,
+    add_step_options,
+    refuse_half_a_range,
+)
 
 if TYPE_CHECKING:
     from gpuprof.profiler.run.output import CaptureOutput
@@ -77,11 +81,7 @@ class RunCommand:
             action="store_true",
             help="keep whole Python stacks of operators in profiled steps, for gpuprof explain",
         )
-        parser.add_argument(
-            "--no-arguments",
-            action="store_true",
-            help="keep none of the program's arguments; without it secrets are masked",
-        )
+        add_no_arguments(parser)
         on_demand.add_options(parser)
         # The gate's processes: nothing but the program may take their time.
         parser.add_argument("--no-ceilings", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""The options of commands that record steps: where they come from, and how many."""
+"""The options of commands that record steps of a program."""
 
 import argparse
 from typing import Final
@@ -39,6 +39,15 @@ def add_step_options(parser: argparse._ActionsContainer, *, warmup: str) -> None
         default=PROFILED,
         metavar="N",
         help=f"steps profiled after that ({PROFILED})",
+    )
+
+
+def add_no_arguments(parser: argparse._ActionsContainer) -> None:
+    """Add the option that leaves the program's arguments out of what is stored."""
+    parser.add_argument(
+        "--no-arguments",
+        action="store_true",
+        help="keep none of the program's arguments; without it secrets are masked",
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from fork_server import ForkServer
 from training_script import FEW, write
 
+from gpuprof.collectors import storage
 from gpuprof.profiler.cli import main
 from gpuprof.profiler.run.attach import attaching
 
@@ -109,6 +110,8 @@ def test_the_next_steps_are_recorded_and_the_program_goes_on_as_before(
     assert "gpuprof: timing 2 steps\ngpuprof: profiling 1 steps\n" in said.err
     analysis = json.loads((tmp_path / "c.gpuprof" / "analysis.json").read_bytes())
     assert (analysis["steps"]["timed"], analysis["steps"]["profiled"]) == (2, 1)
+    (process,) = storage.load(tmp_path / "c.gpuprof").processes
+    assert len(process.command) > 1
 
 
 def test_a_program_that_ends_is_stored_as_far_as_it_got(
@@ -116,10 +119,12 @@ def test_a_program_that_ends_is_stored_as_far_as_it_got(
 ) -> None:
     # It goes on until its steps are timed, which takes the thread of ours a moment to begin.
     source = TOLD + "while state() == before:\n    train(1)\ntrain(8)\n"
-    done = told_program(source, "--timed", "1000000", "-o", "c.gpuprof")
+    done = told_program(source, "--timed", "1000000", "-o", "c.gpuprof", "--no-arguments")
     assert done.returncode == 0, done.stderr
     analysis = json.loads((tmp_path / "c.gpuprof" / "analysis.json").read_bytes())
     assert analysis["steps"]["timed"] >= 1
+    (process,) = storage.load(tmp_path / "c.gpuprof").processes
+    assert len(process.command) == 1
 
 
 # -- with Python's own remote execution -----------------------------------------------------------

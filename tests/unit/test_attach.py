@@ -170,6 +170,7 @@ def test_an_older_python_cannot_attach(capsys: pytest.CaptureFixture[str]) -> No
     [
         ("1 --timed 3", "--timed goes with --attach"),
         ("1 --profiled 1", "--profiled goes with --attach"),
+        ("1 --no-arguments", "--no-arguments goes with --attach"),
         ("--attach", "--attach needs the PID"),
         ("1 --attach --list", "--list asks none"),
         ("1 --attach --steps range", "--steps range and --step-range NAME go together"),
