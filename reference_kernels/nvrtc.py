@@ -95,14 +95,17 @@ class CudaKernel:
         block: tuple[int, int, int],
         *arguments: KernelArgument,
         shared_memory_bytes: int = 0,
+        cluster: int = 1,
     ) -> None:
-        """Queue the kernel on torch's current stream.
+        """Queue the kernel on torch's current stream; so many blocks of it are a `cluster`.
 
         Tensors are passed as pointers and must live until the kernel ends, as for every kernel on
         another stream. A Python float is passed as float32; an integer needs a width, `np.int32(n)`
         or `ctypes.c_int64(n)`: a plain int raises `TypeError`.
         """
-        self.prepare(grid, block, *arguments, shared_memory_bytes=shared_memory_bytes)()
+        self.prepare(
+            grid, block, *arguments, shared_memory_bytes=shared_memory_bytes, cluster=cluster
+        )()
 
     def prepare(
         self,
@@ -110,6 +113,7 @@ class CudaKernel:
         block: tuple[int, int, int],
         *arguments: KernelArgument,
         shared_memory_bytes: int = 0,
+        cluster: int = 1,
     ) -> Callable[[], None]:
         """A call that does what `launch` would do now, again and again and at less cost.
 
@@ -123,7 +127,10 @@ class CudaKernel:
             device, _SHARED_MEMORY_WITHOUT_ASKING
         ):
             self._ask_for_shared_memory(device, shared_memory_bytes)
-        config = LaunchConfig(grid=grid, block=block, shmem_size=shared_memory_bytes)
+        # cuda-core counts the grid in clusters.
+        shape = {"cluster": (cluster, 1, 1)} if cluster > 1 else {}
+        blocks = (grid[0] // cluster, *grid[1:])
+        config = LaunchConfig(grid=blocks, block=block, shmem_size=shared_memory_bytes, **shape)
         stream = _stream(torch.cuda.current_stream().cuda_stream)
         passed = [as_kernel_argument(argument) for argument in arguments]
 

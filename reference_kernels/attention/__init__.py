@@ -60,6 +60,22 @@ VERSIONS = (
     ),
     Version(
         "attention",
+        "cuda-flash",
+        "FlashAttention-3 forward in CUDA C++, exponentials beside products",
+        _HALF,
+        requires=("cuda-core",),
+        capability=(9, 0),
+    ),
+    Version(
+        "attention",
+        "cuda-flash-backward",
+        "the backward in CUDA C++, scores once, dQ added up by the copy engine",
+        _HALF,
+        requires=("cuda-core",),
+        capability=(9, 0),
+    ),
+    Version(
+        "attention",
         "gathered-decode",
         "pages copied together, then torch's attention on them",
         _ALL,

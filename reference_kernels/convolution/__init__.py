@@ -67,6 +67,13 @@ VERSIONS: tuple[Version, ...] = (
         capability=(8, 0),
     ),
     _version(
+        "implicit-tma",
+        "CUDA C++, NHWC: an implicit GEMM whose windows TMA finds",
+        ("fp16", "bf16"),
+        requires=("cuda-core", "triton"),
+        capability=(9, 0),
+    ),
+    _version(
         "winograd-2x2",
         "Winograd F(2x2, 3x3): 2.25 times fewer products",
         ("fp16", "tf32", "fp32"),

@@ -74,6 +74,13 @@ VERSIONS: tuple[Version, ...] = (
         capability=(9, 0),
     ),
     _version(
+        "cuda-persistent",
+        "CUDA C++, warpgroups with roles: one brings tiles by TMA, two multiply by wgmma",
+        ("bf16", "fp16", "fp8"),
+        requires=("cuda-core", "triton"),
+        capability=(9, 0),
+    ),
+    _version(
         "triton-tiled",
         "Triton, one tile of C a program, tiles ordered for L2",
         _TRITON_DTYPES,
@@ -98,6 +105,13 @@ VERSIONS: tuple[Version, ...] = (
         "one row times B in Triton, the sum split among programs",
         ("bf16", "fp16", "fp32"),
         requires=("triton",),
+    ),
+    _version(
+        "triton-skinny",
+        "at most 16 rows times B in Triton, on tensor cores, the sum split among programs",
+        _HALF,
+        requires=("triton",),
+        capability=(8, 0),
     ),
     _version(
         "torch-grouped",

@@ -32,8 +32,8 @@ RESULTS = (
     ("triton-flash-backward", (*GRADIENTS, "causal-backward:1x1x1x70x16"), ("fp16",)),
     ("triton-paged-decode", PAGED, ("fp16",)),
 )
-# Kernels of torch that only a GPU has.
-ON_GPUS_ONLY = {"sdpa-efficient", "sdpa-cudnn"}
+# Kernels that only a GPU has.
+ON_GPUS_ONLY = {"sdpa-efficient", "sdpa-cudnn", "cuda-flash", "cuda-flash-backward"}
 
 
 def prepare(name: str, problem: AttentionProblem) -> Prepared:
@@ -77,6 +77,10 @@ def test_every_version_that_a_cpu_can_run_has_its_result_tested() -> None:
         ("triton-flash", GRADIENTS[0], "only the forward"),
         ("triton-flash", "forward:1x1x1x37x24", "not 24"),
         ("triton-flash-backward", GROUPED[0], "only the backward"),
+        ("cuda-flash", GRADIENTS[0], "only the forward"),
+        ("cuda-flash", GROUPED[0], "head sizes 64 and 128, not 16"),
+        ("cuda-flash-backward", GROUPED[0], "only the backward"),
+        ("cuda-flash-backward", GRADIENTS[0], "head size 128, not 16"),
         ("triton-paged-decode", GROUPED[0], "only decode"),
     ],
 )

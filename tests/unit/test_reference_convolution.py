@@ -18,8 +18,8 @@ from gpuprof.roofline.cost_models.cost import Flops
 
 CPU = torch.device("cpu")
 BY_NAME = {version.name: version for version in VERSIONS}
-# What only a GPU can run: cuDNN, and the CUDA C++ source.
-GPU_ONLY = {name for name in BY_NAME if name.startswith("cudnn")} | {"direct"}
+# What only a GPU can run: cuDNN, and the CUDA C++ sources.
+GPU_ONLY = {name for name in BY_NAME if name.startswith("cudnn")} | {"direct", "implicit-tma"}
 
 PADDED, ALL_OPTIONS = "2x24x9x11-17x3x3-p1", "1x8x13x10-40x3x3-p1-s2-d2-g2"
 RECTANGLE, POINTWISE = "2x5x9x8-6x5x3", "1x16x8x8-16x1x1-s2"
@@ -44,6 +44,8 @@ REFUSALS = (
     ("winograd-2x2", RECTANGLE, "3 x 3"),
     ("winograd-4x4", ALL_OPTIONS, "stride 1"),
     ("implicit-precomputed", "1x3x16x16-4x9x7", "62 taps"),
+    ("implicit-tma", LAYER, r"\+bn-relu"),
+    ("implicit-tma", PADDED, "in 64s and filters in 8s, not 24 and 17"),
 )
 
 

@@ -35,6 +35,7 @@ RESULTS = (
     ("triton-persistent", (ALIGNED,), ("fp8",)),
     ("torch-gemv", (SINGLE_ROW,), ("fp16", "bf16", "fp32")),
     ("triton-gemv", (SINGLE_ROW,), ("fp16", "bf16", "fp32")),
+    ("triton-skinny", (SINGLE_ROW, "13x70x150", "16x64x32"), ("fp16",)),
     ("torch-grouped", (GROUPED,), ("bf16",)),
     ("triton-grouped", (GROUPED, "5g7x37x51"), ("fp16",)),
 )
@@ -51,11 +52,14 @@ REFUSALS = (
     ("cuda-tensor-core", GROUPED, "bf16", "no groups and no epilogue"),
     ("cuda-wgmma", PLAIN, "bf16", "in 8s"),
     ("cuda-wgmma", GROUPED, "bf16", "no groups and no epilogue"),
+    ("cuda-persistent", PLAIN, "bf16", "16 bytes"),
+    ("cuda-persistent", RELU, "fp16", "no groups and no epilogue"),
     ("triton-tiled", GROUPED, "fp16", "no groups and no epilogue"),
     ("triton-persistent", RELU, "fp16", "no groups and no epilogue"),
     ("triton-persistent", PLAIN, "fp16", "16 bytes"),
     ("torch-gemv", PLAIN, "fp16", "M = 1"),
     ("triton-gemv", PLAIN, "fp16", "M = 1"),
+    ("triton-skinny", PLAIN, "fp16", "M up to 16"),
     ("torch-grouped", PLAIN, "bf16", "groups"),
     ("torch-grouped", "3g64x47x40", "bf16", "in 8s|has no"),
     ("triton-grouped", PLAIN, "fp16", "groups"),
@@ -98,7 +102,8 @@ def test_what_a_version_does_not_solve_it_refuses(
         prepare(name, GemmProblem(size, dtype, CPU))
 
 
-@pytest.mark.parametrize("name", CUDA_SOURCES)
+# Sources for Hopper: test_reference_hopper.py.
+@pytest.mark.parametrize("name", [name for name in CUDA_SOURCES if name != "cuda-persistent"])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_cuda_source_compiles(name: str, architecture: str) -> None:
     compile_kernel = module_of(BY_NAME[name]).compile_kernel
