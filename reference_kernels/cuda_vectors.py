@@ -46,22 +46,11 @@ def share_row(columns: int, dtype: str) -> RowShare:
 
 
 def compile_kernel(
-    source: Path,
-    name: str,
-    *,
-    dtype: str,
-    vector: int,
-    architecture: str,
-    beside: tuple[Path, ...] = (),
-    **constants: int,
+    source: Path, name: str, *, dtype: str, vector: int, architecture: str, **constants: int
 ) -> CudaKernel:
-    """Kernel `name` of `source`, with `constants` as macros; needs no GPU.
-
-    `beside`: sources that it builds on too.
-    """
+    """Kernel `name` of `source`, with `constants` as macros; needs no GPU."""
     macros = {"ELEMENT": _ELEMENTS[dtype], "VECTOR": vector, **constants}
     defined = "".join(f"#define {macro} {value}\n" for macro, value in macros.items())
-    text = defined
-    for path in (_SHARED, *beside, source):
-        text += f'#line 1 "{path.name}"\n{path.read_text()}'
+    text = f'{defined}#line 1 "{_SHARED.name}"\n{_SHARED.read_text()}'
+    text += f'#line 1 "{source.name}"\n{source.read_text()}'
     return CudaKernel(compile_source(text, architecture=architecture, name=source.name), name)

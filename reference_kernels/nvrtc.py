@@ -18,10 +18,6 @@ import torch
 from gpuprof.collectors.distribution import with_extra
 from gpuprof.collectors.errors import GpuprofError, MissingDependencyError
 
-# What a block may use of shared memory without asking for more (CUDA C++ Programming Guide,
-# "Compute Capabilities").
-_SHARED_MEMORY_WITHOUT_ASKING = 48 * 1024
-
 # A tensor is passed as its pointer, a float as float32; integers say their width.
 KernelArgument = torch.Tensor | float | np.generic | ctypes._SimpleCData  # type: ignore[type-arg]
 
@@ -123,9 +119,8 @@ class CudaKernel:
 
         kernel = self._load()
         device = torch.cuda.current_device()
-        if shared_memory_bytes > self._shared_memory_asked.get(
-            device, _SHARED_MEMORY_WITHOUT_ASKING
-        ):
+        # 48 KiB are had without asking, but for what the kernel has of static shared memory.
+        if shared_memory_bytes > self._shared_memory_asked.get(device, 0):
             self._ask_for_shared_memory(device, shared_memory_bytes)
         # cuda-core counts the grid in clusters.
         shape = {"cluster": (cluster, 1, 1)} if cluster > 1 else {}

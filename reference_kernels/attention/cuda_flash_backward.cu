@@ -15,6 +15,15 @@ constexpr int ROW_FLOATS_BYTES = QUERIES * 4;
 // Of one warpgroup: 64 queries by 64 numbers in float32, or 64 keys by 128 in 16 bits.
 constexpr int STAGING_BYTES = 64 * 64 * 4;
 
+// Bytes that lie in a row, such as 64 float32.
+__device__ __forceinline__ void load_row(unsigned to, const void* from, Barrier& barrier, int bytes) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            to),
+        "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+        : "memory");
+}
+
 __device__ __forceinline__ void add_row(float* to, unsigned from, int bytes) {
     asm volatile(
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),

@@ -96,21 +96,6 @@ __device__ __forceinline__ void store(const void* map, unsigned from, int inner,
         : "memory");
 }
 
-// Bytes that lie in a row, without a map: whole 16 bytes at multiples of 16.
-__device__ __forceinline__ void load_row(unsigned to, const void* from, Barrier& barrier, int bytes) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-            to),
-        "l"(from), "r"(bytes), "r"(shared_address(&barrier))
-        : "memory");
-}
-
-__device__ __forceinline__ void store_row(void* to, unsigned from, int bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
-                 "r"(bytes)
-                 : "memory");
-}
-
 __device__ __forceinline__ void commit_stores() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -19,7 +19,7 @@ ARCHITECTURE = "sm_90a"
 THREADS = 384
 ALIGNMENT_BYTES = 1024
 """Shared memory to ask for beside the tiles, which begin at multiples of it."""
-COMMON = Path(__file__).with_name("common.cu")
+_COMMON = Path(__file__).with_name("common.cu")
 
 
 def require_hopper(label: str, device: torch.device) -> None:
@@ -44,6 +44,6 @@ def compile_kernel(source: Path, name: str, **constants: int) -> CudaKernel:
 @cache
 def _compiled(source: Path, constants: tuple[tuple[str, int], ...]) -> CompiledProgram:
     text = "".join(f"#define {macro} {value}\n" for macro, value in constants)
-    for path in (COMMON, source):
+    for path in (_COMMON, source):
         text += f'#line 1 "{path.name}"\n{path.read_text()}'
     return compile_source(text, architecture=ARCHITECTURE, name=source.name)

@@ -22,14 +22,6 @@ VERSIONS = (
         requires=("cuda-core",),
     ),
     Version(
-        "norm",
-        "cuda-persistent",
-        "CUDA C++, rows in turn through shared memory, brought by the copy engine",
-        _DTYPES,
-        requires=("cuda-core",),
-        capability=(9, 0),
-    ),
-    Version(
         "norm", "triton", "Triton, a row in a program's registers", _DTYPES, requires=("triton",)
     ),
 )

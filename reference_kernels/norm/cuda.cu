@@ -1,16 +1,17 @@
 // Layer (LAYER = 1) and RMS normalisation: a block holds a row in registers, THREADS x ITEMS
-// vectors. `bias` is not read for RMS. IN_TURN 1: rows come to it in turn, see hopper/rows.cu.
+// vectors. `bias` is not read for RMS.
 
-__device__ __forceinline__ void normalise_row(const ELEMENT* input, const ELEMENT* weight,
-                                              const ELEMENT* bias, ELEMENT* output, int columns,
-                                              float epsilon) {
+extern "C" __global__ void __launch_bounds__(THREADS) normalise(
+    const ELEMENT* input, const ELEMENT* weight, const ELEMENT* bias, ELEMENT* output, int columns,
+    float epsilon) {
+    const long long row = static_cast<long long>(blockIdx.x) * columns;
     float values[ITEMS][VECTOR];
     float total = 0.0f;
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const int column = (item * THREADS + threadIdx.x) * VECTOR;
         if (column >= columns) continue;
-        const Vector x = load(input + column);
+        const Vector x = load(input + row + column);
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) {
             values[item][i] = float(x.at[i]);
@@ -41,23 +42,6 @@ __device__ __forceinline__ void normalise_row(const ELEMENT* input, const ELEMEN
             const float normal = values[item][i] * scale * float(w.at[i]);
             y.at[i] = ELEMENT(LAYER ? normal + float(b.at[i]) : normal);
         }
-        store(output + column, y);
+        store(output + row + column, y);
     }
 }
-
-#if IN_TURN
-extern "C" __global__ void __launch_bounds__(THREADS)
-    normalise(const ELEMENT* input, const ELEMENT* weight, const ELEMENT* bias, ELEMENT* output,
-              int columns, float epsilon, int rows) {
-    in_turn(input, output, columns, rows, [&](ELEMENT* row) {
-        normalise_row(row, weight, bias, row, columns, epsilon);
-    });
-}
-#else
-extern "C" __global__ void __launch_bounds__(THREADS)
-    normalise(const ELEMENT* input, const ELEMENT* weight, const ELEMENT* bias, ELEMENT* output,
-              int columns, float epsilon) {
-    const long long row = static_cast<long long>(blockIdx.x) * columns;
-    normalise_row(input + row, weight, bias, output + row, columns, epsilon);
-}
-#endif

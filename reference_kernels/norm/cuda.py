@@ -31,7 +31,6 @@ def kernel_for(problem: NormProblem, architecture: str) -> tuple[CudaKernel, Row
         dtype=problem.dtype,
         vector=share.vector,
         architecture=architecture,
-        IN_TURN=0,
         THREADS=share.threads,
         ITEMS=share.items,
         LAYER=int(problem.bias is not None),

@@ -1,14 +1,15 @@
-// Softmax: a block holds a row in registers, THREADS x ITEMS vectors. IN_TURN 1: rows come to it in
-// turn, see hopper/rows.cu.
+// Softmax: a block holds a row in registers, THREADS x ITEMS vectors.
 
-__device__ __forceinline__ void soften(const ELEMENT* input, ELEMENT* output, int columns) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    softmax(const ELEMENT* input, ELEMENT* output, int columns) {
+    const long long row = static_cast<long long>(blockIdx.x) * columns;
     float values[ITEMS][VECTOR];
     float maximum = -__int_as_float(0x7f800000);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const int column = (item * THREADS + threadIdx.x) * VECTOR;
         if (column >= columns) continue;
-        const Vector x = load(input + column);
+        const Vector x = load(input + row + column);
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) {
             values[item][i] = float(x.at[i]);
@@ -34,19 +35,6 @@ __device__ __forceinline__ void soften(const ELEMENT* input, ELEMENT* output, in
         Vector y;
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) y.at[i] = ELEMENT(values[item][i] * scale);
-        store(output + column, y);
+        store(output + row + column, y);
     }
 }
-
-#if IN_TURN
-extern "C" __global__ void __launch_bounds__(THREADS)
-    softmax(const ELEMENT* input, ELEMENT* output, int columns, int rows) {
-    in_turn(input, output, columns, rows, [&](ELEMENT* row) { soften(row, row, columns); });
-}
-#else
-extern "C" __global__ void __launch_bounds__(THREADS)
-    softmax(const ELEMENT* input, ELEMENT* output, int columns) {
-    const long long row = static_cast<long long>(blockIdx.x) * columns;
-    soften(input + row, output + row, columns);
-}
-#endif

@@ -31,7 +31,6 @@ def kernel_for(problem: SoftmaxProblem, architecture: str) -> tuple[CudaKernel, 
         dtype=problem.dtype,
         vector=share.vector,
         architecture=architecture,
-        IN_TURN=0,
         THREADS=share.threads,
         ITEMS=share.items,
     )

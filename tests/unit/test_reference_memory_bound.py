@@ -102,8 +102,7 @@ def test_rows_too_long_for_registers_are_refused(label: str) -> None:
     [
         (version, size)
         for version in VERSIONS
-        # Those for Hopper: test_reference_hopper.py.
-        if "cuda-core" in version.requires and version.name != "cuda-persistent"
+        if "cuda-core" in version.requires
         for size in SIZES[version.family]
     ],
     ids=lambda value: value if isinstance(value, str) else value.label,
