@@ -20,6 +20,7 @@ from gpuprof.roofline.plan_figures import (
 _SMALL = 0.02
 _PARTS: Mapping[str, str] = MappingProxyType(
     {
+        "memory_bound_ns": "memory-bound",
         "recompute_ns": "recomputation",
         "tensor_ns": "tensor parallel",
         "expert_ns": "expert parallel",
@@ -166,7 +167,8 @@ def _transfers_table(transfers: tuple[PlannedTransfer, ...]) -> Table:
 def _notes(plan: TrainingPlan) -> Iterator[str]:
     if plan.counted == "executed":
         yield (
-            "Computing is that of large products and attention: norms, activations and launches "
-            "are left out, so a real step is longer. --mfu or --capture takes what was reached."
+            "Products and attention run as large ones do, other operators as fast as memory "
+            "(memory-bound): small shapes and launches make a real step longer. --mfu or --capture "
+            "takes what was reached."
         )
     yield "What overlaps is taken to cost nothing as far as computing is long enough."

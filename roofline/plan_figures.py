@@ -55,7 +55,11 @@ class PlannedTransfer(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedTime(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of one step of the slowest pipeline stage; they add up to the step."""
 
+    # Products and attention; all computing where a program's MFU is its rate.
     compute_ns: int
+    # Norms, activations and other operators that take as long as they read and write, and copies of
+    # gradients and parameters.
+    memory_bound_ns: int
     # What checkpointing computes again.
     recompute_ns: int
     # Communication that computing waits for, by group.
@@ -64,14 +68,14 @@ class PlannedTime(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_ns: int
     # Without work in the pipeline: (p - 1) / v micro-batches long.
     bubble_ns: int
-    # Of ZeRO and data parallelism: what cannot overlap with computing.
+    # Of ZeRO and data parallelism: what cannot overlap with computing, at least the last message.
     data_ns: int
     optimizer_ns: int
 
     @property
     def step_ns(self) -> int:
         """All of it."""
-        work = self.compute_ns + self.recompute_ns + self.optimizer_ns
+        work = self.compute_ns + self.memory_bound_ns + self.recompute_ns + self.optimizer_ns
         waiting = self.tensor_ns + self.expert_ns + self.pipeline_ns + self.data_ns
         return work + waiting + self.bubble_ns
 
@@ -118,8 +122,8 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     # FLOP/s of products, and where the rate comes from.
     flops_per_s: float
     rate_basis: str
-    # Whether that leaves out all but products and attention ("executed"), or is a program's
-    # MFU ("model").
+    # Whether that is of products and attention ("executed"), or a program's MFU, which has all its
+    # operators in it ("model").
     counted: Literal["executed", "model"]
     # Bus bandwidth within a node, and what a GPU sends to other nodes; None where there is none.
     link_bytes_per_s: float | None

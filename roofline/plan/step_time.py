@@ -1,7 +1,8 @@
 """The time of one step of a layout: computing, what waits for communication, and the bubble.
 
 Products of n tokens with P parameters take 2 n P FLOPs forward and twice that backward, attention
-4 n s H Q (Chowdhery et al. 2022, appendix B). A pipeline of p stages that are each v chunks stands
+4 n s H Q (Chowdhery et al. 2022, appendix B); other operators take as long as they read and write
+(`gpuprof.roofline.plan.memory_bound`). A pipeline of p stages that are each v chunks stands
 still for (p - 1) / v micro-batches a step (Narayanan et al. 2021, section 2.2): of v = 1 and m
 micro-batches that is (p - 1) / (m + p - 1) of it.
 """
@@ -15,6 +16,7 @@ from gpuprof.roofline.plan.cluster import PlannedCluster, transfer_ns
 from gpuprof.roofline.plan.decoder import DecoderShape
 from gpuprof.roofline.plan.layout import ParallelLayout, TrainingJob
 from gpuprof.roofline.plan.memory import stage_parameters
+from gpuprof.roofline.plan.memory_bound import copied_bytes, memory_bound_bytes
 from gpuprof.roofline.plan.transfers import stage_transfers
 from gpuprof.roofline.plan_figures import PlannedTime, PlannedTransfer
 
@@ -23,6 +25,8 @@ _BACKWARD = 2.0
 _FUSED_AGAIN = 0.5
 # Pairs that a causal mask keeps.
 _KEPT = 0.5
+# Adam's two moments in fp32: an optimizer that keeps more has a copy of the parameters too.
+_MOMENTS = 8
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,12 @@ def _stage_step(
     cluster: PlannedCluster,
     stage: int,
 ) -> StageStep:
-    forward, backward, recompute = (
-        layout.micro_batches * passed for passed in _passes_ns(decoder, job, layout, cluster, stage)
-    )
+    computed = _computing(decoder, job, layout, cluster, stage)
+    streamed = _streaming(decoder, job, layout, cluster, stage)
+    forward, backward = computed.forward + streamed.forward, computed.backward + streamed.backward
+    recompute = computed.again + streamed.again
+    held = stage_parameters(decoder, layout, stage)
+    copied = copied_bytes(job, layout, held) / cluster.memory_bytes_per_s * 1e9
     transfers = tuple(
         msgspec.structs.replace(row, time_ns=round(transfer_ns(row, layout, cluster)))
         for row in stage_transfers(decoder, job, layout, stage)
@@ -71,9 +78,9 @@ def _stage_step(
     busy = forward + backward + recompute + tensor + expert + pipeline
     data = [row for row in transfers if row.group in ("data", "expert data")]
     embedding = _waited(transfers, "embedding")
-    held = stage_parameters(decoder, layout, stage)
     time = PlannedTime(
-        compute_ns=round(forward + backward),
+        compute_ns=round(computed.forward + computed.backward),
+        memory_bound_ns=round(streamed.forward + streamed.backward + copied),
         recompute_ns=round(recompute),
         tensor_ns=round(tensor),
         expert_ns=round(expert),
@@ -86,14 +93,41 @@ def _stage_step(
     return StageStep(time, transfers, time.step_ns + round(hidden))
 
 
-def _passes_ns(
+@dataclass(frozen=True)
+class _Passes:
+    """Times of all micro-batches, in ns: forward, backward, and what is computed again."""
+
+    forward: float
+    backward: float
+    again: float
+
+    def times(self, number: float) -> "_Passes":
+        return _Passes(self.forward * number, self.backward * number, self.again * number)
+
+
+def _streaming(
     decoder: DecoderShape,
     job: TrainingJob,
     layout: ParallelLayout,
     cluster: PlannedCluster,
     stage: int,
-) -> tuple[float, float, float]:
-    """Computing of one micro-batch: forward, backward, and what is computed again."""
+) -> _Passes:
+    """What takes as long as it reads and writes; none beside a program's MFU, which has that."""
+    if cluster.compute.counted == "model":
+        return _Passes(0.0, 0.0, 0.0)
+    moved = memory_bound_bytes(decoder, job, layout, stage)
+    passes = _Passes(moved.forward, moved.backward, moved.again)
+    return passes.times(layout.micro_batches / cluster.memory_bytes_per_s * 1e9)
+
+
+def _computing(
+    decoder: DecoderShape,
+    job: TrainingJob,
+    layout: ParallelLayout,
+    cluster: PlannedCluster,
+    stage: int,
+) -> _Passes:
+    """Products and attention."""
     tokens = job.sequence * layout.micro_batch
     layers = decoder.layers // layout.pipeline
     mlps = decoder.experts_per_token * decoder.mlp_matrices(layout.tensor)
@@ -111,7 +145,9 @@ def _passes_ns(
         scores *= _KEPT
         going_back += _FUSED_AGAIN if job.fused_attention else 0.0
     again = {"none": 0.0, "selective": scores, "full": products + scores}[layout.checkpointing]
-    return products + logits + scores, 2 * (products + logits) + going_back * scores, again
+    forward = products + logits + scores
+    backward = 2 * (products + logits) + going_back * scores
+    return _Passes(forward, backward, again).times(layout.micro_batches)
 
 
 def _waited(transfers: Iterable[PlannedTransfer], group: str) -> float:
@@ -121,31 +157,44 @@ def _waited(transfers: Iterable[PlannedTransfer], group: str) -> float:
 def _exposed(
     rows: Iterable[PlannedTransfer], layout: ParallelLayout, forward: float, backward: float
 ) -> float:
-    """What of `rows` is longer than the computing that it can overlap with, at the least."""
+    """What of `rows` is longer than the computing that it can overlap with, at the least.
+
+    The last gradients are there once nothing is left to compute: their message waits for none.
+    """
     times = {
         "last backward pass": 0.0,
         "first forward pass": 0.0,
         "backward passes": 0.0,
         "computing": 0.0,
     }
+    last = {"last backward pass": 0.0, "backward passes": 0.0}
     for row in rows:
         assert row.overlapped is not None
         times[row.overlapped] += row.time_ns
+        if row.overlapped in ("last backward pass", "backward passes"):
+            last[row.overlapped] += row.time_ns / row.calls
     summed = times["backward passes"]
     anywhere = times["computing"] + summed - forward - backward
     return (
-        max(0.0, times["last backward pass"] - backward / layout.micro_batches)
+        max(
+            last["last backward pass"],
+            times["last backward pass"] - backward / layout.micro_batches,
+        )
         + max(0.0, times["first forward pass"] - forward / layout.micro_batches)
-        + max(0.0, summed - backward, anywhere)
+        + max(last["backward passes"], summed - backward, anywhere)
     )
 
 
 def _optimizer_ns(
     job: TrainingJob, layout: ParallelLayout, cluster: PlannedCluster, shared: int, experts: int
 ) -> float:
-    """Reading and writing the optimizer's states; reading gradients and writing parameters."""
+    """Reading and writing the optimizer's states; reading gradients and writing parameters.
+
+    Parameters of which the states hold no copy are read too.
+    """
     if layout.zero:
         shared = -(-shared // layout.data)
         experts = -(-experts * layout.expert // layout.data)
-    moved = 2 * job.optimizer_bytes + job.gradient_bytes + job.parameter_bytes
+    read = job.parameter_bytes if job.optimizer_bytes <= _MOMENTS else 0
+    moved = 2 * job.optimizer_bytes + job.gradient_bytes + job.parameter_bytes + read
     return (shared + experts) * moved / cluster.memory_bytes_per_s * 1e9

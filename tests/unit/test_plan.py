@@ -279,7 +279,7 @@ def test_ranks_in_a_node_are_those_of_consecutive_gpus() -> None:
 @pytest.mark.parametrize(("p", "v"), [(1, 1), (4, 1), (4, 2)])
 def test_the_bubble_is_that_of_the_schedule(p: int, v: int) -> None:
     layout = layout_of(pipeline=p, chunks=v)
-    fast = replace(cluster_of(), link_bytes_per_s=1e30)
+    fast = replace(cluster_of(), link_bytes_per_s=1e30, memory_bytes_per_s=1e30)
     flat = replace(LLAMA, vocabulary=1)
     time = slowest_stage(flat, JOB, layout, fast).time
     m = layout.micro_batches
@@ -318,7 +318,7 @@ def test_work_of_all_gpus_is_that_of_one() -> None:
 
 
 def test_gradients_overlap_with_the_last_backward_pass_alone() -> None:
-    slow = replace(cluster_of(), link_bytes_per_s=2e9)
+    slow = replace(cluster_of(), link_bytes_per_s=2e9, memory_bytes_per_s=1e30)
     layout = layout_of(data=8, micro_batch=1)
     step = slowest_stage(LLAMA, JOB, layout, slow)
     (row,) = step.transfers
