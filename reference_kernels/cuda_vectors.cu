@@ -15,6 +15,20 @@ __device__ inline void store(ELEMENT* to, const Vector& vector) {
     *reinterpret_cast<Vector*>(to) = vector;
 }
 
+// Where a row is held packed and used again, it is converted again: the compiler would keep both.
+template <int COUNT>
+__device__ __forceinline__ void forget_conversions(Vector (&held)[COUNT]) {
+    if (sizeof(Vector) % sizeof(unsigned) != 0) return;
+#pragma unroll
+    for (int item = 0; item < COUNT; ++item) {
+        unsigned* const words = reinterpret_cast<unsigned*>(&held[item]);
+#pragma unroll
+        for (int i = 0; i < int(sizeof(Vector) / sizeof(unsigned)); ++i) {
+            asm volatile("" : "+r"(words[i]));
+        }
+    }
+}
+
 struct Add {
     static __device__ float identity() { return 0.0f; }
     static __device__ float apply(float a, float b) { return a + b; }

@@ -9,9 +9,11 @@ from gpuprof.reference_kernels.suite import TORCH_DTYPES
 _ELEMENTS = {"fp32": "float", "fp16": "__half", "bf16": "__nv_bfloat16"}
 _VECTOR_BYTES = 16
 _SHARED = Path(__file__).with_suffix(".cu")
-# Elements of a row that a thread holds: enough bytes in flight, few enough registers.
-_ELEMENTS_PER_THREAD = 16
+# Elements of a row that a thread may hold: enough bytes in flight, few enough registers.
+_ELEMENTS_PER_THREAD = (16, 32, 64)
 _MOST_THREADS = 1024
+# Threads of a multiprocessor that hold so much of a row each: the compiler makes do with 40 registers.
+_HELD_BYTES, _THREADS_TOGETHER = 64, 1536
 _WARP = 32
 # Of a row that a block holds: 32 a thread, more spill.
 MOST_COLUMNS = 32768
@@ -25,24 +27,34 @@ def vector_size(dtype: str, *lengths: int) -> int:
 
 @dataclass(frozen=True)
 class RowShare:
-    """How a block shares out a row: each of `threads` holds `items` vectors of `vector`."""
+    """How a block shares out a row: each of `threads` holds `items` vectors of `vector`.
+
+    `blocks` of them registers must leave room for on a multiprocessor.
+    """
 
     vector: int
     threads: int
     items: int
+    blocks: int
 
     @property
     def note(self) -> str:
         return f"{self.threads} threads of {self.items} x {self.vector} elements a row"
 
 
-def share_row(columns: int, dtype: str) -> RowShare:
-    """About 16 elements a thread, more where a row of `columns` asks for over 1024 threads."""
+def row_shares(columns: int, dtype: str) -> tuple[RowShare, ...]:
+    """About 16, 32 and 64 elements a thread, more where a row of `columns` asks for more threads
+    than a block has."""
     vector = vector_size(dtype, columns)
     vectors = -(-columns // vector)
-    items = max(_ELEMENTS_PER_THREAD // vector, -(-vectors // _MOST_THREADS))
-    threads = -(-vectors // items)
-    return RowShare(vector, -(-threads // _WARP) * _WARP, items)
+    shares = []
+    for elements in _ELEMENTS_PER_THREAD:
+        items = max(elements // vector, -(-vectors // _MOST_THREADS))
+        threads = -(-vectors // items // _WARP) * _WARP
+        held_bytes = items * vector * TORCH_DTYPES[dtype].itemsize
+        blocks = max(1, _THREADS_TOGETHER // threads) if held_bytes <= _HELD_BYTES else 1
+        shares.append(RowShare(vector, threads, items, blocks))
+    return tuple(dict.fromkeys(shares))
 
 
 def compile_kernel(

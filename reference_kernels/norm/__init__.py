@@ -19,7 +19,7 @@ VERSIONS = (
         "cuda",
         "CUDA C++, a row in a block's registers",
         _DTYPES,
-        requires=("cuda-core",),
+        requires=("cuda-core", "triton"),
     ),
     Version(
         "norm", "triton", "Triton, a row in a program's registers", _DTYPES, requires=("triton",)

@@ -6,6 +6,7 @@ rms, with the sums across threads and scaling by a factor a row. Bytes: compulso
 read once, and so counted; weight and bias are read by every block, from L2.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,17 +16,17 @@ from gpuprof.reference_kernels.cuda_vectors import (
     MOST_COLUMNS,
     RowShare,
     compile_kernel,
-    share_row,
+    row_shares,
 )
 from gpuprof.reference_kernels.norm.problem import EPSILON, NormProblem
 from gpuprof.reference_kernels.nvrtc import CudaKernel, architecture_of
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
+from gpuprof.reference_kernels.tuning import fastest
 
 
-def kernel_for(problem: NormProblem, architecture: str) -> tuple[CudaKernel, RowShare]:
-    """The kernel for these columns, and how it shares out a row; needs no GPU."""
-    share = share_row(problem.columns, problem.dtype)
-    kernel = compile_kernel(
+def compile_for(problem: NormProblem, share: RowShare, architecture: str) -> CudaKernel:
+    """The kernel for these columns, shared out so; needs no GPU."""
+    return compile_kernel(
         Path(__file__).with_suffix(".cu"),
         "normalise",
         dtype=problem.dtype,
@@ -33,26 +34,31 @@ def kernel_for(problem: NormProblem, architecture: str) -> tuple[CudaKernel, Row
         architecture=architecture,
         THREADS=share.threads,
         ITEMS=share.items,
+        BLOCKS=share.blocks,
         LAYER=int(problem.bias is not None),
     )
-    return kernel, share
 
 
 def prepare(problem: NormProblem) -> Prepared:
     """See `gpuprof.reference_kernels.suite.Version.prepare`."""
     if problem.columns > MOST_COLUMNS:
         raise UnsupportedError(f"norm/cuda holds rows of up to {MOST_COLUMNS} elements")
-    kernel, share = kernel_for(problem, architecture_of(problem.device))
+    architecture = architecture_of(problem.device)
     output = problem.input.new_empty(problem.input.shape)
-    call = partial(
-        kernel.launch,
-        (problem.rows, 1, 1),
-        (share.threads, 1, 1),
-        problem.input,
-        problem.weight,
-        problem.weight if problem.bias is None else problem.bias,
-        output,
-        np.int32(problem.columns),
-        EPSILON,
-    )
-    return Prepared(call, (output,), note=share.note)
+
+    def call_of(share: RowShare) -> Callable[[], None]:
+        return partial(
+            compile_for(problem, share, architecture).launch,
+            (problem.rows, 1, 1),
+            (share.threads, 1, 1),
+            problem.input,
+            problem.weight,
+            problem.weight if problem.bias is None else problem.bias,
+            output,
+            np.int32(problem.columns),
+            EPSILON,
+        )
+
+    calls = {share: call_of(share) for share in row_shares(problem.columns, problem.dtype)}
+    share = fastest(list(calls), lambda chosen: calls[chosen]())
+    return Prepared(calls[share], (output,), note=share.note)
