@@ -1,8 +1,9 @@
 """Collectives that follow each other with nothing between them, which one message could replace.
 
-A call needs nothing of the one before it where no work was launched between the two, or where work
-that was did not wait for the first one's end. Of other programs, tensor parallelism among them,
-each call's message may come from what the one before it brought.
+A call needs nothing of the one before it where no work was launched between the two but elementwise
+work on a message (a division by the number of ranks), or where work that was did not wait for the
+first one's end. Of other programs, tensor parallelism among them, each call's message may come from
+what the one before it brought, by a product.
 
 A call that follows directly waits for nothing but the other ranks' launches of it: what that takes
 is the price of one more call, whichever rank comes last.
@@ -25,8 +26,10 @@ def with_call_runs(kernels: pl.DataFrame, late_ns: int) -> pl.DataFrame:
 
     mergeable: the call needs nothing of the one before it of its kind and group in its step;
     call_wait_ns: what of exposed_wait_ns the number of calls costs, null where that is. Expects
-    launch_ns. In a step stragglers make this rank wait for `late_ns`: as far as that is more than
-    calls wait that follow no other, it is in the others and no price of theirs.
+    launch_ns, and elementwise, which may be null.
+
+    In a step stragglers make this rank wait for `late_ns`: as far as that is more than calls wait
+    that follow no other, it is in the others and no price of theirs.
     """
     steps = max(1, kernels["step"].n_unique())
     found = kernels.join(_between(kernels), on="kernel_row", how="left", maintain_order="left")
@@ -46,8 +49,11 @@ def _between(kernels: pl.DataFrame) -> pl.DataFrame:
     """Columns kernel_row, mergeable and direct, of each collective that has one before it."""
     all_known = bool(kernels["launch_ns"].is_not_null().all())
     order = ["launch_ns", "start_ns"] if all_known else ["start_ns"]
-    ordered = kernels.sort(order, maintain_order=True).select(
-        "device", "step", "transfer", *_KIND, "kernel_row", "start_ns", "end_ns"
+    counts = ~(pl.col("elementwise").fill_null(False) & pl.col("transfer").is_null())
+    ordered = (
+        kernels.filter(counts)
+        .sort(order, maintain_order=True)
+        .select("device", "step", "transfer", *_KIND, "kernel_row", "start_ns", "end_ns")
     )
     found = [pl.DataFrame(schema=_BETWEEN)]
     for _, own in ordered.group_by("device", maintain_order=True):

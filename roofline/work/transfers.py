@@ -24,6 +24,7 @@ from gpuprof.roofline.work.call_runs import with_call_runs
 _PARAMETERS: Final = "record_param_comms"
 # Those of torch 1.12 and before stand without it.
 _OPERATORS_OF_C10D: Final = "c10d::"
+_OF_CALL_RUNS: Final = ("launch_ns", "elementwise")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def with_transfers(
     unknown; exposed_ns: how much of its time nothing else on its device hides. Computing hides
     copies and communication, copies hide communication. rank_wait_ns: the first part of its time,
     in which it waits for other ranks, of which exposed_wait_ns is exposed; null where unknown.
-    mergeable and call_wait_ns: `gpuprof.roofline.work.call_runs`. launch_ns is taken away.
+    mergeable and call_wait_ns: `gpuprof.roofline.work.call_runs`, for which launch_ns and
+    elementwise are there, and are taken away.
 
     `calls` has the call and the cost of each signature in the column `signature`, `waits` what its
     collectives waited for other ranks.
@@ -66,7 +68,7 @@ def with_transfers(
         .then(pl.lit(COPY))
     )
     if kernels["transfer"].null_count() == kernels.height:
-        return kernels.drop("launch_ns").with_columns(
+        return kernels.drop(_OF_CALL_RUNS).with_columns(
             what=pl.lit(""),
             host_memory=pl.lit(""),
             link_bytes=pl.lit(None, pl.Float64),
@@ -87,7 +89,7 @@ def with_transfers(
         exposed_ns=pl.Series(_exposed_ns(kernels, ends)),
         exposed_wait_ns=pl.when(pl.col("rank_wait_ns").is_not_null()).then(waits_exposed),
     )
-    return with_call_runs(kernels, waits.late_ns).drop("launch_ns")
+    return with_call_runs(kernels, waits.late_ns).drop(_OF_CALL_RUNS)
 
 
 def _named(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,13 @@ from gpuprof.collectors.joining.graph_partners import replayed_kernels
 from gpuprof.collectors.manifest import ParameterGroup
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.copies import over_link
-from gpuprof.roofline.cost_models import cost_of, cost_of_kernel, is_modelled, is_modelled_kernel
+from gpuprof.roofline.cost_models import (
+    cost_of,
+    cost_of_kernel,
+    family_of,
+    is_modelled,
+    is_modelled_kernel,
+)
 from gpuprof.roofline.cost_models.call import MKLDNN, MathMode, OpCall, parse_call
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.cost_models.kernel_launch import KernelLaunch
@@ -184,8 +190,12 @@ def find_work(
         [signature.cost for signature in signatures],
     )
     launches_ns = launch_of_kernels(capture)["launch_ns"]
+    elementwise = [index for index, one in enumerate(signatures) if _is_elementwise(one.name)]
     kernels = with_transfers(
-        kernels.with_columns(launch_ns=launches_ns.gather(kernels["kernel_row"])),
+        kernels.with_columns(
+            launch_ns=launches_ns.gather(kernels["kernel_row"]),
+            elementwise=pl.col("signature").is_in(elementwise),
+        ),
         [(signature.call, signature.cost) for signature in signatures],
         waits or RankWaits(),
     )
@@ -207,6 +217,11 @@ def find_work(
         places=places,
         whole_trace=not steps,
     )
+
+
+def _is_elementwise(name: str) -> bool:
+    """Whether an operator gives each element of one tensor for itself, or copies it."""
+    return family_of(name) in ("elementwise", "movement")
 
 
 def _with_replays(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:

@@ -26,7 +26,8 @@ KNOWN = {"collective": "allreduce", "message_bytes": 512, "group": "0", "group_s
 
 
 def one_rank(rank: int, between: str) -> Capture:
-    """`between` two calls: nothing, a product that waits for the first, or one that does not."""
+    """`between` two calls: nothing, or work that waits for the first (a product, or a division), or
+    a product that does not."""
     build = CaptureBuilder()
     for index in range(2):
         build.step("timed", index * LENGTH // 2, (index + 1) * LENGTH // 2)
@@ -39,8 +40,13 @@ def one_rank(rank: int, between: str) -> Capture:
             start = begin + FIRST + call * EVERY
             arrived = start + EVERY - 5 * US if rank else start
             if between != "nothing" and call:
-                begun = start if between == "waits" else start - 1 * US
-                build.mm(begun - 2 * US, begun - 1 * US)
+                begun = start - 1 * US if between == "beside" else start
+                if between == "divides":
+                    types = '["float", "Scalar"]'
+                    times = (begun - 2 * US, begun - 1 * US)
+                    build.op("aten::div_", *times, dims="[[128], []]", types=types)
+                else:
+                    build.mm(begun - 2 * US, begun - 1 * US)
                 build.kernel(begun - 2 * US, begun, start + 20 * US, "gemm")
                 arrived = max(arrived, start + 20 * US)
             build.kernel(
@@ -74,7 +80,7 @@ def test_calls_behind_each_other_cost_what_they_wait_and_could_be_one() -> None:
     assert found.split.nanoseconds("other rank") == pytest.approx(room / CALLS, rel=0.1)
     assert found.bottleneck.kind == "communication"
     first = found.advice[0]
-    assert first.finding == "exposed communication"
+    assert first.finding == "many messages"
     assert "29 of them need nothing of the call before" in first.evidence
     # From what the calls move to all that there is room for.
     least, most = first.gain_range_ns
@@ -89,6 +95,14 @@ def test_calls_whose_messages_depend_on_each_other_are_not_to_be_one() -> None:
     assert (transfer.mergeable_calls, transfer.call_waiting_ns) == (0, 0)
     assert found.bottleneck.kind == "other rank"
     assert all("of them need nothing" not in each.evidence for each in found.advice)
+
+
+def test_a_division_between_calls_makes_no_message_depend_on_another() -> None:
+    found = analysed("divides")
+    (transfer,) = found.transfers
+    assert transfer.mergeable_calls == STEPS * (CALLS - 1)
+    assert transfer.call_waiting_ns == STEPS * (CALLS - 1) * 35 * US
+    assert found.advice[0].finding == "many messages"
 
 
 def test_calls_beside_products_could_be_fewer_but_their_waiting_is_not_the_calls_own() -> None:
@@ -117,6 +131,7 @@ def test_what_a_straggler_costs_is_not_the_price_of_calls(late_ns: int, kept: in
             "end_ns": [90, 190, 290],
             "launch_ns": [0, 1, 2],
             "exposed_wait_ns": waits,
+            "elementwise": [None, False, None],
         }
     )
     assert with_call_runs(rows, late_ns)["call_wait_ns"].sum() == kept
@@ -136,6 +151,7 @@ def test_calls_of_other_kinds_groups_and_steps_are_others() -> None:
             "end_ns": [90, 190, 290, 390, 490, 590],
             "launch_ns": range(6),
             "exposed_wait_ns": [10] * 6,
+            "elementwise": [False] * 6,
         }
     )
     found = with_call_runs(rows, 0)
