@@ -257,7 +257,7 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
         link_rate,
         measured_link_rate,
         measured_rate,
-        reached_memory_rate,
+        reached_memory_rates,
     )
 
     analysis = None if arguments.capture is None else load_analysis(arguments.capture)
@@ -280,9 +280,9 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
         if reached is None
         else measured_rate(found.roof, arguments.precision, reached, basis)
     )
-    memory_rate = reached_memory_rate(found.roof)
+    memory_rates = reached_memory_rates(found.roof)
     memory = arguments.memory or found.memory_bytes
-    if compute is None or memory_rate is None:
+    if compute is None or memory_rates is None:
         raise _misfit(f"{found.name}: no peak is known for {arguments.precision}")
     if memory is None:
         raise _misfit(f"{found.name} comes with more than one size of memory: give --memory")
@@ -303,7 +303,8 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
         memory_bytes=int(memory),
         usable_bytes=int(memory * (1 - arguments.reserve)),
         compute=compute,
-        memory_bytes_per_s=memory_rate,
+        memory_bytes_per_s=memory_rates[0],
+        optimizer_bytes_per_s=memory_rates[1],
         link_bytes_per_s=link,
         link_basis=link_basis,
         network_bytes_per_s=arguments.network_bandwidth,

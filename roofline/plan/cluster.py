@@ -21,6 +21,7 @@ class ComputeRate:
 
     products: float
     attention: float
+    attention_backward: float
     # executed: attention's FLOPs are those of the pairs that a causal mask keeps, and of what its
     # backward pass computes again. model: as MFU counts, each query with each key, nothing again.
     counted: Literal["executed", "model"]
@@ -39,7 +40,9 @@ class PlannedCluster:
     memory_bytes: int
     usable_bytes: int
     compute: ComputeRate
+    # Of large arrays, and of the optimizer's many.
     memory_bytes_per_s: float
+    optimizer_bytes_per_s: float
     # Bus bandwidth between GPUs of one node, and what a GPU sends to other nodes. Only None where
     # there is one GPU in a node, and one node.
     link_bytes_per_s: float | None = None

@@ -7,6 +7,8 @@ from gpuprof.roofline.machine.ceilings import DEVICE_LINKS, Ceiling, Roof
 from gpuprof.roofline.plan.cluster import ComputeRate
 
 _ATTENTION = "attention"
+_ATTENTION_BACKWARD = "attention backward"
+_OPTIMIZER = "Adam"
 _COLLECTIVE = "collective"
 
 
@@ -15,12 +17,17 @@ def compute_rate(roof: Roof, precision: str) -> ComputeRate | None:
     ceiling = roof.compute_rate("matmul", precision)
     if ceiling is None:
         return None
-    products, attention = _share(ceiling, ""), _share(ceiling, _ATTENTION)
+    products, attention, backward = (
+        _share(ceiling, work) for work in ("", _ATTENTION, _ATTENTION_BACKWARD)
+    )
     return ComputeRate(
         products=ceiling.rate * products,
         attention=ceiling.rate * attention,
+        attention_backward=ceiling.rate * backward,
         counted="executed",
-        basis=f"{products:.0%} of {ceiling.label}, attention {attention:.0%}",
+        basis=(
+            f"{products:.0%} of {ceiling.label}, attention {attention:.0%}, backward {backward:.0%}"
+        ),
         peak=ceiling.rate,
     )
 
@@ -33,14 +40,21 @@ def measured_rate(roof: Roof, precision: str, mfu: float, basis: str) -> Compute
     rate = ceiling.rate * mfu
     reached = f"{mfu:.1%} of {ceiling.label}: {basis}"
     return ComputeRate(
-        products=rate, attention=rate, counted="model", basis=reached, peak=ceiling.rate
+        products=rate,
+        attention=rate,
+        attention_backward=rate,
+        counted="model",
+        basis=reached,
+        peak=ceiling.rate,
     )
 
 
-def reached_memory_rate(roof: Roof) -> float | None:
-    """Bytes/s that large arrays reach of DRAM; None without a ceiling."""
+def reached_memory_rates(roof: Roof) -> tuple[float, float] | None:
+    """Bytes/s that large arrays and an optimizer reach of DRAM; None without a ceiling."""
     ceiling = roof.memory_rate()
-    return None if ceiling is None else ceiling.rate * _share(ceiling, "")
+    if ceiling is None:
+        return None
+    return ceiling.rate * _share(ceiling, ""), ceiling.rate * _share(ceiling, _OPTIMIZER)
 
 
 def link_rate(roof: Roof) -> tuple[float, str] | None:

@@ -139,14 +139,16 @@ def _computing(
     products = 2 * tokens * in_layers / rate.products * 1e9
     logits = 2 * tokens * head / rate.products * 1e9
     width = decoder.attention_width // layout.tensor
-    scores = 4 * tokens * job.sequence * width * layers / rate.attention * 1e9
+    pairs = 4.0 * tokens * job.sequence * width * layers
     going_back = _BACKWARD
     if rate.counted == "executed":
-        scores *= _KEPT
+        pairs *= _KEPT
         going_back += _FUSED_AGAIN if job.fused_attention else 0.0
+    scores = pairs / rate.attention * 1e9
     again = {"none": 0.0, "selective": scores, "full": products + scores}[layout.checkpointing]
     forward = products + logits + scores
-    backward = 2 * (products + logits) + going_back * scores
+    derived = going_back * pairs / rate.attention_backward * 1e9
+    backward = 2 * (products + logits) + derived
     return _Passes(forward, backward, again).times(layout.micro_batches)
 
 
@@ -197,4 +199,4 @@ def _optimizer_ns(
         experts = -(-experts * layout.expert // layout.data)
     read = job.parameter_bytes if job.optimizer_bytes <= _MOMENTS else 0
     moved = 2 * job.optimizer_bytes + job.gradient_bytes + job.parameter_bytes + read
-    return (shared + experts) * moved / cluster.memory_bytes_per_s * 1e9
+    return (shared + experts) * moved / cluster.optimizer_bytes_per_s * 1e9

@@ -82,6 +82,7 @@ def test_calls_behind_each_other_cost_what_they_wait_and_could_be_one() -> None:
     first = found.advice[0]
     assert first.finding == "many messages"
     assert "29 of them need nothing of the call before" in first.evidence
+    assert "without the profiler" in first.uncertain
     # From what the calls move to all that there is room for.
     least, most = first.gain_range_ns
     assert least < moving < first.gain_ns <= most < LENGTH // 2 - FIRST

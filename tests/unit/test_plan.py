@@ -56,7 +56,12 @@ def layout_of(job: TrainingJob = JOB, **degrees: object) -> ParallelLayout:
 
 
 def cluster_of(nodes: int = 1, gpus: int = 8) -> PlannedCluster:
-    rate = ComputeRate(products=500e12, attention=400e12, counted="model", basis="given", peak=1e15)
+    rate = ComputeRate(
+        **{"products": 500e12, "attention": 400e12, "attention_backward": 400e12},
+        counted="model",
+        basis="given",
+        peak=1e15,
+    )
     return PlannedCluster(
         device="a GPU",
         nodes=nodes,
@@ -65,6 +70,7 @@ def cluster_of(nodes: int = 1, gpus: int = 8) -> PlannedCluster:
         usable_bytes=72 * 2**30,
         compute=rate,
         memory_bytes_per_s=3e12,
+        optimizer_bytes_per_s=2e12,
         link_bytes_per_s=400e9,
         network_bytes_per_s=50e9,
     )
@@ -295,7 +301,8 @@ def test_one_gpu_computes_the_model_flops_at_its_rate(decoder: DecoderShape) -> 
     attention = 12 * decoder.layers * decoder.heads * decoder.head_size * S
     tokens = S * JOB.batch
     assert model_flops_per_step(decoder, JOB) == tokens * (6 * decoder.multiplied + attention)
-    same = ComputeRate(products=5e14, attention=5e14, counted="model", basis="", peak=1e15)
+    rates = dict.fromkeys(("products", "attention", "attention_backward"), 5e14)
+    same = ComputeRate(**rates, counted="model", basis="", peak=1e15)
     step = slowest_stage(decoder, JOB, layout_of(), replace(cluster_of(), compute=same))
     assert step.time.compute_ns == pytest.approx(model_flops_per_step(decoder, JOB) / 5e14 * 1e9)
     # The forward pass, but for the head, once more.
@@ -383,16 +390,21 @@ def test_the_optimizer_reads_and_writes_its_states(zero: int) -> None:
     experts = 8 * MIXTURE.expert_parameters() / 4
     owned = dense / 8 + experts / 2 if zero else dense + experts
     # 12 bytes of states both ways, 2 of gradients read and 2 of parameters written.
-    assert step.time.optimizer_ns == pytest.approx(owned * (12 + 12 + 2 + 2) / 3e12 * 1e9)
+    assert step.time.optimizer_ns == pytest.approx(owned * (12 + 12 + 2 + 2) / 2e12 * 1e9)
 
 
 @pytest.mark.parametrize(("fused", "passes"), [(True, 3.5), (False, 3.0)])
 def test_attention_executes_the_pairs_that_a_causal_mask_keeps(fused: bool, passes: float) -> None:
-    rate = ComputeRate(products=1e30, attention=4e14, counted="executed", basis="")
+    rate = ComputeRate(
+        **{"products": 1e30, "attention": 4e14, "attention_backward": 2e14},
+        counted="executed",
+        basis="",
+    )
     job = replace(JOB, fused_attention=fused)
     step = slowest_stage(LLAMA, job, layout_of(), replace(cluster_of(), compute=rate))
     forward = 4 * LLAMA.layers * LLAMA.attention_width * S * S * job.batch / 2
-    assert step.time.compute_ns == pytest.approx(passes * forward / 4e14 * 1e9)
+    expected = forward / 4e14 + (passes - 1) * forward / 2e14
+    assert step.time.compute_ns == pytest.approx(expected * 1e9)
 
 
 def test_norms_are_summed_over_ranks_that_divide_tokens() -> None:

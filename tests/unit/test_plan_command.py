@@ -25,7 +25,8 @@ def test_the_table_names_the_fastest_layout_and_what_it_rests_on(
     said = capsys.readouterr().out
     assert "8 x NVIDIA H100 SXM5 80GB" in said
     # Of 989.4 TFLOP/s what large products sustain, and of 450 GB/s what collectives do.
-    assert "712 TFLOP/s  72% of bf16 tensor (datasheet, dense), attention 50%" in said
+    rates = "712 TFLOP/s 72% of bf16 tensor (datasheet, dense), attention 50%, backward 37%"
+    assert rates in " ".join(said.split())
     assert "356 GB/s  79% of NVLink (datasheet)" in said
     assert "1: TP " in said
     assert "launches make a real step longer" in said.replace("\n", " ")

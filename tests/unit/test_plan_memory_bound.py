@@ -14,7 +14,7 @@ from gpuprof.roofline.plan.decoder import DecoderShape
 from gpuprof.roofline.plan.layout import ParallelLayout, TrainingJob
 from gpuprof.roofline.plan.memory import stage_parameters
 from gpuprof.roofline.plan.memory_bound import copied_bytes, memory_bound_bytes
-from gpuprof.roofline.plan.rates import compute_rate, link_rate, reached_memory_rate
+from gpuprof.roofline.plan.rates import compute_rate, link_rate, reached_memory_rates
 from gpuprof.roofline.plan.step_time import StageStep, slowest_stage
 
 H200X2_DDP = Path(__file__).parents[1] / "data" / "measured" / "h200x2_ddp"
@@ -123,7 +123,7 @@ def planned(decoder: DecoderShape, job: TrainingJob, layout: ParallelLayout) -> 
     found = datasheet_roof("H200 SXM")
     compute, memory, link = (
         compute_rate(found.roof, "bf16"),
-        reached_memory_rate(found.roof),
+        reached_memory_rates(found.roof),
         link_rate(found.roof),
     )
     assert compute is not None
@@ -136,7 +136,8 @@ def planned(decoder: DecoderShape, job: TrainingJob, layout: ParallelLayout) -> 
         memory_bytes=1,
         usable_bytes=1,
         compute=compute,
-        memory_bytes_per_s=memory,
+        memory_bytes_per_s=memory[0],
+        optimizer_bytes_per_s=memory[1],
         link_bytes_per_s=link[0],
         link_basis=link[1],
         network_bytes_per_s=None,
