@@ -12,7 +12,7 @@ _SHARED = Path(__file__).with_suffix(".cu")
 # Elements of a row that a thread may hold: enough bytes in flight, few enough registers.
 _ELEMENTS_PER_THREAD = (16, 32, 64)
 _MOST_THREADS = 1024
-# Threads of a multiprocessor that hold so much of a row each: the compiler makes do with 40 registers.
+# Threads of a multiprocessor that hold so much of a row each: the compiler keeps to 40 registers.
 _HELD_BYTES, _THREADS_TOGETHER = 64, 1536
 _WARP = 32
 # Of a row that a block holds: 32 a thread, more spill.
