@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 import polars as pl
 
 from gpuprof.collectors.files.parquet_pages import expansion
+from gpuprof.collectors.files.repeated_text import PER_BYTE_OF_PARQUET, repeated_text_problem
 
 # Times differ from row to row, so a row of any table takes more than a bit.
 _MOST_ROWS_PER_BYTE: Final = 16
@@ -37,14 +38,18 @@ def read_table(
             rows = pl.scan_parquet(source, glob=False, hive_partitioning=False)
             number = rows.select(pl.len()).collect().item()
             with BytesIO(file) if isinstance(file, bytes) else file.open("rb") as content:
-                _refuse_expansion(content, number)
-            return rows.select(columns(rows.collect_schema())).collect()
+                size = content.seek(0, os.SEEK_END)
+                _refuse_expansion(content, size, number)
+            table = rows.select(columns(rows.collect_schema())).collect()
+            problem = repeated_text_problem(table, PER_BYTE_OF_PARQUET * size)
+            if problem:
+                raise pl.exceptions.ComputeError(problem)
+            return table
     except pl.exceptions.PanicException as error:
         raise pl.exceptions.ComputeError(f"polars gave up: {error}") from error
 
 
-def _refuse_expansion(content: BinaryIO, rows: int) -> None:
-    size = content.seek(0, os.SEEK_END)
+def _refuse_expansion(content: BinaryIO, size: int, rows: int) -> None:
     try:
         expanded = expansion(content)
     except (ValueError, LookupError, RecursionError) as error:

@@ -23,6 +23,8 @@ _LEAST_BYTES_PER_ROW = 4
 _LONGEST_TEXT = 65_536
 # Some tables are read more than once.
 _TEXT_PER_SIZE = 4
+# A row has 60 bytes, names of kernels with many templates a thousand or two.
+_TEXT_OF_ROWS_PER_SIZE = 100
 
 
 class Database(Export):
@@ -40,6 +42,11 @@ class Database(Export):
     def tables(self) -> frozenset[str]:
         """See `Export`."""
         return frozenset(self._tables)
+
+    @property
+    def most_text_bytes(self) -> int:
+        """See `Export`."""
+        return _TEXT_OF_ROWS_PER_SIZE * self._size
 
     def read(self, table: str, columns: Mapping[str, type[int] | type[str]]) -> pl.DataFrame:
         """See `Export`."""

@@ -35,6 +35,11 @@ class Export(ABC):
         is damaged.
         """
 
+    @property
+    @abstractmethod
+    def most_text_bytes(self) -> int:
+        """What all rows of a column together may have: rows hold numbers of texts."""
+
     def __contains__(self, table: str) -> bool:
         return table in self.tables
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.files.parquet import read_table
+from gpuprof.collectors.files.repeated_text import PER_BYTE_OF_PARQUET
 from gpuprof.collectors.nsys.export_tables import ColumnTypes, Export, resolved_versions, schema_of
 
 _SUFFIX: Final = ".parquet"
@@ -36,15 +37,21 @@ class ParquetFolder(Export):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         try:
-            names = [file.stem for file in path.iterdir() if file.suffix == _SUFFIX]
+            files = [file for file in path.iterdir() if file.suffix == _SUFFIX]
+            self._file_bytes = sum(file.stat().st_size for file in files)
         except OSError as error:
             raise CaptureError(path, problem_of(error)) from error
-        self._tables = resolved_versions(names)
+        self._tables = resolved_versions(file.stem for file in files)
 
     @property
     def tables(self) -> frozenset[str]:
         """See `Export`."""
         return frozenset(self._tables)
+
+    @property
+    def most_text_bytes(self) -> int:
+        """See `Export`."""
+        return PER_BYTE_OF_PARQUET * self._file_bytes
 
     def read(self, table: str, columns: ColumnTypes) -> pl.DataFrame:
         """See `Export`."""

@@ -13,6 +13,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors import schema
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
+from gpuprof.collectors.files.repeated_text import repeated_text_problem
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.nsys import metadata
 from gpuprof.collectors.nsys.activities import device_work, launches
@@ -71,6 +72,11 @@ def _capture(path: Path, export: Export) -> Capture:
     calls = _timed(launches(export, strings), "API calls", clock, warnings)
     marked = _timed(nvtx_ranges(export, strings), "NVTX ranges", clock, warnings, open_ends=True)
     operators, ranges = split_operators(marked)
+
+    for frame in (kernels, calls, operators, ranges):
+        problem = repeated_text_problem(frame, export.most_text_bytes)
+        if problem:
+            raise CaptureError(path, problem)
 
     ranks = _ranks(kernels)
     warnings += missing(kernels, calls, ranges)

@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,9 @@ import msgspec
 import polars as pl
 import pytest
 from benchmark_results import nvbench, store, vllm, with_samples
+from capture_builder import CaptureBuilder
 from made_up_ranks import Idle, MadeUpRank, Work, summaries
+from nsys_exports import write_export
 
 from gpuprof.collectors import kineto, ncu, storage
 from gpuprof.collectors.benchmark_results import documents
@@ -292,10 +296,12 @@ def test_a_table_of_more_rows_than_its_file_can_hold_is_refused(stored: Path) ->
     ("text", "problem"),
     [
         (pl.Series(["a" * (64 << 20)]), "64 MiB, which is more than its size allows"),
+        # 3 kB, of which a dictionary has the text once.
+        (pl.Series(["a" * 200_000] * 1000), "190 MiB of text, which is more than its size allows"),
         # One row, which has them all.
         (pl.Series([[7] * 10_000_000]), "10000000 rows, which is more than its size allows"),
     ],
-    ids=["one long text", "one long list"],
+    ids=["one long text", "a long text in many rows", "one long list"],
 )
 def test_one_cell_that_is_more_than_its_file_can_hold_is_refused(
     stored: Path, text: pl.Series, problem: str
@@ -304,6 +310,18 @@ def test_one_cell_that_is_more_than_its_file_can_hold_is_refused(
     rows.write_parquet(stored / "rank=0" / "launches.parquet")
     with pytest.raises(CaptureError, match=problem):
         storage.load(stored)
+
+
+def test_a_long_string_in_many_rows_of_an_export_is_refused(
+    tmp_path: Path, build: CaptureBuilder
+) -> None:
+    for number in range(4000):
+        build.kernel(number, 10_000 + number, 10_001 + number, "k")
+    path = write_export(build.build(), tmp_path / "long.sqlite", session_ns=0)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE StringIds SET value = ? WHERE value = 'k'", ["k" * 300_000])
+    with pytest.raises(CaptureError, match="250 MiB of text, which is more than its size allows"):
+        open_trace(path)
 
 
 def test_strings_whose_length_no_page_tells_are_refused(stored: Path) -> None:
