@@ -61,7 +61,7 @@ from gpuprof.roofline.ranks.links import link_figures
 from gpuprof.roofline.ranks.nccl import nccl_figures
 from gpuprof.roofline.ranks.parallelism.find import find_parallelism
 from gpuprof.roofline.ranks.recorder import recorder_findings
-from gpuprof.roofline.ranks.summarise import all_summaries
+from gpuprof.roofline.ranks.summarise import summaries_of_job
 from gpuprof.roofline.ranks.summary import RankSummary
 from gpuprof.roofline.settings.find import calls_of_profiled_steps, health_of, settings_of
 from gpuprof.roofline.settings.known import KnownOfStep
@@ -111,17 +111,19 @@ def analyze(
     """
     rank = capture.manifest.ranks[0] if rank is None else rank
     capture = attribute(capture)
+    of_rank = capture.rank(rank)
+    process = of_rank.processes[0]
+    device = device_of(process)
+    work = find_work(of_rank, math_mode(device, process), counted_work(of_rank))
     if summaries is None:
-        summaries = _summaries(capture)
+        summaries = summaries_of_job(capture, {rank: work})
     ends, matched = step_ends(capture), instances(summaries)
     stuck, nccl = recorder_findings(summaries), nccl_figures(summaries)
     all_ranks = join(summaries, matched)
     waits = RankWaits(waits_of(matched, rank), late_ns(all_ranks, rank))
     job = JobRanks(capture, matched, all_ranks)
     others_gap_ns = longest_gap_of_others_ns(capture, rank, ends)
-    capture = attribute(capture.rank(rank))
-    process = capture.processes[0]
-    device = device_of(process)
+    capture, work = of_rank, work.with_waits(waits)
     ceilings, notes = ceilings_of(device, process)
     # The counters' own durations are at the clocks that they tell; a trace's are not.
     if capture.manifest.source == "ncu":
@@ -143,7 +145,6 @@ def analyze(
         None if device is None else WorkReadings(readings, device.index),
     )
 
-    work = find_work(capture, math_mode(device, process), waits, counted_work(capture))
     verdicts = work_verdicts(work, machine)
     on_cpu = device is not None and device.kind == "cpu"
     stretch = profiled_stretch(capture, work, behind=device_runs_behind(ends))
@@ -360,19 +361,6 @@ def _classified(
     # Whatever has a model has no ceiling either.
     why = "no ceiling is known for this device, so nothing tells how fast its work could be"
     return msgspec.structs.replace(found, evidence=why)
-
-
-def _summaries(capture: Capture) -> list[RankSummary]:
-    """Those of all ranks of a job; none of one process that does not communicate."""
-    alone = len(capture.processes) == 1
-    if (
-        alone
-        and "collective" not in capture.kernels["kind"]
-        and capture.collective_records.is_empty()
-        and not capture.processes[0].communicators
-    ):
-        return []
-    return all_summaries(capture)
 
 
 def _device_state(capture: Capture, device: Device | None) -> DeviceState | None:

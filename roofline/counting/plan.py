@@ -91,7 +91,7 @@ def plan_counters(capture: Capture, analysis: Analysis) -> CountersPlan | None:
     """
     capture = attribute(capture.rank(analysis.rank))
     process = capture.processes[0]
-    work = find_work(capture, math_mode(device_of(process), process), None, ())
+    work = find_work(capture, math_mode(device_of(process), process))
     kernels = _with_gains(work, analysis)
     if kernels.is_empty():
         return None

@@ -62,7 +62,7 @@ def work_of(capture: Capture) -> Work:
     """The device work of an attributed one-rank capture, with what hardware counters tell."""
     process = capture.processes[0]
     mode = math_mode(device_of(process), process)
-    return find_work(capture, mode, None, counted_work(capture))
+    return find_work(capture, mode, counted_work(capture))
 
 
 def points_under(capture: Capture, analysis: Analysis, name: str) -> tuple[RooflinePoint, ...]:

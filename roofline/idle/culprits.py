@@ -1,7 +1,9 @@
 """What the host did while the device had no work, named and added up."""
 
+from collections.abc import Callable
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
@@ -102,62 +104,57 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     """
     timeline, gaps = idle.timeline, idle.gaps
     pieces = idle.pieces
-    op_names = capture.ops["name"].fill_null("").str.strip_prefix(_BACKWARD)
-    innermost, outermost = (_at(op_names, pieces[row]) for row in ("op_row", "root_row"))
+    op_names, texts = capture.ops["name"].fill_null(""), _Texts()
     ends = _at(pl.Series(gaps.kernel), pieces["gap"])
     scopes = described(timeline.scopes, loader_waits(capture))
     collected = within(timeline.collecting, pieces["time_ns"].fill_null(0).to_numpy())
+    innermost = _at(op_names, pieces["op_row"])
     columns = pieces.with_columns(
-        **{
-            f"scope_{name}": _at(scopes[name], pieces["scope_row"])
-            for name in ("what", "place", "detail")
-        },
+        **{f"scope_{name}": _at(scopes[name], pieces["scope_row"]) for name in ("place", "detail")},
+        scope_what=texts.numbers(_at(scopes["what"], pieces["scope_row"])),
         range_place=_at(_places_at_start(timeline, timeline.idle_ranges), pieces["range_row"]),
         asked_place=_at(_places_at_start(timeline, timeline.scopes), pieces["scope_row"]),
-        place=pl.coalesce(
-            _at(_places(capture.ops), pieces["op_row"]),
-            _at(_places(timeline.positions), pieces["position_row"]),
+        place=_places(capture.ops, pieces["op_row"]).fill_null(
+            _places(timeline.positions, pieces["position_row"])
         ),
-        range=alike_together(_at(timeline.idle_ranges["name"], pieces["range_row"])),
-        around=alike_together(_at(timeline.ranges["name"], pieces["around_row"])),
-        call_name=_at(capture.launches["name"], pieces["call_row"]),
-        innermost=innermost,
-        outermost=outermost,
-        written=_written(op_names, pieces["op_row"]),
-        launched=_launching_operators(idle, op_names, ends),
-        before=_at(idle.kernels["name"], ends),
+        range=texts.numbers(_at(timeline.idle_ranges["name"], pieces["range_row"]), alike_together),
+        inside=texts.numbers(_at(timeline.ranges["name"], pieces["around_row"]), _inside),
+        call_name=texts.numbers(_at(capture.launches["name"], pieces["call_row"])),
+        innermost=texts.numbers(innermost, _of_forward),
+        outermost=texts.numbers(_at(op_names, pieces["root_row"]), _of_forward),
+        written=texts.numbers(innermost, _written),
+        until=texts.numbers(_at(op_names, _launching_rows(idle, ends)), _until),
+        before=texts.numbers(_at(idle.kernels["name"], ends)),
         gap_ns=_at(pl.Series(gaps.end_ns - gaps.start_ns), pieces["gap"]),
         collection=pl.Series(collected),
     )
-    kind, text = pl.col("kind"), pl.lit
+    kind = pl.col("kind")
     # Without operators nothing tells that it is Python.
-    between = "host code between calls" if capture.ops.is_empty() else "Python between operators"
+    between = texts.number_of(
+        "host code between calls" if capture.ops.is_empty() else "Python between operators"
+    )
     launching = kind.is_in([LAUNCH, OUTSIDE])
     called = pl.col("call_name").is_not_null() & pl.col("scope_what").is_null()
     what = (
         pl.when(kind == QUEUED)
         .then(
             pl.when(pl.col("gap_ns") <= _NEXT_KERNEL_NS)
-            .then(text("from one kernel to the next"))
-            .otherwise(text("queued work that waits"))
+            .then(texts.number_of("from one kernel to the next"))
+            .otherwise(texts.number_of("queued work that waits"))
         )
         .when(kind == UNEXPLAINED)
-        .then(text("nothing was recorded"))
+        .then(texts.number_of("nothing was recorded"))
         .when(kind == GARBAGE_COLLECTION)
-        .then(text("garbage collection"))
+        .then(texts.number_of("garbage collection"))
         .when(launching)
-        .then(pl.coalesce("outermost", text(between)))
+        .then(pl.coalesce("outermost", between))
         .when(kind == HOST_WORK)
-        .then(pl.coalesce("range", "call_name", "innermost", text(between)))
+        .then(pl.coalesce("range", "call_name", "innermost", between))
         .otherwise(pl.coalesce("scope_what", "written", "call_name", "innermost"))
     )
     outside_scopes = ~launching & ~kind.is_in([QUEUED, UNEXPLAINED, GARBAGE_COLLECTION, HOST_WORK])
     in_call = outside_scopes & called
     anonymous = (what == between) & (launching | (kind == HOST_WORK))
-    inside = pl.when(pl.col("around").is_not_null()).then(pl.format("in {}", "around"))
-    until = pl.when((kind == HOST_WORK) & pl.col("launched").is_not_null()).then(
-        pl.format("before {}", "launched")
-    )
     event = (
         pl.when(kind == GARBAGE_COLLECTION)
         .then(pl.col("collection"))
@@ -169,22 +166,19 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         .then(pl.coalesce("range_row", "call_row", "op_row", -1 - pl.col("hole")))
         .otherwise(pl.coalesce("scope_row", "call_row", "op_row"))
     )
-    return columns.select(
+    found = columns.select(
         "step",
         "start_ns",
         "kind",
         "nanoseconds",
         "keeps",
         what=what,
-        call=pl.when(in_call).then("call_name").fill_null(""),
+        call=pl.when(in_call).then("call_name"),
         operator=pl.when(in_call)
         .then("innermost")
         .when(anonymous)
-        .then(pl.coalesce(inside, until))
-        .fill_null(""),
-        kernel=pl.when((kind == QUEUED) & (pl.col("gap_ns") > _NEXT_KERNEL_NS))
-        .then("before")
-        .fill_null(""),
+        .then(pl.coalesce("inside", pl.when(kind == HOST_WORK).then("until"))),
+        kernel=pl.when((kind == QUEUED) & (pl.col("gap_ns") > _NEXT_KERNEL_NS)).then("before"),
         # Of work that waits in a queue the host's place says nothing.
         place=pl.when(kind != QUEUED)
         .then(pl.coalesce("scope_place", "asked_place", "range_place", "place"))
@@ -192,16 +186,67 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         detail=pl.col("scope_detail").fill_null(""),
         event=event,
     )
+    return found.with_columns(
+        what=texts.of(found["what"]),
+        **{name: texts.of(found[name]).fill_null("") for name in ("call", "operator", "kernel")},
+    )
 
 
-def _places(table: pl.DataFrame) -> pl.Series:
-    """ "train.py:42" for each row of operators or positions, as far as it is known."""
-    known = table.select("file", "line", "function").unique().drop_nulls("file")
+class _Texts:
+    """Texts with a number each. Numbers are much quicker to choose from, row by row."""
+
+    def __init__(self) -> None:
+        self._texts: list[pl.Series] = []
+        self._count = 0
+
+    def numbers(
+        self, found: pl.Series, spelled: Callable[[pl.Series], pl.Series] | None = None
+    ) -> pl.Series:
+        """The numbers of `found`, or of what `spelled` makes of its texts; null where that is."""
+        names = found.drop_nulls().unique()
+        texts = names if spelled is None else spelled(names)
+        own = pl.Series(np.arange(len(texts)) + self._count, dtype=pl.Int64)
+        own = own.set(texts.is_null(), None)
+        self._texts.append(texts)
+        self._count += len(texts)
+        rows = found.cast(pl.Enum(names)).to_physical().cast(pl.Int64)
+        return _at(own, rows)
+
+    def number_of(self, text: str) -> pl.Expr:
+        """The number of one more text."""
+        self._texts.append(pl.Series([text]))
+        self._count += 1
+        return pl.lit(self._count - 1, pl.Int64)
+
+    def of(self, numbers: pl.Series) -> pl.Series:
+        """The texts of `numbers`, null where one is."""
+        return _at(pl.concat(self._texts), numbers)
+
+
+def _of_forward(names: pl.Series) -> pl.Series:
+    """The names of operators without what autograd puts before those of its nodes."""
+    return names.str.strip_prefix(_BACKWARD)
+
+
+def _inside(names: pl.Series) -> pl.Series:
+    return "in " + alike_together(names)
+
+
+def _until(names: pl.Series) -> pl.Series:
+    return "before " + _of_forward(names)
+
+
+def _places(table: pl.DataFrame, rows: pl.Series) -> pl.Series:
+    """ "train.py:42" for each of `rows` of operators or positions, as far as it is known."""
+    if table["file"].null_count() == table.height:
+        return pl.repeat(None, len(rows), dtype=pl.String, eager=True)
+    found = pl.DataFrame([_at(table[name], rows) for name in ("file", "line", "function")])
+    known = found.unique().drop_nulls("file")
     texts = [
         place_text(file, line) + (f", {function}" if line is None and function else "")
         for file, line, function in known.iter_rows()
     ]
-    return table.join(
+    return found.join(
         known.with_columns(place=pl.Series(texts, dtype=pl.String)),
         on=("file", "line", "function"),
         how="left",
@@ -214,21 +259,19 @@ def _places_at_start(timeline: HostTimeline, events: pl.DataFrame) -> pl.Series:
     """Where the program began each of `events`, which may go on elsewhere in it."""
     points = events.select("process", "thread", time_ns="start_ns")
     rows = pl.Series(innermost_rows(timeline.positions, points), dtype=pl.Int64)
-    return _at(_places(timeline.positions), rows)
+    return _places(timeline.positions, rows)
 
 
-def _written(op_names: pl.Series, op_rows: pl.Series) -> pl.Series:
-    """What a program writes for the operator of each row; null where that is not known."""
-    names = _at(op_names, op_rows)
-    known = {name: written_as(name) for name in names.unique().drop_nulls()}
-    written: pl.Series = names.replace_strict(known, default=None, return_dtype=pl.String)
-    return written
+def _written(op_names: pl.Series) -> pl.Series:
+    """What a program writes for operators of these names; null where that is not known."""
+    names = _of_forward(op_names)
+    return pl.Series([written_as(name) for name in names], dtype=pl.String)
 
 
-def _launching_operators(idle: IdlePieces, op_names: pl.Series, ends: pl.Series) -> pl.Series:
+def _launching_rows(idle: IdlePieces, ends: pl.Series) -> pl.Series:
     """The outermost operator that launched the work at each of `ends`, rows of the kernels."""
     roots = pl.Series(idle.timeline.op_roots, dtype=pl.Int64)
-    return _at(op_names, _at(roots, _at(idle.launching_ops, ends)))
+    return _at(roots, _at(idle.launching_ops, ends))
 
 
 def _at(values: pl.Series, rows: pl.Series) -> pl.Series:

@@ -44,7 +44,7 @@ def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     clock = clock_of(analysis.device_state)
     machine = Machine(analysis.device, _roof(analysis), clock, one_host, analysis.ceilings)
     mode = math_mode(analysis.device, capture.processes[0])
-    work = find_work(capture, mode, counted=counted_work(capture))
+    work = find_work(capture, mode, counted_work(capture))
     verdicts = work_verdicts(work, machine)
     points: list[RooflinePoint] = []
     of_kernel = np.full(capture.kernels.height, -1, np.int64)

@@ -1,5 +1,6 @@
 """One rank of a capture -> its `RankSummary`."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -12,33 +13,36 @@ import polars as pl
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.ranks import is_bystander
 from gpuprof.collectors.manifest import Fingerprint
-from gpuprof.roofline.intervals import clipped, union_ns
+from gpuprof.roofline.intervals import covered_ns, merged
 from gpuprof.roofline.points.process_roofs import device_of
 from gpuprof.roofline.ranks.collective_rows import collective_rows, whole_steps
 from gpuprof.roofline.ranks.device_steps import device_steps
-from gpuprof.roofline.ranks.summary import STATES, STEPS, RankProcess, RankSummary
+from gpuprof.roofline.ranks.summary import IDLE, STATES, STEPS, RankProcess, RankSummary
 from gpuprof.roofline.ranks.work_rows import idle_rows, work_rows
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.attribution import attribute
 from gpuprof.roofline.work.math_mode import math_mode
-from gpuprof.roofline.work.work import find_work
+from gpuprof.roofline.work.work import Work, find_work
 
 # Rows at most: together a few hundred kB.
 _COLLECTIVES: Final = 8192
 _WORK: Final = 4096
-_IDLE: Final = 1024
+_IDLE_ROWS: Final = 1024
 _STEPS: Final = 2048
 # The range around its forward pass: torch/nn/parallel/distributed.py.
 _DDP: Final = "DistributedDataParallel.forward"
 _VERSIONS: Final = ("torch", "cuda", "hip", "nccl", "cudnn", "triton", "driver", "python")
 # A step may lie between two samples of NVML.
 _NEAR_NS: Final = 600_000_000
-_PARTS: Final = ("begun_ns", "done_ns", "working_ns", "exposed_communication_ns", "idle_ns")
 
 
-def summarise(capture: Capture, rank: int) -> RankSummary:
+def summarise(
+    capture: Capture, rank: int, work: Work | None = None, *, is_alone: bool = False
+) -> RankSummary:
     """What is kept of `rank`, which `capture` may hold beside others.
 
+    `work` is its device work, where that was found already. `is_alone`: no other rank will stand
+    beside it, so that why its device had no work is left out: it would tell who is late.
     Raises `ValueError` for a rank that the capture does not hold.
     """
     own = attribute(capture.rank(rank))
@@ -64,7 +68,8 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
         process_groups=process.process_groups if records.height else (),
         communicators=process.communicators,
     )
-    work = find_work(own, math_mode(device, process))
+    if work is None:
+        work = find_work(own, math_mode(device, process))
     # Counters may be recorded without times, all or some of them.
     work = replace(work, kernels=work.kernels.drop_nulls("start_ns"))
     steps = device_steps(own, work.kernels, on_cpu=on_cpu)
@@ -79,7 +84,9 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
         _with_parts(_marks(own.steps, steps), _parts(work.kernels, found, steps)),
         collectives,
         work_rows(own, work, collectives, _WORK),
-        idle_rows(own, work, steps, collectives, _IDLE, on_cpu=on_cpu),
+        pl.DataFrame(schema=IDLE)
+        if is_alone
+        else idle_rows(own, work, steps, collectives, _IDLE_ROWS, on_cpu=on_cpu),
         _states(own.samples, steps, None if device is None else device.index),
         records,
     )
@@ -88,6 +95,24 @@ def summarise(capture: Capture, rank: int) -> RankSummary:
 def all_summaries(capture: Capture) -> list[RankSummary]:
     """Those of all ranks of `capture`."""
     return [summarise(capture, rank) for rank in capture.manifest.ranks]
+
+
+def summaries_of_job(capture: Capture, known: Mapping[int, Work]) -> list[RankSummary]:
+    """Those of all ranks of an attributed capture; none of a process that does not communicate.
+
+    `known` is the device work of ranks that were looked at already.
+    """
+    alone = len(capture.processes) == 1
+    if (
+        alone
+        and "collective" not in capture.kernels["kind"]
+        and capture.collective_records.is_empty()
+        and not capture.processes[0].communicators
+    ):
+        return []
+    return [
+        summarise(capture, rank, known.get(rank), is_alone=alone) for rank in capture.manifest.ranks
+    ]
 
 
 def _versions(fingerprint: Fingerprint) -> dict[str, str]:
@@ -101,19 +126,24 @@ def _parts(kernels: pl.DataFrame, collectives: pl.DataFrame, steps: Stretch) -> 
     busy = pl.concat(
         [working.select("start_ns", "end_ns"), collectives.select("start_ns", "end_ns")]
     )
-    rows = []
-    for index, (begun_ns, done_ns) in zip(steps.indices or (0,), steps.spans_ns, strict=True):
-        working_ns, busy_ns = (
-            union_ns(
-                *clipped(
-                    frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy(), (begun_ns, done_ns)
-                )
-            )
+    begun_ns, done_ns = np.array(steps.spans_ns, np.int64).T
+    working_ns, busy_ns = (
+        covered_ns(cover, done_ns) - covered_ns(cover, begun_ns)
+        for cover in (
+            merged(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
             for frame in (working, busy)
         )
-        idle_ns = done_ns - begun_ns - busy_ns
-        rows.append((index, begun_ns, done_ns, working_ns, busy_ns - working_ns, idle_ns))
-    return pl.DataFrame(rows, schema=["index", *_PARTS], orient="row")
+    )
+    return pl.DataFrame(
+        {
+            "index": steps.indices or (0,),
+            "begun_ns": begun_ns,
+            "done_ns": done_ns,
+            "working_ns": working_ns,
+            "exposed_communication_ns": busy_ns - working_ns,
+            "idle_ns": done_ns - begun_ns - busy_ns,
+        }
+    )
 
 
 def _marks(steps: pl.DataFrame, found: Stretch) -> pl.DataFrame:

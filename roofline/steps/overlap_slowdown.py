@@ -30,18 +30,21 @@ _CHANCE: Final = 0.05
 _WORTH_SAYING: Final = 0.01
 _LAUNCH: Final = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
 _KEY: Final = ("name", "signature", "phase")
+_READ: Final = ("device", "kind", "transfer", "start_ns", "end_ns", "duration_ns", *_KEY, *_LAUNCH)
 
 
 def slowed_by_communication(work: Work) -> SlowedByCommunication | None:
     """What the kernels of the profiled steps lose; None where no launches can be compared."""
     launches = _with_overlaps(work.kernels)
     found: dict[tuple[object, ...], list[tuple[list[int], list[int]]]] = {}
-    for key, group in launches.group_by(*_KEY, *_LAUNCH, maintain_order=True):
-        under = group.filter(pl.col("overlap") >= _UNDER)["duration_ns"].to_list()
-        alone = group.filter(pl.col("overlap") <= _ALONE)["duration_ns"].to_list()
-        if min(len(under), len(alone)) < _FEWEST or rank_test(under, alone) > _CHANCE:
-            continue
-        found.setdefault(key[: len(_KEY)], []).append((under, alone))
+    groups = launches.group_by(*_KEY, *_LAUNCH, maintain_order=True).agg(
+        under=pl.col("duration_ns").filter(pl.col("overlap") >= _UNDER),
+        alone=pl.col("duration_ns").filter(pl.col("overlap") <= _ALONE),
+    )
+    several = pl.min_horizontal(pl.col("under", "alone").list.len()) >= _FEWEST
+    for *key, under, alone in groups.filter(several).select(*_KEY, "under", "alone").iter_rows():
+        if rank_test(under, alone) <= _CHANCE:
+            found.setdefault(tuple(key), []).append((under, alone))
     slowed = [_slowed(key, several, work) for key, several in found.items()]
     kernels = sorted(
         (one for one in slowed if one.lost_ns > 0), key=lambda one: (-one.lost_ns, one.name)
@@ -78,7 +81,8 @@ def _with_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
     Without those that another computing kernel of their device overlaps, which slows them too.
     """
     parts = []
-    # Most work has no collectives, and a copy of all of it is large.
+    kernels = kernels.select(_READ)
+    # Most work has no collectives.
     groups = kernels.group_by(pl.col("device").fill_null(-1)) if _has_collectives(kernels) else ()
     for (_,), group in groups:
         collectives = group.filter(pl.col("kind") == "collective")

@@ -21,28 +21,42 @@ _BETWEEN: Final = {"kernel_row": pl.Int64, "direct": pl.Boolean, "mergeable": pl
 _COMMUNICATES: Final = pl.col("transfer") == COMMUNICATION
 
 
-def with_call_runs(kernels: pl.DataFrame, late_ns: int) -> pl.DataFrame:
+def with_call_runs(kernels: pl.DataFrame) -> pl.DataFrame:
     """`kernels`, of `gpuprof.roofline.work.transfers`, with two columns more.
 
     mergeable: the call needs nothing of the one before it of its kind and group in its step;
-    call_wait_ns: what of exposed_wait_ns the number of calls costs, null where that is. Expects
-    launch_ns, and elementwise, which may be null.
+    direct: it follows that with no launch between. Expects launch_ns and elementwise,
+    which may be null.
+    """
+    found = kernels.select("kernel_row").join(
+        _between(kernels), on="kernel_row", how="left", maintain_order="left"
+    )
+    return kernels.with_columns(
+        found[name].fill_null(False).alias(name) for name in ("mergeable", "direct")
+    )
+
+
+def call_waits_ns(kernels: pl.DataFrame, late_ns: int) -> pl.Series:
+    """What of exposed_wait_ns the number of calls costs, null where that is.
 
     In a step stragglers make this rank wait for `late_ns`: as far as that is more than calls wait
-    that follow no other, it is in the others and no price of theirs.
+    that follow no other, it is in the others and no price of theirs. `kernels` have the columns of
+    `with_call_runs`.
     """
     steps = max(1, kernels["step"].n_unique())
-    found = kernels.join(_between(kernels), on="kernel_row", how="left", maintain_order="left")
-    direct = pl.col("direct").fill_null(False)
-    waits_ns = found["exposed_wait_ns"].fill_null(0)
-    behind_ns = int(waits_ns.filter(found["direct"].fill_null(False)).sum())
+    waits_ns = kernels["exposed_wait_ns"].fill_null(0)
+    behind_ns = int(waits_ns.filter(kernels["direct"]).sum())
     beyond_ns = max(0, late_ns * steps - (int(waits_ns.sum()) - behind_ns))
     kept = max(0.0, 1 - beyond_ns / behind_ns) if behind_ns else 0.0
-    waited = pl.when(direct).then((pl.col("exposed_wait_ns") * kept).round().cast(pl.Int64))
-    return found.with_columns(
-        pl.col("mergeable").fill_null(False),
-        call_wait_ns=pl.when(pl.col("exposed_wait_ns").is_not_null()).then(waited.fill_null(0)),
-    ).drop("direct")
+    price = (pl.col("exposed_wait_ns") * kept).round().cast(pl.Int64)
+    return kernels.select(
+        pl.when(pl.col("exposed_wait_ns").is_null())
+        .then(None)
+        .when("direct")
+        .then(price)
+        .otherwise(pl.lit(0, pl.Int64))
+        .alias("call_wait_ns")
+    )["call_wait_ns"]
 
 
 def _between(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from gpuprof.roofline.cost_models.call import OpCall
 from gpuprof.roofline.cost_models.collective import called_collective, named_collective
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.intervals import Nanoseconds, covered_ns, merged
-from gpuprof.roofline.work.call_runs import with_call_runs
+from gpuprof.roofline.work.call_runs import call_waits_ns, with_call_runs
 
 # Its last argument is the number of ranks (torch/csrc/distributed/c10d/ParamCommsUtils.hpp).
 _PARAMETERS: Final = "record_param_comms"
@@ -44,7 +44,6 @@ class RankWaits:
 def with_transfers(
     kernels: pl.DataFrame,
     calls: Sequence[tuple[OpCall | None, Cost | None]],
-    waits: RankWaits,
 ) -> pl.DataFrame:
     """`kernels` with what each moves over a link.
 
@@ -53,13 +52,11 @@ def with_transfers(
     pageable or pinned, of a copy whose name says so; message_bytes: also where the operator alone
     tells it; group_size likewise; link_bytes: what of it crosses this device's link, null where
     unknown; exposed_ns: how much of its time nothing else on its device hides. Computing hides
-    copies and communication, copies hide communication. rank_wait_ns: the first part of its time,
-    in which it waits for other ranks, of which exposed_wait_ns is exposed; null where unknown.
-    mergeable and call_wait_ns: `gpuprof.roofline.work.call_runs`, for which launch_ns and
-    elementwise are there, and are taken away.
+    copies and communication, copies hide communication. mergeable and direct:
+    `gpuprof.roofline.work.call_runs`, for which launch_ns and elementwise are there, and are taken
+    away. rank_wait_ns, exposed_wait_ns and call_wait_ns: null, see `with_waits`.
 
-    `calls` has the call and the cost of each signature in the column `signature`, `waits` what its
-    collectives waited for other ranks.
+    `calls` has the call and the cost of each signature in the column `signature`.
     """
     kernels = kernels.with_columns(
         transfer=pl.when(pl.col("kind") == "collective")
@@ -76,20 +73,35 @@ def with_transfers(
             rank_wait_ns=pl.lit(None, pl.Int64),
             exposed_wait_ns=pl.lit(None, pl.Int64),
             mergeable=pl.lit(False),
+            direct=pl.lit(False),
             call_wait_ns=pl.lit(None, pl.Int64),
         )
-    kernels = _as_operators_say(_named(kernels), calls).join(
-        waits.of_kernels, on="kernel_row", how="left", maintain_order="left"
-    )
-    wait_ns = kernels["rank_wait_ns"].fill_null(0).to_numpy()
-    starts, ends = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
-    waits_exposed = pl.Series(_exposed_ns(kernels, starts + wait_ns))
+    kernels = _as_operators_say(_named(kernels), calls)
     kernels = kernels.with_columns(
         link_bytes=_link_bytes(kernels),
-        exposed_ns=pl.Series(_exposed_ns(kernels, ends)),
-        exposed_wait_ns=pl.when(pl.col("rank_wait_ns").is_not_null()).then(waits_exposed),
+        exposed_ns=pl.Series(_exposed_ns(kernels, kernels["end_ns"].to_numpy())),
+        rank_wait_ns=pl.lit(None, pl.Int64),
+        exposed_wait_ns=pl.lit(None, pl.Int64),
+        call_wait_ns=pl.lit(None, pl.Int64),
     )
-    return with_call_runs(kernels, waits.late_ns).drop(_OF_CALL_RUNS)
+    return with_call_runs(kernels).drop(_OF_CALL_RUNS)
+
+
+def with_waits(kernels: pl.DataFrame, waits: RankWaits) -> pl.DataFrame:
+    """`kernels`, as `with_transfers` gives them, with what collectives waited for other ranks.
+
+    rank_wait_ns: the first part of its time, in which it waits, of which exposed_wait_ns is
+    exposed; null where unknown. call_wait_ns: `gpuprof.roofline.work.call_runs`.
+    """
+    if waits.of_kernels.is_empty():
+        return kernels
+    found = kernels.select("kernel_row").join(
+        waits.of_kernels, on="kernel_row", how="left", maintain_order="left"
+    )["rank_wait_ns"]
+    until_ns = kernels["start_ns"].to_numpy() + found.fill_null(0).to_numpy()
+    exposed = pl.Series(_exposed_ns(kernels, until_ns)).set(found.is_null(), None)
+    kernels = kernels.with_columns(rank_wait_ns=found, exposed_wait_ns=exposed)
+    return kernels.with_columns(call_wait_ns=call_waits_ns(kernels, waits.late_ns))
 
 
 def _named(kernels: pl.DataFrame) -> pl.DataFrame:

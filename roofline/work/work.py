@@ -42,7 +42,7 @@ from gpuprof.roofline.work.owners import (
     with_owners,
 )
 from gpuprof.roofline.work.places import ProgramPlaces, with_places
-from gpuprof.roofline.work.transfers import RankWaits, with_transfers
+from gpuprof.roofline.work.transfers import RankWaits, with_transfers, with_waits
 
 # Operators that make a sparse tensor or ask one for its parts
 # (pytorch aten/src/ATen/native/native_functions.yaml).
@@ -119,17 +119,15 @@ class Work:
         )
         return replace(self, signatures=signatures)
 
+    def with_waits(self, waits: RankWaits) -> "Work":
+        """The same work with what its collectives waited for other ranks."""
+        return replace(self, kernels=with_waits(self.kernels, waits))
 
-def find_work(
-    capture: Capture,
-    math_mode: MathMode,
-    waits: RankWaits | None = None,
-    counted: Sequence[CountedWork] = (),
-) -> Work:
+
+def find_work(capture: Capture, math_mode: MathMode, counted: Sequence[CountedWork] = ()) -> Work:
     """The device work of an attributed one-rank capture.
 
-    `waits` is what its collectives waited for other ranks, where those are known. `counted` is what
-    hardware counters tell of its kernels, for those that have no operator.
+    `counted` is what hardware counters tell of its kernels, for those that have no operator.
     Work outside the profiled steps is left out where there are such steps.
     """
     load_plugged_models()
@@ -197,7 +195,6 @@ def find_work(
             elementwise=pl.col("signature").is_in(elementwise),
         ),
         [(signature.call, signature.cost) for signature in signatures],
-        waits or RankWaits(),
     )
     kernels, places = with_places(kernels, capture.ops)
     kernels = kernels.join(
