@@ -23,7 +23,9 @@ def spreads_by(kernels: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ..
     """
     own_call = -1 - pl.int_range(pl.len())
     calls = (
-        kernels.with_columns(call=pl.coalesce("owner_id", own_call))
+        # Numbers, which are quicker to group by than texts.
+        kernels.select(*keys, "duration_ns", call=pl.coalesce("owner_id", own_call))
+        .with_columns(pl.col(pl.String).cast(pl.Categorical))
         .group_by(*keys, "call", maintain_order=True)
         .agg(pl.col("duration_ns").sum())
     )

@@ -1,6 +1,6 @@
 """Roofline points: device work grouped by kernel, by operator call, and as one step."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.call_spread import spreads_by
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
-from gpuprof.roofline.points.transfers import Links, against_its_link, transfers_by
+from gpuprof.roofline.points.transfers import TRANSFER_KEYS, Links, against_its_link, transfers_by
 from gpuprof.roofline.points.work_readings import WorkReadings
 from gpuprof.roofline.work.places import NOWHERE, ProgramPlace
 from gpuprof.roofline.work.work import Work
@@ -42,6 +42,12 @@ KEY = ("signature", "phase", "copy_name")
 COPIED = (
     pl.col("bytes").sum().alias("copied_bytes"),
     pl.col("bytes").is_not_null().all().alias("bytes_known"),
+)
+# What of the kernels of a `Work` points of operators and of ranges are made of.
+OF_POINTS = (
+    *("name", "kind", "signature", "phase", "place", "caller", "replay", "annotation"),
+    *("owner_id", "duration_ns", "bytes", "transfer", *TRANSFER_KEYS, "link_bytes"),
+    *("exposed_ns", "rank_wait_ns", "exposed_wait_ns", "call_wait_ns", "mergeable"),
 )
 BYTES_UNKNOWN = "the trace does not say how many bytes it moved"
 
@@ -138,7 +144,21 @@ def keyed_op_points(
     work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[tuple[WorkKey, RooflinePoint], ...]:
     """`op_points`, each with the key of its work."""
-    keys = (*KEY, "place")
+    points = [(key, found) for _, key, found in op_points_by(work, machine, verdicts, ())]
+    return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))
+
+
+def op_points_by(
+    work: Work,
+    machine: Machine,
+    verdicts: Mapping[WorkKey, WorkVerdict],
+    parts: Sequence[str],
+) -> Iterator[tuple[tuple[Any, ...], WorkKey, RooflinePoint]]:
+    """`op_points` of each part of the work, whose kernels agree in the columns `parts`.
+
+    Each with the values of these columns and the key of its work.
+    """
+    keys = (*KEY, "place", *parts)
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, keys, machine.links)
     spreads = spreads_by(kernels, keys)
@@ -151,7 +171,6 @@ def keyed_op_points(
         *COPIED,
     )
     all_ns = _sum(groups["duration_ns"])
-    points: list[tuple[WorkKey, RooflinePoint]] = []
     for row in groups.iter_rows(named=True):
         if row["signature"] is None:
             name, detail, calls = NO_OP, row["copy_name"], row["kernels"]
@@ -175,8 +194,8 @@ def keyed_op_points(
         found = point(identity, time, total, times, bottleneck_of(verdicts[work_key], times, time))
         key = tuple(row[key] for key in keys)
         found = msgspec.structs.replace(found, spread=spreads.get(key))
-        points.append((work_key, against_its_link(found, transfers.get(key), steps=work.steps)))
-    return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))
+        found = against_its_link(found, transfers.get(key), steps=work.steps)
+        yield key[len(key) - len(parts) :], work_key, found
 
 
 def one_of(column: str) -> pl.Expr:

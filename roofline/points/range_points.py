@@ -11,6 +11,7 @@ from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.roof_time import Traffic
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.points import (
+    OF_POINTS,
     DeviceTime,
     Identity,
     Machine,
@@ -46,8 +47,9 @@ def range_points(
     """
     all_ns = int(work.kernels["duration_ns"].sum())
     points = []
+    of_points = work.kernels.select(OF_POINTS)
     for each in members:
-        passes, kernels = capture.ranges[each.passes], work.kernels[each.kernels]
+        passes, kernels = capture.ranges[each.passes], of_points[each.kernels]
         time = DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps)
         total = _total(passes, kernels, work)
         times = machine.times(total)

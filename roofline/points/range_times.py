@@ -36,13 +36,14 @@ def range_times(
     )
     if ranges.is_empty():
         return ()
-    inside = {(each.name, each.domain): work.kernels[each.kernels] for each in members}
+    durations_ns = work.kernels["duration_ns"].to_numpy()
+    inside = {(each.name, each.domain): durations_ns[each.kernels] for each in members}
+    ran = _on_device(members, work)
     passes = _passes(ranges, capture)
     outermost = _outermost(capture)
     found = []
     for (name, domain), rows in _longest(passes).group_by("name", "domain", maintain_order=True):
-        kernels = inside.get((str(name), str(domain)))
-        has_work = kernels is not None and kernels.height > 0
+        own_ns = inside.get((str(name), str(domain)), durations_ns[:0])
         recorded = not (capture.kernels.is_empty() or work.lost_launches)
         around = rows["parent"].unique()
         found.append(
@@ -54,10 +55,10 @@ def range_times(
                 own_ns=int(rows["own_ns"].sum()),
                 parent=around[0] or "" if len(around) == 1 else "",
                 across_threads=bool(rows["across_threads"].all()),
-                device_ns=_device_ns(kernels) if recorded else None,
-                pieces=(0 if kernels is None else kernels.height) if recorded else None,
-                ran=_on_device(kernels, work)
-                if kernels is not None and has_work
+                device_ns=int(own_ns.sum()) if recorded else None,
+                pieces=len(own_ns) if recorded else None,
+                ran=ran.get((str(name), str(domain)), ())
+                if len(own_ns)
                 else _on_host(rows, outermost),
             )
         )
@@ -128,26 +129,36 @@ def _wall_ns(rows: pl.DataFrame) -> int:
     return total_ns
 
 
-def _device_ns(kernels: pl.DataFrame | None) -> int:
-    return 0 if kernels is None else int(kernels["duration_ns"].sum())
-
-
-def _on_device(kernels: pl.DataFrame, work: Work) -> tuple[RanInRange, ...]:
+def _on_device(
+    members: Sequence[RangeMembers], work: Work
+) -> dict[tuple[str, str], tuple[RanInRange, ...]]:
+    """By name and domain the operators of the work in each range, those that took longest."""
     names: Mapping[int, str] = {
         index: signature.name for index, signature in enumerate(work.signatures)
     }
+    if not members:
+        return {}
+    rows = np.concatenate([each.kernels for each in members])
+    number = np.repeat(np.arange(len(members)), [len(each.kernels) for each in members])
     largest = (
-        kernels.filter(pl.col("signature").is_not_null())
+        work.kernels.select("signature", "owner_id", "duration_ns")[rows]
+        .with_columns(range=pl.Series(number))
+        .filter(pl.col("signature").is_not_null())
         .with_columns(operator=pl.col("signature").replace_strict(names, return_dtype=pl.String))
-        .group_by("operator", maintain_order=True)
+        .group_by("range", "operator", maintain_order=True)
         .agg(calls=pl.col("owner_id").n_unique(), device_ns=pl.col("duration_ns").sum())
         .sort("device_ns", descending=True, maintain_order=True)
+        .group_by("range", maintain_order=True)
         .head(_NAMED)
     )
-    return tuple(
-        RanInRange(name=name, calls=calls, device_ns=device_ns)
-        for name, calls, device_ns in largest.select("operator", "calls", "device_ns").iter_rows()
-    )
+    found: dict[tuple[str, str], tuple[RanInRange, ...]] = {}
+    for index, name, calls, device_ns in largest.select(
+        "range", "operator", "calls", "device_ns"
+    ).iter_rows():
+        key = members[index].name, members[index].domain
+        one = RanInRange(name=name, calls=calls, device_ns=device_ns)
+        found[key] = (*found.get(key, ()), one)
+    return found
 
 
 def _outermost(capture: Capture) -> pl.DataFrame:
@@ -155,6 +166,7 @@ def _outermost(capture: Capture) -> pl.DataFrame:
     ops = capture.ops.filter(pl.col("parent_id").is_null() & pl.col("end_ns").is_not_null())
     if (capture.steps["phase"] == "profiled").any():
         ops = ops.filter(steps_at(capture, ops["start_ns"]).is_not_null())
+    ops = ops.select("name", "process", "thread", "start_ns", "end_ns")
     return ops.sort("process", "thread", "start_ns")
 
 

@@ -10,7 +10,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.intervals import covered_ns, merged
 from gpuprof.roofline.ranks.summary import COLLECTIVES
 from gpuprof.roofline.steps.stretch import Stretch
-from gpuprof.roofline.work.attribution import launch_of_kernels
+from gpuprof.roofline.work.attribution import launch_of_kernels, of_operators
 
 _COMMUNICATES: Final = pl.col("kind") == "collective"
 
@@ -64,16 +64,12 @@ def _with_calls(capture: Capture, rows: pl.DataFrame, *, on_cpu: bool) -> pl.Dat
     On a CPU the operator that puts a collective into its queue is the launch.
     """
     launches = launch_of_kernels(capture)["launch_ns"]
-    called = capture.ops.select("op_id", called_ns="start_ns")
+    called = of_operators(capture.ops, rows["op_id"], "start_ns")["start_ns"]
     groups = capture.processes[0].process_groups
     members = {each.name: msgspec.json.encode(each.ranks).decode() for each in groups if each.ranks}
-    return (
-        rows.with_columns(launch_ns=launches.gather(rows["kernel_row"]))
-        .join(called, on="op_id", how="left", maintain_order="left")
-        .with_columns(
-            launch_ns=pl.coalesce("launch_ns", pl.when(pl.lit(value=on_cpu)).then("called_ns")),
-            group_ranks=pl.col("group").replace_strict(
-                members, default=None, return_dtype=pl.String
-            ),
-        )
+    return rows.with_columns(
+        launch_ns=launches.gather(rows["kernel_row"]), called_ns=called
+    ).with_columns(
+        launch_ns=pl.coalesce("launch_ns", pl.when(pl.lit(value=on_cpu)).then("called_ns")),
+        group_ranks=pl.col("group").replace_strict(members, default=None, return_dtype=pl.String),
     )

@@ -12,6 +12,7 @@ from gpuprof.roofline.idle.pieces import idle_pieces
 from gpuprof.roofline.ranks.collective_rows import segments
 from gpuprof.roofline.ranks.summary import IDLE, OTHERS, WORK
 from gpuprof.roofline.steps.stretch import Stretch
+from gpuprof.roofline.work.attribution import of_operators
 from gpuprof.roofline.work.work import Work
 
 _WHAT: Final = ("name", "input_dims", "input_types", "phase", "module", "file", "line")
@@ -48,10 +49,14 @@ def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: in
         schema={"place": pl.Int64, "module": pl.String, "file": pl.String, "line": pl.Int32},
         orient="row",
     )
-    ops = capture.ops.select("input_dims", "input_types", owner_op_id="op_id", op_name="name")
+    ops = of_operators(capture.ops, own["owner_op_id"], "name", "input_dims", "input_types")
     found = (
-        own.with_columns(pl.col("signature").cast(pl.UInt32), pl.col("place").cast(pl.Int64))
-        .join(ops, on="owner_op_id", how="left", maintain_order="left")
+        own.select(
+            *("step", "name", "phase", "duration_ns", "call"),
+            pl.col("signature").cast(pl.UInt32),
+            pl.col("place").cast(pl.Int64),
+        )
+        .with_columns(ops.rename({"name": "op_name"}))
         .join(signatures, on="signature", how="left", maintain_order="left")
         .join(places, on="place", how="left", maintain_order="left")
         .with_columns(

@@ -15,7 +15,7 @@ import polars as pl
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.kernel_names.decode import decode
 from gpuprof.roofline.points.classify import WorkKey, WorkVerdict
-from gpuprof.roofline.points.points import Machine, op_points
+from gpuprof.roofline.points.points import OF_POINTS, Machine, op_points_by
 from gpuprof.roofline.total_figures import Subtotal, Totals
 from gpuprof.roofline.totals.work_kinds import COMMUNICATION, COPY, kind_of_work
 from gpuprof.roofline.work.work import Signature, Work
@@ -70,12 +70,15 @@ def _parts(
         schema={"work_kind": pl.String, "named_precision": pl.String},
         orient="row",
     )
-    kernels = work.kernels.join(
+    kinds = work.kernels.select(_KIND_KEYS).join(
         pl.concat([groups, told], how="horizontal"),
         on=_KIND_KEYS,
         how="left",
         nulls_equal=True,
         maintain_order="left",
+    )
+    kernels = pl.concat(
+        [work.kernels.select(*OF_POINTS, "recompute"), kinds.drop(_KIND_KEYS)], how="horizontal"
     ).with_columns(
         pl.col("recompute").fill_null(False),
         # Of an operator that computes and communicates the counts are of what it computes.
@@ -83,14 +86,13 @@ def _parts(
         & (pl.col("work_kind") != COMMUNICATION).any().over("signature", "phase")
         & pl.col("signature").is_not_null(),
     )
-    for key, rows in kernels.group_by(_PART_KEYS, maintain_order=True):
-        kind, recomputed, named_precision, uncounted = key
-        for point in op_points(replace(work, kernels=rows), machine, verdicts):
-            counted = _without_counts(point) if uncounted else point
-            precision = precision_of(counted)
-            if precision == PRECISION_UNKNOWN:
-                precision = str(named_precision)
-            yield _Part(str(kind), bool(recomputed), precision, counted)
+    grouped = op_points_by(replace(work, kernels=kernels), machine, verdicts, _PART_KEYS)
+    for (kind, recomputed, named_precision, uncounted), _, point in grouped:
+        counted = _without_counts(point) if uncounted else point
+        precision = precision_of(counted)
+        if precision == PRECISION_UNKNOWN:
+            precision = named_precision
+        yield _Part(kind, recomputed, precision, counted)
 
 
 def _told(kernel_kind: str, name: str, signature: Signature | None, phase: str) -> tuple[str, str]:

@@ -147,6 +147,16 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     return np.where(known, rows, NONE)
 
 
+def of_operators(ops: pl.DataFrame, op_ids: pl.Series, *columns: str) -> pl.DataFrame:
+    """`columns` of the rows in `ops`, of one rank, that hold `op_ids`; null for all others.
+
+    The same as a join to `ops`, most of whose rows no device work is of.
+    """
+    rows = rows_of(ops, op_ids)
+    known = pl.Series(rows).set(pl.Series(rows == NONE), None)
+    return ops.select(pl.col(columns).gather(known))
+
+
 def _attribute_rank(
     capture: Capture, info: ProcessInfo
 ) -> tuple[pl.DataFrame, pl.DataFrame, ProcessInfo]:
@@ -196,10 +206,8 @@ def _called_ns(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """When the operator of each collective of a CPU run began; null for all other work."""
     if not (kernels["kind"] == "collective").any():
         return pl.repeat(None, kernels.height, dtype=pl.Int64, eager=True)
-    called = kernels.select(
-        op_id=pl.when(pl.col("kind") == "collective").then(pl.col("op_id"))
-    ).join(ops.select("op_id", "start_ns"), on="op_id", how="left", maintain_order="left")
-    return called["start_ns"]
+    called = kernels["op_id"].set(kernels["kind"] != "collective", None)
+    return of_operators(ops, called, "start_ns")["start_ns"]
 
 
 def _with_operators_of_replays(kernels: pl.DataFrame, learned: pl.DataFrame) -> pl.DataFrame:

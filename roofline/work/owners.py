@@ -19,7 +19,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
 from gpuprof.roofline.kernel_names.element_types import fast_algorithm
 from gpuprof.roofline.kernel_names.product_arithmetic import arithmetic_of_rows, telling_row
-from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.attribution import of_operators, rows_of
 from gpuprof.roofline.work.op_tree import op_phases
 
 _ARGUMENTS = (
@@ -27,6 +27,7 @@ _ARGUMENTS = (
     "argument_names",
     "argument_accesses",
 )
+_OF_OPERATORS = (*_ARGUMENTS, "phase", "recompute")
 # What the kernels of an operator tell; null for a kernel that owns itself.
 _TOLD = ("kernel_names", "collective", "collective_dtype", "arithmetic")
 # The arguments of the operator above, of those whose own record may be without them: torch 1.13
@@ -75,6 +76,8 @@ def _with_calls(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """`kernels` with owner_id, a number above all op_ids for each operator in each replay."""
     keys = ("owner_op_id", "replay")
     first_id = int(ops["op_id"].to_numpy().max(initial=-1)) + 1
+    if kernels["replay"].null_count() == kernels.height:
+        return kernels.with_columns(owner_id="owner_op_id")
     calls = kernels.select(keys).drop_nulls().unique(maintain_order=True)
     calls = calls.with_columns(call_id=pl.int_range(pl.len(), dtype=pl.Int64) + first_id)
     return (
@@ -101,13 +104,13 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         how="horizontal",
     )
     owned = kernels.filter(pl.col("owner_id") >= 0)
-    owners = (
-        owned.unique("owner_id", keep="first", maintain_order=True)
-        .select("owner_id", "owner_op_id")
-        .join(ops, left_on="owner_op_id", right_on="op_id", how="left", maintain_order="left")
-        .with_columns(
-            pl.lit(None).alias(column) for column in ("kernel", "registers", "shared_memory")
-        )
+    owners = owned.unique("owner_id", keep="first", maintain_order=True).select(
+        "owner_id", "owner_op_id"
+    )
+    owners = pl.concat(
+        [owners, of_operators(ops, owners["owner_op_id"], *_OF_OPERATORS)], how="horizontal"
+    ).with_columns(
+        pl.lit(None).alias(column) for column in ("kernel", "registers", "shared_memory")
     )
     collectives = pl.col("kind") == "collective"
     sized = pl.col("op_name").is_in(_SIZED_BY_LAUNCH) & (pl.len() == 1)
@@ -158,8 +161,8 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
             kernel="name",
         )
         .select("owner_id", "op_id", *_TOLD, *_CALLER, *_LAUNCH)
-        .join(ops, on="op_id", how="left", maintain_order="left")
     )
+    own = pl.concat([own, of_operators(ops, own["op_id"], *_OF_OPERATORS)], how="horizontal")
     columns = ("owner_id", "phase", "recompute", *SIGNATURE)
     return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
 

@@ -142,8 +142,11 @@ def _as_operators_say(
         orient="row",
     )
     alone = communicates & (communicates.sum().over("owner_id") == 1)
+    found = kernels.select("signature").join(
+        told, on="signature", how="left", maintain_order="left"
+    )
     return (
-        kernels.join(told, on="signature", how="left", maintain_order="left")
+        pl.concat([kernels, found.drop("signature")], how="horizontal")
         .with_columns(
             message_bytes=pl.coalesce("message_bytes", pl.when(alone).then("told_bytes")),
             group_size=pl.coalesce("group_size", pl.when(communicates).then("told_ranks")),
@@ -191,7 +194,8 @@ def _link_bytes(kernels: pl.DataFrame) -> pl.Expr:
         row = find_collective(what)
         factors.append(None if row is None else row.bus_factor(ranks))
     known = pairs.drop_nulls().with_columns(factor=pl.Series(factors, dtype=pl.Float64))
-    factor = kernels.join(known, on=["what", "group_size"], how="left", maintain_order="left")[
+    sent = kernels.select("what", "group_size")
+    factor = sent.join(known, on=["what", "group_size"], how="left", maintain_order="left")[
         "factor"
     ]
     return (

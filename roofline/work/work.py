@@ -29,7 +29,7 @@ from gpuprof.roofline.cost_models.plugged import load_plugged_models
 from gpuprof.roofline.cost_models.untyped import TYPES_BY_KERNELS, with_types
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.kernel_names.product_arithmetic import ProductArithmetic
-from gpuprof.roofline.work.attribution import launch_of_kernels
+from gpuprof.roofline.work.attribution import launch_of_kernels, of_operators
 from gpuprof.roofline.work.counted_kernels import CountedWork, owning_themselves
 from gpuprof.roofline.work.lost_work import launches_of_steps
 from gpuprof.roofline.work.main_kernels import COMPUTING, with_roles
@@ -138,7 +138,7 @@ def find_work(capture: Capture, math_mode: MathMode, counted: Sequence[CountedWo
     kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     steps = capture.steps.filter(pl.col("phase") == "profiled").height
     outside_ns = 0
-    if steps:
+    if steps and kernels["step"].null_count():
         outside_ns = int(kernels.filter(pl.col("step").is_null())["duration_ns"].sum())
         kernels = kernels.filter(pl.col("step").is_not_null())
     kernels = with_owners(kernels.with_columns(over_link=over_link()), capture.ops)
@@ -163,9 +163,13 @@ def find_work(capture: Capture, math_mode: MathMode, counted: Sequence[CountedWo
         .group_by("owner_id")
         .agg(pl.len().alias("compute_kernels"))
     )
-    kernels = kernels.join(
-        owners.select("owner_id", "signature", "phase", "recompute"), on="owner_id", how="left"
-    ).join(compute, on="owner_id", how="left")
+    kernels = _with_columns(
+        kernels,
+        kernels.select("owner_id")
+        .join(owners, on="owner_id", how="left", maintain_order="left")
+        .join(compute, on="owner_id", how="left", maintain_order="left")
+        .drop("owner_id"),
+    )
     calls = dict(owners.group_by("signature").len().iter_rows())
     opaque_is_dense = _opaque_is_dense(capture.ops)
     lists = _Lists(_dtypes_by_shape(capture.ops, unique), capture.processes[0].parameter_groups)
@@ -197,12 +201,8 @@ def find_work(capture: Capture, math_mode: MathMode, counted: Sequence[CountedWo
         [(signature.call, signature.cost) for signature in signatures],
     )
     kernels, places = with_places(kernels, capture.ops)
-    kernels = kernels.join(
-        capture.ops.select("op_id", "multiplied"),
-        left_on="owner_op_id",
-        right_on="op_id",
-        how="left",
-        maintain_order="left",
+    kernels = _with_columns(
+        kernels, of_operators(capture.ops, kernels["owner_op_id"], "multiplied")
     )
     return Work(
         kernels,
@@ -226,7 +226,15 @@ def _with_replays(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         pl.col("kernel_row").cast(pl.Int64),
         replay=pl.struct("process", "correlation").rle_id().cast(pl.Int64),
     )
-    return kernels.join(replays, on="kernel_row", how="left", maintain_order="left")
+    found = kernels.select("kernel_row").join(
+        replays, on="kernel_row", how="left", maintain_order="left"
+    )
+    return _with_columns(kernels, found.select("replay"))
+
+
+def _with_columns(kernels: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """`kernels` with the columns of `found`, row by row: a join would copy all that they have."""
+    return pl.concat([kernels, found], how="horizontal")
 
 
 def _opaque_is_dense(ops: pl.DataFrame) -> bool:
