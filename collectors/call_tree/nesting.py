@@ -1,6 +1,6 @@
 """Which interval encloses which, on each thread."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,13 @@ def parents(threads: Integers, starts: Integers, ends: Integers) -> Integers:
     parent where a clock was rounded, and is cut there for what follows.
     """
     if compiled is not None:
-        arrays = (np.ascontiguousarray(each, np.int64) for each in (threads, starts, ends))
-        return np.frombuffer(compiled.parents(*arrays), np.int64)
+        return np.frombuffer(compiled.parents(*map(contiguous, (threads, starts, ends))), np.int64)
     return parents_in_python(threads, starts, ends)
+
+
+def contiguous(array: npt.NDArray[np.integer[Any]]) -> Integers:
+    """`array` as compiled code takes it."""
+    return np.ascontiguousarray(array, np.int64)
 
 
 def parents_in_python(threads: Integers, starts: Integers, ends: Integers) -> Integers:
@@ -66,6 +70,20 @@ def _follow_each_other(threads: Integers, starts: Integers, ends: Integers) -> b
     return bool((~same | (ends[order[:-1]] <= starts[order[1:]])).all())
 
 
+def nesting_order(starts: Integers, ends: Integers) -> Integers:
+    """The order that `parents` needs: by start, of those that start at once outer ones first.
+
+    Quick where the intervals are nearly in order, as those of a few tables one after the other.
+    """
+    order = np.argsort(starts, kind="stable")
+    ordered = starts[order]
+    same = ordered[1:] == ordered[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((-ends[rows], starts[rows]))]
+    return order
+
+
 def innermost(
     threads: Integers,
     starts: Integers,
@@ -79,6 +97,24 @@ def innermost(
     The first four arrays are the intervals as for `parents`, with its result. An interval holds
     its start and not its end.
     """
+    arrays = threads, starts, ends, parent, at_threads, at_times
+    if compiled is not None:
+        found = compiled.innermost(*map(contiguous, arrays))
+        # Parents that a capture names itself may stand anywhere.
+        if found is not None:
+            return np.frombuffer(found, np.int64)
+    return innermost_in_python(*arrays)
+
+
+def innermost_in_python(
+    threads: Integers,
+    starts: Integers,
+    ends: Integers,
+    parent: Integers,
+    at_threads: Integers,
+    at_times: Integers,
+) -> Integers:
+    """`innermost` without compiled code."""
     result = np.full(len(at_times), NONE, np.int64)
     order = np.argsort(threads, kind="stable")
     values, first = np.unique(threads[order], return_index=True)

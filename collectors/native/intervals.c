@@ -74,6 +74,140 @@ bool parents(const int64_t *threads, const int64_t *starts, const int64_t *ends,
     return done;
 }
 
+bool are_above(const int64_t *parent, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (parent[i] < -1 || parent[i] >= (int64_t)i)
+            return false;
+    return true;
+}
+
+void inherit(const int64_t *codes, const int64_t *parent, size_t count, int64_t *code)
+{
+    for (size_t i = 0; i < count; i++)
+        code[i] = codes[i] || parent[i] < 0 ? codes[i] : code[parent[i]];
+}
+
+/* The intervals thread by thread: those of number n are at first[n] to first[n + 1]. */
+typedef struct {
+    /* The number of each thread is in `top`. */
+    Stacks numbers;
+    size_t *first;
+    int64_t *rows, *starts;
+} Threads;
+
+static void free_threads(Threads *threads)
+{
+    free(threads->numbers.items);
+    free(threads->first);
+    free(threads->rows);
+    free(threads->starts);
+}
+
+/* The number of the thread of each interval. */
+static bool number_threads(const Intervals *intervals, Stacks *numbers, size_t *number)
+{
+    Stack *stack = NULL;
+    for (size_t i = 0; i < intervals->count; i++) {
+        if (!stack || stack->thread != intervals->threads[i])
+            stack = stack_of(numbers, intervals->threads[i]);
+        if (!stack)
+            return false;
+        if (stack->top < 0)
+            stack->top = (int64_t)numbers->count - 1;
+        number[i] = (size_t)stack->top;
+    }
+    return true;
+}
+
+static bool by_thread(const Intervals *intervals, Threads *threads)
+{
+    size_t count = intervals->count, room = count ? count : 1;
+    size_t *number = malloc(room * sizeof(size_t));
+    bool done = number && number_threads(intervals, &threads->numbers, number);
+    threads->first = calloc(threads->numbers.count + 1, sizeof(size_t));
+    threads->rows = malloc(room * sizeof(int64_t));
+    threads->starts = malloc(room * sizeof(int64_t));
+    if (done && threads->first && threads->rows && threads->starts) {
+        for (size_t i = 0; i < count; i++)
+            threads->first[number[i]]++;
+        /* Each is the end of its thread, and its begin when all rows are placed from behind. */
+        for (size_t n = 0; n < threads->numbers.count; n++)
+            threads->first[n + 1] += threads->first[n];
+        for (size_t i = count; i-- > 0;) {
+            size_t place = --threads->first[number[i]];
+            threads->rows[place] = (int64_t)i;
+            threads->starts[place] = intervals->starts[i];
+        }
+    } else {
+        done = false;
+    }
+    free(number);
+    return done;
+}
+
+/* How many of `starts`, in order, are at or before `time`; `near` is a place to look at first. */
+static size_t begun(const int64_t *starts, size_t count, int64_t time, size_t near)
+{
+    size_t low = 0, high = count;
+    if (near < count) {
+        if (starts[near] > time) {
+            high = near;
+        } else {
+            /* Points mostly follow each other: doubling steps from the one before. */
+            size_t step = 1;
+            low = near + 1;
+            while (low + step <= count && starts[low + step - 1] <= time) {
+                low += step;
+                step *= 2;
+            }
+            high = low + step < count ? low + step : count;
+        }
+    }
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (starts[middle] <= time)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool innermost(const Intervals *intervals, const int64_t *threads, const int64_t *times,
+               size_t points, int64_t *row)
+{
+    Threads split = {{NULL, 0, 0}, NULL, NULL, NULL};
+    bool done = by_thread(intervals, &split);
+    const Stack *stack = NULL;
+    size_t near = 0;
+    for (size_t i = 0; done && i < points; i++) {
+        row[i] = -1;
+        if (!split.numbers.count)
+            continue;
+        if (!stack || stack->thread != threads[i]) {
+            stack = &split.numbers.items[place_of(&split.numbers, threads[i])];
+            near = 0;
+        }
+        if (!stack->used) {
+            stack = NULL;
+            continue;
+        }
+        size_t first = split.first[stack->top], last = split.first[stack->top + 1];
+        size_t found = begun(split.starts + first, last - first, times[i], near);
+        if (!found)
+            continue;
+        near = found - 1;
+        /* The last interval to start may have ended already: then one of those around it is it. */
+        int64_t candidate = split.rows[first + near];
+        while (candidate >= 0 && intervals->ends[candidate] <= times[i])
+            candidate = intervals->parent[candidate];
+        row[i] = candidate;
+    }
+    free_threads(&split);
+    return done;
+}
+
 typedef struct {
     int64_t key, row;
 } Entry;

@@ -1,4 +1,4 @@
-/* Passes over sorted intervals that need a stack or a heap. No Python: safe without the GIL. */
+/* Passes over sorted intervals and their trees. No Python: safe without the GIL. */
 #ifndef GPUPROF_INTERVALS_H
 #define GPUPROF_INTERVALS_H
 
@@ -9,6 +9,23 @@
 /* As `parents` in collectors/call_tree/nesting.py; false where there is no memory. */
 bool parents(const int64_t *threads, const int64_t *starts, const int64_t *ends, size_t count,
              int64_t *parent);
+
+/* Intervals as `innermost` in collectors/call_tree/nesting.py takes them. */
+typedef struct {
+    const int64_t *threads, *starts, *ends, *parent;
+    size_t count;
+} Intervals;
+
+/* Whether every parent stands before its row, as those of `parents` do; else there may be circles. */
+bool are_above(const int64_t *parent, size_t count);
+
+/* As `innermost` in collectors/call_tree/nesting.py, of parents that `are_above`; false where there
+ * is no memory. */
+bool innermost(const Intervals *intervals, const int64_t *threads, const int64_t *times,
+               size_t points, int64_t *row);
+
+/* As `inherit` in collectors/call_tree/inheriting.py, of parents that `are_above`. */
+void inherit(const int64_t *codes, const int64_t *parent, size_t count, int64_t *code);
 
 /* As `free_rows` in roofline/timeline/rows.py; false where there is no memory. */
 bool free_rows(const int64_t *starts, const int64_t *ends, size_t count, int64_t *row);

@@ -128,8 +128,8 @@ static PyObject *read_events_of(PyObject *Py_UNUSED(module), PyObject *argument)
     return result;
 }
 
-/* Arrays of int64 of one length. */
-#define MOST_ARRAYS 3
+/* Arrays of int64: the first `intervals` of one length, those behind them of another. */
+#define MOST_ARRAYS 6
 
 typedef struct {
     Py_buffer views[MOST_ARRAYS];
@@ -142,8 +142,9 @@ static void release(Arrays *arrays)
         PyBuffer_Release(&arrays->views[--arrays->count]);
 }
 
-static bool take(PyObject *arguments, int count, Arrays *arrays)
+static bool take(PyObject *arguments, int intervals, int points, Arrays *arrays)
 {
+    int count = intervals + points;
     arrays->count = 0;
     if (PyTuple_Size(arguments) != count) {
         PyErr_Format(PyExc_TypeError, "%d arrays are needed", count);
@@ -156,7 +157,8 @@ static bool take(PyObject *arguments, int count, Arrays *arrays)
             return false;
         }
         arrays->count++;
-        if (view->itemsize != sizeof(int64_t) || view->len != arrays->views[0].len) {
+        Py_ssize_t expected = arrays->views[i < intervals ? 0 : intervals].len;
+        if (view->itemsize != sizeof(int64_t) || view->len != expected) {
             PyErr_SetString(PyExc_ValueError, "the arrays must be of int64 and equally long");
             release(arrays);
             return false;
@@ -165,28 +167,34 @@ static bool take(PyObject *arguments, int count, Arrays *arrays)
     return true;
 }
 
-static PyObject *of_intervals(PyObject *arguments, int count)
+static const int64_t *array(const Arrays *arrays, int place)
 {
-    Arrays arrays;
-    if (!take(arguments, count, &arrays))
-        return NULL;
-    PyObject *result = PyByteArray_FromStringAndSize(NULL, arrays.views[0].len);
-    if (result) {
-        int64_t *to = (int64_t *)PyByteArray_AsString(result);
-        size_t length = (size_t)arrays.views[0].len / sizeof(int64_t);
-        const int64_t *first = arrays.views[0].buf, *second = arrays.views[1].buf;
-        bool done;
-        Py_BEGIN_ALLOW_THREADS
-        done = count == 3 ? parents(first, second, arrays.views[2].buf, length, to)
-                          : free_rows(first, second, length, to);
-        Py_END_ALLOW_THREADS
-        if (!done) {
-            Py_CLEAR(result);
-            PyErr_NoMemory();
-        }
+    return arrays->views[place].buf;
+}
+
+static size_t length(const Arrays *arrays, int place)
+{
+    return (size_t)arrays->views[place].len / sizeof(int64_t);
+}
+
+/* What was worked out without the lock; NULL with an exception set where there was no memory. */
+static PyObject *finished(PyObject *result, bool done, Arrays *arrays)
+{
+    if (!done) {
+        Py_CLEAR(result);
+        PyErr_NoMemory();
     }
-    release(&arrays);
+    release(arrays);
     return result;
+}
+
+/* `result`; None where what it was found from was not in order. */
+static PyObject *in_order(PyObject *result, bool ordered)
+{
+    if (!result || ordered)
+        return result;
+    Py_DECREF(result);
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(parents_doc, "parents(threads, starts, ends, /)\n--\n\n"
@@ -194,7 +202,19 @@ PyDoc_STRVAR(parents_doc, "parents(threads, starts, ends, /)\n--\n\n"
 
 static PyObject *parents_of(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    return of_intervals(arguments, 3);
+    Arrays arrays;
+    if (!take(arguments, 3, 0, &arrays))
+        return NULL;
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, arrays.views[0].len);
+    bool done = false;
+    if (result) {
+        int64_t *to = (int64_t *)PyByteArray_AsString(result);
+        Py_BEGIN_ALLOW_THREADS
+        done = parents(array(&arrays, 0), array(&arrays, 1), array(&arrays, 2), length(&arrays, 0),
+                       to);
+        Py_END_ALLOW_THREADS
+    }
+    return finished(result, done, &arrays);
 }
 
 PyDoc_STRVAR(free_rows_doc, "free_rows(starts, ends, /)\n--\n\n"
@@ -202,12 +222,73 @@ PyDoc_STRVAR(free_rows_doc, "free_rows(starts, ends, /)\n--\n\n"
 
 static PyObject *free_rows_of(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    return of_intervals(arguments, 2);
+    Arrays arrays;
+    if (!take(arguments, 2, 0, &arrays))
+        return NULL;
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, arrays.views[0].len);
+    bool done = false;
+    if (result) {
+        int64_t *to = (int64_t *)PyByteArray_AsString(result);
+        Py_BEGIN_ALLOW_THREADS
+        done = free_rows(array(&arrays, 0), array(&arrays, 1), length(&arrays, 0), to);
+        Py_END_ALLOW_THREADS
+    }
+    return finished(result, done, &arrays);
+}
+
+PyDoc_STRVAR(innermost_doc,
+             "innermost(threads, starts, ends, parent, at_threads, at_times, /)\n--\n\n"
+             "gpuprof.collectors.call_tree.nesting.innermost as bytes of int64; None where a parent "
+             "does not stand before its row.");
+
+static PyObject *innermost_of(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    Arrays arrays;
+    if (!take(arguments, 4, 2, &arrays))
+        return NULL;
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, arrays.views[4].len);
+    bool ordered = false, done = false;
+    if (result) {
+        Intervals intervals = {array(&arrays, 0), array(&arrays, 1), array(&arrays, 2),
+                               array(&arrays, 3), length(&arrays, 0)};
+        int64_t *to = (int64_t *)PyByteArray_AsString(result);
+        Py_BEGIN_ALLOW_THREADS
+        ordered = are_above(intervals.parent, intervals.count);
+        done = !ordered || innermost(&intervals, array(&arrays, 4), array(&arrays, 5),
+                                     length(&arrays, 4), to);
+        Py_END_ALLOW_THREADS
+    }
+    return in_order(finished(result, done, &arrays), ordered);
+}
+
+PyDoc_STRVAR(inherit_doc,
+             "inherit(codes, parent, /)\n--\n\n"
+             "gpuprof.collectors.call_tree.inheriting.inherit as bytes of int64; None where a "
+             "parent does not stand before its row.");
+
+static PyObject *inherit_of(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    Arrays arrays;
+    if (!take(arguments, 2, 0, &arrays))
+        return NULL;
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, arrays.views[0].len);
+    bool ordered = false;
+    if (result) {
+        int64_t *to = (int64_t *)PyByteArray_AsString(result);
+        Py_BEGIN_ALLOW_THREADS
+        ordered = are_above(array(&arrays, 1), length(&arrays, 1));
+        if (ordered)
+            inherit(array(&arrays, 0), array(&arrays, 1), length(&arrays, 0), to);
+        Py_END_ALLOW_THREADS
+    }
+    return in_order(finished(result, true, &arrays), ordered);
 }
 
 static PyMethodDef METHODS[] = {
     {"read_events", read_events_of, METH_O, read_events_doc},
     {"parents", parents_of, METH_VARARGS, parents_doc},
+    {"innermost", innermost_of, METH_VARARGS, innermost_doc},
+    {"inherit", inherit_of, METH_VARARGS, inherit_doc},
     {"free_rows", free_rows_of, METH_VARARGS, free_rows_doc},
     {NULL, NULL, 0, NULL},
 };

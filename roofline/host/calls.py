@@ -6,7 +6,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from gpuprof.collectors.call_tree.nesting import NONE, Integers, parents, thread_codes
+from gpuprof.collectors.call_tree.nesting import (
+    NONE,
+    Integers,
+    nesting_order,
+    parents,
+    thread_codes,
+)
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.host.windows import (
@@ -42,37 +48,42 @@ def host_calls(capture: Capture) -> HostCalls:
     calls = calls.filter(pl.Series(begun_within(windows, calls["start_ns"].to_numpy())))
     if calls.is_empty():
         return HostCalls()
+    numbers = _numbered_names(calls)
     (threads,) = thread_codes(calls)
     starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    order = nesting_order(starts, ends)
+    numbers, threads, starts, ends = (each[order] for each in (numbers, threads, starts, ends))
     above = parents(threads, starts, ends)
     inside = np.flatnonzero(above != NONE)
     inner_ns = np.zeros(len(starts), np.int64)
     within_ns = np.minimum(ends[inside], ends[above[inside]]) - starts[inside]
     np.add.at(inner_ns, above[inside], within_ns)
     lengths_ns = ends - starts
-    numbers = _numbered_names(calls)
     rows = (
-        calls.select(
-            "name",
-            "kind",
-            number=pl.Series(numbers),
-            self_ns=pl.Series(lengths_ns - inner_ns),
-            outer_ns=pl.Series(np.where(_below_its_like(numbers, above), 0, lengths_ns)),
+        pl.DataFrame(
+            {
+                "number": numbers,
+                "row": order,
+                "self_ns": lengths_ns - inner_ns,
+                "outer_ns": np.where(_below_its_like(numbers, above), 0, lengths_ns),
+            }
         )
         .group_by("number", maintain_order=True)
         .agg(
-            pl.col("kind", "name").first(),
+            pl.col("row").first(),
             pl.len().alias("calls"),
             pl.col("outer_ns").sum(),
             pl.col("self_ns").sum(),
         )
-        .drop("number")
         .sort("self_ns", descending=True, maintain_order=True)
     )
+    named = pl.concat([calls.select("kind", "name")[rows["row"]], rows], how="horizontal")
     return HostCalls(
         tuple(
             HostCall(name=name, kind=kind, calls=count, total_ns=total_ns, self_ns=self_ns)
-            for kind, name, count, total_ns, self_ns in rows.head(_MOST).iter_rows()
+            for kind, name, count, total_ns, self_ns in named.head(_MOST)
+            .select("kind", "name", "calls", "outer_ns", "self_ns")
+            .iter_rows()
         ),
         int(rows["self_ns"].slice(_MOST).sum()),
         _outside_ns(windows, starts, ends),
@@ -85,11 +96,7 @@ def _calls(capture: Capture) -> pl.DataFrame:
         frame.select(*columns, kind=pl.lit(kind))
         for frame, kind in ((capture.ops, "operator"), (capture.launches, "runtime"))
     ]
-    return (
-        pl.concat(parts)
-        .drop_nulls("end_ns")
-        .sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
-    )
+    return pl.concat(parts).drop_nulls("end_ns")
 
 
 def _numbered_names(calls: pl.DataFrame) -> Integers:

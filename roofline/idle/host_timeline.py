@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors import host_events
+from gpuprof.collectors.call_tree.inheriting import UNKNOWN, inherit
 from gpuprof.collectors.call_tree.nesting import (
     NEVER,
     NONE,
@@ -128,12 +129,8 @@ def _edges(frame: pl.DataFrame) -> Integers:
 
 def _roots(op_parents: Integers) -> Integers:
     """The outermost row above each, itself where it has no parent."""
-    roots = np.arange(len(op_parents))
-    climbing = op_parents != NONE
-    while climbing.any():
-        roots[climbing] = op_parents[roots[climbing]]
-        climbing = op_parents[roots] != NONE
-    return roots
+    numbers = np.arange(1, len(op_parents) + 1)
+    return inherit(np.where(op_parents == NONE, numbers, UNKNOWN), op_parents) - 1
 
 
 def _scopes(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:

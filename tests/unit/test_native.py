@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprof.collectors.call_tree.nesting import parents, parents_in_python
+from gpuprof.collectors.call_tree.inheriting import inherit, inherit_in_python
+from gpuprof.collectors.call_tree.nesting import (
+    innermost,
+    innermost_in_python,
+    parents,
+    parents_in_python,
+)
 from gpuprof.collectors.kineto import columns, decode
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
@@ -199,9 +205,14 @@ def test_damaged_text_is_read_as_python_reads_it_or_left(data: st.DataObject) ->
 times = st.integers(0, 30)
 
 
+points = st.lists(st.tuples(st.integers(-3, 3), st.integers(-1, 61)), max_size=20)
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(-2, 2), times, times), max_size=40))
-def test_parents_and_rows_are_those_of_python(intervals: list[tuple[int, int, int]]) -> None:
+@given(st.lists(st.tuples(st.integers(-2, 2), times, times), max_size=40), points)
+def test_intervals_are_found_as_python_finds_them(
+    intervals: list[tuple[int, int, int]], at: list[tuple[int, int]]
+) -> None:
     ordered = sorted(
         ((t, s, s + length) for t, s, length in intervals), key=lambda i: (i[1], -i[2])
     )
@@ -210,6 +221,29 @@ def test_parents_and_rows_are_those_of_python(intervals: list[tuple[int, int, in
         parents(threads, starts, ends).tolist() == parents_in_python(threads, starts, ends).tolist()
     )
     assert free_rows(starts, ends).tolist() == free_rows_in_python(starts, ends).tolist()
+    nested = threads, starts, ends, parents(threads, starts, ends)
+    where = np.array(at, np.int64).reshape(-1, 2).T
+    assert innermost(*nested, *where).tolist() == innermost_in_python(*nested, *where).tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-2, 2), st.integers(-1, 8)), max_size=40), st.booleans())
+def test_codes_are_inherited_as_python_does(rows: list[tuple[int, int]], ordered: bool) -> None:
+    codes = np.array([code for code, _ in rows], np.int8)
+    # Further on in the table where captures name them so; never in a circle.
+    above = np.array([min(above, row - 1) for row, (_, above) in enumerate(rows)], np.int64)
+    if not ordered:
+        codes, above = codes[::-1], np.where(above < 0, -1, len(above) - 1 - above)[::-1]
+    found = inherit(codes, above)
+    assert found.dtype == np.int8
+    assert found.tolist() == inherit_in_python(codes, above).tolist()
+
+
+def test_parents_that_do_not_stand_before_their_rows_are_left_to_python() -> None:
+    one, circle = np.zeros(2, np.int64), np.array([1, 0])
+    for parent in (circle, np.array([-1, 7]), np.array([-2, -1])):
+        assert compiled.inherit(one, parent) is None
+        assert compiled.innermost(one, one, one, parent, one, one) is None
 
 
 def test_arrays_of_another_kind_are_refused() -> None:
@@ -220,6 +254,8 @@ def test_arrays_of_another_kind_are_refused() -> None:
         compiled.free_rows(short.astype(np.int32), short)
     with pytest.raises(TypeError):
         compiled.parents(short, short)
+    with pytest.raises(ValueError, match="equally long"):
+        compiled.innermost(short, short, short, short, short, long)
 
 
 def test_a_column_keeps_its_codes() -> None:
