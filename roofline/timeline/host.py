@@ -16,6 +16,11 @@ from gpuprof.roofline.timeline_figures import LaneKind, TimelineLane
 from gpuprof.roofline.work.attribution import rows_of
 
 _THREAD: Final = ("process", "thread")
+# A trace without steps is one window, whose operators are all copied.
+_OF_OPS: Final = (
+    *("op_id", "parent_id", "name", *_THREAD, "start_ns", "end_ns"),
+    *("module", "file", "line"),
+)
 # Rows of ranges within ranges, and of modules within modules.
 _DEEPEST: Final = 6
 _DEEPEST_MODULE: Final = 4
@@ -26,7 +31,7 @@ def host_lanes(capture: Capture, window: Window) -> tuple[Lanes, int]:
 
     Of operators and calls the outermost ones. `capture` has one rank.
     """
-    ops = with_places(window.of(capture.ops))
+    ops = with_places(window.of(capture.ops.select(_OF_OPS)))
     outer = ops.filter(pl.col("parent_id").is_null())
     ranges = window.of(capture.ranges)
     own = (pl.col("domain") == host_events.DOMAIN).fill_null(False)

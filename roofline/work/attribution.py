@@ -43,11 +43,11 @@ def attribute(capture: Capture) -> Capture:
     all_ops = []
     processes = []
     for info in capture.processes:
-        kernels = capture.kernels.filter(pl.col("rank") == info.rank)
-        steps = capture.steps.filter(pl.col("rank") == info.rank)
-        ops = capture.ops.filter(pl.col("rank") == info.rank)
+        # Of a capture of one rank all rows, without a copy of them.
+        own = capture.rank(info.rank)
+        kernels, steps, ops = own.kernels, own.steps, own.ops
         if not info.attributed:
-            kernels, ops, info = _attribute_rank(capture.rank(info.rank), info)
+            kernels, ops, info = _attribute_rank(own, info)
             kernels, steps, info = _without_cut_off_step(kernels, steps, info)
         parts.append(kernels)
         all_steps.append(steps)

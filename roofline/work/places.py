@@ -11,7 +11,7 @@ import polars as pl
 
 from gpuprof.collectors.call_tree.autograd_nodes import are_nodes, differentiated
 from gpuprof.collectors.call_tree.inheriting import UNKNOWN, inherit
-from gpuprof.collectors.call_tree.nesting import NONE
+from gpuprof.collectors.call_tree.nesting import NONE, Integers
 from gpuprof.collectors.kernel_origins import KernelOrigin, decode_origins, encode_origins
 from gpuprof.roofline.module_figures import FusedOperator, SourceLine
 from gpuprof.roofline.work.attribution import rows_of
@@ -77,7 +77,7 @@ def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame,
     )
     table = folded.unique(maintain_order=True).with_row_index("place")
     places = folded.join(table, on=_PLACE, how="left", nulls_equal=True, maintain_order="left")
-    callers = pl.Series(_callers(ops))[at]
+    callers = _callers(ops, at)
     return (
         kernels.with_columns(
             place=places["place"].cast(pl.Int64),
@@ -138,15 +138,17 @@ def _instances(paths: Mapping[str, str]) -> dict[str, int]:
     return {folded: len(each) for folded, each in members.items()}
 
 
-def _callers(ops: pl.DataFrame) -> list[str]:
-    """The name of the outermost operator around each of `ops`, "" where there is none."""
+def _callers(ops: pl.DataFrame, at: Integers) -> pl.Series:
+    """The name of the outermost operator around each row `at` in `ops`, "" where there is none."""
     parents = rows_of(ops, ops["parent_id"])
     node = are_nodes(ops["name"])
     numbers = np.arange(1, ops.height + 1)
     below_node = (parents != NONE) & node[parents]
     # One that is elsewhere than what it stands in was called by code of the program.
-    places = ops.select(_PLACE).hash_rows().to_numpy()
-    elsewhere = ops["file"].is_not_null().to_numpy() & (places != places[parents])
+    elsewhere = ops["file"].is_not_null().to_numpy()
+    if elsewhere.any():
+        places = ops.select(_PLACE).hash_rows().to_numpy()
+        elsewhere &= places != places[parents]
     first = ~node & ((parents == NONE) | below_node | elsewhere)
     outermost = inherit(np.where(first, numbers, UNKNOWN), parents) - 1
     nodes, made = differentiated(ops)
@@ -159,5 +161,5 @@ def _callers(ops: pl.DataFrame) -> list[str]:
     own = below_node & told.to_numpy()
     rows = np.where(below_node[outermost] & ~own[outermost], forward[outermost], outermost)
     rows = np.where(outermost == NONE, forward, rows)
-    names = ops["name"].to_list()
-    return [names[row] if row != NONE else "" for row in rows.tolist()]
+    found = pl.Series(rows[at])
+    return ops["name"].gather(found.set(found == NONE, None)).fill_null("")

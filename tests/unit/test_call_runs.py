@@ -13,7 +13,7 @@ from gpuprof.collectors.joining.captures import joined
 from gpuprof.collectors.joining.ranks import with_distinct_ranks
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
-from gpuprof.roofline.work.call_runs import with_call_runs
+from gpuprof.roofline.work.call_runs import call_waits_ns, with_call_runs
 
 US = 1_000
 CALLS = 30
@@ -135,7 +135,7 @@ def test_what_a_straggler_costs_is_not_the_price_of_calls(late_ns: int, kept: in
             "elementwise": [None, False, None],
         }
     )
-    assert with_call_runs(rows, late_ns)["call_wait_ns"].sum() == kept
+    assert call_waits_ns(with_call_runs(rows), late_ns).sum() == kept
 
 
 def test_calls_of_other_kinds_groups_and_steps_are_others() -> None:
@@ -155,6 +155,6 @@ def test_calls_of_other_kinds_groups_and_steps_are_others() -> None:
             "elementwise": [False] * 6,
         }
     )
-    found = with_call_runs(rows, 0)
+    found = with_call_runs(rows)
     assert not found["mergeable"].any()
     assert found["call_wait_ns"].sum() == 0
