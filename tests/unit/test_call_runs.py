@@ -157,4 +157,4 @@ def test_calls_of_other_kinds_groups_and_steps_are_others() -> None:
     )
     found = with_call_runs(rows)
     assert not found["mergeable"].any()
-    assert found["call_wait_ns"].sum() == 0
+    assert call_waits_ns(found, 0).sum() == 0
