@@ -125,7 +125,11 @@ def _moment(
             pl.col("stack").replace_strict(lines, default=None, return_dtype=pl.String), "line"
         ),
     )
-    kinds = pieces.group_by("kind").agg(pl.col("bytes").sum()).sort("bytes", descending=True)
+    kinds = (
+        pieces.group_by("kind")
+        .agg(pl.col("bytes").sum())
+        .sort("bytes", "kind", descending=[True, False])
+    )
     holders = (
         pieces.group_by(_ORIGIN)
         .agg(pl.col("bytes").sum(), blocks=pl.when(pl.col("known").all()).then(pl.len()))
