@@ -61,7 +61,10 @@ def totals(work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 def _parts(
     work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> Iterable[_Part]:
-    groups = work.kernels.select(*_KIND_KEYS).unique().sort(_KIND_KEYS)
+    # Numbers, which are quicker to compare than names of hundreds of characters.
+    keys = work.kernels.select(_KIND_KEYS).with_columns(pl.col(pl.String).cast(pl.Categorical))
+    coded = keys.unique()
+    groups = coded.with_columns(pl.col(pl.Categorical).cast(pl.String))
     told = pl.DataFrame(
         [
             _told(kind, name, None if index is None else work.signatures[index], phase)
@@ -70,8 +73,8 @@ def _parts(
         schema={"work_kind": pl.String, "named_precision": pl.String},
         orient="row",
     )
-    kinds = work.kernels.select(_KIND_KEYS).join(
-        pl.concat([groups, told], how="horizontal"),
+    kinds = keys.join(
+        pl.concat([coded, told], how="horizontal"),
         on=_KIND_KEYS,
         how="left",
         nulls_equal=True,
