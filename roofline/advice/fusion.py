@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
+import polars as pl
+
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
-from gpuprof.roofline.advice.sequence import StreamKernel, in_stream_order
+from gpuprof.roofline.advice.sequence import stream_order
 from gpuprof.roofline.advice.sizes import size_text
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.durations import duration
@@ -38,12 +40,6 @@ class _Call:
     # The number of its place in the program.
     place: int
     duration_ns: int
-
-    @property
-    def signature(self) -> int:
-        """The index of its operator signature."""
-        assert self.key[0] is not None
-        return self.key[0]
 
 
 def fusions(work: Work) -> Iterator[Candidate]:
@@ -75,27 +71,53 @@ def _runs(work: Work) -> Iterator[list[_Call]]:
         for index, signature in enumerate(work.signatures)
         if (shape := _written(signature)) is not None
     }
-    run: list[_Call] = []
-    before: StreamKernel | None = None
-    for kernel in in_stream_order(work):
-        signature = kernel.signature
-        if run and (before is None or before.line != kernel.line or signature not in fusing):
-            yield from _long_enough(run)
+    order = stream_order(work)
+    kernels = order.kernels.with_columns(
+        fuses=pl.col("signature").is_in(list(fusing)).fill_null(False)
+    )
+    before = kernels.select("line", "signature", "owner", "fuses").shift(1)
+    follows = (
+        kernels["fuses"]
+        & before["fuses"].fill_null(False)
+        & (kernels["line"] == before["line"]).fill_null(False)
+    )
+    # Another kernel of the same call.
+    continues = follows & (kernels["owner"] == before["owner"]).fill_null(False)
+    pairs = pl.DataFrame({"one": before["signature"], "next": kernels["signature"]})
+    taking = {
+        (one, following)
+        for one, following in pairs.filter(follows & ~continues).unique().iter_rows()
+        if _takes(work.signatures[following], fusing[one])
+    }
+    takes = pairs.join(
+        pl.DataFrame(sorted(taking), schema=pairs.schema, orient="row").with_columns(takes=True),
+        on=("one", "next"),
+        how="left",
+        maintain_order="left",
+    )["takes"].fill_null(False)
+    begins = kernels["fuses"] & ~continues & ~(follows & takes)
+    calls = (
+        kernels.select(
+            "fuses",
+            *("signature", "line", "place", "duration_ns"),
+            run=begins.cum_sum(),
+            call=(~continues).cum_sum(),
+        )
+        .filter("fuses")
+        .group_by("run", "call", maintain_order=True)
+        .agg(pl.col("signature", "line", "place").first(), pl.col("duration_ns").sum())
+        .filter(pl.len().over("run") >= _LEAST_OPERATORS)
+    )
+    number, run = None, []
+    for this, signature, line, place, duration_ns in calls.select(
+        "run", "signature", "line", "place", "duration_ns"
+    ).iter_rows():
+        if run and this != number:
+            yield run
             run = []
-        if run and before is not None and before.owner == kernel.owner:
-            # Another kernel of the same call.
-            run[-1] = replace(run[-1], duration_ns=run[-1].duration_ns + kernel.duration_ns)
-        elif signature is not None and signature in fusing:
-            if run and not _takes(work.signatures[signature], fusing[run[-1].signature]):
-                yield from _long_enough(run)
-                run = []
-            run.append(_Call(kernel.key, kernel.place, kernel.duration_ns))
-        before = kernel
-    yield from _long_enough(run)
-
-
-def _long_enough(run: list[_Call]) -> Iterator[list[_Call]]:
-    if len(run) >= _LEAST_OPERATORS:
+        number = this
+        run.append(_Call((signature, order.phase(line), ""), place, duration_ns))
+    if run:
         yield run
 
 
