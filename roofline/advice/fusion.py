@@ -108,7 +108,8 @@ def _runs(work: Work) -> Iterator[list[_Call]]:
         .agg(pl.col("signature", "line", "place").first(), pl.col("duration_ns").sum())
         .filter(pl.len().over("run") >= _LEAST_OPERATORS)
     )
-    number, run = None, []
+    number: int | None = None
+    run: list[_Call] = []
     for this, signature, line, place, duration_ns in calls.select(
         "run", "signature", "line", "place", "duration_ns"
     ).iter_rows():
