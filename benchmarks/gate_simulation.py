@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from noise_model import LEVELS, SAMPLES, Array, Mask, Pairs, Suites, draw_suites, measure
 
-from gpuprof.roofline.gate.rule import RuleSettings, look_at
+from gpuprof.roofline.gate.rule import RuleSettings, cleared, look_at
 from gpuprof.roofline.statistics import evidence
 
 BENCHMARKS = 50
@@ -179,11 +179,19 @@ class Gate:
         shape = (-1, 1) if alone else (-1, self.suites.benchmarks)
         share = self.suites.benchmarks if alone else 1
         values, untold = self.first_look(first)
+        counts = ~np.isnan(values)
         values, spent = self.complete(rows, values)
         slower = np.broadcast_to(np.log1p(effect), len(rows))
         values = values + slower[:, None]
         regressed = np.zeros(len(rows), dtype=np.bool_)
         live = np.ones(len(rows), dtype=np.bool_)
+        if settings.cleared_after:
+            early = slice(0, settings.cleared_after)
+            limit = float(np.log1p(settings.fail_above))
+            found = evidence(values[:, early], variance, degrees)
+            done = cleared(found, limit=limit, improvement=limit) & counts[:, early].all(axis=1)
+            live &= ~done
+            spent[done] = settings.cleared_after
         for look, alpha in enumerate(settings.alphas):
             if look:
                 chosen = np.flatnonzero(live)
@@ -298,7 +306,7 @@ class Design(NamedTuple):
     sessions: int = 4
     # Whether throttled samples and processes with other kernels are left out.
     aware: bool = True
-    settings: RuleSettings = RuleSettings()
+    settings: RuleSettings = RuleSettings(cleared_after=PROFILED_PAIRS)
     profiled_pairs: int = PROFILED_PAIRS
 
 
@@ -307,7 +315,8 @@ GATES = {
     "gpuprof: the gate, 1 A/A session": Design(sessions=1),
     "gpuprof: the gate, uncalibrated": Design(sessions=0),
     "gpuprof: the gate, blind to throttling": Design(aware=False),
-    "gpuprof: every pair profiled": Design(profiled_pairs=5),
+    "gpuprof: nothing cleared after 3 pairs": Design(settings=RuleSettings()),
+    "gpuprof: every pair profiled": Design(profiled_pairs=5, settings=RuleSettings()),
     "gpuprof: looks after 5, 15, 35 pairs": Design(settings=RuleSettings(looks=(5, 15, 35))),
     "gpuprof: one look after 5 pairs": Design(settings=RuleSettings(looks=(5,))),
 }

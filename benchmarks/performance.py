@@ -32,6 +32,7 @@ import numpy as np
 import run_overhead
 import torch
 
+from gpuprof.reference_kernels.families import load_family
 from gpuprof.roofline.bench.libraries import is_library
 from gpuprof.roofline.bench.rates import rates, roofs_of
 from gpuprof.roofline.bench.results import BenchReport, CaseResult
@@ -57,8 +58,17 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     # Of the median size, and of each.
     wanted: float
     least: float | None = None
-    # Of gpuprof's versions these count; without any, all.
+    # Of gpuprof's versions these run; without any, all.
     versions: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """What `gpuprof bench` is asked for."""
+        return [
+            version.label
+            for version in load_family(self.family).versions
+            if not self.versions or version.name in self.versions or is_library(version.name)
+        ]
 
 
 class Kernels(msgspec.Struct, frozen=True):
@@ -118,14 +128,7 @@ def kernel_rows(row: KernelRow, report: BenchReport, copy_bytes_per_s: float) ->
     shares = []
     for size in row.sizes:
         cases = [case for case in report.cases if case.size == size]
-        ours = fastest(
-            [
-                case
-                for case in cases
-                if not is_library(case.version)
-                and (not row.versions or case.version in row.versions)
-            ]
-        )
+        ours = fastest([case for case in cases if not is_library(case.version)])
         library = fastest([case for case in cases if is_library(case.version)])
         if ours is None or ours.median_ns is None:
             print(f"{row.what} {size}: no version of gpuprof ran", file=sys.stderr)
@@ -169,7 +172,7 @@ def gpu(arguments: argparse.Namespace) -> list[Row]:
     rows = []
     for row in kernels:
         options = ("--sizes", *row.sizes, "--dtype", row.dtype, *seconds)
-        for one in kernel_rows(row, bench([row.family], options), copy_bytes_per_s):
+        for one in kernel_rows(row, bench(row.labels, options), copy_bytes_per_s):
             print("  ".join(one.cells), flush=True)
             rows.append(one)
     return rows

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
+from msgspec import structs
+
 from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import ending_signals_raise
@@ -36,7 +38,8 @@ from gpuprof.roofline.gate.time_limit import out_of_time, without_more_looks
 from gpuprof.roofline.machine.environment import differences
 
 # Of each target so many pairs are profiled, as long as their kernels do not vary: enough to tell
-# that counts agree, and that a choice of kernels comes and goes. The others have less to do.
+# that counts agree, and that a choice of kernels comes and goes. The others have less to do, and
+# where nothing has changed there are none.
 _PROFILED_PAIRS = 3
 
 
@@ -79,9 +82,12 @@ def run_gate(
     plan: GatePlan, progress: PartProgress = lambda what, done, planned: None
 ) -> GateResult:
     """Measure both sides until every verdict is final. Nothing is raised for what targets do."""
+    if isinstance(plan.base, SideProgram) and plan.rules.settings.looks[0] > _PROFILED_PAIRS:
+        settings = structs.replace(plan.rules.settings, cleared_after=_PROFILED_PAIRS)
+        plan = replace(plan, rules=replace(plan.rules, settings=settings))
     run = _Run(plan, progress)
-    looks = plan.rules.settings.looks
-    wanted = {target.name: looks[0] for target in plan.head.targets}
+    first_pairs = plan.rules.settings.first_pairs
+    wanted = {target.name: first_pairs for target in plan.head.targets}
     judgements: tuple[Judgement, ...] = ()
     give_up = False
     while wanted:

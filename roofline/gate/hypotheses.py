@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from gpuprof.roofline.gate.rule import RuleSettings, look_at
+from gpuprof.roofline.gate.rule import RuleSettings, cleared, look_at
 from gpuprof.roofline.gate.series import Pairing, Series, usable
 from gpuprof.roofline.statistics import Evidence, evidence
 
@@ -50,6 +50,8 @@ class Result:
     improved: bool = False
     within: bool = False
     suspicious: bool = False
+    # Before the first look: surely no change.
+    cleared: bool = False
 
     @property
     def mean(self) -> float:
@@ -113,11 +115,17 @@ def decide(tests: Sequence[Hypothesis], settings: RuleSettings) -> tuple[Result,
         )
         for look, alpha in enumerate(settings.alphas)
     ]
+    clear = cleared(
+        found,
+        limit=[test.limit for test in tests],
+        improvement=math.log1p(settings.fail_above),
+    )
     results = []
     for row, (test, look) in enumerate(zip(tests, looks, strict=True)):
         own = Evidence(*(part[row] for part in found)) if enough[row] else None
         if look is None:
-            results.append(Result(test, look, own))
+            reached = 0 < settings.cleared_after <= len(test.values)
+            results.append(Result(test, look, own, cleared=reached and bool(clear[row])))
             continue
         at = decided[look]
         results.append(

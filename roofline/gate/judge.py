@@ -74,7 +74,7 @@ class _Decision:
         absolute = [r for r in self.results if r.test.kind != "relative"]
         over = next((r for r in absolute if r.regressed), None)
         near = next((r for r in absolute if r.suspicious), None)
-        short = [r for r in self.results if r.look is None]
+        short = [r for r in self.results if r.look is None and not self._is_cleared]
         if relative is not None and relative.regressed:
             return self._say(
                 "REGRESSED", "slower", f"{self._worse(relative)}, over its {self._limit(relative)}"
@@ -97,7 +97,7 @@ class _Decision:
             return self._say("INCONCLUSIVE", "near-limit", f"perhaps {self._beyond(near)}")
         if relative is None:
             return self._say("PASS", "new", "new, not gated: the base does not have it")
-        if self._hidden_by_noise(relative):
+        if not self._is_cleared and self._hidden_by_noise(relative):
             return self._say(
                 "INCONCLUSIVE",
                 "budget-below-noise",
@@ -112,6 +112,12 @@ class _Decision:
                 f"{self._worse(relative)}, within its {self._limit(relative)}",
             )
         return self._say("PASS", "no-change", f"{self._worse(relative)}: no change is shown")
+
+    @property
+    def _is_cleared(self) -> bool:
+        """Whether it is done with before the first look, by pairs of which each one counts."""
+        odd = self.pairing.unusable or self.pairing.mixed
+        return bool(self.results) and not odd and all(result.cleared for result in self.results)
 
     def _too_few(self) -> Judgement:
         count = len(self.pairing.pairs)
@@ -254,9 +260,11 @@ class _Decision:
 
     def _pairs_wanted(self) -> int:
         measured = min(len(result.test.values) for result in self.results) if self.results else 0
-        looks = self.settings.looks
+        looks, first = self.settings.looks, self.settings.first_pairs
+        if self._is_cleared:
+            return 0
         if any(result.look is None for result in self.results):
-            return looks[0] - measured
+            return (first if measured < first else looks[0]) - measured
         if any(result.regressed for result in self.results):
             return 0
         later = [

@@ -27,6 +27,8 @@ from gpuprof.roofline.statistics import (
 
 # A change whose chance to be at its limit is below this is settled to be under it.
 _SETTLED = 0.05
+# The same before the first look, at which nothing but this is decided.
+_CLEARED = 0.005
 
 
 class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
     fail_above: float = 0.02
     # Pairs in all after which the suite is looked at.
     looks: tuple[int, ...] = (5, 10, 20, 35)
+    # Pairs after which what surely did not change is done with, before any look; 0 for never.
+    cleared_after: int = 0
     # Benchmarks with a p-value under this are measured again.
     rerun_below: float = 0.2
     # That `smallest_detectable` is for.
@@ -56,6 +60,13 @@ class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
         rising = all(a < b for a, b in zip(self.looks, self.looks[1:], strict=False))
         if not self.looks or self.looks[0] < 2 or not rising:
             raise ValueError("looks are rising numbers of pairs, the first at least 2")
+        if self.cleared_after and not 2 <= self.cleared_after < self.looks[0]:
+            raise ValueError("pairs are cleared before the first look, after at least 2")
+
+    @property
+    def first_pairs(self) -> int:
+        """Pairs after which something can be decided."""
+        return self.cleared_after or self.looks[0]
 
     @property
     def alphas(self) -> tuple[float, ...]:
@@ -116,6 +127,16 @@ def look_at(
         within=within,
         suspicious=tested & (p_worse < rerun_below) & ~regressed & ~settled,
     )
+
+
+def cleared(found: Evidence, *, limit: Numbers, improvement: float) -> npt.NDArray[np.bool_]:
+    """What is surely neither worse by `limit` nor better by `improvement`, as logarithms.
+
+    Of true changes so large at most one in two hundred is. Nothing fails here, so there are no
+    false alarms to share out.
+    """
+    worse, better = p_below(found, limit), p_above(found, -improvement)
+    return np.asarray((worse < _CLEARED) & (better < _CLEARED))
 
 
 def smallest_failing(

@@ -165,7 +165,8 @@ def test_targets_take_turns_and_pairs_turn_around(gate: Gate) -> None:
         *("A one 0", "B one 0", "A two 0", "B two 0"),
         *("B one 1", "A one 1", "B two 1", "A two 1"),
     ]
-    assert len(machine.ran) == 20
+    # Three pairs say that nothing changed.
+    assert len(machine.ran) == 12
     assert {j.verdict for j in result.judgements} == {"PASS"}
     assert result.exit_code == 0
     assert [p.first for p in result.processes[:6]] == [True, False] * 3
@@ -181,7 +182,7 @@ def test_a_clear_regression_is_not_measured_again(gate: Gate) -> None:
 
     result = gate(machine)
 
-    assert len(machine.ran) == 20
+    assert len(machine.ran) == 6 + 10
     assert (time_of(result, "one").verdict, time_of(result, "two").verdict) == ("PASS", "REGRESSED")
     assert result.exit_code == 1
     (why,) = result.explanations
@@ -204,9 +205,39 @@ def test_only_what_is_suspicious_is_measured_again(gate: Gate) -> None:
     result = gate(machine)
 
     pairs = [sum(line.startswith(f"B {name} ") for line in machine.ran) for name in ("one", "two")]
-    assert pairs == [5, 15]
-    assert machine.only == [()] * 20 + [("two",)] * 20
+    assert pairs == [3, 15]
+    assert machine.only == [()] * 12 + [("two",)] * 24
     assert (time_of(result, "two").verdict, time_of(result, "two").pairs) == ("PASS", 15)
+
+
+def test_what_got_faster_is_measured_until_it_is_shown(gate: Gate) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        value = steady(name, side, pair)
+        return value and value * (0.9 if side == "B" else 1.0)
+
+    machine = Machine(times)
+
+    result = gate(machine, names=("one",))
+
+    assert (time_of(result, "one").verdict, len(machine.ran)) == ("IMPROVED", 10)
+
+
+@pytest.mark.parametrize(("noise", "pairs"), [(0.0005, 3), (0.02, 5)])
+def test_what_surely_did_not_change_takes_three_pairs(gate: Gate, noise: float, pairs: int) -> None:
+    def times(name: str, side: Side, pair: int) -> float | None:
+        return 1e6 * (1 + (noise * ((pair % 3) - 1) if side == "B" else 0.0))
+
+    found = time_of(gate(Machine(times), names=("one",)), "one")
+
+    assert (found.verdict, found.reason, found.pairs) == ("PASS", "no-change", pairs)
+
+
+def test_a_suite_of_few_looks_clears_nothing_before_them(gate: Gate) -> None:
+    machine = Machine()
+
+    gate(machine, names=("one",), looks=(3, 6))
+
+    assert len(machine.ran) == 6
 
 
 def test_what_stays_suspicious_is_inconclusive_and_fails_where_asked(gate: Gate) -> None:
@@ -242,6 +273,7 @@ def test_a_pair_beside_another_process_is_measured_again(gate: Gate) -> None:
 
     result = gate(machine, names=("one",))
 
+    # With a pair that is lost nothing is done with before the first look.
     assert machine.ran[-2:] == ["B one 5", "A one 5"]
     assert (time_of(result, "one").verdict, time_of(result, "one").pairs) == ("PASS", 5)
     assert any("shared the GPU" in warning for warning in result.warnings)
@@ -352,8 +384,8 @@ def test_a_script_that_the_commit_lacks_is_new_and_runs_on_one_side_alone(
 
     result = gate(machine, commit="abc", folder=tmp_path / "old")
 
-    assert [line for line in machine.ran if " one " in line] == [f"B one {n}" for n in range(5)]
-    assert len(machine.ran) == 15
+    assert [line for line in machine.ran if " one " in line] == [f"B one {n}" for n in range(3)]
+    assert len(machine.ran) == 3 + 10
     assert (time_of(result, "one").verdict, time_of(result, "one").reason) == ("PASS", "new")
     assert time_of(result, "two").verdict == "REGRESSED"
 
@@ -478,7 +510,8 @@ def test_kernels_that_vary_are_told_by_every_process_from_then_on(gate: Gate) ->
 def test_a_budget_on_what_the_profiler_tells_has_every_pair_profiled(gate: Gate) -> None:
     row = BudgetRow(match="one", metrics={"kernel_time": Budget(regress=0.1)})
 
-    assert profiled_pairs(gate(Machine(), names=("one",), budgets=(row,))) == [0, 1, 2, 3, 4]
+    found = gate(Machine(varying), names=("one",), budgets=(row,), looks=(5,))
+    assert profiled_pairs(found) == [0, 1, 2, 3, 4]
 
 
 def test_kernels_seen_to_vary_on_suspicion_void_the_pairs_that_did_not_tell_theirs(

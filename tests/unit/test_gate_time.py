@@ -105,7 +105,7 @@ def test_what_is_open_when_the_time_is_over_is_inconclusive_and_says_what_it_det
 
 
 def test_before_the_first_look_nothing_passes(gate: Any) -> None:
-    result, _ = gate(Machine(changes=(0.0, 0.001)), 70.0)
+    result, _ = gate(Machine(changes=(0.0, 0.03)), 70.0)
 
     found = time_of(result, "one")
     assert (len(result.processes), found.pairs) == (6, 3)
@@ -143,8 +143,9 @@ def test_a_limit_that_is_not_reached_changes_no_verdict_but_what_a_pass_detects(
 def test_the_rest_until_the_next_look_is_told_from_the_second_process_on(gate: Any) -> None:
     _, told = gate(Machine(seconds=30.0), None, ("one", "two"))
 
-    assert told[0] == "one: pair 1 of 5, main"
-    assert told[1] == "one: pair 1 of 5, the head; about 10 min to the first look"
+    assert told[0] == "one: pair 1 of 3, main"
+    assert told[1] == "one: pair 1 of 3, the head; about 6 min to the first look"
+    assert told[12] == "one: pair 4 of 5, the head; about 4 min to the first look"
     assert told[19] == "two: pair 5 of 5, the head; about 30 s to the first look"
     assert told[20] == "one: pair 6 of 10, the head; about 10 min to the next look"
 

@@ -45,6 +45,7 @@ CASES = {
     "gemm/triton-tiled": ("fp16", "300x150x51", "1x200x150"),
     "gemm/triton-persistent": ("fp16", "200x304x120"),
     "gemm/triton-gemv": ("fp16", "1x200x150"),
+    "gemm/triton-skinny": ("fp16", "13x70x150"),
     "gemm/triton-grouped": ("fp16", "5g70x137x51"),
     "convolution/implicit-gemm": ("fp16", "2x24x9x11-70x3x3-p1", "1x8x13x10-40x3x3-p1-s2-d2-g2"),
     "convolution/implicit-precomputed": ("fp16", "2x24x9x11-70x3x3-p1", "1x3x12x12-8x7x7-p3"),
@@ -129,7 +130,9 @@ def triton_versions() -> list[Version]:
         version
         for family in select(())
         for version in family.versions
-        if {"triton", "triton>=3.4"} & {*version.requires} and family.name != "collectives"
+        if "cuda-core" not in version.requires
+        and {"triton", "triton>=3.4"} & {*version.requires}
+        and family.name != "collectives"
     ]
 
 
