@@ -26,7 +26,7 @@ _MOST_AT_ONCE: Final = 1000
 _LARGEST_SUM: Final = 1 << 62
 
 
-class History:
+class BlockHistory:
     """The entries of all devices in columns, each taken over as soon as it is built.
 
     As dictionaries they take ten times as much memory. It is the `Replacing` of the machine that

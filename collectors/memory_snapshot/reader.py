@@ -15,7 +15,7 @@ from gpuprof.collectors.files.data_pickle import data_of
 from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.collectors.memory_segments import Stacks, block_rows, number
-from gpuprof.collectors.memory_snapshot.history import History
+from gpuprof.collectors.memory_snapshot.history import BlockHistory
 from gpuprof.collectors.table_rows import TableRows
 
 SOURCE: Final = "memory snapshot"
@@ -44,7 +44,7 @@ def read(path: Path) -> Capture:
     than `gpuprof.collectors.files.memory_limit.MOST_BYTES`.
     """
     source, stacks = ByteSource(path), Stacks()
-    history = History(stacks)
+    history = BlockHistory(stacks)
     snapshot = data_of(source, expected=_FORM, remedy=_REMEDY, replacing=history)
     try:
         frames = _frames(snapshot, history, stacks, most=source.bytes_out // _LEAST_BYTES)
@@ -64,7 +64,7 @@ def read(path: Path) -> Capture:
 
 
 def _frames(
-    snapshot: Any, history: History, stacks: Stacks, *, most: int
+    snapshot: Any, history: BlockHistory, stacks: Stacks, *, most: int
 ) -> dict[str, pl.DataFrame]:
     """The tables of `snapshot` and its history, with at most `most` blocks."""
     segments = snapshot["segments"]
@@ -77,7 +77,9 @@ def _frames(
     return {**histories, "memory_blocks": blocks.with_columns(at_the_end)}
 
 
-def _histories(snapshot: Any, history: History, blocks: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def _histories(
+    snapshot: Any, history: BlockHistory, blocks: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
     """What each device's entries tell, the oldest first."""
     reserved: Counter[int] = Counter()
     for segment in snapshot["segments"]:
