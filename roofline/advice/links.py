@@ -1,5 +1,6 @@
 """What exposed copies and communication could gain."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -9,13 +10,15 @@ from gpuprof.roofline.analysis import RooflinePoint, Transfer
 from gpuprof.roofline.classes import COMMUNICATION, COPY
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.step_figures import Exposed, StepSplit, StepTimes
+from gpuprof.roofline.work.call_runs import MANY
 from gpuprof.roofline.work.work import Work
 
-# Where so many calls of a kind are made in a step, they could be fewer.
-_MANY: Final = 8
 # Of what hiding it would gain, which asks for work that does not need it: one message that gains
 # as much is the simpler change.
 _AS_GOOD: Final = 0.8
+# Of messages below it the start takes most: an all-reduce of 1 MiB over four H200 reaches a tenth
+# of the bandwidth of 1 GiB. With those of other sizes they are as good as of one size.
+_SMALL_BYTES: Final = 1 << 20
 _UNCERTAIN: Final = "nobody measured how much faster the ranks launch without the profiler"
 # Of the link's datasheet: what copies of pinned memory reach (55 of 64 GB/s on an H200).
 _PINNED_REACHES: Final = 0.86
@@ -55,13 +58,20 @@ def exposed_links(
     `transfers`, and the operators' `points`, which tell where in the program they are, are sums
     over the steps of `work`.
     """
+    transfers = tuple(transfers)
+    small: Counter[tuple[str, str | None]] = Counter()
+    for each in filter(_is_small, transfers):
+        small[each.what, each.group] += each.mergeable_calls
     for each in transfers:
         if each.kind == COPY and each.exposed_ns:
             yield _at_its_place(_copies(each, use, work), each, points)
         elif each.kind == COMMUNICATION and each.exposed_ns:
             waiting_ns = each.exposed_waiting_ns or 0
             moving_ns = max(0, each.exposed_ns - waiting_ns) // work.steps
-            found = _communication(each, moving_ns, use, work, left)
+            found = _communication(each, moving_ns, use, work)
+            alike = small[each.what, each.group] if _is_small(each) else each.mergeable_calls
+            if each.mergeable_calls and alike >= (MANY - 1) * work.steps:
+                found = _as_fewer(found, each, moving_ns, work, left)
             yield _at_its_place(found, each, points)
 
 
@@ -109,9 +119,11 @@ def _copies(each: Transfer, use: Exposed, work: Work) -> Candidate:
     )
 
 
-def _communication(
-    each: Transfer, exposed_ns: int, use: Exposed, work: Work, left: CallWaits
-) -> Candidate:
+def _is_small(each: Transfer) -> bool:
+    return each.message_bytes is not None and each.message_bytes < _SMALL_BYTES
+
+
+def _communication(each: Transfer, exposed_ns: int, use: Exposed, work: Work) -> Candidate:
     steps, calls = work.steps, each.calls / work.steps
     what = each.what or "communication"
     if each.group_size:
@@ -119,21 +131,32 @@ def _communication(
     gain = _hidden(exposed_ns, _free_ns(each, use, steps))
     several = "one call" if calls == 1 else f"{calls:.3g} calls"
     evidence = f"{duration(exposed_ns)} {work.per} in {several} is hidden by nothing"
-    if each.mergeable_calls < _MANY * steps:
-        return Candidate("exposed communication", what, gain, evidence)
+    return Candidate("exposed communication", what, gain, evidence)
+
+
+def _as_fewer(
+    found: Candidate, each: Transfer, exposed_ns: int, work: Work, left: CallWaits
+) -> Candidate:
+    """`found` as calls that could be fewer, where that gains as much."""
     # As one message with the call before, each takes what its bytes need at the link's rate.
     share = each.mergeable_calls / each.calls
-    together_ns = round(share * max(0, exposed_ns - (each.roof_ns or 0) / steps))
-    waiting_ns = (each.call_waiting_ns or 0) / steps
-    if together_ns < _AS_GOOD * gain.ns and not waiting_ns:
-        return Candidate("exposed communication", what, gain, evidence)
-    evidence += f"; {each.mergeable_calls / steps:.3g} of them need nothing of the call before"
+    together_ns = round(share * max(0, exposed_ns - (each.roof_ns or 0) / work.steps))
+    waiting_ns = (each.call_waiting_ns or 0) / work.steps
+    if together_ns < _AS_GOOD * found.gain.ns and not waiting_ns:
+        return found
+    merged = f"{each.mergeable_calls / work.steps:.3g}"
+    evidence = f"{found.evidence}; {merged} of them need nothing of the call before"
     if waiting_ns:
         left_text = duration(round(waiting_ns * left.most))
         evidence += f", and {left_text} {work.per} goes by until all ranks have launched them"
     waits = Gain(round(waiting_ns * left.likely), 0, round(waiting_ns * left.most))
-    together = Gain(together_ns, together_ns // 2, exposed_ns) + waits
-    return Candidate("many messages", what, together, evidence, _UNCERTAIN if waiting_ns else "")
+    return replace(
+        found,
+        finding="many messages",
+        gain=Gain(together_ns, together_ns // 2, exposed_ns) + waits,
+        evidence=evidence,
+        uncertain=_UNCERTAIN if waiting_ns else "",
+    )
 
 
 def _free_ns(each: Transfer, use: Exposed, steps: int) -> int:

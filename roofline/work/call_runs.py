@@ -5,8 +5,8 @@ work on a message (a division by the number of ranks), or where work that was di
 first one's end. Of other programs, tensor parallelism among them, each call's message may come from
 what the one before it brought, by a product.
 
-A call that follows directly waits for nothing but the other ranks' launches of it: what that takes
-is the price of one more call, whichever rank comes last.
+Where many follow each other directly, each waits for nothing but the other ranks' launches of it:
+what that takes is the price of one more call, whichever rank comes last. Of few it may be a pause.
 """
 
 from typing import Final
@@ -17,6 +17,8 @@ import polars as pl
 from gpuprof.roofline.classes import COMMUNICATION
 
 _KIND: Final = ("what", "group")
+# So many calls that follow each other directly are many: `gpuprof.roofline.advice.links`.
+MANY: Final = 8
 _BETWEEN: Final = {"kernel_row": pl.Int64, "direct": pl.Boolean, "mergeable": pl.Boolean}
 _COMMUNICATES: Final = pl.col("transfer") == COMMUNICATION
 
@@ -25,8 +27,8 @@ def with_call_runs(kernels: pl.DataFrame) -> pl.DataFrame:
     """`kernels`, of `gpuprof.roofline.work.transfers`, with two columns more.
 
     mergeable: the call needs nothing of the one before it of its kind and group in its step;
-    direct: it follows that with no launch between. Expects launch_ns and elementwise,
-    which may be null.
+    direct: it follows that with no launch between, and is one of `MANY` that do. Expects launch_ns
+    and elementwise, which may be null.
     """
     found = kernels.select("kernel_row").join(
         _between(kernels), on="kernel_row", how="left", maintain_order="left"
@@ -95,10 +97,15 @@ def _of_one_kind(ordered: pl.DataFrame, what: str, group: str | None) -> pl.Data
     np.minimum.at(first_ns, computing["before"].to_numpy(), computing["start_ns"].to_numpy())
     direct = ~launched[1:count]
     waits_for_none = first_ns[1:count] < calls["end_ns"].to_numpy()[: count - 1]
+    same_step = pl.col("step").eq_missing(pl.col("step").shift(1))
+    marked = calls.select("kernel_row", same=same_step).with_columns(
+        # The first call follows none.
+        direct=pl.Series([False, *direct]) & pl.col("same"),
+        mergeable=pl.Series([False, *(direct | waits_for_none)]),
+    )
+    many = pl.len().over((~pl.col("direct")).cum_sum()) >= MANY
     return (
-        calls.select("kernel_row", same=pl.col("step").eq_missing(pl.col("step").shift(1)))
-        .slice(1)
-        .with_columns(direct=pl.Series(direct), mergeable=pl.Series(direct | waits_for_none))
+        marked.with_columns(pl.col("direct") & many)
         .filter("same")
         .select(pl.col(name).cast(dtype) for name, dtype in _BETWEEN.items())
     )

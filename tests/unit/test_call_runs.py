@@ -25,7 +25,7 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4
 KNOWN = {"collective": "allreduce", "message_bytes": 512, "group": "0", "group_size": 2}
 
 
-def one_rank(rank: int, between: str) -> Capture:
+def one_rank(rank: int, between: str, sizes: int) -> Capture:
     """`between` two calls: nothing, or work that waits for the first (a product, or a division), or
     a product that does not."""
     build = CaptureBuilder()
@@ -56,13 +56,13 @@ def one_rank(rank: int, between: str) -> Capture:
                 ALL_REDUCE,
                 kind="collective",
                 stream=20,
-                **KNOWN,
+                **{**KNOWN, "message_bytes": 512 * (1 + call % sizes)},
             )
     return build.build(world_size=2)
 
 
-def analysed(between: str) -> Analysis:
-    captures = [one_rank(rank, between) for rank in (0, 1)]
+def analysed(between: str, sizes: int = 1) -> Analysis:
+    captures = [one_rank(rank, between, sizes) for rank in (0, 1)]
     return analyze(joined(with_distinct_ranks(captures)[0]), rank=0)
 
 
@@ -89,6 +89,15 @@ def test_calls_behind_each_other_cost_what_they_wait_and_could_be_one() -> None:
     assert not any(each.finding == "waiting for ranks" for each in found.advice)
 
 
+def test_messages_of_as_many_sizes_could_be_one_too() -> None:
+    found = analysed("nothing", sizes=CALLS)
+    assert {each.calls for each in found.transfers} == {STEPS}
+    assert found.bottleneck.kind == "communication"
+    (first, *_) = found.advice
+    assert first.finding == "many messages"
+    assert first.gain_ns > CALLS * 5 * US
+
+
 def test_calls_whose_messages_depend_on_each_other_are_not_to_be_one() -> None:
     """As in tensor parallelism: the product behind each call waits for what that brought."""
     found = analysed("waits")
@@ -112,30 +121,41 @@ def test_calls_beside_products_could_be_fewer_but_their_waiting_is_not_the_calls
     assert (transfer.mergeable_calls, transfer.call_waiting_ns) == (STEPS * (CALLS - 1), 0)
 
 
+def in_a_row(waits_ns: list[int]) -> pl.DataFrame:
+    """Collectives of one step that follow each other directly."""
+    number = len(waits_ns)
+    return pl.DataFrame(
+        {
+            "kernel_row": range(number),
+            "step": [7] * number,
+            "device": [0] * number,
+            "what": ["all-reduce"] * number,
+            "group": ["0"] * number,
+            "transfer": ["communication"] * number,
+            "start_ns": range(0, 100 * number, 100),
+            "end_ns": range(90, 100 * number, 100),
+            "launch_ns": range(number),
+            "exposed_wait_ns": waits_ns,
+            "elementwise": [None, False] * (number // 2),
+        }
+    )
+
+
 @pytest.mark.parametrize(
     ("late_ns", "kept"),
     # As long as the first call waits is no price of the others; what a straggler costs beyond that
     # is in them.
-    [(0, 90), (50, 90), (95, 45), (200, 0)],
+    [(0, 70), (50, 70), (85, 35), (200, 0)],
 )
 def test_what_a_straggler_costs_is_not_the_price_of_calls(late_ns: int, kept: int) -> None:
-    waits = [50, 60, 30]
-    rows = pl.DataFrame(
-        {
-            "kernel_row": [0, 1, 2],
-            "step": [7, 7, 7],
-            "device": [0, 0, 0],
-            "what": ["all-reduce"] * 3,
-            "group": ["0", "0", "0"],
-            "transfer": ["communication"] * 3,
-            "start_ns": [0, 100, 200],
-            "end_ns": [90, 190, 290],
-            "launch_ns": [0, 1, 2],
-            "exposed_wait_ns": waits,
-            "elementwise": [None, False, None],
-        }
-    )
-    assert call_waits_ns(with_call_runs(rows), late_ns).sum() == kept
+    found = with_call_runs(in_a_row([50, *[10] * 7]))
+    assert call_waits_ns(found, late_ns).sum() == kept
+
+
+def test_a_few_calls_may_wait_for_a_pause() -> None:
+    found = with_call_runs(in_a_row([50, *[10] * 5]))
+    assert call_waits_ns(found, 0).sum() == 0
+    assert found["mergeable"].sum() == 5
 
 
 def test_calls_of_other_kinds_groups_and_steps_are_others() -> None:
