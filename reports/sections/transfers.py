@@ -65,7 +65,12 @@ def _fact(label: str, name: str, transfers: Sequence[Transfer], steps: int) -> F
     waiting_ns = _sum([one.waiting_ns for one in transfers])
     if waiting_ns:
         waiting = formatting.duration(per_step(steps, waiting_ns))
-        notes.append(f"{waiting} of it waits for other ranks")
+        said = f"{waiting} of it waits for other ranks"
+        in_a_row_ns = _sum([one.call_waiting_ns for one in transfers])
+        if in_a_row_ns:
+            in_a_row = formatting.duration(per_step(steps, in_a_row_ns))
+            said += f", {in_a_row} of that in calls that follow each other directly"
+        notes.append(said)
     notes.append(_rate(transfers, total, device_ns - (waiting_ns or 0)))
     return Fact(label, name, "; ".join(note for note in notes if note))
 

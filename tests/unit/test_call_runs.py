@@ -11,6 +11,8 @@ from capture_builder import CaptureBuilder
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.joining.captures import joined
 from gpuprof.collectors.joining.ranks import with_distinct_ranks
+from gpuprof.reports.blocks import Facts
+from gpuprof.reports.sections.transfers import SECTION
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.work.call_runs import call_waits_ns, with_call_runs
@@ -87,6 +89,10 @@ def test_calls_behind_each_other_cost_what_they_wait_and_could_be_one() -> None:
     least, most = first.gain_range_ns
     assert least < moving < first.gain_ns <= most < LENGTH // 2 - FIRST
     assert not any(each.finding == "waiting for ranks" for each in found.advice)
+    (facts,) = SECTION.summary(found)
+    assert isinstance(facts, Facts)
+    waits = "1.65 ms of it waits for other ranks, 1.59 ms of that in calls that follow each other"
+    assert waits in facts.facts[0].note
 
 
 def test_messages_of_as_many_sizes_could_be_one_too() -> None:
