@@ -76,9 +76,10 @@ def memory_bound_bytes(
 def copied_bytes(job: TrainingJob, layout: ParallelLayout, held: StageParameters) -> int:
     """What a step reads and writes to add up gradients, and to send them and parameters.
 
-    Gradients are scaled into a buffer, each read and written (torch/csrc/distributed/c10d/
-    reducer.cpp; for `fully_shard`, and for gathered parameters, which are copied out of the buffer
-    too, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py). Those of a further micro-batch
+    Gradients are scaled into a buffer, each read and written; DDP copies their sums back, unless it
+    is told gradient_as_bucket_view=True (torch/csrc/distributed/c10d/reducer.cpp). `fully_shard`
+    copies gathered parameters out of a buffer, too
+    (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py). Gradients of a further micro-batch
     are added to those before: two read, one written.
     """
     whole = held.shared + held.own_experts
@@ -88,7 +89,7 @@ def copied_bytes(job: TrainingJob, layout: ParallelLayout, held: StageParameters
     kept = gradients // layout.data if layout.zero >= 2 else gradients
     moved = 3 * (batches - 1) * kept
     if layout.data > 1:
-        moved += 2 * sent * gradients
+        moved += (2 if layout.zero else 4) * sent * gradients
     if layout.zero == 3:
         gathered = 2 * (held.layer + held.experts) * held.layers + held.ends
         moved += 2 * batches * gathered * job.parameter_bytes

@@ -30,10 +30,10 @@ WITHIN = 0.15
 def test_a_small_decoder_by_hand() -> None:
     # Norms, residuals, queries (8 wide) and keys (4 wide), gated activation; twice.
     forward = 2 * 2 * TOKENS * (2 * 2 * 8 + 2 * 3 * 8 + 2 * (8 + 4) + 5 * 16)
-    backward = 2 * 2 * TOKENS * (2 * 3 * 8 + 2 * 3 * 8 + 2 * (8 + 4) + 9 * 16)
+    backward = 2 * 2 * TOKENS * (2 * 5 * 8 + 2 * 3 * 8 + 2 * (8 + 4) + 9 * 16)
     # The embedding, the last norm, and 32 logits.
     ends_forward = TOKENS * (2 * 2 * 8 + 2 * 2 * 8 + (2 + 12) * 32)
-    ends_backward = TOKENS * (2 * 2 * 8 + 2 * 3 * 8 + (2 + 20) * 32)
+    ends_backward = TOKENS * (2 * 2 * 8 + 2 * 5 * 8 + (2 + 20) * 32)
     found = memory_bound_bytes(SMALL, JOB, ONE, 0)
     assert (found.forward, found.backward) == (forward + ends_forward, backward + ends_backward)
     assert found.again == 0
@@ -47,7 +47,7 @@ def test_a_small_decoder_by_hand() -> None:
         # A table of positions in place of a rotation, forward and backward.
         ({"positions": 64}, -2 * TOKENS * 2 * (2 + 2) * 12),
         ({"gated": False}, -2 * TOKENS * 2 * (14 - 5) * 16),
-        ({"normed_queries": True}, 2 * TOKENS * 2 * 5 * 12),
+        ({"normed_queries": True}, 2 * TOKENS * 2 * 7 * 12),
         ({"dropout": True}, 2 * TOKENS * 2 * 8 * (2 * (2 + 2) + 1 + 1)),
         # Two experts a token: twice the activation, and tokens sent to them and back.
         (
@@ -93,8 +93,8 @@ def test_gradients_and_parameters_are_copied_to_be_sent() -> None:
     held = stage_parameters(SMALL, ONE, 0)
     gradients, layers = 2 * SMALL.parameters, 2 * 2 * SMALL.layer_parameters()
     assert copied_bytes(JOB, ONE, held) == 0
-    # Added up over three micro-batches, then scaled into a buffer.
-    assert copied_bytes(JOB, ParallelLayout(data=4, micro_batches=3), held) == 8 * gradients
+    # Added up over three micro-batches, then scaled into a buffer, and copied back.
+    assert copied_bytes(JOB, ParallelLayout(data=4, micro_batches=3), held) == 10 * gradients
     sharded = ParallelLayout(data=4, zero=3)
     gathered = 2 * layers + (gradients - layers)
     assert copied_bytes(JOB, sharded, held) == 2 * gradients + 2 * gathered
@@ -182,7 +182,8 @@ def test_a_step_whose_ranks_hardly_compute_lies_beyond_its_plan() -> None:
 def test_two_h200_are_planned_within_15_percent(zero: int, measured_ms: float) -> None:
     """tests/gpu/two_ranks_job.py, by its own events: blocks of two products.
 
-    The plan has their norms and a second residual in it, 1.6 ms that the program does not do.
+    The plan has their norms, a second residual, and copies back of gradients in it, 2.2 ms that the
+    program does not do.
     """
     blocks = DecoderShape(
         layers=6,
