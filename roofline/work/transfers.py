@@ -5,7 +5,7 @@ figures are of one kernel, so that what is said of kernels, operators and ranges
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -32,13 +32,9 @@ class RankWaits:
     """What the collectives of one rank wait for others, as far as it is known."""
 
     # Columns kernel_row and rank_wait_ns.
-    of_kernels: pl.DataFrame = field(
-        default_factory=lambda: pl.DataFrame(
-            schema={"kernel_row": pl.Int64, "rank_wait_ns": pl.Int64}
-        )
-    )
+    of_kernels: pl.DataFrame
     # What stragglers make the rank wait in a step.
-    late_ns: int = 0
+    late_ns: int
 
 
 def with_transfers(
