@@ -158,7 +158,7 @@ def kernel_rows(row: KernelRow, report: BenchReport, copy_bytes_per_s: float) ->
         yield Row.of_share(what, "", row.beside, median, row.wanted)
 
 
-def gpu(arguments: argparse.Namespace) -> list[Row]:
+def gpu(arguments: argparse.Namespace) -> Iterator[Row]:
     """The reference kernels on this GPU."""
     table = msgspec.toml.decode(TABLE.read_bytes(), type=Kernels)
     kernels = [row for row in table.kernel if arguments.only in row.what]
@@ -169,25 +169,13 @@ def gpu(arguments: argparse.Namespace) -> list[Row]:
         if copy is None or not copy.median_ns:
             sys.exit("no copy was timed")
         copy_bytes_per_s = copy.bytes_moved / (copy.median_ns / 1e9)
-    rows = []
     for row in kernels:
         options = ("--sizes", *row.sizes, "--dtype", row.dtype, *seconds)
-        for one in kernel_rows(row, bench(row.labels, options), copy_bytes_per_s):
-            print("  ".join(one.cells), flush=True)
-            rows.append(one)
-    return rows
+        yield from kernel_rows(row, bench(row.labels, options), copy_bytes_per_s)
 
 
-def cpu(arguments: argparse.Namespace) -> list[Row]:
+def cpu(arguments: argparse.Namespace) -> Iterator[Row]:
     """Reading traces and what running a program costs, on the CPU."""
-    rows = []
-    for one in _cpu_rows(arguments):
-        print("  ".join(one.cells), flush=True)
-        rows.append(one)
-    return rows
-
-
-def _cpu_rows(arguments: argparse.Namespace) -> Iterator[Row]:
     if arguments.trace is not None:
         yield from trace_rows(arguments.trace, arguments.hta, arguments.tracelens)
         yield cores_row(arguments.trace)
@@ -345,11 +333,15 @@ def main() -> None:
     of_cpu.add_argument("--hta", metavar="PYTHON", help="interpreter of an environment with HTA")
     of_cpu.add_argument("--tracelens", metavar="PYTHON", help="the same for TraceLens")
     arguments = parser.parse_args()
-    rows = gpu(arguments) if arguments.kind == "gpu" else cpu(arguments)
     heading = machine(arguments.kind)
+    rows: list[Row] = []
+    for row in gpu(arguments) if arguments.kind == "gpu" else cpu(arguments):
+        rows.append(row)
+        print("  ".join(row.cells), flush=True)
+        # A run that is cut short leaves what it has.
+        if arguments.write is not None:
+            put(arguments.write, heading, section(heading, rows))
     print(f"\n{section(heading, rows)}")
-    if arguments.write is not None:
-        put(arguments.write, heading, section(heading, rows))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ what it expects; reasons are inferred. Counted writes fall short where outputs f
 still there when a kernel ends is written later, and counts to none.
 
 The CUDA C++ ladder there, in TFLOP/s: naive 5.9, tiled 8.5, register-blocked 37 (cuBLAS in fp32:
-51); tensor-core 451, wgmma 630 (cuBLAS in bf16: 777).
+51); tensor-core 451, wgmma 630 (cuBLAS in bf16: 777). On an H200 wgmma reaches 83 % of cuBLAS at
+8192x8192x8192 and persistent 100 %.
 """
 
 from gpuprof.reference_kernels.suite import DeviceType, Requirement, Version
