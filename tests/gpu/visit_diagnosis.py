@@ -3,10 +3,11 @@
     python tests/gpu/visit_diagnosis.py [--output FOLDER] [--record] [PROGRAM ...]
 
 Each program runs under `gpuprof run` as it is found, and once more without gpuprof and with
-`--fixed`. Compared are the first finding with expected.toml, and the step that it promises with the
-step of the fixed program, by that program's own clock: within 15 %, or within a range of which the
-advice says why it is not narrower. With `--record` the fixed programs do not
-run: the captures are what is wanted. Exits 1 where one differs.
+`--fixed`; on several GPUs also those of several processes, under torchrun on two. Compared are the
+first finding with expected.toml, and the step that it promises with the step of the fixed program,
+by that program's own clock: within 15 %, or within a range of which the advice says why it is not
+narrower. With `--record` the fixed programs do not run: the captures are what is wanted. Exits 1
+where one differs.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import torch
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,11 +31,24 @@ NOTHING: dict[str, Any] = {
     **{"evidence": "", "uncertain": "", "places": []},
 }
 EXAMPLES = Path(__file__).parents[2] / "examples" / "diagnosis"
+EXPECTED: dict[str, dict[str, Any]] = tomllib.loads((EXAMPLES / "expected.toml").read_text())
+
+
+def in_processes(name: str) -> bool:
+    """Whether the program is of several processes."""
+    return "processes" in EXPECTED[name]["devices"]
+
+
+def launcher(name: str) -> list[str]:
+    """What runs the program."""
+    if not in_processes(name):
+        return [sys.executable]
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
 def own_ms(name: str, *arguments: str) -> float:
     """One step by the program's own clock, without gpuprof."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    command = [*launcher(name), str(EXAMPLES / f"{name}.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     return float(json.loads(done.stdout.splitlines()[-1])["step_ms"])
 
@@ -40,8 +56,9 @@ def own_ms(name: str, *arguments: str) -> float:
 def analysed(name: str, folder: Path) -> dict[str, Any]:
     """The analysis of the program as it is found; what gpuprof printed is kept in `folder`."""
     capture = folder / f"{name}.gpuprof"
-    options = ["-f", "--stop-after", "-o", str(capture)]
-    command = [sys.executable, "-m", "gpuprof", "run", *options, str(EXAMPLES / f"{name}.py")]
+    # A rank that stopped would leave the other one waiting.
+    options = ["-f", *([] if in_processes(name) else ["--stop-after"]), "-o", str(capture)]
+    command = [*launcher(name), "-m", "gpuprof", "run", *options, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     (folder / f"{name}.txt").write_text(done.stderr)
     if done.returncode:
@@ -59,8 +76,12 @@ def marked_line(name: str) -> int | None:
 
 def main() -> int:
     """Run the programs, print a table, and say whether all agree."""
-    expected = tomllib.loads((EXAMPLES / "expected.toml").read_text())
-    on_gpu = [name for name, row in expected.items() if "gpu" in row["devices"]]
+    several = torch.cuda.device_count() > 1
+    on_gpu = [
+        name
+        for name, row in EXPECTED.items()
+        if "gpu" in row["devices"] or (several and in_processes(name))
+    ]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="*", choices=[[], *on_gpu], metavar="PROGRAM")
     parser.add_argument("--output", type=Path, default=Path("diagnosis"))
@@ -69,7 +90,7 @@ def main() -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     wrong = 0
     for name in options.programs or on_gpu:
-        row = expected[name]
+        row = EXPECTED[name]
         try:
             analysis = analysed(name, options.output)
             step_ms = analysis["steps"]["median_ns"] / 1e6
