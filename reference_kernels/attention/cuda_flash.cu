@@ -2,8 +2,6 @@
 // queries by 128 keys at a time; while one takes exponentials the other's products run. Defined
 // before this source, beside hopper/common.cu's: HEAD (64 or 128), CAUSAL.
 
-#define INFINITY_F __int_as_float(0x7f800000)
-
 constexpr int ROWS = 128, COLUMNS = 128, STAGES = 2;
 // Heads lie in blocks of 64 numbers, a row's 128 bytes.
 constexpr int HEAD_BLOCKS = HEAD / 64;
@@ -117,7 +115,7 @@ extern "C" __global__ __launch_bounds__(3 * WARPGROUP, 1) void flash(
         for (int i = 0; i < SCORES; ++i) {
             const int column = block * COLUMNS + i / 4 * 8 + lane % 4 * 2 + i % 2;
             const int own_row = row + i / 2 % 2 * 8;
-            if (column >= length || (CAUSAL && column > own_row)) scores[i] = -INFINITY_F;
+            if (column >= length || (CAUSAL && column > own_row)) scores[i] = -INFINITE;
         }
     };
     // Maxima, weights and their sums of 64 by 128 scores; what the sums so far are worth less.
@@ -130,7 +128,7 @@ extern "C" __global__ __launch_bounds__(3 * WARPGROUP, 1) void flash(
             most[side] = fmaxf(most[side], __shfl_xor_sync(0xffffffff, most[side], 1));
             most[side] = fmaxf(most[side], __shfl_xor_sync(0xffffffff, most[side], 2));
             // Nothing of the row was kept yet: its weights are 0 and not NaN.
-            const float shift = most[side] == -INFINITY_F ? 0.0f : most[side] * scale_log2;
+            const float shift = most[side] == -INFINITE ? 0.0f : most[side] * scale_log2;
             correction[side] = power_of_two(highest[side] * scale_log2 - shift);
             highest[side] = most[side];
             most[side] = shift;
@@ -154,7 +152,7 @@ extern "C" __global__ __launch_bounds__(3 * WARPGROUP, 1) void flash(
         if (item.tile < 0) break;
         const int row = item.tile * ROWS + half * 64 + warp * 16 + lane / 4;
         const int blocks = CAUSAL ? min(item.tile + 1, columns) : columns;
-        highest[0] = highest[1] = -INFINITY_F;
+        highest[0] = highest[1] = -INFINITE;
         total[0] = total[1] = 0.0f;
         float correction[2];
 

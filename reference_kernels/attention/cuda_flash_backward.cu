@@ -5,8 +5,6 @@
 // device memory by the copy engine, in the order of the registers. Defined before this source, beside
 // hopper/common.cu's: CAUSAL.
 
-#define INFINITY_F __int_as_float(0x7f800000)
-
 constexpr int HEAD = 128, KEYS = 128, QUERIES = 64, STAGES = 2;
 constexpr int KEY_BLOCK_BYTES = KEYS * ROW_BYTES, KEY_BYTES = 2 * KEY_BLOCK_BYTES;
 constexpr int QUERY_BLOCK_BYTES = QUERIES * ROW_BYTES, QUERY_BYTES = 2 * QUERY_BLOCK_BYTES;
@@ -327,7 +325,7 @@ extern "C" __global__ void prepare(const uint2* output, const uint2* gradient,
 #pragma unroll
     for (int other = 16; other; other /= 2) sum += __shfl_xor_sync(0xffffffff, sum, other);
     if (lane == 0) {
-        padded_sums[row] = inside ? log_sum_exp[head * length + place] : INFINITY_F;
+        padded_sums[row] = inside ? log_sum_exp[head * length + place] : INFINITE;
         delta[row] = inside ? sum : 0.0f;
     }
 }

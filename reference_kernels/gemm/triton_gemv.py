@@ -74,7 +74,8 @@ def _sum_part(
 
 
 @triton.jit
-def _add_parts(parts_base, out_base, n, splits, TILE_N: tl.constexpr):
+def add_parts(parts_base, out_base, n, splits, TILE_N: tl.constexpr):
+    """out = the sum of `splits` parts of `n` float32 each."""
     columns = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
     sums = tl.zeros((TILE_N,), dtype=tl.float32)
     for part in range(splits):
@@ -99,7 +100,7 @@ def prepare(problem: GemmProblem) -> Prepared:
         _sum_part[(blocks, splits)](
             row, b, parts, n, k, part_k, TILE_N=cut.tile_n, TILE_K=cut.tile_k
         )
-        _add_parts[(-(-n // _COLUMNS),)](parts, out, n, splits, TILE_N=_COLUMNS)
+        add_parts[(-(-n // _COLUMNS),)](parts, out, n, splits, TILE_N=_COLUMNS)
 
     cut = fastest(_CUTS, run) if on_gpu else _CPU_CUT
     # What runs is arithmetic of float32 on the vector units, whatever the operands' dtype.

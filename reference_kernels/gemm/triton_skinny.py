@@ -22,6 +22,7 @@ import triton
 import triton.language as tl
 
 from gpuprof.reference_kernels.gemm.problem import GemmProblem
+from gpuprof.reference_kernels.gemm.triton_gemv import add_parts
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.reference_kernels.tuning import fastest
 from gpuprof.roofline.cost_models.cost import Flops
@@ -92,15 +93,6 @@ def _multiply_part(
     tl.store(place, sums.to(to_base.dtype.element_ty), mask=inside)
 
 
-@triton.jit
-def _add_parts(parts_base, out_base, count, splits, TILE: tl.constexpr):
-    places = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    sums = tl.zeros((TILE,), dtype=tl.float32)
-    for part in range(splits):
-        sums += tl.load(parts_base + part * count + places, mask=places < count, other=0.0)
-    tl.store(out_base + places, sums.to(out_base.dtype.element_ty), mask=places < count)
-
-
 def prepare(problem: GemmProblem) -> Prepared:
     """Only for at most 16 rows."""
     if problem.m > _ROWS or not problem.plain:
@@ -129,7 +121,7 @@ def prepare(problem: GemmProblem) -> Prepared:
             num_stages=cut.stages,
         )
         if splits > 1:
-            _add_parts[(-(-m * n // _ADDED),)](parts, out, m * n, splits, TILE=_ADDED)
+            add_parts[(-(-m * n // _ADDED),)](parts, out, m * n, splits, TILE_N=_ADDED)
 
     cut = fastest(_CUTS, run) if on_gpu else _CPU_CUT
     padded_n, padded_k = (

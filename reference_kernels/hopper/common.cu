@@ -3,6 +3,8 @@
 
 using Barrier = unsigned long long;
 
+#define INFINITE __int_as_float(0x7f800000)
+
 constexpr int WARPGROUP = 128;
 // A row of a tile in shared memory; its chunks of 16 bytes are permuted by the row.
 constexpr int ROW_BYTES = 128;
