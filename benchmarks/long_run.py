@@ -8,7 +8,8 @@ hits all of them, and before it some that are not timed. Printed are the medians
 a block's time in that of the block alone of the same round, of processor time and by the clock,
 with the 95 % interval; and memory and threads as steps go on. "alone again" tells what the machine
 and the layout of a process's memory make of equal programs, which is up to 2 %; --processes repeats
-everything with fresh ones. What a mark itself takes is in watch_cost.py.
+everything with fresh ones. How much memory a block touches, of which caches and page tables hold a
+part, does not depend on what else runs. What a mark itself takes is in watch_cost.py.
 
 Memory is anonymous memory, in which files and libraries do not count: of the program, and of all
 processes of its session, each page divided by those that share it.
@@ -70,6 +71,9 @@ _STEPS_A_ROUND: Final = _BLOCK_STEPS + _BLOCK_STEPS // 4
 _FIRST_STEPS: Final = 1000
 # The program, and the process that will store its capture.
 _IDLE_PROCESSES: Final = 2
+_TOUCHING_BLOCKS: Final = 5
+# Of a line of smaps that names a mapping, after its addresses.
+_WORDS_WITHOUT_FILE: Final = 4
 _LOOKS_AT: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 
 
@@ -128,6 +132,19 @@ class Loop:
             sum(found.threads for found in each.values()),
         )
 
+    def touched_bytes(self) -> int:
+        """The memory, but for files, that a block touches: what caches and page tables hold.
+
+        The least of some, as a garbage collection touches everything.
+        """
+        own = Path("/proc", str(self._process.pid))
+        found = []
+        for _ in range(_TOUCHING_BLOCKS):
+            (own / "clear_refs").write_text("1")
+            self.block(_BLOCK_STEPS)
+            found.append(_referenced_bytes(own / "smaps"))
+        return min(found)
+
     def end(self) -> None:
         """Let the program end as it does by itself."""
         assert self._process.stdin is not None
@@ -151,6 +168,18 @@ def _memory(process: Path) -> Memory:
         return Memory(0, 0)
     kilobytes = next((line.split()[1] for line in lines if line.startswith("Pss_Anon:")), "0")
     return Memory(float(kilobytes) * 1024, threads)
+
+
+def _referenced_bytes(smaps: Path) -> int:
+    kilobytes, is_counted = 0, False
+    for line in smaps.read_text().splitlines():
+        first, *words = line.split()
+        if not first.endswith(":"):
+            # The address, then four more words, and the file where there is one.
+            is_counted = len(words) == _WORDS_WITHOUT_FILE or words[-1] == "[heap]"
+        elif first == "Referenced:" and is_counted:
+            kilobytes += int(words[0])
+    return kilobytes * 1024
 
 
 def measure(kinds: Sequence[str], steps: int, layers: int, *, looks: bool) -> dict[str, np.ndarray]:
@@ -177,6 +206,9 @@ def measure(kinds: Sequence[str], steps: int, layers: int, *, looks: bool) -> di
                 break
             # No kind always runs after the same other one.
             numbers.shuffle(order)
+        if looks:
+            found = (f"{loop.touched_bytes() / 1e6:.1f} MB" for loop in loops.values())
+            print(f"{'touched':>8}   " + "   ".join(f"{each:>25}" for each in found))
         for loop in loops.values():
             loop.end()
     return {kind: np.array([each[kind] for each in rounds]) for kind in kinds}
