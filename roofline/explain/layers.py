@@ -26,7 +26,7 @@ from gpuprof.roofline.explanation_figures import (
     WorkLayers,
 )
 from gpuprof.roofline.points.points import COPY_NAME, NO_OP
-from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.attribution import of_operators, rows_of
 from gpuprof.roofline.work.places import ProgramPlace
 from gpuprof.roofline.work.work import Work
 
@@ -148,23 +148,25 @@ def _rows(work: Work, point: RooflinePoint) -> pl.DataFrame:
     """The device work of `point`."""
     of_operator = point.level == "op"
     operator, detail = (point.name, point.detail) if of_operator else (point.op, point.op_detail)
-    kernels = work.kernels.with_columns(COPY_NAME).filter(pl.col("phase") == point.phase)
-    if of_operator and operator == NO_OP:
-        kernels = kernels.filter(pl.col("signature").is_null(), pl.col("copy_name") == detail)
-    elif operator:
+    alike = [pl.col("phase") == point.phase]
+    is_nobodys = of_operator and operator == NO_OP
+    if operator and not is_nobodys:
         same = [
             index
             for index, signature in enumerate(work.signatures)
             if (signature.name, signature.detail) == (operator, detail)
         ]
-        kernels = kernels.filter(pl.col("signature").is_in(same))
+        alike.append(pl.col("signature").is_in(same))
     else:
-        kernels = kernels.filter(pl.col("signature").is_null())
+        alike.append(pl.col("signature").is_null())
     if not of_operator:
-        kernels = kernels.filter(pl.col("name") == point.name, pl.col("kind") == point.kind)
+        alike += [pl.col("name") == point.name, pl.col("kind") == point.kind]
     here = work.places.number_of(ProgramPlace(point.module, point.source, point.fused))
     if of_operator and here is not None:
-        kernels = kernels.filter(pl.col("place") == here)
+        alike.append(pl.col("place") == here)
+    kernels = work.kernels.filter(alike).with_columns(COPY_NAME)
+    if is_nobodys:
+        kernels = kernels.filter(pl.col("copy_name") == detail)
     # What differs in strides or in being replayed alone has a row of its own in the analysis.
     for _, one in kernels.group_by("signature", "copy_name", maintain_order=True):
         if one["duration_ns"].sum() == point.device_ns:
@@ -217,7 +219,7 @@ def _origin(capture: Capture, kernels: pl.DataFrame) -> tuple[str, str]:
     "" where they are not known.
     """
     ids = kernels["op_id"].drop_nulls()
-    own = capture.ops.filter(pl.col("op_id").is_in(ids.unique().implode()))
+    own = of_operators(capture.ops, ids.unique(), "module", "file", "line", "function")
     lines = (
         f"{file}:{line or '?'}{f' in {function}' if function else ''}"
         for file, line, function in own.select("file", "line", "function").iter_rows()

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import Integers
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.classes import SYNCHRONISATION
 from gpuprof.roofline.idle.host_work import (
     is_copy,
@@ -15,6 +15,7 @@ from gpuprof.roofline.idle.host_work import (
 from gpuprof.roofline.intervals import covered_ns
 
 
+@once_a_capture
 def kinds_of_calls(capture: Capture) -> pl.Series:
     """The class of each row of `launches`; null for calls that only launch or ask."""
     copies = (

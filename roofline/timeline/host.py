@@ -1,6 +1,5 @@
 """The lanes of a host's threads: ranges, modules, operators, and calls that launch and wait."""
 
-from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -106,7 +105,7 @@ def module_rows(ops: pl.DataFrame) -> dict[int, pl.DataFrame]:
 
 def _calls(capture: Capture, ops: pl.DataFrame, window: Window) -> pl.DataFrame:
     """Runtime and driver calls, with the innermost operator around each and what it waits for."""
-    calls = window.of(capture.launches)
+    calls = window.of(capture.launches.with_columns(waits=kinds_of_calls(capture)))
     parents = rows_of(ops, ops["parent_id"])
     around = pl.Series(enclosing(ops, calls, "start_ns", parents), dtype=pl.Int64)
     known = ops.select(
@@ -114,6 +113,5 @@ def _calls(capture: Capture, ops: pl.DataFrame, window: Window) -> pl.DataFrame:
     )
     return calls.with_columns(
         kind=pl.lit("call"),
-        waits=kinds_of_calls(replace(capture, launches=calls)),
         row=around.set(around == NONE, None),
     ).join(known, on="row", how="left", maintain_order="left")
