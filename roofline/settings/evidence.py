@@ -50,13 +50,18 @@ def _host(known: KnownOfStep) -> CostEvidence | None:
 
 
 def _communication(known: KnownOfStep) -> CostEvidence | None:
-    exposed = known.exposed
-    if exposed is None or not known.counts(exposed.communication_ns):
+    if known.exposed is None:
         return None
+    # A rank that comes late is waited for however messages travel.
+    waiting_ns = known.exposed.rank_waits_ns or 0
+    moving_ns = known.exposed.communication_ns - waiting_ns
+    if not known.counts(moving_ns):
+        return None
+    beside = ", beside waits for other ranks" if waiting_ns else ""
     return CostEvidence(
-        f"{duration(exposed.communication_ns)} of {known.whole_profiled} is communication that "
-        "nothing hides",
-        exposed.communication_ns,
+        f"{duration(moving_ns)} of {known.whole_profiled} is communication that nothing "
+        f"hides{beside}",
+        moving_ns,
         "if all of it were hidden or gone",
     )
 

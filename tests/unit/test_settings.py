@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pytest
 import torch
 from capture_builder import H100, CaptureBuilder
@@ -25,7 +26,9 @@ from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.machine.environment import differences, strict_key
 from gpuprof.roofline.setting_figures import CostlySetting
-from gpuprof.roofline.settings.evidence import KINDS
+from gpuprof.roofline.settings.evidence import KINDS, find_evidence
+from gpuprof.roofline.settings.known import KnownOfStep
+from gpuprof.roofline.step_figures import Exposed, StepTimes
 
 MS = 1_000_000
 CPU = Device(index=0, kind="cpu", name="A CPU", multiprocessors=8)
@@ -247,6 +250,25 @@ def test_where_the_device_never_waits_they_are_only_listed(build: CaptureBuilder
     assert analysis.settings is not None
     assert set(analysis.settings.harmless) == {f"{name}={DEBUG[name]}" for name in DEBUG}
     assert "nothing in this capture shows that it costs" in render_markdown(analysis)
+
+
+@pytest.mark.parametrize(("waits_ns", "moving"), [(None, "4 ms"), (0, "4 ms"), (3 * MS, "1 ms")])
+def test_waits_for_other_ranks_are_no_setting_s_doing(waits_ns: int | None, moving: str) -> None:
+    times = StepTimes(
+        found_by="optimizer steps", warmup=1, timed=1, profiled=1, clock="", median_ns=10 * MS
+    )
+    exposed = Exposed(
+        computing_ns=6 * MS, communication_ns=4 * MS, rank_waits_ns=waits_ns, copies_ns=0
+    )
+    known = KnownOfStep(times, None, exposed, (), (), pl.DataFrame)
+
+    found = find_evidence("communication", known)
+
+    assert found is not None
+    assert found.sentence.startswith(
+        f"{moving} of a profiled step is communication that nothing hides"
+    )
+    assert ("waits for other ranks" in found.sentence) == bool(waits_ns)
 
 
 def test_a_cpu_has_no_settings_of_a_gpu(build: CaptureBuilder) -> None:
