@@ -15,11 +15,12 @@ from gpuprof.collectors.files.repeated_text import PER_BYTE_OF_PARQUET, repeated
 
 # Times differ from row to row, so a row of any table takes more than a bit.
 _MOST_ROWS_PER_BYTE: Final = 16
-# Of tables of captures pages expand up to six times.
-_MOST_EXPANSION: Final = 50
+# Of recorded tables pages expand up to six times; with long stacks, which are in each group of
+# rows, some ten times, and a hundred where their text is made up.
+_MOST_EXPANSION: Final = 200
 # In a small file that is little.
 _ROWS_OF_ANY_FILE: Final = 1 << 16
-_BYTES_OF_ANY_FILE: Final = 1 << 20
+_BYTES_OF_ANY_FILE: Final = 16 << 20
 _silencing = threading.Lock()
 
 

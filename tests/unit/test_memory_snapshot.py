@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.collectors import memory_snapshot
+from gpuprof.collectors import memory_snapshot, storage
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.data_pickle import load_data
 from gpuprof.collectors.files.pickle_machine import Replacing, TooMuchData
@@ -425,6 +425,16 @@ def test_a_history_is_read_that_is_larger_than_what_its_objects_may_take(
     assert stack.split("\n")[1] == "train.py:42 forward"
     monkeypatch.setattr("gpuprof.collectors.files.data_pickle.MOST_BYTES", most // 6)
     assert "max_entries" in refused(path)
+
+
+def test_a_stored_history_of_long_stacks_is_read_again(tmp_path: Path) -> None:
+    value = long_history(40_000)
+    frames = [{"filename": "f" * 290, "line": line, "name": "step"} for line in range(20)]
+    for entry in value["device_traces"][0]:
+        entry["frames"] = frames
+    storage.save(open_trace(written(tmp_path, value)), tmp_path / "stored.gpuprof")
+    stacks = storage.load(tmp_path / "stored.gpuprof").allocations["stack"]
+    assert stacks.str.len_bytes().sum() > 200 * MB
 
 
 def test_a_history_of_two_devices_is_told_apart(tmp_path: Path) -> None:
