@@ -1,7 +1,7 @@
 """Steps after the profiled ones: counted, and looked at where their clock wants a mark.
 
 A program may make a thousand of them a second for days. So at most of them nothing happens but an
-addition and a look at the time, about a tenth of a microsecond.
+addition, and where somebody is shown how it goes on a look at the time.
 """
 
 from collections.abc import Callable
@@ -34,27 +34,37 @@ def read_clock(clock: LaterClock, seen: Observations) -> None:
         seen.later_steps = clock.read()
 
 
-def counting(look: Callable[[int, bool], int | None], *, every_ns: int) -> StepCallback:
+def counting(look: Callable[[int, bool], int | None], *, every_ns: int | None) -> StepCallback:
     """What is to be called at each step, and calls `look` at few.
 
     `look(steps, due)` is called every `every_ns`, and at the step at which it is due: first at the
-    first one, then so many after that as it has returned. None: this was no step after all.
+    first one, then so many after that as it has returned. None: this was no step after all. Without
+    `every_ns` it is called only where it is due, and no clock is read.
     """
     steps, due_at, again_ns = 0, 1, 0
 
-    def step() -> None:
+    def looked(now_ns: int) -> None:
         nonlocal steps, due_at, again_ns
-        steps += 1
-        now_ns = monotonic_ns()
-        if steps < due_at and now_ns < again_ns:
-            return
         due = steps == due_at
         until_due = look(steps, due)
         if until_due is None:
             steps -= 1
             return
-        again_ns = now_ns + every_ns
+        again_ns = now_ns + (every_ns or 0)
         if due:
             due_at = steps + until_due
 
-    return step
+    def counted() -> None:
+        nonlocal steps
+        steps += 1
+        if steps >= due_at:
+            looked(0)
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        now_ns = monotonic_ns()
+        if steps >= due_at or now_ns >= again_ns:
+            looked(now_ns)
+
+    return counted if every_ns is None else step

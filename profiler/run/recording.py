@@ -73,6 +73,7 @@ class Recording:
             options,
             on_profiled=self._profiled,
             on_step=self._stepped,
+            tells_later=live is not None,
             ranks=self.ranks,
             found_steps=found_steps,
         )

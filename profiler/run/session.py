@@ -68,12 +68,14 @@ class Session:
         *,
         on_profiled: Callable[["Session"], None] = lambda session: None,
         on_step: Callable[[str, int], None] = lambda phase, steps: None,
+        tells_later: bool = True,
         ranks: Ranks | None = None,
         found_steps: FoundSteps | None = None,
     ) -> None:
         """`on_step` is told the phase that goes on and the boundaries so far, after each.
 
-        After the profiled steps it is told ten times a second.
+        After the profiled steps it is told ten times a second; without `tells_later` of the first
+        one, and of few more.
 
         `ranks` that are several time the same steps. With `found_steps` nobody has to look for
         steps any more.
@@ -81,6 +83,7 @@ class Session:
         self.options = options
         self._on_profiled = on_profiled
         self._on_step = on_step
+        self._tells_later = tells_later
         if found_steps is None:
             self.explicit = ExplicitSteps()
             sources = step_sources(options, self.explicit)
@@ -323,8 +326,10 @@ class Session:
         # A tool that recorded the profiled steps stays attached: later ones are longer for it.
         if self.seen.cupti_held_by is None or self.options.watch:
             self._later = started_clock(watch=self.options.watch)
-        # A tool wants a range of each step.
-        every_ns = 0 if self._step_ranges.listens else _TELLING_NS
+        every_ns = _TELLING_NS if self._tells_later else None
+        if self._step_ranges.listens:
+            # A tool wants a range of each step.
+            every_ns = 0
         self._finder.reduce_to(counting(self._look_at_later_step, every_ns=every_ns))
 
     def _look_at_later_step(self, steps: int, due: bool) -> int | None:

@@ -287,11 +287,12 @@ def test_uneven_steps_make_a_window_less_certain(build: CaptureBuilder) -> None:
 
 
 def test_work_without_a_model_is_the_reason_where_there_is_some(build: CaptureBuilder) -> None:
-    for number in range(3):
-        start = 2000 * MS + number * STEP_NS
+    def mine(start: int) -> None:
         build.op("mine::product", start + 200, start + 300)
         build.kernel(start + 210, start + 20, start + STEP_NS // 2, name="mine", stream=8)
-    found = reconciled(sampled(products(build), [window(200, 0.0), window(350, 99.0)]))
+
+    capture = products(build, beside=mine)
+    found = reconciled(sampled(capture, [window(200, 0.0), window(350, 99.0)]))
     unmodelled, _ = found.differences
     assert "33% of device time without a FLOP model" in unmodelled.reason
     # No more than all of that time.
@@ -396,11 +397,11 @@ def test_a_clock_that_nobody_saw_is_said_to_be_the_datasheets(build: CaptureBuil
 
 
 def test_the_report_says_both_sides_with_windows_and_coverage(build: CaptureBuilder) -> None:
-    for number in range(3):
-        start = 2000 * MS + number * STEP_NS
+    def mine(start: int) -> None:
         build.op("mine::product", start + 200, start + 300)
         build.kernel(start + 210, start + 20, start + STEP_NS // 2, name="mine", stream=8)
-    capture = products(build)
+
+    capture = products(build, beside=mine)
     rows = [window(200, 0.0), window(350, 34.0, 12.0)]
     frame = pl.DataFrame([{"rank": 0, "device": 0, **row} for row in rows])
     samples = pl.concat([capture.samples, frame], how="diagonal_relaxed")

@@ -78,7 +78,23 @@ def test_most_steps_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked == [(1, True), (3, True), (6, True), (16, False)]
 
 
-def test_what_was_no_step_is_not_counted() -> None:
+def test_where_nobody_is_told_no_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[tuple[int, bool]] = []
+    wanted = iter([2, 3, 100])
+
+    def look(steps: int, due: bool) -> int:
+        looked.append((steps, due))
+        return next(wanted)
+
+    monkeypatch.delattr(later_steps, "monotonic_ns")
+    step = counting(look, every_ns=None)
+    for _ in range(20):
+        step()
+    assert looked == [(1, True), (3, True), (6, True)]
+
+
+@pytest.mark.parametrize("every_ns", [10**18, None])
+def test_what_was_no_step_is_not_counted(every_ns: int | None) -> None:
     looked: list[int] = []
     answers = iter([4, None, None, 4])
 
@@ -86,7 +102,7 @@ def test_what_was_no_step_is_not_counted() -> None:
         looked.append(steps)
         return next(answers)
 
-    step = counting(look, every_ns=10**18)
+    step = counting(look, every_ns=every_ns)
     for _ in range(8):
         step()
     assert looked == [1, 5, 5, 5]
