@@ -14,6 +14,7 @@ the script alone. Each row is a ratio of two figures of one run, and says what i
 import argparse
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -333,6 +334,8 @@ def main() -> None:
     of_cpu.add_argument("--hta", metavar="PYTHON", help="interpreter of an environment with HTA")
     of_cpu.add_argument("--tracelens", metavar="PYTHON", help="the same for TraceLens")
     arguments = parser.parse_args()
+    # A bench that goes on alone would hold the device that the next program measures.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     heading = machine(arguments.kind)
     rows: list[Row] = []
     for row in gpu(arguments) if arguments.kind == "gpu" else cpu(arguments):

@@ -1,9 +1,9 @@
 // Attention's backward, HEAD = 128: a block keeps 128 keys and their gradients and walks over the
-// queries, 64 at a time. One warpgroup brings tiles by TMA; two have 64 keys each. Scores stand keys by
-// queries, so that weights and their gradients go from registers into the products that sum over
-// queries. Gradients of queries need them from both warpgroups, by shared memory, and are added up in
-// device memory by the copy engine, in the order of the registers. Defined before this source, beside
-// hopper/common.cu's: CAUSAL.
+// queries, 64 at a time. One warpgroup brings tiles by TMA; two have 64 keys each. Scores stand
+// keys by queries, so that weights and their gradients go from registers into the products that sum
+// over queries. Gradients of queries need them from both warpgroups, by shared memory, and are
+// added up in device memory by the copy engine, in the order of the registers. Defined before this
+// source, beside hopper/common.cu's: CAUSAL.
 
 constexpr int HEAD = 128, KEYS = 128, QUERIES = 64, STAGES = 2;
 constexpr int KEY_BLOCK_BYTES = KEYS * ROW_BYTES, KEY_BYTES = 2 * KEY_BLOCK_BYTES;
@@ -124,7 +124,8 @@ extern "C" __global__ __launch_bounds__(3 * WARPGROUP, 1) void flash_backward(
     float key_gradients[64], value_gradients[64];
     unsigned weights[4][4], packed[4][4];
 
-    // What stands in registers as a tile of 64 keys by 128 numbers leaves as the gradient of its kind.
+    // What stands in registers as a tile of 64 keys by 128 numbers leaves as the gradient of its
+    // kind.
     auto store_gradients = [&](float(&x)[64], float factor, const void* map, const Item& item) {
         if (speaks) wait_for_stores<0>();
         synchronise(2 + half, WARPGROUP);
@@ -292,7 +293,8 @@ extern "C" __global__ __launch_bounds__(3 * WARPGROUP, 1) void flash_backward(
     if (speaks) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// delta = the sum of output times gradient of a row, and log_sum_exp in rows of `padded`; a warp a row.
+// delta = the sum of output times gradient of a row, and log_sum_exp in rows of `padded`; a warp a
+// row.
 extern "C" __global__ void prepare(const uint2* output, const uint2* gradient,
                                    const float* log_sum_exp, float* padded_sums, float* delta,
                                    int length, int padded, int heads) {
@@ -330,7 +332,8 @@ extern "C" __global__ void prepare(const uint2* output, const uint2* gradient,
     }
 }
 
-// The sums of 64 queries, in the order of registers, times `scale` as a row-major tile; a block each.
+// The sums of 64 queries, in the order of registers, times `scale` as a row-major tile; a block
+// each.
 extern "C" __global__ __launch_bounds__(256) void finish(const float4* query_sums,
                                                          unsigned* query_gradient, int length,
                                                          int tiles, float scale) {

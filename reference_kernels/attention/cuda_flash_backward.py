@@ -33,10 +33,10 @@ from gpuprof.reference_kernels.hopper.program import (
     ALIGNMENT_BYTES,
     THREADS,
     compile_kernel,
-    multiprocessors,
     require_hopper,
 )
 from gpuprof.reference_kernels.hopper.schedule import schedule
+from gpuprof.reference_kernels.multiprocessors import multiprocessors
 from gpuprof.reference_kernels.nvrtc import CudaKernel
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.roofline.cost_models.cost import Flops

@@ -19,6 +19,7 @@ import triton.language as tl
 
 from gpuprof.reference_kernels.attention.problem import PAGE_TOKENS, AttentionProblem
 from gpuprof.reference_kernels.attention.triton_flash import LOG2_E, check_head_size
+from gpuprof.reference_kernels.multiprocessors import multiprocessors
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.roofline.cost_models.cost import Flops
 
@@ -115,7 +116,7 @@ def choose_splits(problem: AttentionProblem) -> int:
     most = max(1, problem.length // 128)
     if problem.device.type != "cuda":
         return min(most, 2)
-    processors = torch.cuda.get_device_properties(problem.device).multi_processor_count
+    processors = multiprocessors(problem.device)
     programs = problem.batch * problem.key_heads
     return min(most, max(1, round(_PROGRAMS_PER_MULTIPROCESSOR * processors / programs)))
 

@@ -9,6 +9,7 @@ import torch
 
 from gpuprof.reference_kernels.calibration.probe import Call, Probe
 from gpuprof.reference_kernels.calibration.stream import random_numbers
+from gpuprof.reference_kernels.multiprocessors import multiprocessors
 from gpuprof.reference_kernels.nvrtc import (
     CompiledProgram,
     CudaKernel,
@@ -44,9 +45,7 @@ def make_on_chip_probes(device: torch.device, l2_cache_bytes: int | None) -> Ite
     Raises `MissingDependencyError` without the extra `cuda`.
     """
     program = compile_on_chip(architecture_of(device))
-    blocks = (
-        _BLOCKS_A_MULTIPROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
-    )
+    blocks = _BLOCKS_A_MULTIPROCESSOR * multiprocessors(device)
     threads = blocks * _BLOCK
     for precision, dtype, rounds in (
         ("fp32", torch.float32, _FP32_ROUNDS),

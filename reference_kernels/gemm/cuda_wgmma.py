@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from gpuprof.reference_kernels.gemm.problem import GemmProblem
-from gpuprof.reference_kernels.nvrtc import CudaKernel, architecture_of, compile_source
+from gpuprof.reference_kernels.hopper.program import ARCHITECTURE, require_hopper
+from gpuprof.reference_kernels.nvrtc import CudaKernel, compile_source
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.roofline.cost_models.cost import Flops
 
@@ -32,8 +33,6 @@ _TILE_M, _TILE_N, _TILE_K = 128, 256, 64
 _STAGES = 3
 _THREADS = 256
 _SHARED_MEMORY_BYTES = _STAGES * (_TILE_M + _TILE_N) * _TILE_K * 2
-# wgmma exists in this generation only.
-_ARCHITECTURE = "sm_90a"
 
 
 def compile_kernel(architecture: str, *, bf16: bool) -> CudaKernel:
@@ -51,10 +50,8 @@ def prepare(problem: GemmProblem) -> Prepared:
     m, n, k = problem.m, problem.n, problem.k
     if n % 8 or k % 8:
         raise UnsupportedError(f"cuda-wgmma needs N and K in 8s, not {n} and {k}")
-    architecture = architecture_of(problem.device)
-    if architecture != _ARCHITECTURE:
-        raise UnsupportedError(f"cuda-wgmma needs {_ARCHITECTURE}, this GPU is {architecture}")
-    kernel = compile_kernel(architecture, bf16=problem.dtype == "bf16")
+    require_hopper("cuda-wgmma", problem.device)
+    kernel = compile_kernel(ARCHITECTURE, bf16=problem.dtype == "bf16")
     a, b, out = problem.a, problem.b, problem.new_output()
     tiles_m, tiles_n, tiles_k = -(-m // _TILE_M), -(-n // _TILE_N), -(-k // _TILE_K)
     sizes = (np.int32(m), np.int32(n), np.int32(k))

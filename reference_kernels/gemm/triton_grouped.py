@@ -15,12 +15,12 @@ Source: Triton's tutorial 08, grouped GEMM; CUTLASS's grouped GEMM.
 # Triton gives its kernels' arguments types of its own.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
-import torch
 import triton
 import triton.language as tl
 
 from gpuprof.reference_kernels.gemm.problem import GemmProblem
 from gpuprof.reference_kernels.gemm.tiles import SMALL, Tiling, tile_at
+from gpuprof.reference_kernels.multiprocessors import multiprocessors
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.reference_kernels.tuning import fastest
 from gpuprof.roofline.cost_models.cost import Flops
@@ -88,11 +88,7 @@ def prepare(problem: GemmProblem) -> Prepared:
     n, k, groups, offsets = problem.n, problem.k, problem.groups, problem.offsets
     a, b, out = problem.a, problem.b, problem.new_output()
     on_gpu = problem.device.type == "cuda"
-    programs = (
-        torch.cuda.get_device_properties(problem.device).multi_processor_count
-        if on_gpu
-        else _CPU_PROGRAMS
-    )
+    programs = multiprocessors(problem.device) if on_gpu else _CPU_PROGRAMS
 
     def run(tiling: Tiling) -> None:
         _multiply_groups[(programs,)](

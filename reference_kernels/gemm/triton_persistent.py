@@ -19,13 +19,13 @@ Source: CUTLASS's persistent ping-pong kernels; Triton's tutorial 09, persistent
 # Triton gives its kernels' arguments types of its own.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
-import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gpuprof.reference_kernels.gemm.problem import GemmProblem
 from gpuprof.reference_kernels.gemm.tiles import SMALL, Tiling, tile_at
+from gpuprof.reference_kernels.multiprocessors import multiprocessors
 from gpuprof.reference_kernels.suite import Prepared, UnsupportedError
 from gpuprof.reference_kernels.tuning import fastest
 from gpuprof.roofline.cost_models.cost import Flops
@@ -95,11 +95,7 @@ def prepare(problem: GemmProblem) -> Prepared:
         if tensor.stride(0) * tensor.element_size() % 16:
             raise UnsupportedError(f"TMA needs rows of a multiple of 16 bytes, not {problem.size}")
     on_gpu = problem.device.type == "cuda"
-    programs = (
-        torch.cuda.get_device_properties(problem.device).multi_processor_count
-        if on_gpu
-        else _CPU_PROGRAMS
-    )
+    programs = multiprocessors(problem.device) if on_gpu else _CPU_PROGRAMS
 
     def run(tiling: Tiling) -> None:
         b_tile = [tiling.tile_k, tiling.tile_n]

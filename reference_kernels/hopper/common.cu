@@ -186,8 +186,9 @@ __device__ __forceinline__ float power_of_two(float x) {
 #define ORDERS(a, b) ", " a ", " b
 #endif
 
-// x += A B in the background, or A B where `add` is 0: 64 rows of A in shared memory, and 64, 128 or
-// 256 columns of B; K is 16 numbers, or 32 of e4m3. ACROSS 0: the operand lies along K, 1: across it.
+// x += A B in the background, or A B where `add` is 0: 64 rows of A in shared memory, and 64, 128
+// or 256 columns of B; K is 16 numbers, or 32 of e4m3. ACROSS 0: the operand lies along K, 1:
+// across it.
 template <int A_ACROSS, int B_ACROSS>
 __device__ __forceinline__ void multiply(float (&x)[32], unsigned long long a,
                                          unsigned long long b, int add) {

@@ -12,9 +12,9 @@ from gpuprof.reference_kernels.hopper.program import (
     ALIGNMENT_BYTES,
     THREADS,
     compile_kernel,
-    multiprocessors,
 )
 from gpuprof.reference_kernels.hopper.tensor_maps import tile_map
+from gpuprof.reference_kernels.multiprocessors import multiprocessors
 from gpuprof.reference_kernels.nvrtc import CudaKernel
 
 TILE_M = 128

@@ -13,12 +13,12 @@ from gpuprof.reference_kernels.nvrtc import (
 )
 from gpuprof.reference_kernels.suite import UnsupportedError
 
-# TMA's successors read its code, wgmma's do not.
+# wgmma exists in this generation only.
 ARCHITECTURE = "sm_90a"
 # A producer and two consumers of 128 threads each.
 THREADS = 384
+# Shared memory to ask for beside the tiles, which begin at multiples of it.
 ALIGNMENT_BYTES = 1024
-"""Shared memory to ask for beside the tiles, which begin at multiples of it."""
 _COMMON = Path(__file__).with_name("common.cu")
 
 
@@ -27,10 +27,6 @@ def require_hopper(label: str, device: torch.device) -> None:
     architecture = architecture_of(device)
     if architecture != ARCHITECTURE:
         raise UnsupportedError(f"{label} needs {ARCHITECTURE}, this GPU is {architecture}")
-
-
-def multiprocessors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def compile_kernel(source: Path, name: str, **constants: int) -> CudaKernel:

@@ -1,5 +1,5 @@
-// Layer (LAYER = 1) and RMS normalisation: a block holds a row in registers, THREADS x ITEMS vectors,
-// as it came: see softmax/cuda.cu. `bias` is not read for RMS.
+// Layer (LAYER = 1) and RMS normalisation: a block holds a row in registers, THREADS x ITEMS
+// vectors, as it came: see softmax/cuda.cu. `bias` is not read for RMS.
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) normalise(
     const ELEMENT* input, const ELEMENT* weight, const ELEMENT* bias, ELEMENT* output, int columns,
