@@ -394,6 +394,9 @@ class Session:
         with answered_afterwards():
             if self._first_look is not None and self._first_look.stop():
                 self._stop_beside()
+                if cuda.in_use():
+                    # Later it has no times of device work: another profile takes Kineto's buffers.
+                    self._first_look.export()
                 self._graphs.first_look_ended(self._first_look.export, self.seen.beside_trace)
                 if self._unix.set_by_ns():
                     self.seen.warn("the system's clock was set during the first step: no profile")
@@ -426,8 +429,17 @@ class Session:
             return
         with self._guarded():
             self._stop_first_look()
-            if self._trace is not None:
-                self._drop_profiled("the script started torch.profiler during the profiled steps")
+            if self._trace is None or self._clock is None:
+                return
+            because = "the script started torch.profiler during the profiled steps"
+            recorded, wanted = self._clock.steps, self.options.schedule.profiled
+            if recorded == 0 or self._clock.was_set or not self._trace.can_stop_here:
+                self._drop_profiled(because)
+                return
+            self.seen.warn(f"{because}, so {recorded} of {wanted} were profiled")
+            self._trace.stop()
+            self._close_trace()
+            self._complete()
 
     # -- the end -------------------------------------------------------------------------------
 

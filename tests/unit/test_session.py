@@ -436,6 +436,23 @@ def test_after_a_profiler_of_the_scripts_own_later_steps_are_profiled(start: Sta
     assert [warning for warning in seen.warnings if "so later ones were profiled" in warning]
 
 
+def test_steps_that_were_profiled_before_the_script_profiles_itself_are_kept(start: Start) -> None:
+    finished: list[Session] = []
+    session = start(on_profiled=finished.append)
+    training = Training()
+    training.step(6)
+    with torch.profiler.profile() as theirs:
+        training.step(4)
+    assert any(event.key == "aten::addmm" for event in theirs.key_averages())
+    assert finished == [session]
+    training.step(9)
+    seen = session.finish()
+    assert phases(seen) == ["warmup"] + ["timed"] * 2 + ["profiled"]
+    assert not seen.first_look_steps
+    assert "aten::addmm" in operators(seen)
+    assert any("so 1 of 2 were profiled" in warning for warning in seen.warnings)
+
+
 def test_a_script_that_profiles_again_and_again_has_its_first_step(start: Start) -> None:
     finished: list[Session] = []
     session = start(on_profiled=finished.append)
