@@ -52,4 +52,6 @@ def launch_names(capture: Capture) -> NumberedNames:
 
 def values_at(values: Integers, rows: Integers) -> Integers:
     """`values` at `rows`, -1 where a row is."""
-    return np.where(rows == NONE, NONE, np.append(values, NONE)[rows])
+    if not len(values):
+        return np.full(len(rows), NONE, np.int64)
+    return np.where(rows == NONE, NONE, values[rows])

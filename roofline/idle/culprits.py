@@ -1,6 +1,7 @@
 """What the host did while the device had no work, named and added up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -46,40 +47,67 @@ _ROWS: Final = (
 _KEY: Final = ("kind", "what", "call", "operator", "kernel", "place")
 
 
-def waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
+@dataclass(frozen=True)
+class ClassTime:
+    """Nanoseconds without device work of one class in one profiled step."""
+
+    step: int
+    kind: ClassName
+    keeps_ns: int
+    shrinks_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """Whether or not they are as many without the profiler."""
+        return self.keeps_ns + self.shrinks_ns
+
+
+def times_of_classes(pieces: pl.DataFrame) -> tuple[ClassTime, ...]:
+    """Of each profiled step and class that has any, in their order."""
+    kept = pl.col("keeps") * pl.col("nanoseconds")
+    sums = pieces.group_by("step", "kind").agg(
+        keeps_ns=kept.sum(), shrinks_ns=(pl.col("nanoseconds") - kept).sum()
+    )
+    return tuple(ClassTime(*row) for row in sorted(sums.iter_rows()))
+
+
+def waiting_by_class(times: Iterable[ClassTime], steps: int) -> dict[ClassName, Waiting]:
     """Time without device work of one profiled step by class."""
-    sums = pieces.group_by("kind").agg(**_amounts(steps)).sort("kind")
     found = {
-        row["kind"]: Waiting(row["keeps_ns"], row["shrinks_ns"])
-        for row in sums.iter_rows(named=True)
+        kind: Waiting(
+            sum(time.keeps_ns for time in own) / steps, sum(time.shrinks_ns for time in own) / steps
+        )
+        for kind, own in _by_class(times).items()
     }
     return {kind: waiting for kind, waiting in found.items() if waiting.total_ns}
 
 
-def usual_waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
+def usual_waiting_by_class(times: Iterable[ClassTime], steps: int) -> dict[ClassName, Waiting]:
     """The same of the median of the profiled steps; of an even number the lower one."""
-    sums = pieces.group_by("kind", "step").agg(**_amounts(1))
+    # Steps without any have no row.
+    below = steps - (steps + 1) // 2
     found: dict[ClassName, Waiting] = {}
-    for (kind,), own in sums.group_by("kind"):
-        # Steps without any have no row.
-        below = steps - (steps + 1) // 2
-        lengths = own.sort(pl.col("keeps_ns") + pl.col("shrinks_ns"), descending=True)
-        if below < lengths.height:
-            row = lengths.row(below, named=True)
-            found[str(kind)] = Waiting(row["keeps_ns"], row["shrinks_ns"])
-        else:
-            found[str(kind)] = Waiting()
+    for kind, own in _by_class(times).items():
+        longest = sorted(own, key=lambda time: -time.total_ns)
+        found[kind] = Waiting()
+        if below < len(longest):
+            usual = longest[below]
+            found[kind] = Waiting(float(usual.keeps_ns), float(usual.shrinks_ns))
     return found
 
 
-def parts_of_steps(pieces: pl.DataFrame, steps: int) -> tuple[tuple[IdlePart, ...], ...]:
+def _by_class(times: Iterable[ClassTime]) -> dict[ClassName, list[ClassTime]]:
+    found: dict[ClassName, list[ClassTime]] = {}
+    for time in times:
+        found.setdefault(time.kind, []).append(time)
+    return dict(sorted(found.items()))
+
+
+def parts_of_steps(times: Iterable[ClassTime], steps: int) -> tuple[tuple[IdlePart, ...], ...]:
     """The time without device work of each profiled step by class, the largest first."""
-    sums = pieces.group_by("step", "kind").agg(pl.col("nanoseconds").sum())
     found: list[list[IdlePart]] = [[] for _ in range(steps)]
-    for step, kind, nanoseconds in sums.sort(
-        "nanoseconds", "kind", descending=[True, False]
-    ).iter_rows():
-        found[step].append(IdlePart(kind, nanoseconds))
+    for time in sorted(times, key=lambda time: (-time.total_ns, time.kind)):
+        found[time.step].append(IdlePart(time.kind, time.total_ns))
     return tuple(map(tuple, found))
 
 
@@ -177,26 +205,23 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         texts.numbers(_places(capture.ops, op_row)),
         texts.numbers(_places(timeline.positions, position)),
     )
-    kernel = texts.numbers(numbered(idle.kernels["name"]).at(ends))
-    return pieces.select(
-        "step",
-        "start_ns",
-        "kind",
-        "nanoseconds",
-        "keeps",
-        what=texts.of(what),
-        call=texts.of(np.where(in_call, call, NONE)).fill_null(""),
-        operator=texts.of(
-            np.where(
-                in_call,
-                operator,
-                np.where(anonymous, _first(around, np.where(working, until, NONE)), NONE),
-            )
-        ).fill_null(""),
-        kernel=texts.of(np.where(queued & waits, kernel, NONE)).fill_null(""),
+    waiting = np.where(queued & waits, ends, NONE)
+    in_operator = np.where(in_call, operator, NONE)
+    beside = np.where(anonymous, _first(around, np.where(working, until, NONE)), NONE)
+    nothing = texts.number_of("")
+    said = {
+        "call": np.where(in_call, call, NONE),
+        "operator": _first(in_operator, beside),
+        "kernel": texts.numbers(_names_at(idle.kernels["name"], waiting)),
         # Of work that waits in a queue the host's place says nothing.
-        place=texts.of(np.where(queued, NONE, place)).fill_null(""),
-        detail=texts.of(scope["detail"]).fill_null(""),
+        "place": np.where(queued, NONE, place),
+        "detail": scope["detail"],
+    }
+    table = texts.table()
+    return pieces.select(
+        *("step", "start_ns", "kind", "nanoseconds", "keeps"),
+        what=table.gather(np.where(what == NONE, len(table) - 1, what)),
+        **{name: table.gather(_first(numbers, nothing)) for name, numbers in said.items()},
         event=pl.Series(event).set(pl.Series(otherwise & (own == NONE)), None),
     )
 
@@ -236,12 +261,9 @@ class _Texts:
         self._count += 1
         return self._count - 1
 
-    def of(self, numbers: Integers) -> pl.Series:
-        """The texts of `numbers`, null where one is -1."""
-        last = pl.Series([None], dtype=pl.String)
-        return pl.concat([*self._texts, last]).gather(
-            np.where(numbers == NONE, self._count, numbers)
-        )
+    def table(self) -> pl.Series:
+        """All texts in the order of their numbers, and none for the number -1."""
+        return pl.concat([*self._texts, pl.Series([None], dtype=pl.String)])
 
 
 def _of_forward(names: pl.Series) -> pl.Series:
@@ -261,10 +283,8 @@ def _places(table: pl.DataFrame, rows: Integers) -> NumberedNames:
     """ "train.py:42" for each of `rows` of operators or positions, as far as it is known."""
     if table["file"].null_count() == table.height:
         return NumberedNames(pl.Series(dtype=pl.String), np.full(len(rows), NONE, np.int64))
-    asked = np.zeros(table.height + 1, np.bool_)
-    asked[rows] = True
-    found = np.flatnonzero(asked[:-1])
-    places = table.select("file", "line", "function")[found]
+    asked, row = _distinct(rows, table.height)
+    places = table.select("file", "line", "function")[asked]
     known = places.unique().drop_nulls("file")
     texts = [
         place_text(file, line) + (f", {function}" if line is None and function else "")
@@ -277,10 +297,22 @@ def _places(table: pl.DataFrame, rows: Integers) -> NumberedNames:
         nulls_equal=True,
         maintain_order="left",
     )
-    of_found = numbered(named["place"])
-    of_rows = np.full(table.height, NONE, np.int64)
-    of_rows[found] = of_found.numbers
-    return NumberedNames(of_found.texts, values_at(of_rows, rows))
+    return numbered(named["place"]).at(row)
+
+
+def _names_at(names: pl.Series, rows: Integers) -> NumberedNames:
+    """Those of `names` that are at `rows`, few of them."""
+    asked, row = _distinct(rows, len(names))
+    return numbered(names.gather(asked)).at(row)
+
+
+def _distinct(rows: Integers, height: int) -> tuple[Integers, Integers]:
+    """The rows that there are, in order, and for each of `rows` its number among them or -1."""
+    found = np.zeros(height + 1, np.bool_)
+    found[rows] = True
+    found[height] = False
+    place = np.where(found, np.cumsum(found) - 1, NONE)
+    return np.flatnonzero(found), place[rows]
 
 
 def _places_at_start(timeline: HostTimeline, events: pl.DataFrame) -> NumberedNames:
