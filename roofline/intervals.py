@@ -24,6 +24,12 @@ def _by_start(start_ns: Nanoseconds, end_ns: Nanoseconds) -> tuple[Nanoseconds, 
     return start_ns[order], end_ns[order]
 
 
+def are_in_order(start_ns: Nanoseconds, end_ns: Nanoseconds) -> bool:
+    """Whether they are by start, and of those that begin at once the longer ones first."""
+    later, at_once = start_ns[1:] > start_ns[:-1], start_ns[1:] == start_ns[:-1]
+    return bool((later | (at_once & (end_ns[1:] <= end_ns[:-1]))).all())
+
+
 def clipped(
     start_ns: Nanoseconds, end_ns: Nanoseconds, window_ns: tuple[int, int]
 ) -> tuple[Nanoseconds, Nanoseconds]:

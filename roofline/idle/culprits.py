@@ -64,11 +64,14 @@ class ClassTime:
 
 def times_of_classes(pieces: pl.DataFrame) -> tuple[ClassTime, ...]:
     """Of each profiled step and class that has any, in their order."""
-    kept = pl.col("keeps") * pl.col("nanoseconds")
-    sums = pieces.group_by("step", "kind").agg(
-        keeps_ns=kept.sum(), shrinks_ns=(pl.col("nanoseconds") - kept).sum()
+    sums = pieces.group_by("step", "kind", "keeps").agg(pl.col("nanoseconds").sum())
+    found: dict[tuple[int, ClassName], dict[bool, int]] = {}
+    for step, kind, keeps, nanoseconds in sums.iter_rows():
+        found.setdefault((step, kind), {})[keeps] = nanoseconds
+    return tuple(
+        ClassTime(step, kind, keeps_ns=own.get(True, 0), shrinks_ns=own.get(False, 0))
+        for (step, kind), own in sorted(found.items())
     )
-    return tuple(ClassTime(*row) for row in sorted(sums.iter_rows()))
 
 
 def waiting_by_class(times: Iterable[ClassTime], steps: int) -> dict[ClassName, Waiting]:

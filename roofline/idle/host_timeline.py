@@ -22,7 +22,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import GARBAGE_COLLECTION
 from gpuprof.roofline.host.names import op_names
 from gpuprof.roofline.idle.host_work import kind_of_scope
-from gpuprof.roofline.intervals import merged
+from gpuprof.roofline.intervals import are_in_order, merged
 from gpuprof.roofline.work.attribution import rows_of
 
 _EDGES: Final = ("start_ns", "end_ns")
@@ -128,7 +128,9 @@ def within(disjoint: tuple[Integers, Integers], times_ns: Integers) -> Integers:
 
 def _nested(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` in the order of nesting, with the row of each one's parent."""
-    nested = frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    nested = frame
+    if not are_in_order(frame["start_ns"].to_numpy(), ends_of(frame)):
+        nested = frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     (threads,) = thread_codes(nested)
     found = parents(threads, nested["start_ns"].to_numpy(), ends_of(nested))
     return nested.with_columns(parent=pl.Series(found, dtype=pl.Int64))

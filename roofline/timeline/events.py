@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.place_text import place_text
-from gpuprof.roofline.intervals import Nanoseconds
+from gpuprof.roofline.intervals import Nanoseconds, are_in_order
 from gpuprof.roofline.timeline.rows import free_rows
 
 # As `gpuprof.roofline.timeline_figures.TimelineLabel` has them.
@@ -49,7 +49,7 @@ def _column(name: str, dtype: pl.DataType, frame: pl.DataFrame) -> pl.Expr:
 def in_rows(events: pl.DataFrame, most: int | None = None) -> dict[int, pl.DataFrame]:
     """`events` by the rows that they stand in, `most` rows: those of one do not overlap."""
     ordered = events
-    if not _are_in_order(*_edges(events)):
+    if not are_in_order(*_edges(events)):
         ordered = events.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     rows = free_rows(*_edges(ordered))
     numbers = np.unique(rows)
@@ -60,12 +60,6 @@ def in_rows(events: pl.DataFrame, most: int | None = None) -> dict[int, pl.DataF
 
 def _edges(events: pl.DataFrame) -> tuple[Nanoseconds, Nanoseconds]:
     return events["start_ns"].to_numpy(), events["end_ns"].to_numpy()
-
-
-def _are_in_order(start_ns: Nanoseconds, end_ns: Nanoseconds) -> bool:
-    """By start, and of those that begin at once the longer ones first."""
-    later, at_once = start_ns[1:] > start_ns[:-1], start_ns[1:] == start_ns[:-1]
-    return bool((later | (at_once & (end_ns[1:] <= end_ns[:-1]))).all())
 
 
 def with_places(ops: pl.DataFrame) -> pl.DataFrame:

@@ -197,7 +197,7 @@ def _columns(pieces: pl.DataFrame, kept: pl.DataFrame) -> _Columns:
         busy_ns=pieces["busy_ns"].to_list(),
         waited_ns=pieces["rank_wait_ns"].fill_null(0).to_list(),
         launched_ns=pieces["launched_ns"].to_list(),
-        launched_from=list(pieces.select("launching_process", "launching_thread").iter_rows()),
+        launched_from=pieces.select("launching_process", "launching_thread").rows(),
     )
 
 
@@ -227,12 +227,12 @@ def _of_lane(
         "lengths_ns": tuple(columns.length_ns[part]),
         "labels": tuple(columns.label[part]),
     }
-    if any(count > 1 for count in columns.count[part]):
+    if max(columns.count[part], default=0) > 1:
         own |= {"counts": tuple(columns.count[part]), "busy_ns": tuple(columns.busy_ns[part])}
-    if any(waited_ns > 0 for waited_ns in columns.waited_ns[part]):
+    if max(columns.waited_ns[part], default=0) > 0:
         own["waited_ns"] = tuple(columns.waited_ns[part])
     launched = columns.launched_ns[part]
-    if any(launched_ns is not None for launched_ns in launched):
+    if launched.count(None) < len(launched):
         own["launched_ns"] = tuple(
             None if launched_ns is None else launched_ns - zero_ns for launched_ns in launched
         )
