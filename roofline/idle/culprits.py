@@ -39,7 +39,7 @@ from gpuprof.roofline.steps.waiting import Waiting
 _NEXT_KERNEL_NS: Final = 5_000
 # Before the name of a node of autograd's graph: torch/csrc/autograd/engine.cpp.
 _BACKWARD: Final = "autograd::engine::evaluate_function: "
-# What of the pieces names them.
+# Columns of the pieces that tell what each is: numbers, and rows of tables.
 _ROWS: Final = (
     *("gap", "time_ns", "hole", "call_row", "op_row", "root_row"),
     *("scope_row", "range_row", "around_row", "position_row"),
@@ -157,7 +157,8 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     scope = {name: texts.numbers(numbered(scopes[name]).at(scope_row)) for name in scopes.columns}
     around = texts.numbers(numbered(timeline.ranges["name"]).at(around_row), _inside)
     call = texts.numbers(calls.at(call_row))
-    operator = texts.numbers(ops.at(op_row), _of_forward)
+    innermost = ops.at(op_row)
+    operator = texts.numbers(innermost, _of_forward)
     until = texts.numbers(ops.at(_launching_rows(idle, ends)), _until)
     kind = pieces["kind"]
     queued, unexplained, collecting, working, launches, outside = (
@@ -185,7 +186,7 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
                 between,
             ),
         ],
-        _first(scope["what"], texts.numbers(ops.at(op_row), _written), call, operator),
+        _first(scope["what"], texts.numbers(innermost, _written), call, operator),
     )
     otherwise = ~(queued | unexplained | collecting | launching | working)
     in_call = otherwise & (call != NONE) & (scope["what"] == NONE)
@@ -236,7 +237,7 @@ def _numbers(rows: pl.Series) -> Integers:
 
 
 def _first(*numbers: Integers | int) -> Integers:
-    """Of each row the first number that is one."""
+    """Of each row the first of `numbers` that is not -1."""
     *first, last = numbers
     return np.select([each != NONE for each in first], first, last)
 
