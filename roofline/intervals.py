@@ -10,12 +10,24 @@ def union_ns(start_ns: Nanoseconds, end_ns: Nanoseconds) -> int:
     """Nanoseconds covered by at least one of the intervals [start, end)."""
     if start_ns.size == 0:
         return 0
-    order = np.argsort(start_ns, kind="stable")
-    start, end = start_ns[order], end_ns[order]
+    start, end = _by_start(start_ns, end_ns)
     # What earlier intervals have covered already is not counted again.
     covered_until = np.maximum.accumulate(end)
     begins = np.maximum(start[1:], covered_until[:-1])
     return int(end[0] - start[0] + np.maximum(end[1:] - begins, 0).sum())
+
+
+def _by_start(start_ns: Nanoseconds, end_ns: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
+    if (start_ns[1:] >= start_ns[:-1]).all():
+        return start_ns, end_ns
+    order = np.argsort(start_ns, kind="stable")
+    return start_ns[order], end_ns[order]
+
+
+def are_in_order(start_ns: Nanoseconds, end_ns: Nanoseconds) -> bool:
+    """Whether they are by start, and of those that begin at once the longer ones first."""
+    later, at_once = start_ns[1:] > start_ns[:-1], start_ns[1:] == start_ns[:-1]
+    return bool((later | (at_once & (end_ns[1:] <= end_ns[:-1]))).all())
 
 
 def clipped(
@@ -29,8 +41,7 @@ def clipped(
 
 def merged(start_ns: Nanoseconds, end_ns: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
     """The union of the intervals as intervals that do not touch, in order of time."""
-    order = np.argsort(start_ns, kind="stable")
-    start, end = start_ns[order], end_ns[order]
+    start, end = _by_start(start_ns, end_ns)
     reached = np.maximum.accumulate(end)
     # One begins where all before it have ended, and the one before ends there.
     begins = np.ones(len(start), np.bool_)

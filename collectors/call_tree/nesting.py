@@ -1,5 +1,6 @@
 """Which interval encloses which, on each thread."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -140,17 +141,36 @@ def thread_codes(*frames: pl.DataFrame) -> list[Integers]:
 
     Equal pairs have equal numbers in all frames.
     """
+    if _are_of_one_process(frames):
+        # Then threads have numbers already.
+        return [_numbers(frame["thread"], _NO_THREAD) for frame in frames]
     pairs = pl.concat([frame.select("process", "thread") for frame in frames])
-    if pairs["process"].n_unique() <= 1:
-        # Of one process threads have numbers already.
-        codes = pairs["thread"].cast(pl.Int64).fill_null(_NO_THREAD)
-    else:
-        known = pairs.unique().with_row_index("code")
-        codes = pairs.join(
-            known, on=["process", "thread"], how="left", nulls_equal=True, maintain_order="left"
-        )["code"].cast(pl.Int64)
+    known = pairs.unique().with_row_index("code")
+    codes = pairs.join(
+        known, on=["process", "thread"], how="left", nulls_equal=True, maintain_order="left"
+    )["code"].cast(pl.Int64)
     bounds = np.cumsum([frame.height for frame in frames])
     return list(np.split(codes.to_numpy(), bounds[:-1]))
+
+
+def _are_of_one_process(frames: Iterable[pl.DataFrame]) -> bool:
+    """Whether all rows name the same process, or none does."""
+    columns = [frame["process"] for frame in frames if frame.height]
+    named = {edge for column in columns for edge in (column.min(), column.max())}
+    nulls = sum(column.null_count() for column in columns)
+    return len(named) <= 1 and nulls in (0, sum(map(len, columns)))
+
+
+def ends_of(intervals: pl.DataFrame) -> Integers:
+    """When each of `intervals` ends, `NEVER` where it was not closed."""
+    return _numbers(intervals["end_ns"], NEVER)
+
+
+def _numbers(column: pl.Series, unknown: int) -> Integers:
+    """`column` as it lies in memory, copied only where something in it is unknown."""
+    known = column.cast(pl.Int64)
+    numbers: Integers = (known.fill_null(unknown) if known.null_count() else known).to_numpy()
+    return numbers
 
 
 def enclosing(
@@ -166,7 +186,7 @@ def enclosing(
         return np.full(points.height, NONE, np.int64)
     threads, at_threads = thread_codes(intervals, points)
     starts = intervals["start_ns"].to_numpy()
-    ends = intervals["end_ns"].fill_null(NEVER).to_numpy()
+    ends = ends_of(intervals)
     if parent is None:
         parent = parents(threads, starts, ends)
     return innermost(threads, starts, ends, parent, at_threads, points[time].to_numpy())

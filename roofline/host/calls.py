@@ -4,17 +4,19 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import (
+    NEVER,
     NONE,
     Integers,
+    ends_of,
     nesting_order,
     parents,
     thread_codes,
 )
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
+from gpuprof.roofline.host.names import NumberedNames, launch_names, op_names
 from gpuprof.roofline.host.windows import (
     Windows,
     begun_within,
@@ -22,7 +24,7 @@ from gpuprof.roofline.host.windows import (
     step_windows,
     union_within_ns,
 )
-from gpuprof.roofline.host_figures import HostCall
+from gpuprof.roofline.host_figures import CallKind, HostCall
 
 # Names in the table; a trace of a compiler's own work has thousands of others.
 _MOST: Final = 200
@@ -45,70 +47,91 @@ def host_calls(capture: Capture) -> HostCalls:
     """
     windows = step_windows(capture)
     calls = _calls(capture)
-    calls = calls.filter(pl.Series(begun_within(windows, calls["start_ns"].to_numpy())))
-    if calls.is_empty():
+    order = nesting_order(calls.starts, calls.ends)
+    ended = calls.ends[order] != NEVER
+    calls = calls.at(order[ended & begun_within(windows, calls.starts[order])])
+    names, numbers, starts, ends = calls.names, calls.numbers, calls.starts, calls.ends
+    if not len(numbers):
         return HostCalls()
-    numbers = _numbered_names(calls)
-    (threads,) = thread_codes(calls)
-    starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    order = nesting_order(starts, ends)
-    numbers, threads, starts, ends = (each[order] for each in (numbers, threads, starts, ends))
-    above = parents(threads, starts, ends)
+    above = parents(calls.threads, starts, ends)
     inside = np.flatnonzero(above != NONE)
-    inner_ns = np.zeros(len(starts), np.int64)
-    within_ns = np.minimum(ends[inside], ends[above[inside]]) - starts[inside]
-    np.add.at(inner_ns, above[inside], within_ns)
     lengths_ns = ends - starts
-    rows = (
-        pl.DataFrame(
-            {
-                "number": numbers,
-                "row": order,
-                "self_ns": lengths_ns - inner_ns,
-                "outer_ns": np.where(_below_its_like(numbers, above), 0, lengths_ns),
-            }
-        )
-        .group_by("number", maintain_order=True)
-        .agg(
-            pl.col("row").first(),
-            pl.len().alias("calls"),
-            pl.col("outer_ns").sum(),
-            pl.col("self_ns").sum(),
-        )
-        .sort("self_ns", descending=True, maintain_order=True)
-    )
-    named = pl.concat([calls.select("kind", "name")[rows["row"]], rows], how="horizontal")
+    self_ns = lengths_ns.copy()
+    within_ns = np.minimum(ends[inside], ends[above[inside]]) - starts[inside]
+    np.subtract.at(self_ns, above[inside], within_ns)
+    outer_ns = np.where(_below_its_like(numbers, above), 0, lengths_ns)
+    counts = np.bincount(numbers, minlength=len(names))
+    total_of_name, self_of_name = np.zeros((2, len(names)), np.int64)
+    np.add.at(total_of_name, numbers, outer_ns)
+    np.add.at(self_of_name, numbers, self_ns)
+    # Of two names with as much the one that came first.
+    first = np.full(len(names), len(numbers))
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    found = np.lexsort((first, -self_of_name))
+    found = found[counts[found] > 0]
     return HostCalls(
         tuple(
-            HostCall(name=name, kind=kind, calls=count, total_ns=total_ns, self_ns=self_ns)
-            for kind, name, count, total_ns, self_ns in named.head(_MOST)
-            .select("kind", "name", "calls", "outer_ns", "self_ns")
-            .iter_rows()
+            HostCall(
+                name=names[number][1],
+                kind=names[number][0],
+                calls=int(counts[number]),
+                total_ns=int(total_of_name[number]),
+                self_ns=int(self_of_name[number]),
+            )
+            for number in found[:_MOST].tolist()
         ),
-        int(rows["self_ns"].slice(_MOST).sum()),
+        int(self_of_name[found[_MOST:]].sum()),
         _outside_ns(windows, starts, ends),
     )
 
 
-def _calls(capture: Capture) -> pl.DataFrame:
-    columns = ("name", "process", "thread", "start_ns", "end_ns")
-    parts = [
-        frame.select(*columns, kind=pl.lit(kind))
-        for frame, kind in ((capture.ops, "operator"), (capture.launches, "runtime"))
-    ]
-    return pl.concat(parts).drop_nulls("end_ns")
+@dataclass(frozen=True)
+class _Calls:
+    """Operators and then runtime calls: one entry a call, but for the kinds and names of them."""
+
+    names: list[tuple[CallKind, str]]
+    # Of `names`.
+    numbers: Integers
+    threads: Integers
+    starts: Integers
+    ends: Integers
+
+    def at(self, rows: Integers) -> "_Calls":
+        """Those calls alone, in this order."""
+        arrays = self.numbers, self.threads, self.starts, self.ends
+        return _Calls(self.names, *(each[rows] for each in arrays))
 
 
-def _numbered_names(calls: pl.DataFrame) -> Integers:
-    """A number for each name of each kind: quicker to compare than the names."""
-    names = pl.col("name").cast(pl.Categorical).to_physical().cast(pl.Int64)
-    return calls.select(names * 2 + (pl.col("kind") == "operator"))["name"].to_numpy()
+def _calls(capture: Capture) -> _Calls:
+    names: list[tuple[CallKind, str]] = []
+    numbers = []
+    kinds: tuple[tuple[CallKind, NumberedNames], ...] = (
+        ("operator", op_names(capture)),
+        ("runtime", launch_names(capture)),
+    )
+    for kind, own in kinds:
+        # After the others "" for those without a name.
+        number = np.where(own.numbers == NONE, len(own.texts), own.numbers)
+        numbers.append(number + len(names))
+        names += [(kind, name) for name in (*own.texts, "")]
+    frames = capture.ops, capture.launches
+    return _Calls(
+        names,
+        np.concatenate(numbers),
+        np.concatenate(thread_codes(*frames)),
+        np.concatenate([frame["start_ns"].to_numpy() for frame in frames]),
+        np.concatenate([ends_of(frame) for frame in frames]),
+    )
 
 
 def _below_its_like(names: Integers, above: Integers) -> Booleans:
     """Which calls are made within another call of the same name, by the numbers of `names`."""
     found = np.zeros(len(above), np.bool_)
     pending = np.flatnonzero(above != NONE)
+    # A call of a name that never makes others is in none of its like.
+    makes_others = np.zeros(names.max(initial=0) + 1, np.bool_)
+    makes_others[names[above[pending]]] = True
+    pending = pending[makes_others[names[pending]]]
     ancestor = above[pending]
     while len(pending):
         alike = names[ancestor] == names[pending]

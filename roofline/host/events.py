@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from gpuprof.collectors import host_events
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.collectors.host_events import GarbageCollection, LoaderStart, LoaderWorkers, NextBatch
+from gpuprof.roofline.host.names import op_names
 from gpuprof.roofline.host.windows import begun_within, step_windows, union_within_ns
 from gpuprof.roofline.host_figures import CollectedGarbage, LoaderCause, LoaderWait
 
@@ -49,6 +51,7 @@ def compiling_ns(capture: Capture) -> int | None:
     return None if windows is None else union_within_ns(windows, starts, ends)
 
 
+@once_a_capture
 def loader_waits(capture: Capture) -> tuple[LoaderWait, ...]:
     """Waits for batches of DataLoaders in a one-rank capture, the longest first."""
     batches: dict[tuple[int, bool], list[tuple[NextBatch, int]]] = {}
@@ -124,9 +127,12 @@ def _cause(
 def _told_by_torch(capture: Capture) -> tuple[LoaderWait, ...]:
     """What a trace without counts tells: how long batches took, and of which iterator."""
     columns = ("name", "start_ns", "end_ns")
+    names = op_names(capture)
+    batches = names.texts.str.contains(_TORCH_BATCH).to_numpy()
+    # Until torch 1.8 they are operators.
+    of_ops = capture.ops.select(columns)[np.flatnonzero(names.where(batches))]
     rows = (
-        # Until torch 1.8 they are operators.
-        pl.concat([capture.ranges.select(columns), capture.ops.select(columns)])
+        pl.concat([capture.ranges.select(columns), of_ops])
         .drop_nulls("end_ns")
         .with_columns(iterator=pl.col("name").str.extract(_TORCH_BATCH))
         .drop_nulls("iterator")
@@ -148,6 +154,7 @@ def _told_by_torch(capture: Capture) -> tuple[LoaderWait, ...]:
     return tuple(sorted(found, key=lambda each: -each.wait_ns))
 
 
+@once_a_capture
 def _rows(capture: Capture) -> pl.DataFrame:
     return capture.ranges.filter(
         (pl.col("domain") == host_events.DOMAIN) & pl.col("host_event").is_not_null()

@@ -4,12 +4,13 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.intervals import Nanoseconds, covered_ns, merged
 
 Windows = tuple[Nanoseconds, Nanoseconds]
 
 
+@once_a_capture
 def step_windows(capture: Capture) -> Windows | None:
     """The profiled steps of a one-rank capture as intervals that do not touch; None without any."""
     steps = capture.steps.filter(pl.col("phase") == "profiled")

@@ -1,11 +1,13 @@
 """What the host did while the device had no work, named and added up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import NONE, Integers
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.classes import (
@@ -18,6 +20,13 @@ from gpuprof.roofline.classes import (
     ClassName,
 )
 from gpuprof.roofline.host.events import loader_waits
+from gpuprof.roofline.host.names import (
+    NumberedNames,
+    launch_names,
+    numbered,
+    op_names,
+    values_at,
+)
 from gpuprof.roofline.idle.host_events_text import described
 from gpuprof.roofline.idle.host_timeline import HostTimeline, innermost_rows, within
 from gpuprof.roofline.idle.host_work import written_as
@@ -30,43 +39,78 @@ from gpuprof.roofline.steps.waiting import Waiting
 _NEXT_KERNEL_NS: Final = 5_000
 # Before the name of a node of autograd's graph: torch/csrc/autograd/engine.cpp.
 _BACKWARD: Final = "autograd::engine::evaluate_function: "
+# Columns of the pieces that tell what each is: numbers, and rows of tables.
+_ROWS: Final = (
+    *("gap", "time_ns", "hole", "call_row", "op_row", "root_row"),
+    *("scope_row", "range_row", "around_row", "position_row"),
+)
 _KEY: Final = ("kind", "what", "call", "operator", "kernel", "place")
 
 
-def waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
+@dataclass(frozen=True)
+class ClassTime:
+    """Nanoseconds without device work of one class in one profiled step."""
+
+    step: int
+    kind: ClassName
+    keeps_ns: int
+    shrinks_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """Whether or not they are as many without the profiler."""
+        return self.keeps_ns + self.shrinks_ns
+
+
+def times_of_classes(pieces: pl.DataFrame) -> tuple[ClassTime, ...]:
+    """Of each profiled step and class that has any, in their order."""
+    sums = pieces.group_by("step", "kind", "keeps").agg(pl.col("nanoseconds").sum())
+    found: dict[tuple[int, ClassName], dict[bool, int]] = {}
+    for step, kind, keeps, nanoseconds in sums.iter_rows():
+        found.setdefault((step, kind), {})[keeps] = nanoseconds
+    return tuple(
+        ClassTime(step, kind, keeps_ns=own.get(True, 0), shrinks_ns=own.get(False, 0))
+        for (step, kind), own in sorted(found.items())
+    )
+
+
+def waiting_by_class(times: Iterable[ClassTime], steps: int) -> dict[ClassName, Waiting]:
     """Time without device work of one profiled step by class."""
-    sums = pieces.group_by("kind").agg(**_amounts(steps)).sort("kind")
     found = {
-        row["kind"]: Waiting(row["keeps_ns"], row["shrinks_ns"])
-        for row in sums.iter_rows(named=True)
+        kind: Waiting(
+            sum(time.keeps_ns for time in own) / steps, sum(time.shrinks_ns for time in own) / steps
+        )
+        for kind, own in _by_class(times).items()
     }
     return {kind: waiting for kind, waiting in found.items() if waiting.total_ns}
 
 
-def usual_waiting_by_class(pieces: pl.DataFrame, steps: int) -> dict[ClassName, Waiting]:
+def usual_waiting_by_class(times: Iterable[ClassTime], steps: int) -> dict[ClassName, Waiting]:
     """The same of the median of the profiled steps; of an even number the lower one."""
-    sums = pieces.group_by("kind", "step").agg(**_amounts(1))
+    # Steps without any have no row.
+    below = steps - (steps + 1) // 2
     found: dict[ClassName, Waiting] = {}
-    for (kind,), own in sums.group_by("kind"):
-        # Steps without any have no row.
-        below = steps - (steps + 1) // 2
-        lengths = own.sort(pl.col("keeps_ns") + pl.col("shrinks_ns"), descending=True)
-        if below < lengths.height:
-            row = lengths.row(below, named=True)
-            found[str(kind)] = Waiting(row["keeps_ns"], row["shrinks_ns"])
-        else:
-            found[str(kind)] = Waiting()
+    for kind, own in _by_class(times).items():
+        longest = sorted(own, key=lambda time: -time.total_ns)
+        found[kind] = Waiting()
+        if below < len(longest):
+            usual = longest[below]
+            found[kind] = Waiting(float(usual.keeps_ns), float(usual.shrinks_ns))
     return found
 
 
-def parts_of_steps(pieces: pl.DataFrame, steps: int) -> tuple[tuple[IdlePart, ...], ...]:
+def _by_class(times: Iterable[ClassTime]) -> dict[ClassName, list[ClassTime]]:
+    found: dict[ClassName, list[ClassTime]] = {}
+    for time in times:
+        found.setdefault(time.kind, []).append(time)
+    return dict(sorted(found.items()))
+
+
+def parts_of_steps(times: Iterable[ClassTime], steps: int) -> tuple[tuple[IdlePart, ...], ...]:
     """The time without device work of each profiled step by class, the largest first."""
-    sums = pieces.group_by("step", "kind").agg(pl.col("nanoseconds").sum())
     found: list[list[IdlePart]] = [[] for _ in range(steps)]
-    for step, kind, nanoseconds in sums.sort(
-        "nanoseconds", "kind", descending=[True, False]
-    ).iter_rows():
-        found[step].append(IdlePart(kind, nanoseconds))
+    for time in sorted(times, key=lambda time: (-time.total_ns, time.kind)):
+        found[time.step].append(IdlePart(time.kind, time.total_ns))
     return tuple(map(tuple, found))
 
 
@@ -102,94 +146,100 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     Columns step, start_ns, nanoseconds, kind and keeps as of `IdlePieces`; what, call, operator,
     kernel, place and detail as of an `IdleCulprit`; event, the number of what they are a part of.
     """
-    timeline, gaps = idle.timeline, idle.gaps
-    pieces = idle.pieces
-    op_names, texts = capture.ops["name"].fill_null(""), _Texts()
-    ends = _at(pl.Series(gaps.kernel), pieces["gap"])
-    scopes = described(timeline.scopes, loader_waits(capture))
-    collected = within(timeline.collecting, pieces["time_ns"].fill_null(0).to_numpy())
-    innermost = _at(op_names, pieces["op_row"])
-    columns = pieces.with_columns(
-        **{f"scope_{name}": _at(scopes[name], pieces["scope_row"]) for name in ("place", "detail")},
-        scope_what=texts.numbers(_at(scopes["what"], pieces["scope_row"])),
-        range_place=_at(_places_at_start(timeline, timeline.idle_ranges), pieces["range_row"]),
-        asked_place=_at(_places_at_start(timeline, timeline.scopes), pieces["scope_row"]),
-        place=_places(capture.ops, pieces["op_row"]).fill_null(
-            _places(timeline.positions, pieces["position_row"])
-        ),
-        range=texts.numbers(_at(timeline.idle_ranges["name"], pieces["range_row"]), alike_together),
-        inside=texts.numbers(_at(timeline.ranges["name"], pieces["around_row"]), _inside),
-        call_name=texts.numbers(_at(capture.launches["name"], pieces["call_row"])),
-        innermost=texts.numbers(innermost, _of_forward),
-        outermost=texts.numbers(_at(op_names, pieces["root_row"]), _of_forward),
-        written=texts.numbers(innermost, _written),
-        until=texts.numbers(_at(op_names, _launching_rows(idle, ends)), _until),
-        before=texts.numbers(_at(idle.kernels["name"], ends)),
-        gap_ns=_at(pl.Series(gaps.end_ns - gaps.start_ns), pieces["gap"]),
-        collection=pl.Series(collected),
+    timeline, gaps, pieces = idle.timeline, idle.gaps, idle.pieces
+    texts = _Texts()
+    gap, time_ns, hole, call_row, op_row, root_row, scope_row, range_row, around_row, position = (
+        _numbers(pieces[name]) for name in _ROWS
     )
-    kind = pl.col("kind")
+    ends = gaps.kernel[gap]
+    ops, calls = op_names(capture), launch_names(capture)
+    scopes = described(timeline.scopes, loader_waits(capture))
+    scope = {name: texts.numbers(numbered(scopes[name]).at(scope_row)) for name in scopes.columns}
+    around = texts.numbers(numbered(timeline.ranges["name"]).at(around_row), _inside)
+    call = texts.numbers(calls.at(call_row))
+    innermost = ops.at(op_row)
+    operator = texts.numbers(innermost, _of_forward)
+    until = texts.numbers(ops.at(_launching_rows(idle, ends)), _until)
+    kind = pieces["kind"]
+    queued, unexplained, collecting, working, launches, outside = (
+        (kind == one).to_numpy()
+        for one in (QUEUED, UNEXPLAINED, GARBAGE_COLLECTION, HOST_WORK, LAUNCH, OUTSIDE)
+    )
+    launching = launches | outside
     # Without operators nothing tells that it is Python.
     between = texts.number_of(
         "host code between calls" if capture.ops.is_empty() else "Python between operators"
     )
-    launching = kind.is_in([LAUNCH, OUTSIDE])
-    called = pl.col("call_name").is_not_null() & pl.col("scope_what").is_null()
-    what = (
-        pl.when(kind == QUEUED)
-        .then(
-            pl.when(pl.col("gap_ns") <= _NEXT_KERNEL_NS)
-            .then(texts.number_of("from one kernel to the next"))
-            .otherwise(texts.number_of("queued work that waits"))
-        )
-        .when(kind == UNEXPLAINED)
-        .then(texts.number_of("nothing was recorded"))
-        .when(kind == GARBAGE_COLLECTION)
-        .then(texts.number_of("garbage collection"))
-        .when(launching)
-        .then(pl.coalesce("outermost", between))
-        .when(kind == HOST_WORK)
-        .then(pl.coalesce("range", "call_name", "innermost", between))
-        .otherwise(pl.coalesce("scope_what", "written", "call_name", "innermost"))
+    waits = (gaps.end_ns - gaps.start_ns)[gap] > _NEXT_KERNEL_NS
+    what = np.select(
+        [queued & ~waits, queued, unexplained, collecting, launching, working],
+        [
+            texts.number_of("from one kernel to the next"),
+            texts.number_of("queued work that waits"),
+            texts.number_of("nothing was recorded"),
+            texts.number_of("garbage collection"),
+            _first(texts.numbers(ops.at(root_row), _of_forward), between),
+            _first(
+                texts.numbers(numbered(timeline.idle_ranges["name"]).at(range_row), alike_together),
+                call,
+                operator,
+                between,
+            ),
+        ],
+        _first(scope["what"], texts.numbers(innermost, _written), call, operator),
     )
-    outside_scopes = ~launching & ~kind.is_in([QUEUED, UNEXPLAINED, GARBAGE_COLLECTION, HOST_WORK])
-    in_call = outside_scopes & called
-    anonymous = (what == between) & (launching | (kind == HOST_WORK))
-    event = (
-        pl.when(kind == GARBAGE_COLLECTION)
-        .then(pl.col("collection"))
-        .when(kind.is_in([QUEUED, UNEXPLAINED]))
-        .then(pl.col("gap"))
-        .when(launching)
-        .then(pl.coalesce("root_row", -1 - pl.col("hole")))
-        .when(kind == HOST_WORK)
-        .then(pl.coalesce("range_row", "call_row", "op_row", -1 - pl.col("hole")))
-        .otherwise(pl.coalesce("scope_row", "call_row", "op_row"))
+    otherwise = ~(queued | unexplained | collecting | launching | working)
+    in_call = otherwise & (call != NONE) & (scope["what"] == NONE)
+    anonymous = (what == between) & (launching | working)
+    own = _first(scope_row, call_row, op_row)
+    event = np.select(
+        [collecting, queued | unexplained, launching, working],
+        [
+            within(timeline.collecting, time_ns),
+            gap,
+            _first(root_row, -1 - hole),
+            _first(range_row, call_row, op_row, -1 - hole),
+        ],
+        own,
     )
-    found = columns.select(
-        "step",
-        "start_ns",
-        "kind",
-        "nanoseconds",
-        "keeps",
-        what=what,
-        call=pl.when(in_call).then("call_name"),
-        operator=pl.when(in_call)
-        .then("innermost")
-        .when(anonymous)
-        .then(pl.coalesce("inside", pl.when(kind == HOST_WORK).then("until"))),
-        kernel=pl.when((kind == QUEUED) & (pl.col("gap_ns") > _NEXT_KERNEL_NS)).then("before"),
+    place = _first(
+        scope["place"],
+        texts.numbers(_places_at_start(timeline, timeline.scopes).at(scope_row)),
+        texts.numbers(_places_at_start(timeline, timeline.idle_ranges).at(range_row)),
+        texts.numbers(_places(capture.ops, op_row)),
+        texts.numbers(_places(timeline.positions, position)),
+    )
+    waiting = np.where(queued & waits, ends, NONE)
+    in_operator = np.where(in_call, operator, NONE)
+    beside = np.where(anonymous, _first(around, np.where(working, until, NONE)), NONE)
+    nothing = texts.number_of("")
+    said = {
+        "call": np.where(in_call, call, NONE),
+        "operator": _first(in_operator, beside),
+        "kernel": texts.numbers(_names_at(idle.kernels["name"], waiting)),
         # Of work that waits in a queue the host's place says nothing.
-        place=pl.when(kind != QUEUED)
-        .then(pl.coalesce("scope_place", "asked_place", "range_place", "place"))
-        .fill_null(""),
-        detail=pl.col("scope_detail").fill_null(""),
-        event=event,
+        "place": np.where(queued, NONE, place),
+        "detail": scope["detail"],
+    }
+    table = texts.table()
+    return pieces.select(
+        *("step", "start_ns", "kind", "nanoseconds", "keeps"),
+        what=table.gather(np.where(what == NONE, len(table) - 1, what)),
+        **{name: table.gather(_first(numbers, nothing)) for name, numbers in said.items()},
+        event=pl.Series(event).set(pl.Series(otherwise & (own == NONE)), None),
     )
-    return found.with_columns(
-        what=texts.of(found["what"]),
-        **{name: texts.of(found[name]).fill_null("") for name in ("call", "operator", "kernel")},
-    )
+
+
+def _numbers(rows: pl.Series) -> Integers:
+    """`rows`, -1 where one is null."""
+    known: Integers = rows.fill_null(NONE).to_numpy()
+    return known
+
+
+def _first(*numbers: Integers | int) -> Integers:
+    """Of each row the first of `numbers` that is not -1."""
+    *first, last = numbers
+    return np.select([each != NONE for each in first], first, last)
 
 
 class _Texts:
@@ -200,27 +250,24 @@ class _Texts:
         self._count = 0
 
     def numbers(
-        self, found: pl.Series, spelled: Callable[[pl.Series], pl.Series] | None = None
-    ) -> pl.Series:
-        """The numbers of `found`, or of what `spelled` makes of its texts; null where that is."""
-        names = found.drop_nulls().unique()
-        texts = names if spelled is None else spelled(names)
-        own = pl.Series(np.arange(len(texts)) + self._count, dtype=pl.Int64)
-        own = own.set(texts.is_null(), None)
+        self, names: NumberedNames, spelled: Callable[[pl.Series], pl.Series] | None = None
+    ) -> Integers:
+        """The numbers of `names`, or of what `spelled` makes of their texts; -1 where none is."""
+        texts = names.texts if spelled is None else spelled(names.texts)
+        own = np.where(texts.is_null().to_numpy(), NONE, np.arange(len(texts)) + self._count)
         self._texts.append(texts)
         self._count += len(texts)
-        rows = found.cast(pl.Enum(names)).to_physical().cast(pl.Int64)
-        return _at(own, rows)
+        return values_at(own, names.numbers)
 
-    def number_of(self, text: str) -> pl.Expr:
+    def number_of(self, text: str) -> int:
         """The number of one more text."""
         self._texts.append(pl.Series([text]))
         self._count += 1
-        return pl.lit(self._count - 1, pl.Int64)
+        return self._count - 1
 
-    def of(self, numbers: pl.Series) -> pl.Series:
-        """The texts of `numbers`, null where one is."""
-        return _at(pl.concat(self._texts), numbers)
+    def table(self) -> pl.Series:
+        """All texts in the order of their numbers, and none for the number -1."""
+        return pl.concat([*self._texts, pl.Series([None], dtype=pl.String)])
 
 
 def _of_forward(names: pl.Series) -> pl.Series:
@@ -236,30 +283,46 @@ def _until(names: pl.Series) -> pl.Series:
     return "before " + _of_forward(names)
 
 
-def _places(table: pl.DataFrame, rows: pl.Series) -> pl.Series:
+def _places(table: pl.DataFrame, rows: Integers) -> NumberedNames:
     """ "train.py:42" for each of `rows` of operators or positions, as far as it is known."""
     if table["file"].null_count() == table.height:
-        return pl.repeat(None, len(rows), dtype=pl.String, eager=True)
-    found = pl.DataFrame([_at(table[name], rows) for name in ("file", "line", "function")])
-    known = found.unique().drop_nulls("file")
+        return NumberedNames(pl.Series(dtype=pl.String), np.full(len(rows), NONE, np.int64))
+    asked, row = _distinct(rows, table.height)
+    places = table.select("file", "line", "function")[asked]
+    known = places.unique().drop_nulls("file")
     texts = [
         place_text(file, line) + (f", {function}" if line is None and function else "")
         for file, line, function in known.iter_rows()
     ]
-    return found.join(
+    named = places.join(
         known.with_columns(place=pl.Series(texts, dtype=pl.String)),
         on=("file", "line", "function"),
         how="left",
         nulls_equal=True,
         maintain_order="left",
-    )["place"]
+    )
+    return numbered(named["place"]).at(row)
 
 
-def _places_at_start(timeline: HostTimeline, events: pl.DataFrame) -> pl.Series:
+def _names_at(names: pl.Series, rows: Integers) -> NumberedNames:
+    """Those of `names` that are at `rows`, few of them."""
+    asked, row = _distinct(rows, len(names))
+    return numbered(names.gather(asked)).at(row)
+
+
+def _distinct(rows: Integers, height: int) -> tuple[Integers, Integers]:
+    """The rows that there are, in order, and for each of `rows` its number among them or -1."""
+    found = np.zeros(height + 1, np.bool_)
+    found[rows] = True
+    found[height] = False
+    place = np.where(found, np.cumsum(found) - 1, NONE)
+    return np.flatnonzero(found), place[rows]
+
+
+def _places_at_start(timeline: HostTimeline, events: pl.DataFrame) -> NumberedNames:
     """Where the program began each of `events`, which may go on elsewhere in it."""
     points = events.select("process", "thread", time_ns="start_ns")
-    rows = pl.Series(innermost_rows(timeline.positions, points), dtype=pl.Int64)
-    return _places(timeline.positions, rows)
+    return _places(timeline.positions, innermost_rows(timeline.positions, points))
 
 
 def _written(op_names: pl.Series) -> pl.Series:
@@ -268,15 +331,6 @@ def _written(op_names: pl.Series) -> pl.Series:
     return pl.Series([written_as(name) for name in names], dtype=pl.String)
 
 
-def _launching_rows(idle: IdlePieces, ends: pl.Series) -> pl.Series:
+def _launching_rows(idle: IdlePieces, ends: Integers) -> Integers:
     """The outermost operator that launched the work at each of `ends`, rows of the kernels."""
-    roots = pl.Series(idle.timeline.op_roots, dtype=pl.Int64)
-    return _at(roots, _at(idle.launching_ops, ends))
-
-
-def _at(values: pl.Series, rows: pl.Series) -> pl.Series:
-    """`values` at `rows`; null where a row is null or negative."""
-    if values.is_empty():
-        return pl.repeat(None, len(rows), dtype=values.dtype, eager=True)
-    missing = rows.is_null() | (rows < 0)
-    return values.gather(rows.fill_null(0).clip(0)).set(missing, None)
+    return values_at(idle.timeline.op_roots, values_at(idle.launching_ops, ends))

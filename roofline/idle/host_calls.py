@@ -6,6 +6,7 @@ import polars as pl
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.classes import SYNCHRONISATION
+from gpuprof.roofline.host.names import launch_names
 from gpuprof.roofline.idle.host_work import (
     is_copy,
     kind_of_call,
@@ -18,40 +19,36 @@ from gpuprof.roofline.intervals import covered_ns
 @once_a_capture
 def kinds_of_calls(capture: Capture) -> pl.Series:
     """The class of each row of `launches`; null for calls that only launch or ask."""
+    names, limits = launch_names(capture), lengths_that_matter()
+    texts = [*names.texts, ""]
+    length_ns = capture.launches.select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+    # The longest of the lengths that each call reaches.
+    reached = np.searchsorted(limits, length_ns.fill_null(0).to_numpy(), side="right") - 1
+    alike = (names.numbers + 1) * len(limits) + np.maximum(reached, 0)
+    found: list[str | None] = [None] * ((len(names.texts) + 1) * len(limits))
+    for number in np.flatnonzero(np.bincount(alike, minlength=len(found))).tolist():
+        name, limit = divmod(number, len(limits))
+        found[number] = kind_of_call(texts[name - 1], limits[limit])
+    kinds = pl.Series(found, dtype=pl.String).gather(alike)
+    copying = np.flatnonzero(np.array([is_copy(kind) for kind in found], np.bool_)[alike])
+    return kinds.scatter(copying, _kinds_of_copies(capture, copying)) if len(copying) else kinds
+
+
+def _kinds_of_copies(capture: Capture, rows: Integers) -> pl.Series:
+    """The same of those `rows` of `launches` that copy, by the copies that they made."""
     copies = (
-        capture.kernels.filter(pl.col("kind") == "memcpy")
-        .select("process", "correlation", copy="name")
+        capture.kernels.select("process", "correlation", "kind", copy="name")
+        .filter(pl.col("kind") == "memcpy")
         .drop_nulls("correlation")
         .unique(("process", "correlation"), keep="first", maintain_order=True)
     )
-    length = pl.col("end_ns") - pl.col("start_ns")
-    calls = capture.launches.select(
-        "process",
-        "correlation",
-        "name",
-        # The longest of the lengths that the call reaches.
-        reached_ns=pl.max_horizontal(
-            # Not when and then: polars 1.44 takes those of numbers alone for a single value.
-            (length >= limit).cast(pl.Int64) * limit
-            for limit in lengths_that_matter()
-        ),
-    ).join(copies, on=("process", "correlation"), how="left", maintain_order="left")
-    kinds = calls.select("name", "reached_ns", "copy").unique()
-    known = kinds.with_columns(
-        kind=pl.Series([_kind(*row) for row in kinds.iter_rows()], dtype=pl.String)
+    calls = capture.launches.select("process", "correlation", "name")[rows].join(
+        copies, on=("process", "correlation"), how="left", maintain_order="left"
     )
-    return calls.join(
-        known,
-        on=("name", "reached_ns", "copy"),
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )["kind"]
-
-
-def _kind(name: str | None, reached_ns: int, copy: str | None) -> str | None:
-    kind = kind_of_call(name or "", reached_ns)
-    return kind_of_copy(name or "", copy) if is_copy(kind) else kind
+    return pl.Series(
+        [kind_of_copy(name or "", copy) for name, copy in calls.select("name", "copy").iter_rows()],
+        dtype=pl.String,
+    )
 
 
 def synchronisations(

@@ -17,6 +17,7 @@ from gpuprof.roofline.classes import (
     SYNCHRONISATION,
     ClassName,
 )
+from gpuprof.roofline.host.names import launch_names
 from gpuprof.roofline.host.windows import Windows, step_windows, union_within_ns
 from gpuprof.roofline.idle.pieces import IdlePieces
 
@@ -48,12 +49,19 @@ def host_time(capture: Capture, idle: IdlePieces, *, on_cpu: bool) -> HostTime:
     if windows is None:
         return HostTime()
     steps = int((capture.steps["phase"] == "profiled").sum())
-    calls = capture.launches.with_columns(kind=idle.calls).drop_nulls("end_ns")
-    is_launch = pl.col("name").str.contains("Launch", literal=True)
-    launching = calls.filter(is_launch)["thread"].drop_nulls().unique().to_list()
+    names = launch_names(capture)
+    calls = capture.launches.select(
+        *("thread", "start_ns", "end_ns"),
+        kind=idle.calls,
+        launches=pl.Series(
+            names.where(names.texts.str.contains("Launch", literal=True).to_numpy())
+        ),
+    ).drop_nulls("end_ns")
+    launching = calls.filter("launches")["thread"].drop_nulls().unique().to_list()
     # A thread that loads ahead makes no launch later.
     scopes = idle.timeline.scopes.filter(pl.col("thread").is_in(launching) | on_cpu)
-    own = calls.filter(pl.col("thread").is_in(launching))
+    # What else there is has no class.
+    own = calls.drop_nulls("kind").filter(pl.col("thread").is_in(launching))
     by_class: dict[ClassName, float] = {
         kind: _spent_ns(windows, scopes.filter(pl.col("kind") == kind)) / steps
         for kind in scopes["kind"].unique()

@@ -1,6 +1,6 @@
 """What the threads of a process were in at any time: calls, operators and ranges."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,20 +10,23 @@ import polars as pl
 from gpuprof.collectors import host_events
 from gpuprof.collectors.call_tree.inheriting import UNKNOWN, inherit
 from gpuprof.collectors.call_tree.nesting import (
-    NEVER,
     NONE,
     Integers,
     enclosing,
+    ends_of,
     parents,
     thread_codes,
 )
+from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import GARBAGE_COLLECTION
+from gpuprof.roofline.host.names import op_names
 from gpuprof.roofline.idle.host_work import kind_of_scope
-from gpuprof.roofline.intervals import merged
+from gpuprof.roofline.intervals import are_in_order, merged
 from gpuprof.roofline.work.attribution import rows_of
 
-_TIMES: Final = ("thread", "start_ns", "end_ns")
+_EDGES: Final = ("start_ns", "end_ns")
+_TIMES: Final = ("thread", *_EDGES)
 _EVENT: Final = ("process", *_TIMES, "name")
 
 
@@ -32,8 +35,8 @@ class HostTimeline:
     """The events of a one-rank capture's host.
 
     `ops` has the capture's rows in their order. Each other table is in the order that nesting
-    needs, with the row of the innermost one around each in its column parent; `launches` has the
-    column launch_row.
+    needs, with the row of the innermost one around each in its column parent; `launches` has no
+    more than that, its times and the column launch_row.
     """
 
     launches: pl.DataFrame
@@ -53,13 +56,28 @@ class HostTimeline:
     collecting: tuple[Integers, Integers]
     # When any thread is in an operator, a call or a scope.
     occupied: tuple[Integers, Integers]
-    # All times at which anything begins or ends, ascending, and the same of each thread.
+    # All times at which anything begins or ends, ascending; of threads those of what was called.
     changes_ns: Integers
-    changes_of_thread: Mapping[int, Integers]
+    changes_of_threads: "Changes"
 
     def is_empty(self) -> bool:
         """Nothing was recorded of the host."""
         return not len(self.changes_ns)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """When what threads were in began and ended: an entry for each, in no order."""
+
+    threads: Integers
+    known: Booleans
+    start_ns: Integers
+    end_ns: Integers
+
+    def of_thread(self, thread: int) -> Integers:
+        """Those of one thread, ascending."""
+        own = self.known & (self.threads == thread)
+        return np.sort(np.concatenate([self.start_ns[own], self.end_ns[own]]))
 
 
 def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int) -> HostTimeline:
@@ -67,33 +85,31 @@ def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int
 
     `launches_ns` is when device work was launched, on a CPU when leaf operators began.
     """
-    launches = _nested(capture.launches.with_row_index("launch_row"))
+    launches = _nested(capture.launches.select("process", *_TIMES).with_row_index("launch_row"))
     ops = capture.ops
     op_parents = rows_of(ops, ops["parent_id"])
-    scopes = _scopes(ops, capture.ranges)
+    scopes = _scopes(capture)
     collecting = scopes.filter(pl.col("kind") == GARBAGE_COLLECTION)
     ranges = capture.ranges.filter((pl.col("domain") != host_events.DOMAIN).fill_null(True))
     idle = _idle_ranges(ranges, launches_ns, least_idle_ns)
-    occupied = pl.concat([frame.select(_TIMES) for frame in (ops, launches, scopes)]).drop_nulls(
-        "end_ns"
-    )
-    changes = pl.concat([occupied, idle.select(_TIMES)])
+    occupied = [_ended(frame) for frame in (ops, launches, scopes)]
+    changes = _changes([*occupied, idle])
+    placed = capture.positions
+    edges = changes.start_ns, changes.end_ns, placed["start_ns"].to_numpy(), ends_of(placed)
     return HostTimeline(
         launches=launches,
         ops=ops,
         op_parents=op_parents,
         op_roots=_roots(op_parents),
         scopes=_outermost(scopes.filter(pl.col("kind") != GARBAGE_COLLECTION)),
-        positions=_nested(capture.positions),
+        positions=_nested(placed),
         ranges=_nested(ranges),
         idle_ranges=idle,
-        collecting=_merged(collecting),
+        collecting=_merged([collecting]),
+        # Each table by itself first: its rows are nearly in order, and few of them are outer ones.
         occupied=_merged(occupied),
-        changes_ns=_edges(pl.concat([changes, capture.positions.select(_TIMES)])),
-        changes_of_thread={
-            thread: _edges(own)
-            for (thread,), own in changes.drop_nulls("thread").group_by("thread")
-        },
+        changes_ns=np.sort(np.concatenate(edges)),
+        changes_of_threads=changes,
     )
 
 
@@ -112,19 +128,40 @@ def within(disjoint: tuple[Integers, Integers], times_ns: Integers) -> Integers:
 
 def _nested(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` in the order of nesting, with the row of each one's parent."""
-    nested = frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    nested = frame
+    if not are_in_order(frame["start_ns"].to_numpy(), ends_of(frame)):
+        nested = frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     (threads,) = thread_codes(nested)
-    ends = nested["end_ns"].fill_null(NEVER).to_numpy()
-    found = parents(threads, nested["start_ns"].to_numpy(), ends)
+    found = parents(threads, nested["start_ns"].to_numpy(), ends_of(nested))
     return nested.with_columns(parent=pl.Series(found, dtype=pl.Int64))
 
 
-def _merged(frame: pl.DataFrame) -> tuple[Integers, Integers]:
-    return merged(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+def _ended(frame: pl.DataFrame) -> pl.DataFrame:
+    """The times of those rows of `frame` that have an end."""
+    return frame.select(_TIMES).drop_nulls("end_ns")
 
 
-def _edges(frame: pl.DataFrame) -> Integers:
-    return np.sort(frame.select("start_ns", "end_ns").to_numpy().astype(np.int64).ravel())
+def _merged(frames: Iterable[pl.DataFrame]) -> tuple[Integers, Integers]:
+    """The times that any row of `frames` covers, as intervals that do not touch."""
+    parts = [merged(*(frame[edge].to_numpy() for edge in _EDGES)) for frame in frames]
+    start, end = (np.concatenate(edges) for edges in zip(*parts, strict=True))
+    return merged(start, end)
+
+
+def _changes(frames: Sequence[pl.DataFrame]) -> Changes:
+    threads = [frame["thread"] for frame in frames]
+    start, end = (np.concatenate([frame[edge].to_numpy() for frame in frames]) for edge in _EDGES)
+    return Changes(
+        np.concatenate([_known(thread) for thread in threads]),
+        np.concatenate([thread.is_not_null().to_numpy() for thread in threads]),
+        start,
+        end,
+    )
+
+
+def _known(thread: pl.Series) -> Integers:
+    numbers: Integers = (thread.fill_null(NONE) if thread.null_count() else thread).to_numpy()
+    return numbers
 
 
 def _roots(op_parents: Integers) -> Integers:
@@ -133,18 +170,25 @@ def _roots(op_parents: Integers) -> Integers:
     return inherit(np.where(op_parents == NONE, numbers, UNKNOWN), op_parents) - 1
 
 
-def _scopes(ops: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    named = pl.concat(
-        [
-            ops.select(*_EVENT, domain=pl.lit(""), host_event=pl.lit(None, pl.String)),
-            ranges.select(*_EVENT, pl.col("domain").fill_null(""), "host_event"),
-        ]
+def _scopes(capture: Capture) -> pl.DataFrame:
+    """The operators and ranges whose class is that of all that is done in them."""
+    names = op_names(capture)
+    kinds = [kind_of_scope(name, "") for name in names.texts]
+    rows = np.flatnonzero(names.where(np.array([kind is not None for kind in kinds], np.bool_)))
+    of_rows = [kinds[number] for number in names.numbers[rows].tolist()]
+    ops = capture.ops.select(_EVENT)[rows].with_columns(
+        domain=pl.lit(""),
+        host_event=pl.lit(None, pl.String),
+        kind=pl.Series(of_rows, dtype=pl.String),
     )
-    kinds = named.select("name", "domain").unique()
-    known = kinds.with_columns(
-        kind=pl.Series([kind_of_scope(*row) for row in kinds.iter_rows()], dtype=pl.String)
+    ranges = capture.ranges.select(*_EVENT, pl.col("domain").fill_null(""), "host_event")
+    named = ranges.select("name", "domain").unique().drop_nulls("name")
+    known = named.with_columns(
+        kind=pl.Series([kind_of_scope(*row) for row in named.iter_rows()], dtype=pl.String)
     ).drop_nulls("kind")
-    return named.join(known, on=("name", "domain"), how="inner")
+    return pl.concat(
+        [ops, ranges.join(known, on=("name", "domain"), how="inner", maintain_order="left")]
+    )
 
 
 def _outermost(frame: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from gpuprof.roofline.idle.culprits import (
     culprits,
     named_pieces,
     parts_of_steps,
+    times_of_classes,
     usual_waiting_by_class,
     waiting_by_class,
 )
@@ -57,16 +58,14 @@ def find_idle(
     if stretch is None or work.kernels.is_empty():
         return None
     pieces = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
-    seen, usual = (
-        waiting_by_class(pieces.pieces, stretch.steps),
-        usual_waiting_by_class(pieces.pieces, stretch.steps),
-    )
+    times = times_of_classes(pieces.pieces)
+    seen = waiting_by_class(times, stretch.steps)
     spent = host_time(capture, pieces, on_cpu=on_cpu)
     named = named_pieces(pieces, capture)
     return IdleSeen(
         SeenWaiting(
             seen,
-            usual,
+            usual_waiting_by_class(times, stretch.steps),
             first_step=_profiled_before_timed(capture),
             counted_ns=spent.counted,
             # A CPU's operators and all else follow each other on its threads.
@@ -78,7 +77,7 @@ def find_idle(
         ),
         culprits(named, stretch.steps),
         named,
-        parts_of_steps(pieces.pieces, stretch.steps),
+        parts_of_steps(times, stretch.steps),
         spent,
     )
 

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
+from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import (
     COMPILATION,
@@ -18,6 +19,7 @@ from gpuprof.roofline.classes import (
     SYNCHRONISATION,
     UNEXPLAINED,
 )
+from gpuprof.roofline.host.names import NumberedNames, launch_names, op_names, values_at
 from gpuprof.roofline.idle.gaps import Gaps, find_gaps, work_of_stretch
 from gpuprof.roofline.idle.host_calls import drained_ns, kinds_of_calls, synchronisations
 from gpuprof.roofline.idle.host_timeline import (
@@ -58,7 +60,7 @@ class IdlePieces:
     gaps: Gaps
     # In order of start, `gaps.kernel` are rows of it, and the rows of `ops` that launched each.
     kernels: pl.DataFrame
-    launching_ops: pl.Series
+    launching_ops: Integers
 
 
 def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool) -> IdlePieces:
@@ -72,16 +74,11 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     timeline = host_timeline(
         capture, _launches_ns(kernels, launch, capture), least_idle_ns=_LEAST_RANGE_NS
     )
-    segments = _segments(gaps, timeline.changes_ns)
-    segments = _inside(segments, stretch).join(
-        _threads(gaps, kernels, launch, capture, on_cpu=on_cpu),
-        on="gap",
-        how="left",
-        maintain_order="left",
-    )
-    segments = _with_states(segments, timeline)
+    segments = _inside(_segments(gaps, timeline.changes_ns), stretch)
+    threads = _threads(gaps, kernels, launch, capture, on_cpu=on_cpu)
+    segments = _with_states(segments, threads[segments["gap"]], timeline)
     calls = kinds_of_calls(capture)
-    pieces = _classified(segments, timeline, gaps, calls, on_cpu=on_cpu)
+    pieces = _classified(segments, timeline, gaps, calls, op_names(capture), on_cpu=on_cpu)
     if not on_cpu:
         busy = merged(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
         from_ns = int(gaps.host_start_ns.min(initial=stretch.spans_ns[-1][1]))
@@ -90,7 +87,7 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     queued = _inside(_queued(gaps), stretch).with_columns(
         kind=pl.lit(QUEUED), keeps=pl.lit(True), drained=pl.lit(False)
     )
-    launching = pl.Series(rows_of(capture.ops, kernels["op_id"]))
+    launching = rows_of(capture.ops, kernels["op_id"])
     together = pl.concat([pieces, queued], how="diagonal")
     return IdlePieces(together, timeline, calls, gaps, kernels, launching)
 
@@ -99,8 +96,9 @@ def _launches_ns(kernels: pl.DataFrame, launch: Integers, capture: Capture) -> I
     """When the host launched work, also into a CUDA graph; on a CPU when operators began."""
     unknown = kernels["start_ns"].to_numpy()[launch == NONE]
     calls = capture.launches["start_ns"].to_numpy()
-    launching = capture.launches["name"].str.contains("Launch", literal=True).fill_null(False)
-    return np.concatenate([unknown, calls[launch[launch != NONE]], calls[launching.to_numpy()]])
+    names = launch_names(capture)
+    launching = names.where(names.texts.str.contains("Launch", literal=True).to_numpy())
+    return np.concatenate([unknown, calls[launch[launch != NONE]], calls[launching]])
 
 
 def _segments(gaps: Gaps, changes_ns: Integers) -> pl.DataFrame:
@@ -184,9 +182,9 @@ def _threads(
         for row in (ends, before)
     ]
     with_most = pl.lit(most, pl.Int64)
-    return pl.DataFrame({"gap": np.arange(len(ends))}).with_columns(
-        thread_0=pl.coalesce(chosen[0], with_most),
-        thread_1=pl.coalesce(chosen[1], with_most),
+    return pl.DataFrame({"thread_0": chosen[0], "thread_1": chosen[1]}).with_columns(
+        pl.coalesce("thread_0", with_most),
+        pl.coalesce("thread_1", with_most),
         thread_2=with_most,
         process=pl.lit(_process(events), pl.Int64),
     )
@@ -198,46 +196,58 @@ def _process(events: pl.DataFrame) -> int | None:
     return int(known[0]) if len(known) else None
 
 
-def _with_states(segments: pl.DataFrame, timeline: HostTimeline) -> pl.DataFrame:
-    """What the first of a segment's threads that is in anything is in: rows, -1 for none."""
+def _with_states(
+    segments: pl.DataFrame, threads: pl.DataFrame, timeline: HostTimeline
+) -> pl.DataFrame:
+    """What the first of a segment's `threads` that is in anything is in: rows, -1 for none."""
     count = segments.height
     chosen = {
         name: np.full(count, NONE, np.int64)
         for name in ("call", "op_row", "scope_row", "range_row")
     }
+    points = threads.select("process").with_columns(segments["time_ns"])
+    numbers = [threads[f"thread_{number}"] for number in range(3)]
+    known = [thread.is_not_null().to_numpy() for thread in numbers]
+    of_threads = [thread.fill_null(NONE).to_numpy() for thread in numbers]
     # The thread that it is in, the first one where that is none.
-    thread = segments["thread_0"]
+    own, is_known = of_threads[0].copy(), known[0].copy()
     pending = np.ones(count, np.bool_)
-    for number in range(3):
-        points = segments.select("process", "time_ns", thread=f"thread_{number}")
-        rows = np.flatnonzero(pending & points["thread"].is_not_null().to_numpy())
+    for number, thread in enumerate(of_threads):
+        asked = pending & known[number]
+        for earlier in range(number):
+            # In nothing, as was found already.
+            asked &= ~known[earlier] | (of_threads[earlier] != thread)
+        rows = np.flatnonzero(asked)
         if not len(rows):
             continue
-        points = points[rows]
+        at = points[rows].with_columns(thread=pl.Series(thread[rows]))
         found = {
-            "call": innermost_rows(timeline.launches, points),
-            "op_row": enclosing(timeline.ops, points, "time_ns", timeline.op_parents),
-            "scope_row": innermost_rows(timeline.scopes, points),
-            "range_row": innermost_rows(timeline.idle_ranges, points),
+            "call": innermost_rows(timeline.launches, at),
+            "op_row": enclosing(timeline.ops, at, "time_ns", timeline.op_parents),
+            "scope_row": innermost_rows(timeline.scopes, at),
+            "range_row": innermost_rows(timeline.idle_ranges, at),
         }
         occupied = np.any([row != NONE for row in found.values()], axis=0)
+        inside = rows[occupied]
         for name, row in found.items():
-            chosen[name][rows[occupied]] = row[occupied]
-        pending[rows[occupied]] = False
-        thread = thread.scatter(rows[occupied], points["thread"].filter(pl.Series(occupied)))
+            chosen[name][inside] = row[occupied]
+        pending[inside] = False
+        own[inside], is_known[inside] = thread[inside], True
     op, call = chosen["op_row"], chosen.pop("call")
-    call_rows = np.append(timeline.launches["launch_row"].to_numpy(), 0).astype(np.int64)
-    roots = np.append(timeline.op_roots, 0)
-    at = segments.select("process", "time_ns", thread=thread)
-    chosen["around_row"] = innermost_rows(timeline.ranges, at)
-    chosen["position_row"] = _positions(timeline, at)
+    at = points.with_columns(thread=pl.Series(own).set(pl.Series(~is_known), None))
+    launched = timeline.launches["launch_row"].cast(pl.Int64).to_numpy()
     return segments.with_columns(
-        pl.Series("quiet_ns", _quiet_ns(timeline, thread, segments["time_ns"].to_numpy())),
-        pl.Series("call_row", np.where(call == NONE, NONE, call_rows[call])),
-        pl.Series("root_row", np.where(op == NONE, NONE, roots[op])),
-        *(pl.Series(name, row) for name, row in chosen.items()),
-    ).with_columns(
-        pl.when(pl.col(name) >= 0).then(name) for name in ("call_row", "root_row", *chosen)
+        pl.Series("quiet_ns", _quiet_ns(timeline, own, segments["time_ns"].to_numpy())),
+        *(
+            pl.Series(name, row).set(pl.Series(row == NONE), None)
+            for name, row in {
+                "call_row": values_at(launched, call),
+                "root_row": values_at(timeline.op_roots, op),
+                **chosen,
+                "around_row": innermost_rows(timeline.ranges, at),
+                "position_row": _positions(timeline, at),
+            }.items()
+        ),
     )
 
 
@@ -254,12 +264,12 @@ def _positions(timeline: HostTimeline, points: pl.DataFrame) -> Integers:
     return np.where(own == NONE, innermost_rows(timeline.positions, elsewhere), own)
 
 
-def _quiet_ns(timeline: HostTimeline, threads: pl.Series, times_ns: Integers) -> Integers:
+def _quiet_ns(timeline: HostTimeline, threads: Integers, times_ns: Integers) -> Integers:
     """How long the thread of each time does nothing that was recorded around it."""
     quiet = np.zeros(len(times_ns), np.int64)
-    own = threads.fill_null(NONE).to_numpy()
-    for thread, changes in timeline.changes_of_thread.items():
-        rows = np.flatnonzero(own == thread)
+    for thread in np.unique(threads).tolist():
+        changes = timeline.changes_of_threads.of_thread(thread)
+        rows = np.flatnonzero(threads == thread)
         after = np.searchsorted(changes, times_ns[rows], side="right")
         between = (after > 0) & (after < len(changes))
         quiet[rows[between]] = changes[after[between]] - changes[after[between] - 1]
@@ -271,6 +281,7 @@ def _classified(
     timeline: HostTimeline,
     gaps: Gaps,
     calls: pl.Series,
+    ops: NumberedNames,
     *,
     on_cpu: bool,
 ) -> pl.DataFrame:
@@ -282,7 +293,7 @@ def _classified(
         collected=pl.Series(within(timeline.collecting, times) != NONE),
         scope=_gathered(timeline.scopes["kind"], segments["scope_row"]),
         call=_gathered(calls, segments["call_row"]),
-        plan=_plans(timeline.ops, segments["op_row"]),
+        plan=pl.Series(_plans(ops, segments["op_row"].fill_null(NONE).to_numpy())),
         hole=pl.Series(hole),
         hole_ns=pl.Series(hole_ns),
         unknown=pl.Series(unknown | timeline.is_empty()),
@@ -340,10 +351,10 @@ def _holes(
     return number, np.maximum(ends - begins, 0)
 
 
-def _plans(ops: pl.DataFrame, op_rows: pl.Series) -> pl.Series:
+def _plans(ops: NumberedNames, op_rows: Integers) -> Booleans:
     """Whether the library behind the operator of each row builds plans."""
-    building = [name for name in ops["name"].unique().drop_nulls() if builds_plans(name)]
-    return _gathered(ops["name"].is_in(building), op_rows).fill_null(False)
+    found = ops.at(op_rows)
+    return found.where(np.array([builds_plans(name) for name in found.texts], np.bool_))
 
 
 def _gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
@@ -357,7 +368,7 @@ def _with_operators(calls: pl.DataFrame, capture: Capture, timeline: HostTimelin
     """`calls` with the rows op_row and root_row of the operators around them, and position_row."""
     at = capture.launches.select("process", "thread", time_ns="start_ns")[calls["launch_row"]]
     op = enclosing(timeline.ops, at, "time_ns", timeline.op_parents)
-    root = np.where(op == NONE, NONE, np.append(timeline.op_roots, 0)[op])
+    root = values_at(timeline.op_roots, op)
     found = {"op_row": op, "root_row": root, "position_row": _positions(timeline, at)}
     return calls.with_columns(
         pl.Series(name, row).set(pl.Series(row == NONE), None) for name, row in found.items()
@@ -373,23 +384,27 @@ def _with_drained(pieces: pl.DataFrame, syncs: pl.DataFrame) -> pl.DataFrame:
         return pieces
     plain = pl.all_horizontal(pl.col("op_row", "call_row", "range_row").is_null())
     delays = (pl.col("kind") == LAUNCH) | ((pl.col("kind") == HOST_WORK) & plain)
-    slow = pieces.filter(delays).sort("time_ns", maintain_order=True)
+    is_slow = pieces.select(delays).to_series()
+    rows = np.flatnonzero(is_slow.to_numpy())
+    times_ns, lengths_ns = (pieces[name].to_numpy() for name in ("time_ns", "nanoseconds"))
+    rows = rows[np.argsort(times_ns[rows], kind="stable")]
     explained, call = drained_ns(
-        slow["nanoseconds"].to_numpy(),
-        slow["time_ns"].to_numpy(),
+        lengths_ns[rows],
+        times_ns[rows],
         syncs["end_ns"].to_numpy(),
         syncs["waited_ns"].to_numpy(),
     )
-    length = pl.Series(explained, dtype=pl.Int64)
-    left = slow.with_columns(
+    some, more = explained > 0, explained < lengths_ns[rows]
+    length = pl.Series(explained[more], dtype=pl.Int64)
+    left = pieces[rows[more]].with_columns(
         start_ns=pl.col("start_ns") + length, nanoseconds=pl.col("nanoseconds") - length
     )
-    drained = slow.with_columns(
-        nanoseconds=length,
+    drained = pieces[rows[some]].with_columns(
+        nanoseconds=pl.Series(explained[some], dtype=pl.Int64),
         kind=pl.lit(SYNCHRONISATION),
         drained=pl.lit(True),
         **{
-            name: syncs[column].gather(np.maximum(call, 0))
+            name: syncs[column].gather(call[some])
             for name, column in (
                 ("call_row", "launch_row"),
                 ("op_row", "op_row"),
@@ -398,7 +413,4 @@ def _with_drained(pieces: pl.DataFrame, syncs: pl.DataFrame) -> pl.DataFrame:
             )
         },
     )
-    others = pieces.filter(~delays)
-    return pl.concat(
-        [others, *(part.filter(pl.col("nanoseconds") > 0) for part in (left, drained))]
-    )
+    return pl.concat([pieces.filter(~is_slow), left, drained])

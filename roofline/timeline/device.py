@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import NONE, Integers
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.intervals import covered_ns, merged
 from gpuprof.roofline.points.kernel_points import KERNEL_KEY, KernelKey
@@ -13,7 +14,7 @@ from gpuprof.roofline.points.points import COPY_NAME
 from gpuprof.roofline.timeline.events import as_events, in_rows, with_places
 from gpuprof.roofline.timeline.window import Window
 from gpuprof.roofline.timeline_figures import TimelineLane
-from gpuprof.roofline.work.attribution import launch_of_kernels
+from gpuprof.roofline.work.attribution import launch_rows, of_operators
 from gpuprof.roofline.work.work import Work
 
 _STREAM: Final = ("device", "context", "stream")
@@ -22,46 +23,53 @@ _WHY: Final = ("kind", "what", "call", "operator", "kernel", "place", "detail")
 Lanes = list[tuple[TimelineLane, pl.DataFrame]]
 
 
-def numbered_points(work: Work, keys: Sequence[KernelKey]) -> pl.DataFrame:
-    """Columns kernel_row, rank_wait_ns and point: the place in `keys` of what its point is of."""
-    kernels = work.kernels.with_columns(COPY_NAME).select(*KERNEL_KEY, "kernel_row", "rank_wait_ns")
+def stream_lanes(capture: Capture, work: Work, keys: Sequence[KernelKey], window: Window) -> Lanes:
+    """A lane for each stream, and one more for what overlaps in it.
+
+    Of a one-rank capture with this `work`; a point is the place in `keys` of what it is of.
+    """
+    kernels = window.of(capture.kernels.with_columns(kernel_row=pl.int_range(pl.len())))
+    rows = kernels["kernel_row"].to_numpy()
+    launch = launch_rows(capture)[rows]
+    launched = pl.Series(launch).set(pl.Series(launch == NONE), None)
+    called = of_operators(capture.ops, kernels["op_id"], "name", "module", "file", "line")
+    events = as_events(
+        kernels.with_columns(
+            with_places(called).select("module", "place", operator="name"),
+            launched_ns=capture.launches["start_ns"].gather(launched),
+            launching_process="process",
+            launching_thread=capture.launches["thread"].gather(launched),
+        ).join(
+            _numbered_points(work, keys, rows), on="kernel_row", how="left", maintain_order="left"
+        ),
+        *_STREAM,
+    )
+    lanes: Lanes = []
+    for (device, context, stream), own in sorted(
+        events.partition_by(_STREAM, as_dict=True, include_key=False).items(),
+        key=lambda item: in_order(item[0]),
+    ):
+        for row, found in in_rows(own).items():
+            lane = TimelineLane(
+                kind="stream", device=device, context=context, stream=stream, row=row
+            )
+            lanes.append((lane, found))
+    return lanes
+
+
+def _numbered_points(work: Work, keys: Sequence[KernelKey], rows: Integers) -> pl.DataFrame:
+    """Of the kernels at `rows` of the capture the columns kernel_row, rank_wait_ns and point."""
+    last = work.kernels["kernel_row"].max()
+    asked = np.zeros(max(rows.max(initial=0), last if isinstance(last, int) else 0) + 1, np.bool_)
+    asked[rows] = True
+    own = work.kernels.filter(pl.Series(asked[work.kernels["kernel_row"].to_numpy()]))
+    kernels = own.with_columns(COPY_NAME).select(*KERNEL_KEY, "kernel_row", "rank_wait_ns")
     numbered = pl.DataFrame(
         list(keys), schema={name: kernels.schema[name] for name in KERNEL_KEY}, orient="row"
     ).with_row_index("point")
     return kernels.join(numbered, on=KERNEL_KEY, how="left", nulls_equal=True).select(
         pl.col("kernel_row").cast(pl.Int64), pl.col("point").cast(pl.Int64), "rank_wait_ns"
     )
-
-
-def stream_lanes(capture: Capture, points: pl.DataFrame, window: Window) -> Lanes:
-    """A lane for each stream, and one more for what overlaps in it.
-
-    `points` are the `numbered_points` of the work of a one-rank capture.
-    """
-    kernels = window.of(capture.kernels.with_columns(kernel_row=pl.int_range(pl.len())))
-    launched = launch_of_kernels(capture)[kernels["kernel_row"]]
-    ops = capture.ops.join(kernels, on="op_id", how="semi")
-    called = with_places(ops).select("op_id", "module", "place", operator="name")
-    events = (
-        kernels.with_columns(
-            launched_ns=launched["launch_ns"],
-            launching_process=launched["process"],
-            launching_thread=launched["thread"],
-        )
-        .join(points, on="kernel_row", how="left", maintain_order="left")
-        .join(called, on="op_id", how="left", maintain_order="left")
-    )
-    lanes: Lanes = []
-    for (device, context, stream), own in sorted(
-        events.partition_by(_STREAM, as_dict=True).items(),
-        key=lambda item: in_order(item[0]),
-    ):
-        for row, found in in_rows(as_events(own)).items():
-            lane = TimelineLane(
-                kind="stream", device=device, context=context, stream=stream, row=row
-            )
-            lanes.append((lane, found))
-    return lanes
 
 
 def in_order(numbers: Sequence[int | None]) -> tuple[tuple[bool, int], ...]:
@@ -84,8 +92,9 @@ def idle_events(pieces: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """
     own = pieces.with_columns(end_ns=pl.col("start_ns") + pl.col("nanoseconds"))
     own = _without_work(own, kernels).sort("start_ns", maintain_order=True)
-    begins = (pl.col("start_ns") != pl.col("end_ns").shift(1)) | (
-        pl.struct("step", *_WHY).rle_id().diff() != 0
+    begins = pl.any_horizontal(
+        pl.col("start_ns") != pl.col("end_ns").shift(1),
+        *(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("step", *_WHY)),
     )
     together = (
         own.with_columns(number=begins.fill_null(True).cum_sum())

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.place_text import place_text
+from gpuprof.roofline.intervals import Nanoseconds, are_in_order
 from gpuprof.roofline.timeline.rows import free_rows
 
 # As `gpuprof.roofline.timeline_figures.TimelineLabel` has them.
@@ -30,22 +31,35 @@ _TIMES: Final = (
 _EVENT: Final = pl.Schema({**dict.fromkeys(_TIMES, pl.Int64()), **LABEL})
 
 
-def as_events(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
-    """`frame` with the columns of events alone, in order; what it does not have is unknown."""
-    found = frame.with_columns(**columns)
-    return found.select(
-        (pl.col(name) if name in found.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in _EVENT.items()
-    ).with_columns(
-        pl.col(name).fill_null("") for name, dtype in LABEL.items() if dtype == pl.String
-    )
+def as_events(frame: pl.DataFrame, *others: str, **columns: pl.Expr) -> pl.DataFrame:
+    """`frame` with the columns of events, in order; what it does not have is unknown.
+
+    With its columns `others` after them.
+    """
+    found = frame.with_columns(**columns) if columns else frame
+    return found.select(*(_column(name, dtype, found) for name, dtype in _EVENT.items()), *others)
+
+
+def _column(name: str, dtype: pl.DataType, frame: pl.DataFrame) -> pl.Expr:
+    known = pl.col(name) if name in frame.columns else pl.lit(None)
+    column = known.cast(dtype)
+    return (column.fill_null("") if dtype == pl.String else column).alias(name)
 
 
 def in_rows(events: pl.DataFrame, most: int | None = None) -> dict[int, pl.DataFrame]:
     """`events` by the rows that they stand in, `most` rows: those of one do not overlap."""
-    ordered = events.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
-    rows = free_rows(ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy())
-    return {int(row): ordered.filter(pl.Series(rows == row)) for row in np.unique(rows)[:most]}
+    ordered = events
+    if not are_in_order(*_edges(events)):
+        ordered = events.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    rows = free_rows(*_edges(ordered))
+    numbers = np.unique(rows)
+    if len(numbers) == 1:
+        return {int(numbers[0]): ordered}
+    return {int(row): ordered.filter(pl.Series(rows == row)) for row in numbers[:most]}
+
+
+def _edges(events: pl.DataFrame) -> tuple[Nanoseconds, Nanoseconds]:
+    return events["start_ns"].to_numpy(), events["end_ns"].to_numpy()
 
 
 def with_places(ops: pl.DataFrame) -> pl.DataFrame:

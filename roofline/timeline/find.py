@@ -1,20 +1,22 @@
 """A typical profiled step and the slowest one as lanes of events, bounded in number."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median_low
 from typing import Any, Final, Literal
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.points.kernel_points import KernelKey
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.timeline.activity import activities
-from gpuprof.roofline.timeline.device import Lanes, idle_lane, numbered_points, stream_lanes
+from gpuprof.roofline.timeline.device import Lanes, idle_lane, stream_lanes
 from gpuprof.roofline.timeline.events import LABEL
 from gpuprof.roofline.timeline.host import host_lanes
-from gpuprof.roofline.timeline.merging import fair_shares, merged_pieces
+from gpuprof.roofline.timeline.merging import alone_in_pieces, fair_shares, merged_pieces
 from gpuprof.roofline.timeline.ranks import JobRanks
 from gpuprof.roofline.timeline.window import window_of
 from gpuprof.roofline.timeline_figures import (
@@ -49,11 +51,10 @@ def find_timeline(
         return None
     rank = capture.processes[0].rank
     ranks = job.shown_beside(rank)
-    points = numbered_points(work, keys)
     found = []
     for role, position in _chosen(stretch.lengths_ns):
         window = window_of(capture, stretch.spans_ns[position])
-        lanes = stream_lanes(capture, points, window)
+        lanes = stream_lanes(capture, work, keys, window)
         if idle is not None:
             lanes += idle_lane(idle, position, capture.kernels)
         of_host, left_out = host_lanes(capture, window)
@@ -92,26 +93,28 @@ def _bounded(
     found: Sequence[tuple[TimelineStep, Lanes]], stretch: Stretch, ranks: tuple[TimelineRank, ...]
 ) -> Timeline:
     """The time line of these steps, with as many pieces and labels as there is room for."""
-    merged = []
-    for _, lanes in found:
-        shares = fair_shares([events.height for _, events in lanes], MOST_PIECES)
-        merged.append(
-            [
-                merged_pieces(_labelled(events), most)
-                for (_, events), most in zip(lanes, shares, strict=True)
-            ]
-        )
-    labels = pl.concat(
-        [
-            _labels_of(events, pieces)
-            for (_, lanes), parts in zip(found, merged, strict=True)
-            for (_, events), pieces in zip(lanes, parts, strict=True)
-        ]
-    ).unique("label", keep="first", maintain_order=True)
-    kept = _kept_labels(labels, [pieces for each in merged for pieces in each])
+    shares = [
+        share
+        for _, lanes in found
+        for share in fair_shares([events.height for _, events in lanes], MOST_PIECES)
+    ]
+    # All lanes as one table: each question to it takes as long as to one lane.
+    events = _labelled([events for _, lanes in found for _, events in lanes])
+    pieces = _pieces(events, shares)
+    labels = (
+        events.join(pieces, on=("lane", "label"), how="semi")
+        .select("label", *LABEL.names())
+        .unique("label", keep="first", maintain_order=True)
+    )
+    kept = _kept_labels(labels, pieces)
+    columns = _columns(pieces, kept)
+    ends = np.searchsorted(pieces["lane"].to_numpy(), np.arange(len(shares)), side="right").tolist()
+    parts = iter([slice(first, last) for first, last in zip([0, *ends[:-1]], ends, strict=True)])
     steps = tuple(
-        msgspec.structs.replace(step, lanes=_lanes(step, [lane for lane, _ in lanes], pieces, kept))
-        for (step, lanes), pieces in zip(found, merged, strict=True)
+        msgspec.structs.replace(
+            step, lanes=_lanes(step, [(lane, next(parts)) for lane, _ in lanes], columns)
+        )
+        for step, lanes in found
     )
     rows = kept.unique("kept").sort("kept").select(LABEL.names()).iter_rows(named=True)
     return Timeline(
@@ -123,29 +126,36 @@ def _bounded(
     )
 
 
-def _labelled(events: pl.DataFrame) -> pl.DataFrame:
-    """`events` with a number for what each says: of equal ones the same, in every lane."""
-    return events.with_columns(label=events.select(LABEL.names()).hash_rows(seed=0))
+def _labelled(lanes: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The events of all `lanes` with the number of their lane and one for what each says.
+
+    Of equal ones that is the same, in every lane.
+    """
+    lane = np.repeat(np.arange(len(lanes)), [events.height for events in lanes])
+    events = pl.concat(lanes)
+    label = events.select(LABEL.names()).hash_rows(seed=0)
+    return events.with_columns(lane=pl.Series(lane), label=label)
 
 
-def _labels_of(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """What the labels of `pieces`, which `events` were merged to, say."""
-    return (
-        _labelled(events)
-        .join(pieces, on="label", how="semi")
-        .select("label", *LABEL.names())
-        .unique("label", keep="first", maintain_order=True)
-    )
+def _pieces(events: pl.DataFrame, shares: Sequence[int]) -> pl.DataFrame:
+    """The pieces of each lane, at most as many as its share."""
+    alone = alone_in_pieces(events)
+    heights = np.bincount(events["lane"].to_numpy(), minlength=len(shares)).tolist()
+    parts, begin = [], 0
+    for height, most in zip(heights, shares, strict=True):
+        own = alone.slice(begin, height)
+        parts.append(own if height <= most else merged_pieces(own, most))
+        begin += height
+    return pl.concat(parts)
 
 
-def _kept_labels(labels: pl.DataFrame, lanes: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _kept_labels(labels: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """Those of `labels` that pieces have, with the column kept: the number that they get.
 
     Where they are too many, those of the shortest times share one of their kind without a name.
     """
     used = (
-        pl.concat([pieces.select("label", "busy_ns") for pieces in lanes])
-        .group_by("label")
+        pieces.group_by("label")
         .agg(pl.col("busy_ns").sum())
         .join(labels.with_row_index("order"), on="label")
         .sort("busy_ns", "order", descending=[True, False])
@@ -161,42 +171,70 @@ def _kept_labels(labels: pl.DataFrame, lanes: Sequence[pl.DataFrame]) -> pl.Data
     return together.join(numbers, on=LABEL.names(), nulls_equal=True, maintain_order="left")
 
 
-def _lanes(
-    step: TimelineStep,
-    lanes: Sequence[TimelineLane],
-    pieces: Sequence[pl.DataFrame],
-    kept: pl.DataFrame,
-) -> tuple[TimelineLane, ...]:
-    number_of = {
-        (lane.process, lane.thread): number
-        for number, lane in enumerate(lanes)
-        if lane.kind == "call"
-    }
-    numbered = dict(kept.select("label", "kept").iter_rows())
-    return tuple(
-        msgspec.structs.replace(lane, **_columns(own, step.start_ns, numbered, number_of))
-        for lane, own in zip(lanes, pieces, strict=True)
+@dataclass(frozen=True)
+class _Columns:
+    """What the pieces of all lanes say, one entry a piece."""
+
+    start_ns: list[int]
+    length_ns: list[int]
+    label: list[int]
+    count: list[int]
+    busy_ns: list[int]
+    waited_ns: list[int]
+    launched_ns: list[int | None]
+    launched_from: list[tuple[int | None, int | None]]
+
+
+def _columns(pieces: pl.DataFrame, kept: pl.DataFrame) -> _Columns:
+    labels = pieces.select("label").join(
+        kept.select("label", "kept"), on="label", how="left", maintain_order="left"
+    )
+    return _Columns(
+        start_ns=pieces["start_ns"].to_list(),
+        length_ns=(pieces["end_ns"] - pieces["start_ns"]).to_list(),
+        label=labels["kept"].to_list(),
+        count=pieces["count"].to_list(),
+        busy_ns=pieces["busy_ns"].to_list(),
+        waited_ns=pieces["rank_wait_ns"].fill_null(0).to_list(),
+        launched_ns=pieces["launched_ns"].to_list(),
+        launched_from=pieces.select("launching_process", "launching_thread").rows(),
     )
 
 
-def _columns(
-    pieces: pl.DataFrame,
+def _lanes(
+    step: TimelineStep, lanes: Sequence[tuple[TimelineLane, slice]], columns: _Columns
+) -> tuple[TimelineLane, ...]:
+    number_of = {
+        (lane.process, lane.thread): number
+        for number, (lane, _) in enumerate(lanes)
+        if lane.kind == "call"
+    }
+    return tuple(
+        msgspec.structs.replace(lane, **_of_lane(columns, part, step.start_ns, number_of))
+        for lane, part in lanes
+    )
+
+
+def _of_lane(
+    columns: _Columns,
+    part: slice,
     zero_ns: int,
-    numbered: dict[int, int],
     number_of: dict[tuple[int | None, int | None], int],
 ) -> dict[str, tuple[Any, ...]]:
-    lengths = pieces["end_ns"] - pieces["start_ns"]
-    columns: dict[str, tuple[Any, ...]] = {
-        "starts_ns": tuple(pieces["start_ns"] - zero_ns),
-        "lengths_ns": tuple(lengths),
-        "labels": tuple(numbered[label] for label in pieces["label"]),
+    """What a lane has of `columns`, those of its pieces, with times from `zero_ns` on."""
+    own: dict[str, tuple[Any, ...]] = {
+        "starts_ns": tuple(start_ns - zero_ns for start_ns in columns.start_ns[part]),
+        "lengths_ns": tuple(columns.length_ns[part]),
+        "labels": tuple(columns.label[part]),
     }
-    if (pieces["count"] > 1).any():
-        columns |= {"counts": tuple(pieces["count"]), "busy_ns": tuple(pieces["busy_ns"])}
-    if (pieces["rank_wait_ns"] > 0).any():
-        columns["waited_ns"] = tuple(pieces["rank_wait_ns"].fill_null(0))
-    if pieces["launched_ns"].is_not_null().any():
-        threads = pieces.select("launching_process", "launching_thread").iter_rows()
-        columns["launched_ns"] = tuple(pieces["launched_ns"] - zero_ns)
-        columns["launched_from"] = tuple(number_of.get(thread) for thread in threads)
-    return columns
+    if max(columns.count[part], default=0) > 1:
+        own |= {"counts": tuple(columns.count[part]), "busy_ns": tuple(columns.busy_ns[part])}
+    if max(columns.waited_ns[part], default=0) > 0:
+        own["waited_ns"] = tuple(columns.waited_ns[part])
+    launched = columns.launched_ns[part]
+    if launched.count(None) < len(launched):
+        own["launched_ns"] = tuple(
+            None if launched_ns is None else launched_ns - zero_ns for launched_ns in launched
+        )
+        own["launched_from"] = tuple(map(number_of.get, columns.launched_from[part]))
+    return own

@@ -1,6 +1,6 @@
 """The lanes of a host's threads: ranges, modules, operators, and calls that launch and wait."""
 
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -56,22 +56,28 @@ def host_lanes(capture: Capture, window: Window) -> tuple[Lanes, int]:
     )
     lanes: Lanes = []
     left_out = 0
+    by_thread = [(kind, _by_thread(kind, table)) for kind, table in parts]
     for process, thread, _ in busiest.iter_rows():
-        here = pl.col("process").eq_missing(process) & pl.col("thread").eq_missing(thread)
-        for kind, table in parts:
-            events = table.filter(here)
-            if events.is_empty():
+        for kind, of_threads in by_thread:
+            events = of_threads.get((process, thread))
+            if events is None:
                 continue
             if kind == "module":
                 rows = module_rows(events)
             else:
-                rows = in_rows(as_events(events), _DEEPEST if kind in ("range", "host") else 1)
+                rows = in_rows(events, _DEEPEST if kind in ("range", "host") else 1)
             for row, found in rows.items():
                 lane = TimelineLane(kind=kind, process=process, thread=thread, row=row)
                 lanes.append((lane, found))
             if kind in ("range", "host"):
                 left_out += events.height - sum(found.height for found in rows.values())
     return lanes, left_out
+
+
+def _by_thread(kind: LaneKind, table: pl.DataFrame) -> dict[tuple[Any, ...], pl.DataFrame]:
+    """The events of `table` by process and thread; of modules the operators, as they are."""
+    events = table if kind == "module" else as_events(table, *_THREAD)
+    return events.partition_by(_THREAD, as_dict=True, maintain_order=True, include_key=False)
 
 
 def module_rows(ops: pl.DataFrame) -> dict[int, pl.DataFrame]:

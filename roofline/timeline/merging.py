@@ -19,6 +19,11 @@ def fair_shares(counts: Sequence[int], total: int) -> list[int]:
     return shares
 
 
+def alone_in_pieces(events: pl.DataFrame) -> pl.DataFrame:
+    """Each of `events` as a piece, with the columns count and busy_ns."""
+    return events.with_columns(count=pl.lit(1, pl.Int64), busy_ns=_LENGTH)
+
+
 def merged_pieces(events: pl.DataFrame, most: int) -> pl.DataFrame:
     """`events` as at most `most` pieces, with the columns count and busy_ns.
 
@@ -27,7 +32,7 @@ def merged_pieces(events: pl.DataFrame, most: int) -> pl.DataFrame:
     the piece's time. Only events shorter than some width are merged, and only with neighbours that
     begin in the same multiple of it: the least power of two that leaves few enough.
     """
-    alone = events.with_columns(count=pl.lit(1, pl.Int64), busy_ns=_LENGTH)
+    alone = alone_in_pieces(events)
     if events.height <= most:
         return alone
     starts = events["start_ns"].to_numpy()

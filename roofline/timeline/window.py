@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import NONE
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.work.attribution import launch_of_kernels
+from gpuprof.roofline.work.attribution import launch_rows
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,8 @@ def window_of(capture: Capture, span_ns: tuple[int, int]) -> Window:
     """
     start_ns, end_ns = span_ns
     step = Window(start_ns, end_ns, start_ns)
-    kernels = capture.kernels.select(
-        "start_ns", "end_ns", launched=launch_of_kernels(capture)["launch_ns"]
-    )
-    launched = step.of(kernels)["launched"].min()
-    begin_ns = start_ns
-    if isinstance(launched, int):
-        begin_ns = max(min(launched, start_ns), 2 * start_ns - end_ns)
-    return Window(begin_ns, end_ns, start_ns)
+    kernels = capture.kernels.select("start_ns", "end_ns", launch=pl.Series(launch_rows(capture)))
+    launches = step.of(kernels)["launch"].to_numpy()
+    launched = capture.launches["start_ns"].to_numpy()[launches[launches != NONE]]
+    first_ns = int(launched.min(initial=start_ns))
+    return Window(max(first_ns, 2 * start_ns - end_ns), end_ns, start_ns)
