@@ -53,7 +53,7 @@ class RoofTime:
         if not self.complete:
             return None
         if compute is None or memory is None:
-            return compute or memory
+            return memory if compute is None else compute
         return memory if memory.ns > compute.ns else compute
 
 

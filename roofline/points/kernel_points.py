@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import polars as pl
 
 from gpuprof.roofline.analysis import RooflinePoint
@@ -23,6 +22,7 @@ from gpuprof.roofline.points.points import (
     bottleneck_of,
     by_time,
     copied,
+    grouped,
     one_of,
     point,
 )
@@ -58,11 +58,14 @@ def keyed_kernel_points(
     transfers = transfers_by(kernels, keys, machine.links)
     spreads = spreads_by(kernels, keys)
     readings = {} if machine.readings is None else machine.readings.by(kernels, keys)
-    groups = kernels.group_by(keys, maintain_order=True).agg(
+    columns = ("owner_id", "duration_ns", "role", "share", "main_kernel", "place", "caller", "bytes")
+    groups = grouped(
+        kernels.select(*keys, *columns, *_LAUNCH_COLUMNS),
+        keys,
         pl.len().alias("calls"),
         pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
-        pl.col("role").unique().sort().alias("roles"),
+        pl.col("role").unique().alias("roles"),
         pl.col("share").unique().alias("shares"),
         pl.col("main_kernel").first(),
         one_of("place"),
@@ -70,7 +73,7 @@ def keyed_kernel_points(
         *COPIED,
         # The launch configuration, null where the launches differ in it.
         *(one_of(column) for column in _LAUNCH_COLUMNS),
-    )
+    ).with_columns(pl.col("roles").cast(pl.List(pl.String)))
     all_ns = int(groups["duration_ns"].sum())
     points: list[tuple[KernelKey, RooflinePoint]] = []
     for row in groups.iter_rows(named=True):
@@ -99,8 +102,7 @@ def keyed_kernel_points(
         )
         bottleneck = bottleneck_of(verdict, times, time, note)
         key = tuple(row[key] for key in keys)
-        found = point(identity, time, total, times, bottleneck)
-        found = msgspec.structs.replace(found, spread=spreads.get(key))
+        found = point(identity, time, total, times, bottleneck, spreads.get(key))
         found = against_its_link(found, transfers.get(key), steps=work.steps)
         points.append((key, with_reading(found, readings.get(key), total, machine.roof)))
     return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))

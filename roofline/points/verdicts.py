@@ -24,6 +24,7 @@ from gpuprof.roofline.points.points import (
     REPLAYED,
     Machine,
     copied,
+    grouped,
     why_no_roof,
 )
 from gpuprof.roofline.points.tensor_path import tensor_path
@@ -39,7 +40,9 @@ _WORKS: Final = ("sole", "main", "shared")
 def work_verdicts(work: Work, machine: Machine) -> Mapping[WorkKey, WorkVerdict]:
     """The verdict on each kind of the work, from all its launches."""
     kernels = work.kernels.with_columns(COPY_NAME)
-    groups = kernels.group_by(KEY, maintain_order=True).agg(
+    groups = grouped(
+        kernels.select(*KEY, *("owner_id", "duration_ns", "kind", "bytes")),
+        KEY,
         pl.col("owner_id").n_unique().alias("owners"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
