@@ -18,6 +18,11 @@ from gpuprof.roofline.machine.measured_links import find_times, time_of
 
 # What tells apart the transfers of a step.
 TRANSFER_KEYS = ("what", "host_memory", "group", "group_size", "message_bytes")
+# What of the kernels of a `Work` transfers are made of.
+OF_TRANSFERS: Final = (
+    *("kind", "transfer", "bytes", "duration_ns", *TRANSFER_KEYS, "link_bytes"),
+    *("exposed_ns", "rank_wait_ns", "exposed_wait_ns", "call_wait_ns", "mergeable"),
+)
 
 
 # Pinned memory is said to be faster where it takes less than this share of the time.

@@ -5,7 +5,7 @@ step are made of the same work, so none of them is classified again.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import polars as pl
@@ -73,18 +73,21 @@ def _over_its_link(transfer: Transfer, device_ns: int) -> WorkVerdict:
 
 
 def verdict_of_several(
-    kernels: pl.DataFrame, verdicts: Mapping[WorkKey, WorkVerdict], *, steps: int
+    times_ns: Iterable[tuple[WorkKey, int]],
+    verdicts: Mapping[WorkKey, WorkVerdict],
+    *,
+    steps: int,
 ) -> Bottleneck:
     """The largest loss of work of several kinds, such as that of a range.
 
-    Where nothing is lost the class is that of most of its time.
+    `times_ns` is how long the work of each kind takes, in the order of their keys. Where nothing is
+    lost the class is that of most of its time.
     """
     lost_ns: Counter[ClassName] = Counter()
     gain_ns: Counter[ClassName] = Counter()
     spent_ns: Counter[ClassName] = Counter()
-    times = kernels.with_columns(COPY_NAME).group_by(KEY).agg(pl.col("duration_ns").sum())
-    for *key, device_ns in times.sort(KEY).iter_rows():
-        verdict = verdicts[tuple(key)]
+    for key, device_ns in times_ns:
+        verdict = verdicts[key]
         spent_ns[verdict.kind] += device_ns
         if verdict.gain_fraction is None:
             lost_ns[verdict.kind] += device_ns
