@@ -214,6 +214,20 @@ def parse_call(
     concrete inputs that are missing or malformed, and an empty list of types, only leave their
     values unknown.
     """
+    arguments = parse_arguments(input_dims, input_types, input_strides, concrete_inputs)
+    if arguments is None:
+        return None
+    sparse = MKLDNN not in name and not all(map(_is_strided, arguments))
+    return OpCall(name, arguments, math_mode, tuple(kernels), sparse=sparse)
+
+
+def parse_arguments(
+    input_dims: str | None,
+    input_types: str | None,
+    input_strides: str | None = None,
+    concrete_inputs: str | None = None,
+) -> tuple[Argument, ...] | None:
+    """The arguments of the call that `parse_call` gives."""
     if input_dims is None or input_types is None:
         return None
     dims, types = _decode(input_dims), _decode(input_types)
@@ -231,11 +245,9 @@ def parse_call(
     strides = _padded(_list(input_strides), len(dims))
     concrete = _padded(concrete, len(dims))
     try:
-        arguments = tuple(map(_parse_argument, dims, types, strides, concrete))
+        return tuple(map(_parse_argument, dims, types, strides, concrete))
     except ValueError:
         return None
-    sparse = MKLDNN not in name and not all(map(_is_strided, arguments))
-    return OpCall(name, arguments, math_mode, tuple(kernels), sparse=sparse)
 
 
 def _is_strided(argument: Argument) -> bool:

@@ -62,6 +62,7 @@ def attribute(capture: Capture) -> Capture:
     return Capture(capture.manifest, tuple(processes), **tables)
 
 
+@once_a_capture
 def launch_of_kernels(capture: Capture) -> pl.DataFrame:
     """For each row of `kernels`, in order, the thread and start of its launch.
 

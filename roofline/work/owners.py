@@ -45,6 +45,8 @@ _TOLD_BY_CALLER = (
 )
 # The launch of a kernel that owns itself, or of the one kernel that alone tells an operator's size.
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+# What of kernels tells of the operators that own them.
+_TELLING = ("owner_id", "owner_op_id", "kind", "name", "collective", "dtype", *_SIZES)
 _SIZED_BY_LAUNCH = ("aten::index",)
 _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
@@ -105,9 +107,9 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         ],
         how="horizontal",
     )
-    owned = kernels.filter(pl.col("owner_id") >= 0)
-    owners = owned.unique("owner_id", keep="first", maintain_order=True).select(
-        "owner_id", "owner_op_id"
+    owned = kernels.select(_TELLING).filter(pl.col("owner_id") >= 0)
+    owners = owned.select("owner_id", "owner_op_id").unique(
+        "owner_id", keep="first", maintain_order=True
     )
     owners = pl.concat(
         [owners, of_operators(ops, owners["owner_op_id"], *_OF_OPERATORS)], how="horizontal"
