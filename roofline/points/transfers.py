@@ -122,12 +122,15 @@ def transfers_by(
 def _totals(
     kernels: pl.DataFrame, keys: Sequence[str], links: Links
 ) -> list[tuple[tuple[Any, ...], Transfer]]:
-    rows = kernels.filter(pl.col("transfer").is_not_null())
+    read = list(dict.fromkeys((*keys, *OF_TRANSFERS)))
+    rows = kernels.select(read).filter(pl.col("transfer").is_not_null())
     if rows.is_empty():
         return []
     message = pl.coalesce("message_bytes", pl.when(pl.col("kind") == "memcpy").then("bytes"))
     groups = (
         rows.with_columns(message_bytes=message)
+        # Numbers, which are quicker to group by than texts.
+        .with_columns(pl.col(pl.String).cast(pl.Categorical))
         .group_by(*keys, "transfer", maintain_order=True)
         .agg(
             pl.len().alias("calls"),
@@ -150,6 +153,7 @@ def _totals(
                 for column in ("message_bytes", "link_bytes")
             ),
         )
+        .with_columns(pl.col(pl.Categorical).cast(pl.String))
     )
     return [
         (tuple(row[key] for key in keys), _transfer(row, links))
