@@ -148,7 +148,7 @@ def _on_device(
         work.kernels.select("signature", "owner_id", "duration_ns")[rows]
         .with_columns(range=pl.Series(number))
         .filter(pl.col("signature").is_not_null())
-        .with_columns(operator=pl.lit(operators).gather("signature"))
+        .with_columns(operator=pl.lit(operators).gather(pl.col("signature")))
         .group_by("range", "operator", maintain_order=True)
         .agg(calls=pl.col("owner_id").n_unique(), device_ns=pl.col("duration_ns").sum())
         .sort("device_ns", descending=True, maintain_order=True)
