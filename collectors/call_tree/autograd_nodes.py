@@ -20,20 +20,20 @@ def are_nodes(names: pl.Series) -> Booleans:
     return result
 
 
-def differentiated(ops: pl.DataFrame) -> tuple[Integers, Integers]:
+def differentiated(ops: pl.DataFrame, node: Booleans) -> tuple[Integers, Integers]:
     """Rows of nodes in `ops`, of one process, and for each the row that it differentiates.
 
-    An operator carries the number that the next node of its thread will get (pytorch
-    aten/src/ATen/record_function.h): of those with one number the last made the node. Each thread
-    counts for itself, and a node has its own name for the forward thread: which one that is, most
-    of the numbers that only one thread has tell.
+    `node` is which rows are nodes (`are_nodes`). An operator carries the number that the next node
+    of its thread will get (pytorch aten/src/ATen/record_function.h): of those with one number the
+    last made the node. Each thread counts for itself, and a node has its own name for the forward
+    thread: which one that is, most of the numbers that only one thread has tell.
     """
     numbered = ops.select(
         "sequence",
         "forward_thread",
         "thread",
         "start_ns",
-        is_node=pl.Series(are_nodes(ops["name"])),
+        is_node=pl.Series(node),
         row=pl.int_range(pl.len()),
     ).filter(pl.col("sequence").is_not_null())
     nodes = numbered.filter("is_node").select(

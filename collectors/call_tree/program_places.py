@@ -99,7 +99,7 @@ def _belonging(ops: pl.DataFrame, places: PlaceCodes) -> Integers:
     # What records a graph inside a node is a forward pass that is repeated there, not the node's.
     codes[inside & ~moved & ~node & ops["sequence"].is_not_null().to_numpy()] = _UNKNOWABLE
     codes[node] = UNKNOWN
-    nodes, made = differentiated(ops)
+    nodes, made = differentiated(ops, node)
     codes[nodes] = inherit(codes, parents)[made]
     alone = node & ~inside & (codes == UNKNOWN)
     codes[alone] = np.where(at_start == UNKNOWN, places.waiting, at_start)[alone]

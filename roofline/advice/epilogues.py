@@ -9,8 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+import polars as pl
+
+from gpuprof.collectors.call_tree.nesting import NONE
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
-from gpuprof.roofline.advice.sequence import in_stream_order
+from gpuprof.roofline.advice.sequence import stream_order
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.totals.work_kinds import kind_of_operator
@@ -54,34 +58,40 @@ def epilogues(work: Work) -> Iterator[Candidate]:
 
 def _sequences(work: Work) -> Iterator[tuple[_Epilogue, list[int]]]:
     """Each product that something follows, with how long each of that takes."""
-    kinds = [_kind(signature) for signature in work.signatures]
-    into_weights = [_goes_into_weights(signature) for signature in work.signatures]
-    line: tuple[object, ...] = ()
-    product: int | None = None
-    keys: list[WorkKey] = []
-    durations_ns: list[int] = []
-    place = 0
-    for kernel in in_stream_order(work):
-        one = kernel.signature
-        taken = (
-            product is not None
-            and one is not None
-            and kernel.line == line
-            and (kinds[one] == "elementwise" or (into_weights[one] and not keys))
-            and _written(work.signatures[one]) == _written(work.signatures[product])
-        )
-        if taken:
-            place = place if keys else kernel.place
-            keys.append(kernel.key)
-            durations_ns.append(kernel.duration_ns)
-            continue
-        if product is not None and keys:
-            yield _Epilogue(product, tuple(keys), place), durations_ns
-        keys, durations_ns = [], []
-        is_product = one is not None and kinds[one] in _PRODUCTS
-        line, product = kernel.line, one if is_product else None
-    if product is not None and keys:
-        yield _Epilogue(product, tuple(keys), place), durations_ns
+    order = stream_order(work)
+    known = order.kernels["signature"].cast(pl.Int64).fill_null(NONE)
+    # What is of no operator stands in the last place.
+    signature = known.to_numpy()
+    lines = order.kernels["line"].to_numpy()
+    each = [*work.signatures, None]
+    kinds = ["" if one is None else _kind(one) for one in each]
+    is_product = np.array([kind in _PRODUCTS for kind in kinds])
+    elementwise = np.array([kind == "elementwise" for kind in kinds])
+    into_weights = np.array([one is not None and _goes_into_weights(one) for one in each])
+    written = [None if one is None else _written(one) for one in each]
+    numbers = {size: number for number, size in enumerate(dict.fromkeys(written))}
+    size = np.array([numbers[one] for one in written])
+    # Each product whose next kernel on its line takes its result.
+    before, after = signature[:-1], signature[1:]
+    follows = (
+        is_product[before]
+        & (elementwise[after] | into_weights[after])
+        & (size[before] == size[after])
+        & (lines[:-1] == lines[1:])
+    )
+    # What more follows there.
+    goes_on = elementwise[after] & (size[before] == size[after]) & (lines[:-1] == lines[1:])
+    ends = np.append(np.flatnonzero(~goes_on) + 1, len(signature))
+    begins = np.flatnonzero(follows)
+    stops = ends[np.searchsorted(ends, begins + 2)]
+    names, durations_ns, places = (
+        order.kernels[name].to_list() for name in ("signature", "duration_ns", "place")
+    )
+    for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True):
+        phase = order.phase(int(lines[begin]))
+        following = slice(begin + 1, stop)
+        keys = tuple((name, phase, "") for name in names[following])
+        yield _Epilogue(names[begin], keys, places[begin + 1]), durations_ns[following]
 
 
 def _kind(signature: Signature) -> str:

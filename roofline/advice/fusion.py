@@ -6,10 +6,11 @@ the shape and size that the one before it wrote.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
@@ -34,11 +35,11 @@ _LONG: Final = 4
 _NAMED: Final = 8
 
 
-@dataclass(frozen=True)
-class _Call:
-    key: WorkKey
-    # The number of its place in the program.
+class _Run(NamedTuple):
+    """Operators that follow each other, with the number of the place of the first."""
+
     place: int
+    keys: tuple[WorkKey, ...]
     duration_ns: int
 
 
@@ -48,9 +49,8 @@ def fusions(work: Work) -> Iterator[Candidate]:
     Work of compiled kernels and of replayed graphs is not looked at: its author chose it.
     """
     chains: dict[tuple[int, tuple[WorkKey, ...]], list[int]] = {}
-    for calls in _runs(work):
-        chain = calls[0].place, tuple(call.key for call in calls)
-        chains.setdefault(chain, []).append(sum(call.duration_ns for call in calls))
+    for run in _runs(work):
+        chains.setdefault((run.place, run.keys), []).append(run.duration_ns)
     for (first, keys), durations_ns in chains.items():
         signatures = [work.signatures[index] for index, _, _ in keys if index is not None]
         found = _candidate(signatures, durations_ns, work)
@@ -64,7 +64,7 @@ def fusions(work: Work) -> Iterator[Candidate]:
             )
 
 
-def _runs(work: Work) -> Iterator[list[_Call]]:
+def _runs(work: Work) -> Iterator[_Run]:
     """Chains on each stream, in the order of their kernels."""
     fusing = {
         index: shape
@@ -108,18 +108,24 @@ def _runs(work: Work) -> Iterator[list[_Call]]:
         .agg(pl.col("signature", "line", "place").first(), pl.col("duration_ns").sum())
         .filter(pl.len().over("run") >= _LEAST_OPERATORS)
     )
-    number: int | None = None
-    run: list[_Call] = []
-    for this, signature, line, place, duration_ns in calls.select(
-        "run", "signature", "line", "place", "duration_ns"
-    ).iter_rows():
-        if run and this != number:
-            yield run
-            run = []
-        number = this
-        run.append(_Call((signature, order.phase(line), ""), place, duration_ns))
-    if run:
-        yield run
+    if calls.is_empty():
+        return
+    signatures, lines = calls["signature"].to_list(), calls["line"].to_list()
+    # One object for each key: calls by the ten thousand share a few.
+    known: dict[tuple[int, int], WorkKey] = {}
+    keys = [
+        known.get(pair) or known.setdefault(pair, (pair[0], order.phase(pair[1]), ""))
+        for pair in zip(signatures, lines, strict=True)
+    ]
+    runs = calls["run"].to_numpy()
+    first = np.flatnonzero(np.append(True, runs[1:] != runs[:-1]))
+    durations_ns = np.add.reduceat(calls["duration_ns"].to_numpy(), first)
+    end = np.append(first[1:], len(runs))
+    places = calls["place"].to_numpy()[first]
+    for place, begin, stop, duration_ns in zip(
+        places.tolist(), first.tolist(), end.tolist(), durations_ns.tolist(), strict=True
+    ):
+        yield _Run(place, tuple(keys[begin:stop]), duration_ns)
 
 
 def _written(signature: Signature) -> tuple[int, ...] | None:

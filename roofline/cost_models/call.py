@@ -214,6 +214,20 @@ def parse_call(
     concrete inputs that are missing or malformed, and an empty list of types, only leave their
     values unknown.
     """
+    arguments = parse_arguments(input_dims, input_types, input_strides, concrete_inputs)
+    if arguments is None:
+        return None
+    sparse = MKLDNN not in name and not all(map(_is_strided, arguments))
+    return OpCall(name, arguments, math_mode, tuple(kernels), sparse=sparse)
+
+
+def parse_arguments(
+    input_dims: str | None,
+    input_types: str | None,
+    input_strides: str | None = None,
+    concrete_inputs: str | None = None,
+) -> tuple[Argument, ...] | None:
+    """The arguments of the call that `parse_call` gives."""
     if input_dims is None or input_types is None:
         return None
     dims, types = _decode(input_dims), _decode(input_types)
@@ -231,11 +245,9 @@ def parse_call(
     strides = _padded(_list(input_strides), len(dims))
     concrete = _padded(concrete, len(dims))
     try:
-        arguments = tuple(map(_parse_argument, dims, types, strides, concrete))
+        return tuple(map(_parse_argument, dims, types, strides, concrete))
     except ValueError:
         return None
-    sparse = MKLDNN not in name and not all(map(_is_strided, arguments))
-    return OpCall(name, arguments, math_mode, tuple(kernels), sparse=sparse)
 
 
 def _is_strided(argument: Argument) -> bool:
@@ -256,7 +268,7 @@ def _padded(values: list[Any], length: int) -> list[Any]:
 def _parse_argument(dims: Any, kind: Any, strides: Any, concrete: Any) -> Argument:
     if not isinstance(dims, list) or not isinstance(kind, str):
         raise ValueError(f"no argument: {dims!r}, {kind!r}")
-    if dtypes.is_tensor_list(kind) or any(isinstance(size, list) for size in dims):
+    if dtypes.is_tensor_list(kind) or list in map(type, dims):
         recorded = isinstance(strides, list) and len(strides) == len(dims)
         each = strides if recorded else [None] * len(dims)
         types = dtypes.list_dtypes(kind, len(dims))
@@ -269,9 +281,14 @@ def _parse_argument(dims: Any, kind: Any, strides: Any, concrete: Any) -> Argume
 
 
 def _tensor(shape: Any, dtype: DType | None, strides: Any) -> Tensor:
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+    if not isinstance(shape, list) or not _are_integers(shape) or min(shape, default=0) < 0:
         raise ValueError(f"no shape: {shape!r}")
     known = isinstance(strides, list) and len(strides) == len(shape)
-    usable = known and all(type(stride) is int for stride in strides)
+    usable = known and _are_integers(strides)
     strided = not (shape and strides == [])
     return Tensor(tuple(shape), dtype, tuple(strides) if usable else None, strided)
+
+
+def _are_integers(values: list[Any]) -> bool:
+    """Whether they are, and no booleans."""
+    return set(map(type, values)) <= {int}

@@ -8,7 +8,7 @@ the kernels of cat, foreach and fused optimizers take lists of a single dtype.
 
 from collections.abc import Iterable, Mapping
 
-from gpuprof.roofline.cost_models.call import OpCall, Tensor, TensorList, parse_call
+from gpuprof.roofline.cost_models.call import OpCall, Tensor, TensorList, parse_arguments
 from gpuprof.roofline.dtypes import DType
 
 Shape = tuple[int, ...]
@@ -18,8 +18,7 @@ def dtypes_by_shape(arguments: Iterable[tuple[str | None, str | None]]) -> dict[
     """The dtype of each shape that has only one, from pairs of "Input Dims" and "Input type"."""
     seen: dict[Shape, set[DType | None]] = {}
     for dims, types in arguments:
-        call = parse_call("", dims, types, None, None)
-        for argument in () if call is None else call.arguments:
+        for argument in parse_arguments(dims, types) or ():
             if isinstance(argument, Tensor) and argument.shape:
                 seen.setdefault(argument.shape, set()).add(argument.dtype)
     unanimous = {shape: next(iter(dtypes)) for shape, dtypes in seen.items() if len(dtypes) == 1}

@@ -26,7 +26,7 @@ from gpuprof.roofline.explanation_figures import (
     WorkLayers,
 )
 from gpuprof.roofline.points.points import COPY_NAME, NO_OP
-from gpuprof.roofline.work.attribution import of_operators, rows_of
+from gpuprof.roofline.work.attribution import of_operators, parent_rows, rows_of
 from gpuprof.roofline.work.places import ProgramPlace
 from gpuprof.roofline.work.work import Work
 
@@ -77,7 +77,7 @@ class LayerReader:
     @cached_property
     def _parents(self) -> Integers:
         """For each row of the table ops that of its parent, -1 for none."""
-        return rows_of(self._capture.ops, self._capture.ops["parent_id"])
+        return parent_rows(self._capture)
 
     def _chain(self, rows: pl.DataFrame) -> list[_Called]:
         """The operators around the first call and itself, the outermost first."""

@@ -7,6 +7,7 @@ analysis picks one source (`roof_source`) and takes every percentage against tha
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import Final, Literal
 
 import msgspec
@@ -81,6 +82,25 @@ class Roof:
         if any(ceiling.source != self.source for ceiling in self.ceilings):
             raise ValueError(f"a roof of {self.source} ceilings got one of another source")
 
+    # These are asked for once for each kind of work, of which a trace has thousands.
+    @cached_property
+    def _of_units(self) -> dict[tuple[str | None, str | None], Ceiling]:
+        """The first ceiling of each unit and precision."""
+        compute = (ceiling for ceiling in reversed(self.ceilings) if ceiling.kind == "compute")
+        return {(ceiling.unit, ceiling.precision): ceiling for ceiling in compute}
+
+    @cached_property
+    def _of_levels(self) -> dict[str | None, Ceiling]:
+        """The first ceiling of each level of memory."""
+        memory = (ceiling for ceiling in reversed(self.ceilings) if ceiling.kind == "memory")
+        return {ceiling.level: ceiling for ceiling in memory}
+
+    @cached_property
+    def _of_memory(self) -> tuple[Ceiling, ...]:
+        """The ceilings of memory, the highest first."""
+        memory = (ceiling for ceiling in self.ceilings if ceiling.kind == "memory")
+        return tuple(sorted(memory, key=lambda ceiling: -ceiling.rate))
+
     def compute_rate(self, kind: FlopKind, precision: str) -> Ceiling | None:
         """The ceiling of work of `kind` in `precision`.
 
@@ -95,29 +115,25 @@ class Roof:
 
     def memory_rate(self, level: str = "DRAM") -> Ceiling | None:
         """The ceiling of traffic to and from `level`."""
-        return next((c for c in self.ceilings if c.kind == "memory" and c.level == level), None)
+        return self._of_levels.get(level)
 
     def memory_rate_of(self, data_bytes: int) -> Ceiling | None:
         """The highest ceiling of those levels that hold `data_bytes`, DRAM among them."""
-        levels = (
-            ceiling
-            for ceiling in self.ceilings
-            if ceiling.kind == "memory"
-            and (ceiling.level == "DRAM" or data_bytes <= (ceiling.capacity_bytes or 0))
+        return next(
+            (
+                ceiling
+                for ceiling in self._of_memory
+                if ceiling.level == "DRAM" or data_bytes <= (ceiling.capacity_bytes or 0)
+            ),
+            None,
         )
-        return max(levels, key=lambda ceiling: ceiling.rate, default=None)
 
     def link_rate(self, level: str = "NVLink") -> Ceiling | None:
         """The ceiling of copies over the link `level`, one way."""
         return next((c for c in self.ceilings if c.kind == "link" and c.level == level), None)
 
     def _compute(self, unit: Unit, precision: str) -> Ceiling | None:
-        matching = (
-            ceiling
-            for ceiling in self.ceilings
-            if ceiling.kind == "compute" and (ceiling.unit, ceiling.precision) == (unit, precision)
-        )
-        return next(matching, None)
+        return self._of_units.get((unit, precision))
 
 
 def datasheet_ceilings(spec: DeviceSpec) -> tuple[Ceiling, ...]:

@@ -8,6 +8,7 @@ the largest binds (Williams, Waterman, Patterson 2009). Precisions on one unit f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from gpuprof.roofline.cost_models.cost import Flops, PeakTime
 from gpuprof.roofline.machine.ceilings import Ceiling, Roof, Unit
@@ -44,13 +45,16 @@ class RoofTime:
     # Whether both counts and their ceilings are known, so that the larger time is the roof.
     complete: bool
 
-    @property
+    # Asked for several times for each kind of work.
+    @cached_property
     def binding(self) -> ResourceTime | None:
         """The resource that needs longest, where that can be told."""
+        compute, memory = self.compute, self.memory
         if not self.complete:
             return None
-        known = [time for time in (self.compute, self.memory) if time is not None]
-        return max(known, key=lambda time: time.ns, default=None)
+        if compute is None or memory is None:
+            return memory if compute is None else compute
+        return memory if memory.ns > compute.ns else compute
 
 
 def roof_time(
@@ -63,13 +67,16 @@ def roof_time(
     """
     if roof is None:
         return RoofTime(None, None, complete=False)
-    compute, memory = _compute_time(flops, roof), _memory_time(traffic, roof)
-    without_ceiling = any(
-        part.kind == "matmul" and roof.compute_rate(part.kind, part.precision) is None
-        for part in flops or ()
+    memory = _memory_time(traffic, roof)
+    if flops is None:
+        return RoofTime(None, memory, complete=False)
+    ceilings = [roof.compute_rate(part.kind, part.precision) for part in flops]
+    without_ceiling = None in ceilings and any(
+        part.kind == "matmul" and ceiling is None
+        for part, ceiling in zip(flops, ceilings, strict=True)
     )
-    complete = flops is not None and memory is not None and not without_ceiling
-    return RoofTime(compute, memory, complete)
+    complete = memory is not None and not without_ceiling
+    return RoofTime(_compute_time(flops, ceilings), memory, complete)
 
 
 def at_peaks(times: Sequence[PeakTime]) -> RoofTime:
@@ -91,13 +98,13 @@ def at_peaks(times: Sequence[PeakTime]) -> RoofTime:
     return RoofTime(found.get("compute"), found.get("memory"), complete=True)
 
 
-def _compute_time(flops: Sequence[Flops] | None, roof: Roof) -> ResourceTime | None:
-    if flops is None:
-        return None
+def _compute_time(
+    flops: Sequence[Flops], ceilings: Sequence[Ceiling | None]
+) -> ResourceTime | None:
+    """Of `flops`, each with its ceiling."""
     ns_of: dict[Unit, float] = {}
     slowest: dict[Unit, tuple[float, Ceiling]] = {}
-    for part in flops:
-        ceiling = roof.compute_rate(part.kind, part.precision)
+    for part, ceiling in zip(flops, ceilings, strict=True):
         if ceiling is None:
             continue
         unit: Unit = ceiling.unit or "vector"

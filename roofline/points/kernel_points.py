@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import polars as pl
 
 from gpuprof.roofline.analysis import RooflinePoint
@@ -23,6 +22,7 @@ from gpuprof.roofline.points.points import (
     bottleneck_of,
     by_time,
     copied,
+    grouped,
     one_of,
     point,
 )
@@ -36,6 +36,12 @@ from gpuprof.roofline.work.work import Work
 KERNEL_KEY: Final = ("name", "kind", *KEY)
 # The values of these columns.
 KernelKey: TypeAlias = tuple[Any, ...]
+# What the role of a kernel is; what has no owner has none.
+_ROLES: Final = {
+    "is_main": (pl.col("role") == "main").fill_null(False),
+    "is_helper": (pl.col("role") == "helper").fill_null(False),
+    "works": pl.col("role").is_in(("sole", "main")).fill_null(False),
+}
 _LAUNCH_COLUMNS = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
 
 
@@ -58,12 +64,19 @@ def keyed_kernel_points(
     transfers = transfers_by(kernels, keys, machine.links)
     spreads = spreads_by(kernels, keys)
     readings = {} if machine.readings is None else machine.readings.by(kernels, keys)
-    groups = kernels.group_by(keys, maintain_order=True).agg(
+    columns = ("owner_id", "duration_ns", "share", "main_kernel", "place", "caller", "bytes")
+    groups = grouped(
+        kernels.select(*keys, *columns, *_LAUNCH_COLUMNS, **_ROLES),
+        keys,
         pl.len().alias("calls"),
         pl.col("owner_id").n_unique().alias("owners"),
         pl.col("duration_ns").sum(),
-        pl.col("role").unique().sort().alias("roles"),
-        pl.col("share").unique().alias("shares"),
+        pl.col("is_main").any().alias("any_main"),
+        pl.col("is_helper").any().alias("any_helper"),
+        pl.col("is_helper").all().alias("only_helpers"),
+        pl.col("works").all().alias("only_works"),
+        pl.col("share").n_unique().alias("shares"),
+        pl.col("share").first(),
         pl.col("main_kernel").first(),
         one_of("place"),
         one_of("caller"),
@@ -81,7 +94,7 @@ def keyed_kernel_points(
         times = machine.times(UNKNOWN if note else total)
         binding = times.binding
         faster = binding is not None and binding.ns > row["duration_ns"]
-        if faster and "main" in row["roles"] and verdict.lost_fraction:
+        if faster and row["any_main"] and verdict.lost_fraction:
             # Faster than its roof, while the operator is not: its helpers do part of the work.
             total, note = UNKNOWN, _shared(op)
             times = machine.times(total)
@@ -99,8 +112,7 @@ def keyed_kernel_points(
         )
         bottleneck = bottleneck_of(verdict, times, time, note)
         key = tuple(row[key] for key in keys)
-        found = point(identity, time, total, times, bottleneck)
-        found = msgspec.structs.replace(found, spread=spreads.get(key))
+        found = point(identity, time, total, times, bottleneck, spreads.get(key))
         found = against_its_link(found, transfers.get(key), steps=work.steps)
         points.append((key, with_reading(found, readings.get(key), total, machine.roof)))
     return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))
@@ -108,20 +120,17 @@ def keyed_kernel_points(
 
 def _kernel_total(row: dict[str, Any], cost: Cost | None, op: str) -> tuple[Total, str]:
     """Counts of one group of kernels, and what it is where it is not all that its operator ran."""
-    roles = set(row["roles"])
     note = _shared(op)
-    if roles == {"helper"} and row["main_kernel"] is not None:
+    if row["only_helpers"] and row["main_kernel"] is not None:
         note = f"a helper of {op}, whose work counts at {row['main_kernel']}"
     if row["kind"] in COPIES:
-        note = note if "helper" in roles else "" if row["bytes_known"] else BYTES_UNKNOWN
+        note = note if row["any_helper"] else "" if row["bytes_known"] else BYTES_UNKNOWN
         return copied(row), note
     if cost is None or row["signature"] is None:
         return UNKNOWN, ""
-    if not roles <= {"sole", "main"}:
+    if not row["only_works"] or row["shares"] > 1:
         return UNKNOWN, note
-    (share, *others) = row["shares"]
-    if others:
-        return UNKNOWN, note
+    share = row["share"]
     if share is not None:
         part = cost.shares[share]
         own = Cost(
@@ -132,7 +141,7 @@ def _kernel_total(row: dict[str, Any], cost: Cost | None, op: str) -> tuple[Tota
         )
         return times_calls(own, row["owners"]), ""
     total = times_calls(cost, row["owners"])
-    if "main" in roles:
+    if row["any_main"]:
         said = f"all of the work of {op} is counted here, though its helpers may do a part of it"
         total = replace(total, assumptions=(*total.assumptions, said))
     return total, ""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
 import polars as pl
 
 from gpuprof.collectors.link_calibration import LinkCalibration
@@ -20,6 +19,7 @@ from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, Links, against_its_link, transfers_by
 from gpuprof.roofline.points.work_readings import WorkReadings
+from gpuprof.roofline.spread_figures import CallSpread
 from gpuprof.roofline.work.places import NOWHERE, ProgramPlace
 from gpuprof.roofline.work.work import Work
 
@@ -162,7 +162,9 @@ def op_points_by(
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, keys, machine.links)
     spreads = spreads_by(kernels, keys)
-    groups = kernels.group_by(keys, maintain_order=True).agg(
+    groups = grouped(
+        kernels.select(*keys, *("owner_id", "caller", "duration_ns", "kind", "bytes")),
+        keys,
         pl.col("owner_id").n_unique().alias("calls"),
         one_of("caller"),
         pl.len().alias("kernels"),
@@ -191,16 +193,32 @@ def op_points_by(
             place=work.places.table[row["place"]],
             caller=row["caller"] or "",
         )
-        found = point(identity, time, total, times, bottleneck_of(verdicts[work_key], times, time))
+        bottleneck = bottleneck_of(verdicts[work_key], times, time)
         key = tuple(row[key] for key in keys)
-        found = msgspec.structs.replace(found, spread=spreads.get(key))
+        found = point(identity, time, total, times, bottleneck, spreads.get(key))
         found = against_its_link(found, transfers.get(key), steps=work.steps)
         yield key[len(key) - len(parts) :], work_key, found
 
 
+def grouped(kernels: pl.DataFrame, keys: Sequence[str], *figures: pl.Expr) -> pl.DataFrame:
+    """A row with `figures` for each group of `kernels` with equal `keys`, in their order.
+
+    Numbers are quicker to group by than texts: in `figures` texts are categories.
+    """
+    texts = pl.col(pl.String).cast(pl.Categorical)
+    groups = kernels.with_columns(texts).group_by(keys, maintain_order=True).agg(figures)
+    return groups.with_columns(pl.col(pl.Categorical).cast(pl.String))
+
+
 def one_of(column: str) -> pl.Expr:
-    """The value that all rows of a group have; null where they differ."""
-    return pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
+    """The value that all rows of a group have; null where they differ.
+
+    Of the least and the largest value, which are quicker to find than the different ones. Those of
+    texts are of the numbers of their categories.
+    """
+    value, number = pl.col(column), pl.col(column).to_physical()
+    same = (number.min() == number.max()) & (value.null_count() == 0)
+    return pl.when(same).then(value.first()).alias(column)
 
 
 def bottleneck_of(
@@ -241,10 +259,15 @@ def copied(row: Mapping[str, Any]) -> Total:
 
 
 def point(
-    identity: Identity, time: DeviceTime, total: Total, times: RoofTime, bottleneck: Bottleneck
+    identity: Identity,
+    time: DeviceTime,
+    total: Total,
+    times: RoofTime,
+    bottleneck: Bottleneck,
+    spread: CallSpread | None = None,
 ) -> RooflinePoint:
     """The point of work of one kind, which takes `times` at the roof."""
-    count = None if total.flops is None else sum(part.count for part in total.flops)
+    count = None if total.flops is None else sum([part.count for part in total.flops])
     moved = total.bytes_moved
     return RooflinePoint(
         level=identity.level,
@@ -270,6 +293,7 @@ def point(
         bytes_per_s=_rate(moved, time.device_ns),
         bottleneck=bottleneck,
         assumptions=total.assumptions,
+        spread=spread,
         **_roof_fields(times, time.device_ns),
     )
 

@@ -1,17 +1,23 @@
 """Roofline points of user ranges: NVTX, record_function and gpuprof.region."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers
+from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.analysis import Bottleneck, RooflinePoint
+from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.roof_time import Traffic
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.points import (
-    OF_POINTS,
+    COPY_NAME,
+    KEY,
     DeviceTime,
     Identity,
     Machine,
@@ -20,7 +26,7 @@ from gpuprof.roofline.points.points import (
     why_no_roof,
 )
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
-from gpuprof.roofline.points.transfers import against_its_link, transfers_by
+from gpuprof.roofline.points.transfers import OF_TRANSFERS, Links, against_its_link, transfers_by
 from gpuprof.roofline.points.verdicts import verdict_of_several
 from gpuprof.roofline.work.op_tree import RangeMembers
 from gpuprof.roofline.work.work import Work
@@ -45,23 +51,104 @@ def range_points(
     are sums over the operators inside, and the class is that of the largest loss among them. Nested
     ranges each hold the work of the inner ones.
     """
-    all_ns = int(work.kernels["duration_ns"].sum())
+    declared = capture.ranges.select("bytes", "flops", "flops_by_unit")
+    numbered = _numbered(work)
+    all_ns = int(numbered.durations_ns.sum())
+    transfers = _transfers(work.kernels, members, machine.links)
     points = []
-    of_points = work.kernels.select(OF_POINTS)
-    for each in members:
-        passes, kernels = capture.ranges[each.passes], of_points[each.kernels]
-        time = DeviceTime(passes.height, int(kernels["duration_ns"].sum()), all_ns, work.steps)
-        total = _total(passes, kernels, work)
+    for number, each in enumerate(members):
+        passes = declared[each.passes]
+        device_ns = int(numbered.durations_ns[each.kernels].sum())
+        time = DeviceTime(passes.height, device_ns, all_ns, work.steps)
+        total = _total(passes, numbered.calls(each.kernels), work)
         times = machine.times(total)
         if total.assumptions == _DECLARED:
             bottleneck = _of_declared(total, time, machine)
         else:
-            bottleneck = verdict_of_several(kernels, verdicts, steps=work.steps)
+            times_ns = numbered.times_ns(each.kernels)
+            bottleneck = verdict_of_several(times_ns, verdicts, steps=work.steps)
         identity = Identity("range", each.name, each.domain)
         found = point(identity, time, total, times, bottleneck)
-        transfer = transfers_by(kernels, (), machine.links).get(())
-        points.append(against_its_link(found, transfer, steps=work.steps))
+        points.append(against_its_link(found, transfers.get((number,)), steps=work.steps))
     return largest_first(points)
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """The kernels of a `Work` as numbers, for sums over some of them: ranges hold each other."""
+
+    durations_ns: Integers
+    # The kinds of the work in order, and which each kernel is of.
+    kinds: tuple[WorkKey, ...]
+    kind: Integers
+    # What crosses a link is no work of this device's own units and memory.
+    crosses: Booleans
+    # The call that each kernel is of, and the signature of each call; `NONE` for no operator.
+    call: Integers
+    signature: Integers
+
+    def times_ns(self, kernels: Integers) -> Iterator[tuple[WorkKey, int]]:
+        """How long the work of each kind takes among `kernels`."""
+        kinds = self.kind[kernels]
+        # Exact: sums of integers far below 2**53.
+        summed_ns = np.bincount(kinds, self.durations_ns[kernels], len(self.kinds))
+        for number in np.flatnonzero(np.bincount(kinds, minlength=len(self.kinds))):
+            yield self.kinds[number], int(summed_ns[number])
+
+    def calls(self, kernels: Integers) -> Iterator[tuple[int, int]]:
+        """The signatures of `kernels` in their order, each with its number of calls."""
+        calls = self.call[kernels[~self.crosses[kernels]]]
+        seen = np.zeros(len(self.signature), np.bool_)
+        seen[calls] = True
+        # `NONE` is in front.
+        counts = np.bincount(self.signature[seen] - NONE)
+        first = np.zeros(len(counts), np.int64)
+        first[self.signature[calls[::-1]] - NONE] = np.arange(len(calls))[::-1]
+        found = np.flatnonzero(counts)
+        for number in found[np.argsort(first[found])]:
+            yield int(number) + NONE, int(counts[number])
+
+
+def _numbered(work: Work) -> _Numbered:
+    kernels = work.kernels.with_columns(COPY_NAME)
+    coded = kernels.select(KEY).with_columns(pl.col(pl.String).cast(pl.Categorical))
+    kinds = coded.unique()
+    names = kinds.with_columns(pl.col(pl.Categorical).cast(pl.String)).with_row_index("row")
+    names = names.sort(KEY)
+    places = np.argsort(names["row"].to_numpy(), kind="stable")
+    kind = coded.join(
+        kinds.with_columns(kind=pl.Series(places)),
+        on=KEY,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )["kind"]
+    # A call has one signature, and what is of no call has none.
+    owners = kernels["owner_id"].fill_null(NEVER).to_numpy()
+    _, call = np.unique(owners, return_inverse=True)
+    signature = np.full(int(call.max(initial=NONE)) + 1, NONE, np.int64)
+    signature[call] = kernels["signature"].cast(pl.Int64).fill_null(NONE).to_numpy()
+    return _Numbered(
+        kernels["duration_ns"].fill_null(0).to_numpy(),
+        tuple(names.select(KEY).iter_rows()),
+        kind.to_numpy(),
+        kernels["transfer"].is_not_null().to_numpy(),
+        call,
+        signature,
+    )
+
+
+def _transfers(
+    kernels: pl.DataFrame, members: Sequence[RangeMembers], links: Links
+) -> dict[tuple[Any, ...], Transfer]:
+    """By the position of a range in `members` what mostly crosses a link in it."""
+    crosses = kernels["transfer"].is_not_null().to_numpy()
+    held = [each.kernels[crosses[each.kernels]] for each in members]
+    if not any(map(len, held)):
+        return {}
+    numbers = np.repeat(np.arange(len(held)), [len(each) for each in held])
+    rows = kernels.select(OF_TRANSFERS)[np.concatenate(held)]
+    return transfers_by(rows.with_columns(range=pl.Series(numbers)), ("range",), links)
 
 
 def _of_declared(total: Total, time: DeviceTime, machine: Machine) -> Bottleneck:
@@ -79,14 +166,10 @@ def _of_declared(total: Total, time: DeviceTime, machine: Machine) -> Bottleneck
     return verdict.bottleneck(times, calls=time.calls, device_ns=time.device_ns, steps=time.steps)
 
 
-def _total(passes: pl.DataFrame, kernels: pl.DataFrame, work: Work) -> Total:
-    # What crosses a link is no work of this device's own units and memory.
-    kernels = kernels.filter(pl.col("transfer").is_null())
+def _total(passes: pl.DataFrame, calls: Iterable[tuple[int, int]], work: Work) -> Total:
     inside = sum_known(
-        UNKNOWN if signature is None else times_calls(work.signatures[signature].cost, calls)
-        for signature, calls in kernels.group_by("signature", maintain_order=True)
-        .agg(pl.col("owner_id").n_unique())
-        .iter_rows()
+        UNKNOWN if signature == NONE else times_calls(work.signatures[signature].cost, number)
+        for signature, number in calls
     )
     flops, moved = _declared_flops(passes, inside), _declared(passes["bytes"])
     return Total(

@@ -1,20 +1,22 @@
 """How long the program's ranges were open, with and without device work, and what ran in them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors import host_events
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, parents, thread_codes
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.intervals import covered_ns, merged, union_ns
 from gpuprof.roofline.range_figures import RangeTime, RanInRange
 from gpuprof.roofline.work.attribution import steps_at
 from gpuprof.roofline.work.op_tree import RangeMembers
 from gpuprof.roofline.work.work import Work
 
+# By process and thread.
+_OpsOfThreads: TypeAlias = Mapping[tuple[Any, ...], pl.DataFrame]
 # Operators named for each range.
 _NAMED: Final = 3
 # Names in all: a program may give each of its iterations one of its own.
@@ -40,7 +42,6 @@ def range_times(
     inside = {(each.name, each.domain): durations_ns[each.kernels] for each in members}
     ran = _on_device(members, work)
     passes = _passes(ranges, capture)
-    outermost = _outermost(capture)
     found = []
     for (name, domain), rows in _longest(passes).group_by("name", "domain", maintain_order=True):
         own_ns = inside.get((str(name), str(domain)), durations_ns[:0])
@@ -59,7 +60,7 @@ def range_times(
                 pieces=len(own_ns) if recorded else None,
                 ran=ran.get((str(name), str(domain)), ())
                 if len(own_ns)
-                else _on_host(rows, outermost),
+                else _on_host(rows, _outermost(capture)),
             )
         )
     return tuple(sorted(found, key=lambda each: -each.wall_ns))
@@ -93,6 +94,9 @@ def _passes(ranges: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     within = np.maximum(np.minimum(ends[nested], ends[above[nested]]) - starts[nested], 0)
     np.add.at(nested_ns, above[nested], within)
     names = ranges["name"].to_numpy()
+    (lanes,) = thread_codes(
+        ranges.select("process", thread=pl.when(~pl.Series(across)).then("thread"))
+    )
     return ranges.select(
         "name",
         "domain",
@@ -105,6 +109,8 @@ def _passes(ranges: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         wall_ns=pl.Series(wall_ns),
         own_ns=pl.Series(wall_ns - nested_ns),
         across_threads=pl.Series(across),
+        # Their thread, of start/end pairs their process.
+        lane=pl.Series(lanes),
         parent=pl.Series([None if row == NONE else names[row] for row in above], dtype=pl.String),
     )
 
@@ -121,30 +127,28 @@ def _parents(ranges: pl.DataFrame, across: Integers) -> Integers:
 
 
 def _wall_ns(rows: pl.DataFrame) -> int:
-    total_ns = 0
-    for _, here in rows.with_columns(
-        pl.when("across_threads").then(None).otherwise("thread").alias("thread")
-    ).group_by("process", "thread"):
-        total_ns += union_ns(here["start_ns"].to_numpy(), here["end_ns"].to_numpy())
-    return total_ns
+    lanes, starts, ends = (rows[name].to_numpy() for name in ("lane", "start_ns", "end_ns"))
+    held = (lanes == lane for lane in np.unique(lanes))
+    return sum(union_ns(starts[here], ends[here]) for here in held)
 
 
 def _on_device(
     members: Sequence[RangeMembers], work: Work
 ) -> dict[tuple[str, str], tuple[RanInRange, ...]]:
     """By name and domain the operators of the work in each range, those that took longest."""
-    names: Mapping[int, str] = {
-        index: signature.name for index, signature in enumerate(work.signatures)
-    }
     if not members:
         return {}
+    names = sorted({signature.name for signature in work.signatures})
+    numbers = {name: number for number, name in enumerate(names)}
+    # Numbers, which are quicker to group by than names.
+    operators = pl.Series([numbers[each.name] for each in work.signatures], dtype=pl.Int64)
     rows = np.concatenate([each.kernels for each in members])
     number = np.repeat(np.arange(len(members)), [len(each.kernels) for each in members])
     largest = (
         work.kernels.select("signature", "owner_id", "duration_ns")[rows]
         .with_columns(range=pl.Series(number))
         .filter(pl.col("signature").is_not_null())
-        .with_columns(operator=pl.col("signature").replace_strict(names, return_dtype=pl.String))
+        .with_columns(operator=pl.lit(operators).gather(pl.col("signature")))
         .group_by("range", "operator", maintain_order=True)
         .agg(calls=pl.col("owner_id").n_unique(), device_ns=pl.col("duration_ns").sum())
         .sort("device_ns", descending=True, maintain_order=True)
@@ -152,31 +156,37 @@ def _on_device(
         .head(_NAMED)
     )
     found: dict[tuple[str, str], tuple[RanInRange, ...]] = {}
-    for index, name, calls, device_ns in largest.select(
+    for index, operator, calls, device_ns in largest.select(
         "range", "operator", "calls", "device_ns"
     ).iter_rows():
         key = members[index].name, members[index].domain
-        one = RanInRange(name=name, calls=calls, device_ns=device_ns)
+        one = RanInRange(name=names[operator], calls=calls, device_ns=device_ns)
         found[key] = (*found.get(key, ()), one)
     return found
 
 
-def _outermost(capture: Capture) -> pl.DataFrame:
+@once_a_capture
+def _outermost(capture: Capture) -> _OpsOfThreads:
     """The operators of the profiled steps that no other one called, by thread and time."""
-    ops = capture.ops.filter(pl.col("parent_id").is_null() & pl.col("end_ns").is_not_null())
+    columns = ("name", "process", "thread", "start_ns", "end_ns")
+    ops = (
+        capture.ops.select("parent_id", *columns)
+        .filter(pl.col("parent_id").is_null() & pl.col("end_ns").is_not_null())
+        .select(columns)
+    )
     if (capture.steps["phase"] == "profiled").any():
         ops = ops.filter(steps_at(capture, ops["start_ns"]).is_not_null())
-    ops = ops.select("name", "process", "thread", "start_ns", "end_ns")
-    return ops.sort("process", "thread", "start_ns")
+    ordered = ops.sort("process", "thread", "start_ns")
+    return ordered.partition_by("process", "thread", as_dict=True)
 
 
-def _on_host(rows: pl.DataFrame, outermost: pl.DataFrame) -> tuple[RanInRange, ...]:
+def _on_host(rows: pl.DataFrame, outermost: _OpsOfThreads) -> tuple[RanInRange, ...]:
     """The outermost operators that began in any pass on its thread, by how long they took."""
     found = []
-    for (process, thread), here in rows.group_by("process", "thread", maintain_order=True):
-        ops = outermost.filter(
-            pl.col("process").eq_missing(process) & pl.col("thread").eq_missing(thread)
-        )
+    for thread, here in rows.group_by("process", "thread", maintain_order=True):
+        ops = outermost.get(thread)
+        if ops is None:
+            continue
         begin, end = merged(here["real_start_ns"].to_numpy(), here["real_end_ns"].to_numpy())
         first = np.searchsorted(ops["start_ns"].to_numpy(), begin)
         last = np.searchsorted(ops["start_ns"].to_numpy(), end)
@@ -184,6 +194,8 @@ def _on_host(rows: pl.DataFrame, outermost: pl.DataFrame) -> tuple[RanInRange, .
         np.add.at(inside, first, 1)
         np.add.at(inside, last, -1)
         found.append(ops.filter(pl.Series(np.cumsum(inside)[:-1] > 0, dtype=pl.Boolean)))
+    if not found:
+        return ()
     largest = (
         pl.concat(found)
         .group_by("name", maintain_order=True)

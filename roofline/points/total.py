@@ -33,14 +33,8 @@ class Total:
 
     def of_calls(self, calls: int) -> "Total":
         """The same, moved by so many calls that are alike."""
-        read, written = self.bytes_read, self.bytes_written
-        if self.undivided_bytes is not None:
-            # The larger of the two is half of it at least.
-            read = self.undivided_bytes // 2
-            written = self.undivided_bytes - read
-        if read is None or written is None:
-            return self
-        return replace(self, traffic=(Traffic.of_calls(read, written, calls),))
+        traffic = _traffic(self.bytes_read, self.bytes_written, self.undivided_bytes, calls)
+        return self if traffic is None else replace(self, traffic=traffic)
 
     @property
     def all_traffic(self) -> tuple[Traffic, ...] | None:
@@ -52,6 +46,19 @@ class Total:
 
 
 UNKNOWN = Total(None, None, None)
+
+
+def _traffic(
+    read: int | None, written: int | None, undivided: int | None, calls: int
+) -> tuple[Traffic, ...] | None:
+    """What `calls` calls move that are alike; None where that is not known."""
+    if undivided is not None:
+        # The larger of the two is half of it at least.
+        read = undivided // 2
+        written = undivided - read
+    if read is None or written is None:
+        return None
+    return (Traffic.of_calls(read, written, calls),)
 
 
 def sum_known(totals: Iterable[Total]) -> Total:
@@ -80,16 +87,18 @@ def times_calls(cost: Cost | None, calls: int) -> Total:
         if cost.flops is None
         else add_flops(Flops(part.kind, part.precision, part.count * calls) for part in cost.flops)
     )
+    read = None if cost.bytes_read is None else cost.bytes_read * calls
+    written = None if cost.bytes_written is None else cost.bytes_written * calls
+    undivided = None if cost.undivided_bytes is None else cost.undivided_bytes * calls
     return Total(
         flops,
-        None if cost.bytes_read is None else cost.bytes_read * calls,
-        None if cost.bytes_written is None else cost.bytes_written * calls,
+        read,
+        written,
         cost.assumptions,
-        undivided_bytes=None if cost.undivided_bytes is None else cost.undivided_bytes * calls,
-        peak_times=tuple(
-            msgspec.structs.replace(each, ns=each.ns * calls) for each in cost.peak_times
-        ),
-    ).of_calls(calls)
+        _traffic(read, written, undivided, calls),
+        undivided,
+        tuple(msgspec.structs.replace(each, ns=each.ns * calls) for each in cost.peak_times),
+    )
 
 
 def add_flops(parts: Iterable[Flops]) -> tuple[Flops, ...]:

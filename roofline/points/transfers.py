@@ -18,6 +18,11 @@ from gpuprof.roofline.machine.measured_links import find_times, time_of
 
 # What tells apart the transfers of a step.
 TRANSFER_KEYS = ("what", "host_memory", "group", "group_size", "message_bytes")
+# What of the kernels of a `Work` transfers are made of.
+OF_TRANSFERS: Final = (
+    *("kind", "transfer", "bytes", "duration_ns", *TRANSFER_KEYS, "link_bytes"),
+    *("exposed_ns", "rank_wait_ns", "exposed_wait_ns", "call_wait_ns", "mergeable"),
+)
 
 
 # Pinned memory is said to be faster where it takes less than this share of the time.
@@ -117,12 +122,15 @@ def transfers_by(
 def _totals(
     kernels: pl.DataFrame, keys: Sequence[str], links: Links
 ) -> list[tuple[tuple[Any, ...], Transfer]]:
-    rows = kernels.filter(pl.col("transfer").is_not_null())
+    read = list(dict.fromkeys((*keys, *OF_TRANSFERS)))
+    rows = kernels.select(read).filter(pl.col("transfer").is_not_null())
     if rows.is_empty():
         return []
     message = pl.coalesce("message_bytes", pl.when(pl.col("kind") == "memcpy").then("bytes"))
     groups = (
         rows.with_columns(message_bytes=message)
+        # Numbers, which are quicker to group by than texts.
+        .with_columns(pl.col(pl.String).cast(pl.Categorical))
         .group_by(*keys, "transfer", maintain_order=True)
         .agg(
             pl.len().alias("calls"),
@@ -145,6 +153,7 @@ def _totals(
                 for column in ("message_bytes", "link_bytes")
             ),
         )
+        .with_columns(pl.col(pl.Categorical).cast(pl.String))
     )
     return [
         (tuple(row[key] for key in keys), _transfer(row, links))

@@ -5,7 +5,7 @@ step are made of the same work, so none of them is classified again.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import polars as pl
@@ -24,6 +24,7 @@ from gpuprof.roofline.points.points import (
     REPLAYED,
     Machine,
     copied,
+    grouped,
     why_no_roof,
 )
 from gpuprof.roofline.points.tensor_path import tensor_path
@@ -39,7 +40,9 @@ _WORKS: Final = ("sole", "main", "shared")
 def work_verdicts(work: Work, machine: Machine) -> Mapping[WorkKey, WorkVerdict]:
     """The verdict on each kind of the work, from all its launches."""
     kernels = work.kernels.with_columns(COPY_NAME)
-    groups = kernels.group_by(KEY, maintain_order=True).agg(
+    groups = grouped(
+        kernels.select(*KEY, *("owner_id", "duration_ns", "kind", "bytes")),
+        KEY,
         pl.col("owner_id").n_unique().alias("owners"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
@@ -70,18 +73,21 @@ def _over_its_link(transfer: Transfer, device_ns: int) -> WorkVerdict:
 
 
 def verdict_of_several(
-    kernels: pl.DataFrame, verdicts: Mapping[WorkKey, WorkVerdict], *, steps: int
+    times_ns: Iterable[tuple[WorkKey, int]],
+    verdicts: Mapping[WorkKey, WorkVerdict],
+    *,
+    steps: int,
 ) -> Bottleneck:
     """The largest loss of work of several kinds, such as that of a range.
 
-    Where nothing is lost the class is that of most of its time.
+    `times_ns` is how long the work of each kind takes, in the order of their keys. Where nothing is
+    lost the class is that of most of its time.
     """
     lost_ns: Counter[ClassName] = Counter()
     gain_ns: Counter[ClassName] = Counter()
     spent_ns: Counter[ClassName] = Counter()
-    times = kernels.with_columns(COPY_NAME).group_by(KEY).agg(pl.col("duration_ns").sum())
-    for *key, device_ns in times.sort(KEY).iter_rows():
-        verdict = verdicts[tuple(key)]
+    for key, device_ns in times_ns:
+        verdict = verdicts[key]
         spent_ns[verdict.kind] += device_ns
         if verdict.gain_fraction is None:
             lost_ns[verdict.kind] += device_ns

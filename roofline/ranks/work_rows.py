@@ -16,12 +16,18 @@ from gpuprof.roofline.work.attribution import of_operators
 from gpuprof.roofline.work.work import Work
 
 _WHAT: Final = ("name", "input_dims", "input_types", "phase", "module", "file", "line")
+# What of the kernels of a `Work` rows are made of.
+_OF_WORK: Final = (
+    *("step", "kind", "name", "phase", "duration_ns", "end_ns", "signature", "place"),
+    *("owner_id", "owner_op_id", "kernel_row"),
+)
 _IDLE_WHAT: Final = ("kind", "culprit", "place", "keeps")
 
 
 def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: int) -> pl.DataFrame:
     """The rows of `WORK`: all of `work` but collectives, `limit` of them at most."""
-    own = work.kernels.filter(pl.col("kind") != "collective").with_columns(
+    own = work.kernels.select(_OF_WORK).filter(pl.col("kind") != "collective")
+    own = own.with_columns(
         pl.col("step").fill_null(0),
         # What owns itself has no call of an operator; each piece is one.
         call=pl.coalesce("owner_id", -1 - pl.col("kernel_row")),
@@ -63,10 +69,16 @@ def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: in
             name=pl.coalesce("op_name", "signature_name", "name"),
             segment=segments(collectives, own["step"], ends_ns),
         )
+        # Numbers, which are quicker to group by than texts.
+        .with_columns(pl.col(pl.String).cast(pl.Categorical))
     )
-    rows = found.group_by("step", "segment", *_WHAT, maintain_order=True).agg(
-        calls=pl.col("call").n_unique().cast(pl.Int64),
-        device_ns=pl.col("duration_ns").sum(),
+    rows = (
+        found.group_by("step", "segment", *_WHAT, maintain_order=True)
+        .agg(
+            calls=pl.col("call").n_unique().cast(pl.Int64),
+            device_ns=pl.col("duration_ns").sum(),
+        )
+        .with_columns(pl.col(pl.Categorical).cast(pl.String))
     )
     return bounded(rows, _WHAT, "device_ns", limit).select(
         pl.col(name).cast(dtype) for name, dtype in WORK.items()

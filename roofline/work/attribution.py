@@ -62,6 +62,7 @@ def attribute(capture: Capture) -> Capture:
     return Capture(capture.manifest, tuple(processes), **tables)
 
 
+@once_a_capture
 def launch_of_kernels(capture: Capture) -> pl.DataFrame:
     """For each row of `kernels`, in order, the thread and start of its launch.
 
@@ -147,6 +148,12 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     return np.where(known, rows, NONE)
 
 
+@once_a_capture
+def parent_rows(capture: Capture) -> Integers:
+    """For each row of `ops` of a one-rank capture that of its parent, -1 for none."""
+    return rows_of(capture.ops, capture.ops["parent_id"])
+
+
 def of_operators(ops: pl.DataFrame, op_ids: pl.Series, *columns: str) -> pl.DataFrame:
     """`columns` of the rows in `ops`, of one rank, that hold `op_ids`; null for all others.
 
@@ -166,7 +173,7 @@ def _attribute_rank(
     launched = launch["launch_ns"].is_not_null()
     points = launch.filter(launched)
     rows = np.full(kernels.height, NONE, np.int64)
-    rows[launched.to_numpy()] = enclosing(ops, points, "launch_ns", rows_of(ops, ops["parent_id"]))
+    rows[launched.to_numpy()] = enclosing(ops, points, "launch_ns", parent_rows(capture))
     known = pl.Series(rows != NONE)
     op_ids = pl.Series(ops["op_id"].to_numpy()[rows]) if ops.height else kernels["op_id"]
     is_leaf = kernels["kind"] == "op"

@@ -12,7 +12,7 @@ from gpuprof.collectors.joining.lost_launches import (
     still_queued,
     unnamed,
 )
-from gpuprof.roofline.work.attribution import rows_of, steps_at
+from gpuprof.roofline.work.attribution import parent_rows, steps_at
 from gpuprof.roofline.work.owners import owners_of
 
 
@@ -42,6 +42,6 @@ def launches_of_steps(capture: Capture) -> StepLaunches:
     queued = 0 if with_steps else still_queued(missing, launches).height
     lost = max(0, lost_count(missing, capture.kernels) - queued)
     ops = capture.ops
-    rows = enclosing(ops, missing, "start_ns", rows_of(ops, ops["parent_id"]))
+    rows = enclosing(ops, missing, "start_ns", parent_rows(capture))
     op_ids = ops["op_id"].gather(rows[rows != NONE])
-    return StepLaunches(launches.height, lost, owners_of(op_ids, ops).drop_nulls())
+    return StepLaunches(launches.height, lost, owners_of(op_ids, capture).drop_nulls())

@@ -38,7 +38,8 @@ def with_roles(kernels: pl.DataFrame, costs: Sequence[Cost | None]) -> pl.DataFr
     kernel does into its cost's `shares`, null where that is all of it.
     """
     # Numbers, which are quicker to compare than names of hundreds of characters.
-    coded = kernels.with_columns(
+    coded = kernels.select(
+        *("owner_id", "signature", "phase", "name", "duration_ns"),
         code=pl.col("name").cast(pl.Categorical).to_physical(),
         computes=pl.col("kind").is_in(COMPUTING) & pl.col("owner_id").is_not_null(),
     )

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import polars as pl
 
 from gpuprof.collectors import host_events
-from gpuprof.collectors.call_tree.autograd_nodes import are_nodes
 from gpuprof.collectors.call_tree.inheriting import inherit
 from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing, thread_codes
 from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.intervals import merged
-from gpuprof.roofline.work.attribution import launch_of_kernels, rows_of, steps_at
+from gpuprof.roofline.work.attribution import launch_of_kernels, parent_rows, steps_at
+from gpuprof.roofline.work.op_names import nodes_among_ops, ops_matching
 
 # torch/optim/optimizer.py
 _OPTIMIZER: Final = r"^Optimizer\.(?:step|zero_grad)#"
@@ -135,13 +135,13 @@ def _union(first: Integers, end: Integers) -> Integers:
 
 def _rank_phases(capture: Capture) -> pl.DataFrame:
     ops = capture.ops
-    parents = rows_of(ops, ops["parent_id"])
-    node = are_nodes(ops["name"])
+    parents = parent_rows(capture)
+    node = nodes_among_ops(capture)
     codes = np.zeros(ops.height, np.int8)
     # Only what stands in no other operator of the range: the rest inherits it, or is backward.
     in_range = _in_optimizer_range(capture)
     codes[in_range & ~((parents != NONE) & in_range[parents])] = _OPTIMIZER_CODE
-    codes[_named(ops["name"], _OPTIMIZER)] = _OPTIMIZER_CODE
+    codes[ops_matching(capture, _OPTIMIZER)] = _OPTIMIZER_CODE
     codes[_evaluated_by_a_closure(capture, node, parents)] = _FORWARD_CODE
     codes[node] = _BACKWARD_CODE
     codes = inherit(codes, parents)
@@ -150,18 +150,19 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
     with_backward = np.isin(steps, np.unique(steps[codes == _BACKWARD_CODE]))
     codes[with_backward & (codes == _UNKNOWN)] = _FORWARD_CODE
     phases = pl.Series(_PHASES, dtype=pl.String).gather(pl.Series(codes, dtype=pl.UInt32))
-    return ops.select("rank", "op_id", phase=phases, recompute=pl.Series(_recomputed(ops)))
+    return ops.select("rank", "op_id", phase=phases, recompute=pl.Series(_recomputed(capture)))
 
 
-def _recomputed(ops: pl.DataFrame) -> Booleans:
-    """Which rows of `ops`, of one rank, repeat work of the forward pass."""
+def _recomputed(capture: Capture) -> Booleans:
+    """Which rows of `ops` of a one-rank capture repeat work of the forward pass."""
+    ops = capture.ops
     told: Booleans = ops["recompute"].fill_null(False).to_numpy()
-    node = are_nodes(ops["name"])
+    node = nodes_among_ops(capture)
     if not node.any():
         return told
-    parents = rows_of(ops, ops["parent_id"])
+    parents = parent_rows(capture)
     # use_reentrant=True: one node repeats the forward and starts the backward nodes inside.
-    checkpoint = _named(ops["name"], _CHECKPOINT)
+    checkpoint = ops_matching(capture, _CHECKPOINT)
     codes = np.zeros(ops.height, np.int8)
     codes[(parents != NONE) & checkpoint[parents]] = _REPEATED_CODE
     codes[_before_differentiating(ops, node, parents)] = _REPEATED_CODE
@@ -206,14 +207,6 @@ def _before_differentiating(ops: pl.DataFrame, node: Booleans, parents: Integers
     return repeated["row"].to_numpy()
 
 
-def _named(names: pl.Series, pattern: str) -> Booleans:
-    """Which rows have a name that matches; each distinct name is looked at once."""
-    distinct = names.unique()
-    matching = distinct.filter(distinct.str.contains(pattern))
-    result: Booleans = names.is_in(matching.implode()).to_numpy()
-    return result
-
-
 def _in_optimizer_range(capture: Capture) -> Booleans:
     ranges = capture.ranges.filter(pl.col("name").str.contains(_OPTIMIZER))
     ranges = ranges.sort("start_ns", "end_ns", descending=[False, True])
@@ -249,14 +242,15 @@ def optimizer_steps(capture: Capture) -> pl.DataFrame:
     return _optimizer_calls(capture).filter(pl.col("name").str.starts_with(_STEP))
 
 
+@once_a_capture
 def _optimizer_calls(capture: Capture) -> pl.DataFrame:
     """The calls of optimizers, which traces hold as ranges or as operators."""
     columns = ["name", "process", "thread", "start_ns", "end_ns"]
-    named = _named(capture.ops["name"], _OPTIMIZER)
+    named = ops_matching(capture, _OPTIMIZER)
     return pl.concat(
         [
             capture.ranges.filter(pl.col("name").str.contains(_OPTIMIZER)).select(columns),
-            capture.ops.filter(pl.Series(named)).select(columns),
+            capture.ops.select(columns).filter(pl.Series(named)),
         ]
     ).sort("start_ns", "end_ns", descending=[False, True])
 

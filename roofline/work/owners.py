@@ -15,11 +15,12 @@ import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
-from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.cost_models import is_composite, is_modelled, is_modelled_kernel, is_view
 from gpuprof.roofline.kernel_names.element_types import fast_algorithm
 from gpuprof.roofline.kernel_names.product_arithmetic import arithmetic_of_rows, telling_row
-from gpuprof.roofline.work.attribution import of_operators, rows_of
+from gpuprof.roofline.work.attribution import of_operators, parent_rows, rows_of
+from gpuprof.roofline.work.op_names import ops_named
 from gpuprof.roofline.work.op_tree import op_phases
 
 _ARGUMENTS = (
@@ -44,6 +45,8 @@ _TOLD_BY_CALLER = (
 )
 # The launch of a kernel that owns itself, or of the one kernel that alone tells an operator's size.
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+# What of kernels tells of the operators that own them.
+_TELLING = ("owner_id", "owner_op_id", "kind", "name", "collective", "dtype", *_SIZES)
 _SIZED_BY_LAUNCH = ("aten::index",)
 _LAUNCH = ("kernel", *_SIZES, "registers", "shared_memory")
 # Calls that agree in these cost alike.
@@ -61,15 +64,16 @@ _TAKEN_OVER_BY = ("PythonDispatchMode", "PythonSubclass")
 NAME_SEPARATOR = "\n"
 
 
-def with_owners(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def with_owners(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     """`kernels` with owner_id: a call of an operator, below 0 the kernel itself, null no owner.
 
     owner_op_id is the operator's op_id. So is owner_id, but of work that a graph replayed: there
     each replay is a call of its own. Reads their columns op_id, name, kind, kernel_row and replay.
     """
-    owners = owners_of(kernels["op_id"], ops).alias("owner_op_id")
+    ops = capture.ops
+    owners = owners_of(kernels["op_id"], capture).alias("owner_op_id")
     owned = _with_calls(kernels.with_columns(owners), ops)
-    return _with_own_work(_owning_themselves(owned, ops), ops)
+    return _with_own_work(_owning_themselves(owned, ops), capture)
 
 
 def _with_calls(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
@@ -103,9 +107,9 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         ],
         how="horizontal",
     )
-    owned = kernels.filter(pl.col("owner_id") >= 0)
-    owners = owned.unique("owner_id", keep="first", maintain_order=True).select(
-        "owner_id", "owner_op_id"
+    owned = kernels.select(_TELLING).filter(pl.col("owner_id") >= 0)
+    owners = owned.select("owner_id", "owner_op_id").unique(
+        "owner_id", keep="first", maintain_order=True
     )
     owners = pl.concat(
         [owners, of_operators(ops, owners["owner_op_id"], *_OF_OPERATORS)], how="horizontal"
@@ -238,17 +242,18 @@ def _owning_themselves(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _with_own_work(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def _with_own_work(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
     """`kernels`, what an operator does beside those below it the owner of itself.
 
     All of one call has the owner_id of its first piece. What a program's own model counts stays its
     operator's. Operators of torch that are modelled, or known to leave all to those below them,
     only took their time: that is left out.
     """
+    ops = capture.ops
     leaves = kernels.filter(pl.col("kind") == "op")["op_id"].unique()
     if leaves.is_empty() or ops.is_empty():
         return kernels
-    above = _above(rows_of(ops, leaves), rows_of(ops, ops["parent_id"]))
+    above = _above(rows_of(ops, leaves), parent_rows(capture))
     own = (pl.col("kind") == "op") & pl.col("op_id").is_in(
         ops.filter(pl.Series(above))["op_id"].implode()
     )
@@ -275,20 +280,13 @@ def _above(rows: Integers, parents: Integers) -> Booleans:
     return above
 
 
-def owners_of(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
+def owners_of(op_ids: pl.Series, capture: Capture) -> pl.Series:
     """For each launching operator of `op_ids` the op_id of its owner; null stays null."""
+    ops = capture.ops
     if ops.is_empty():
         return pl.Series("owner_id", [None] * len(op_ids), dtype=pl.Int64)
-    names = ops["name"].unique()
-    terminal = {
-        name: is_modelled(name) and not is_composite(name) and not is_view(name) for name in names
-    }
-    composite = {name: is_modelled(name) and is_composite(name) for name in names}
-    owns = ops["name"].replace_strict(terminal, return_dtype=pl.Boolean).to_numpy()
-    owns_own = ops["name"].replace_strict(composite, return_dtype=pl.Boolean).to_numpy()
-    parents = rows_of(ops, ops["parent_id"])
-    # What a mode or a tensor subclass took over did not run itself, with the shapes that it shows.
-    owns = owns & ~_above(np.flatnonzero(ops["name"].is_in(_TAKEN_OVER_BY).to_numpy()), parents)
+    owns, owns_own = _owning(capture)
+    parents = parent_rows(capture)
     launching = rows_of(ops, op_ids)
     current = np.where((launching >= 0) & owns_own[launching], -1, launching)
     while (climbing := (current >= 0) & ~owns[current]).any():
@@ -297,3 +295,20 @@ def owners_of(op_ids: pl.Series, ops: pl.DataFrame) -> pl.Series:
     return pl.select(
         pl.when(pl.Series(found >= 0)).then(pl.Series(ops["op_id"].to_numpy()[found]))
     ).to_series()
+
+
+@once_a_capture
+def _owning(capture: Capture) -> tuple[Booleans, Booleans]:
+    """Which operators own what is launched in them, and which only what they launch themselves."""
+    owns = ops_named(capture, lambda names: map(_is_terminal, names))
+    owns_own = ops_named(
+        capture, lambda names: (is_modelled(name) and is_composite(name) for name in names)
+    )
+    taken_over = ops_named(capture, lambda names: (name in _TAKEN_OVER_BY for name in names))
+    # What a mode or a tensor subclass took over did not run itself, with the shapes that it shows.
+    return owns & ~_above(np.flatnonzero(taken_over), parent_rows(capture)), owns_own
+
+
+def _is_terminal(name: str) -> bool:
+    """Whether an operator called `name` has a cost of its own, and what it calls has none."""
+    return is_modelled(name) and not is_composite(name) and not is_view(name)

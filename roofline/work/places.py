@@ -9,13 +9,15 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from gpuprof.collectors.call_tree.autograd_nodes import are_nodes, differentiated
+from gpuprof.collectors.call_tree.autograd_nodes import differentiated
 from gpuprof.collectors.call_tree.inheriting import UNKNOWN, inherit
 from gpuprof.collectors.call_tree.nesting import NONE, Integers
+from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.kernel_origins import KernelOrigin, decode_origins, encode_origins
 from gpuprof.roofline.module_figures import FusedOperator, SourceLine
-from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.attribution import parent_rows, rows_of
 from gpuprof.roofline.work.module_folding import folded_paths
+from gpuprof.roofline.work.op_names import nodes_among_ops
 
 _PLACE = ("module", "file", "line", "function", "function_line", "origins")
 
@@ -47,13 +49,14 @@ class ProgramPlaces:
         return self.table.index(place) if place in self.table else None
 
 
-def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame, ProgramPlaces]:
-    """`kernels`, of one rank, with the columns place and caller.
+def with_places(kernels: pl.DataFrame, capture: Capture) -> tuple[pl.DataFrame, ProgramPlaces]:
+    """`kernels`, of a one-rank capture, with the columns place and caller.
 
     `place` is a number in the `ProgramPlaces`; what has no operator is nowhere. `caller` is the
     outermost operator around the owner, in a backward pass that of the operator which is
     differentiated, "" where there is none.
     """
+    ops = capture.ops
     # What owns itself is where the operator is that launched it.
     rows = rows_of(ops, pl.select(_owner(kernels)).to_series())
     known = pl.Series(rows != NONE)
@@ -77,7 +80,7 @@ def with_places(kernels: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFrame,
     )
     table = folded.unique(maintain_order=True).with_row_index("place")
     places = folded.join(table, on=_PLACE, how="left", nulls_equal=True, maintain_order="left")
-    callers = _callers(ops, at)
+    callers = _callers(capture, at)
     return (
         kernels.with_columns(
             place=places["place"].cast(pl.Int64),
@@ -138,10 +141,9 @@ def _instances(paths: Mapping[str, str]) -> dict[str, int]:
     return {folded: len(each) for folded, each in members.items()}
 
 
-def _callers(ops: pl.DataFrame, at: Integers) -> pl.Series:
+def _callers(capture: Capture, at: Integers) -> pl.Series:
     """The name of the outermost operator around each row `at` in `ops`, "" where there is none."""
-    parents = rows_of(ops, ops["parent_id"])
-    node = are_nodes(ops["name"])
+    ops, parents, node = capture.ops, parent_rows(capture), nodes_among_ops(capture)
     numbers = np.arange(1, ops.height + 1)
     below_node = (parents != NONE) & node[parents]
     # One that is elsewhere than what it stands in was called by code of the program.
@@ -151,7 +153,7 @@ def _callers(ops: pl.DataFrame, at: Integers) -> pl.Series:
         elsewhere &= places != places[parents]
     first = ~node & ((parents == NONE) | below_node | elsewhere)
     outermost = inherit(np.where(first, numbers, UNKNOWN), parents) - 1
-    nodes, made = differentiated(ops)
+    nodes, made = differentiated(ops, node)
     forward = np.full(ops.height, UNKNOWN, np.int64)
     forward[nodes] = outermost[made] + 1
     forward = inherit(forward, parents) - 1

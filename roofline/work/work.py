@@ -141,7 +141,7 @@ def find_work(capture: Capture, math_mode: MathMode, counted: Sequence[CountedWo
     if steps and kernels["step"].null_count():
         outside_ns = int(kernels.filter(pl.col("step").is_null())["duration_ns"].sum())
         kernels = kernels.filter(pl.col("step").is_not_null())
-    kernels = with_owners(kernels.with_columns(over_link=over_link()), capture.ops)
+    kernels = with_owners(kernels.with_columns(over_link=over_link()), capture)
     launched = launches_of_steps(capture)
     grouped = (
         owner_table(kernels, capture)
@@ -200,7 +200,7 @@ def find_work(capture: Capture, math_mode: MathMode, counted: Sequence[CountedWo
         ),
         [(signature.call, signature.cost) for signature in signatures],
     )
-    kernels, places = with_places(kernels, capture.ops)
+    kernels, places = with_places(kernels, capture)
     kernels = _with_columns(
         kernels, of_operators(capture.ops, kernels["owner_op_id"], "multiplied")
     )

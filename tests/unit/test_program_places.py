@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from gpuprof.collectors import schema
-from gpuprof.collectors.call_tree.autograd_nodes import differentiated
+from gpuprof.collectors.call_tree.autograd_nodes import are_nodes, differentiated
 from gpuprof.collectors.call_tree.program_places import with_positions
 
 _MAIN, _AUTOGRAD = 1, 2
@@ -116,7 +116,7 @@ def test_each_thread_counts_its_nodes_for_itself() -> None:
         # Before what it could differentiate.
         {"name": "aten::mul", "at": 9, "sequence": 1},
     )
-    nodes, made = differentiated(table)
+    nodes, made = differentiated(table, are_nodes(table["name"]))
     found = dict(zip(nodes.tolist(), made.tolist(), strict=True))
     assert {3: 0, 4: 1}.items() <= found.items()
     # Nothing tells which thread 80 is: of two that have its number, none.
