@@ -14,18 +14,23 @@ def with_kinds(kernels: pl.DataFrame) -> pl.DataFrame:
     Metadata that a trace has of a collective counts before its name.
     """
     named = _by_name(kernels.filter(pl.col("kind") == "kernel")["name"])
-    found = kernels.join(named, on="name", how="left", maintain_order="left")
+    # Beside the table: joined to it, all its other columns would be copied.
+    found = kernels.select("name").join(named, on="name", how="left", maintain_order="left")
     told = pl.col("kind") == "kernel"
-    return found.with_columns(
-        kind=pl.when(told & pl.col("collective").is_not_null())
-        .then(pl.lit("collective"))
-        .when(told)
-        .then(pl.coalesce("named_kind", "kind"))
-        .otherwise("kind"),
-        collective=pl.when(told)
-        .then(pl.coalesce("collective", "named_collective"))
-        .otherwise("collective"),
-    ).drop("named_kind", "named_collective")
+    return (
+        pl.concat([kernels, found.drop("name")], how="horizontal")
+        .with_columns(
+            kind=pl.when(told & pl.col("collective").is_not_null())
+            .then(pl.lit("collective"))
+            .when(told)
+            .then(pl.coalesce("named_kind", "kind"))
+            .otherwise("kind"),
+            collective=pl.when(told)
+            .then(pl.coalesce("collective", "named_collective"))
+            .otherwise("collective"),
+        )
+        .drop("named_kind", "named_collective")
+    )
 
 
 def _by_name(names: pl.Series) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from gpuprof.collectors.errors import CaptureError, problem_of
 from gpuprof.collectors.files.stored_json import decode_stored, stored_content
 from gpuprof.collectors.plugins import PluginUse
 from gpuprof.collectors.schema_version import schema_version
+from gpuprof.profiler.reading_process import import_polars
 from gpuprof.roofline.analysis import ANALYSIS_FILE, ANALYSIS_SCHEMA_VERSION, Analysis
 from gpuprof.roofline.asked_plugins import can_be_read_here, installed_plugins
 
@@ -40,6 +41,7 @@ def read_capture_and_analysis(path: Path, rank: int | None) -> "tuple[Capture, A
 
     Raises as that.
     """
+    import_polars()
     from gpuprof.collectors import storage
     from gpuprof.profiler.traces import analyze_rank, read_run
     from gpuprof.reports.console.streams import write_note
@@ -55,6 +57,7 @@ def read_capture_and_analysis(path: Path, rank: int | None) -> "tuple[Capture, A
 
 def _analysed(path: Path, rank: int | None) -> "tuple[Capture, Analysis]":
     """The capture in `path` and its analysis of one rank, the first if None."""
+    import_polars()
     from gpuprof.collectors import storage
     from gpuprof.profiler.cluster.analysis import analyze_of_job, capture_of_rank
     from gpuprof.profiler.cluster.job import JOB_FILE, read_job_file

@@ -160,6 +160,8 @@ def analyze(
         clock_ratio=_clock_ratio(state),
     )
     times = msgspec.structs.replace(times, unequal=unequal or "")
+    # Before the idle time is held, beside which what this needs would be the peak.
+    host = host_figures(capture, times)
     in_ranges = tuple(range_members(capture, work.kernels["kernel_row"]))
     keyed = keyed_op_points(work, machine, verdicts)
     keyed_kernels = keyed_kernel_points(work, machine, verdicts)
@@ -208,7 +210,6 @@ def analyze(
         on_cpu=on_cpu,
     )
     crossed = tuple(transfers(work.kernels, TRANSFER_KEYS, machine.links))
-    host = host_figures(capture, times)
     advice = step_advice(
         work,
         tuple(zip((key for key, _ in keyed), ops, strict=True)),

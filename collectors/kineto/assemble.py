@@ -30,7 +30,7 @@ _STEP_INDEX: Final = r"^ProfilerStep#(\d{1,9})$"
 
 
 def assemble(
-    raw: Mapping[str, pl.DataFrame],
+    raw: dict[str, pl.DataFrame],
     fields: Mapping[str, object],
     findings: Findings,
     base_ns: int | None,
@@ -40,13 +40,15 @@ def assemble(
 
     `raw` are its rows as `Tables` collects them, `fields` the metadata of the trace, `recorded`
     what torch's flight recorder had of its collectives. On a CPU run the work is leaf operators,
-    for there is no device, and collectives.
+    for there is no device, and collectives. What is large is taken out of `raw`, so
+    that its rows are not held beside those of the capture.
     """
-    ops, op_steps = _without_steps(raw["ops"])
+    ops, op_steps = _without_steps(raw.pop("ops"))
     ranges, range_steps = _without_steps(raw["ranges"])
-    launches = raw["launches"]
+    launches = raw.pop("launches")
+    answered = raw["kernels"].select("process", "correlation")
     ops = generated_kernels.with_arguments(_with_parents(ops))
-    on_cpu = not device_evidence.found({**raw, "ops": ops}, fields, findings)
+    on_cpu = not device_evidence.found({**raw, "launches": launches, "ops": ops}, fields, findings)
     if on_cpu:
         kernels = cpu_leaf_ops.kernels(ops, ranges)
         on_host = raw["host_collectives"]
@@ -57,24 +59,25 @@ def assemble(
             kernels = pl.concat([kernels, found], how="diagonal")
     else:
         kernels = collectives.with_operators_metadata(
-            with_kinds(raw["kernels"]), launches, raw["collective_ops"]
+            with_kinds(raw.pop("kernels")), launches, raw["collective_ops"]
         )
         kernels = collectives.with_message_bytes(kernels, findings)
+    kernels, launches, ranges = (
+        frame.sort("start_ns", maintain_order=True) for frame in (kernels, launches, ranges)
+    )
     tables = {
-        "kernels": kernels.sort("start_ns", maintain_order=True),
+        "kernels": kernels,
         "ops": _with_recompute(
             with_lines_and_modules(ops, raw["frames"]),
             raw["frames"],
             with_stack=bool(fields.get("with_stack")),
         ),
-        "launches": launches.sort("start_ns", maintain_order=True),
-        "ranges": ranges.sort("start_ns", maintain_order=True).with_columns(
-            domain=pl.lit("record_function")
-        ),
+        "launches": launches,
+        "ranges": ranges.with_columns(domain=pl.lit("record_function")),
         # In 2020 and 2021 steps were written as operators.
         "steps": _steps(pl.concat([range_steps, op_steps.select(range_steps.columns)])),
         "allocations": _allocations(raw["allocations"], ops),
-        "graph_nodes": captured_nodes(launches, raw["kernels"], ops, ranges),
+        "graph_nodes": captured_nodes(launches, answered, ops, ranges),
     }
     return {name: _on_clock(frame, base_ns or 0) for name, frame in tables.items()}, on_cpu
 

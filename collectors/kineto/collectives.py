@@ -50,7 +50,10 @@ def with_operators_metadata(
     told = told.select(
         "row", *_OF_ALL, *(pl.when("alone").then(column).alias(column) for column in _OF_ONE)
     )
-    return rows.update(told, on="row", how="left").drop("row")
+    # Of these columns alone: the others would be copied.
+    return kernels.with_columns(
+        rows.select("row", *columns).update(told, on="row", how="left").select(columns)
+    )
 
 
 def with_message_bytes(kernels: pl.DataFrame, findings: Findings) -> pl.DataFrame:

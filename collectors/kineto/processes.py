@@ -5,7 +5,6 @@ them. So a kernel belongs to the one process that has its id; where several have
 process that the other kernels of its stream belong to.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +17,12 @@ _STREAM: Final = ("device", "context", "stream")
 
 
 def by_process(
-    path: Path, frames: Mapping[str, pl.DataFrame]
+    path: Path, frames: dict[str, pl.DataFrame]
 ) -> list[tuple[int | None, dict[str, pl.DataFrame]]]:
     """Each process that worked, with its rows of the raw tables `frames`, by process id.
 
-    A trace of one process keeps all its rows. Raises `CaptureError` where several processes
-    launched work and nothing tells which of them a kernel belongs to.
+    A trace of one process keeps all its rows, in `frames` itself. Raises `CaptureError` where
+    several processes launched work and nothing tells which of them a kernel belongs to.
     """
     kernels, launches, ops = frames["kernels"], frames["launches"], frames["ops"]
     working = launches.filter(pl.col("name").str.contains(_PUTS_WORK_ON_A_DEVICE))
@@ -31,10 +30,9 @@ def by_process(
         working = ops
     processes = working["process"].unique().sort().to_list()
     if len(processes) <= 1:
-        everything = dict(frames)
         process = processes[0] if processes else _most_rows(launches, ops, frames["ranges"])
-        everything["kernels"] = kernels.with_columns(process=pl.lit(process, pl.Int64))
-        return [(process, everything)]
+        frames["kernels"] = kernels.with_columns(process=pl.lit(process, pl.Int64))
+        return [(process, frames)]
     owned = {**frames, "kernels": _with_processes(path, kernels, launches, processes)}
     return [
         (

@@ -14,6 +14,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
+from gpuprof.collectors.freed_memory import give_back
 from gpuprof.collectors.joining.captures import joined
 from gpuprof.collectors.joining.graph_partners import GRAPH_LAUNCH
 from gpuprof.collectors.joining.lost_launches import (
@@ -99,7 +100,9 @@ def read(
             raw["ops"] = with_tensor_lists(raw["ops"], beside(path))
         collectives = read_collectives(path)
     findings.device_elsewhere = device_elsewhere
-    return _capture(path, metadata_fields, raw, findings, collectives, advise=advise)
+    capture = _capture(path, metadata_fields, raw, findings, collectives, advise=advise)
+    give_back()
+    return capture
 
 
 def _read(path: Path) -> tuple[dict[str, object], Tables, Findings]:
@@ -136,7 +139,7 @@ def _collector_paused() -> Iterator[None]:
 def _capture(
     path: Path,
     fields: Mapping[str, object],
-    raw: Mapping[str, pl.DataFrame],
+    raw: dict[str, pl.DataFrame],
     findings: Findings,
     recorded: Sequence[RecordedCollective],
     *,
@@ -161,17 +164,21 @@ def _rank(
     path: Path,
     fields: Mapping[str, object],
     process: int | None,
-    raw: Mapping[str, pl.DataFrame],
+    raw: dict[str, pl.DataFrame],
     findings: Findings,
     stated: tuple[int, int] | None,
     recorded: Sequence[RecordedCollective] = (),
     *,
     advise: bool,
 ) -> Capture:
-    """One process of the trace; `stated` are its rank and the number of ranks, where known."""
+    """One process of the trace; `stated` are its rank and the number of ranks, where known.
+
+    What is large is taken out of `raw`.
+    """
     rank, world_size = stated or (0, 1)
     base_ns = metadata.base_ns(fields)
     findings.unusable_base_time = base_ns is None and "baseTimeNanoseconds" in fields
+    beyond = beyond_recording(raw)
     tables, on_cpu = assemble(raw, fields, findings, base_ns, recorded)
     frames = {name: with_rank(name, frame, rank) for name, frame in tables.items()}
     start_ns = _earliest(frames)
@@ -195,7 +202,7 @@ def _rank(
         device=_device_position(fingerprint.devices, frames["kernels"]),
         steps_found_by=STEPS_FOUND_BY if frames["steps"].height else None,
         shapes_recorded=shapes,
-        warnings=(*findings.sentences(), *beyond_recording(raw), *missing),
+        warnings=(*findings.sentences(), *beyond, *missing),
     )
     manifest = Manifest(
         tool_version=__version__,

@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from operator import attrgetter, itemgetter
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +33,7 @@ from gpuprof.collectors.kineto.events import (
     RecordedSpan,
     RuntimeCall,
 )
+from gpuprof.collectors.kineto.file_texts import Texts, plain_text
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.lenient import identifier
 from gpuprof.collectors.kineto.python_frames import is_wanted
@@ -147,13 +150,22 @@ def add_batch(tables: "Tables", batch: Batch, block: int) -> None:
         tables.add(decode.exactly(batch, tables.findings), block)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Rows of one block of the file; their texts may be numbers of `texts`."""
+
+    block: int
+    frame: pl.DataFrame
+    texts: Texts | None
+
+
 class Tables:
     """Collects the events of a trace by table."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        # By table: the block of the file that the rows came from, and they.
-        self._frames: dict[str, list[tuple[int, pl.DataFrame]]] = {name: [] for name in _SCHEMAS}
+        # By table.
+        self._parts: dict[str, list[_Part]] = {name: [] for name in _SCHEMAS}
 
     def add(self, batch: Batch, block: int) -> None:
         """Add the events of `batch`, number `block`. Raises `InexactTimes` before adding any."""
@@ -179,27 +191,37 @@ class Tables:
             texts = [self._text(frame[column]) for column in _TEXTS if column in frame.columns]
             self.add_frame(block, name, frame.with_columns(texts))
 
-    def add_frame(self, block: int, name: str, frame: pl.DataFrame) -> None:
-        """Add rows of the table `name`, whose columns may lack those without a value."""
-        self._frames[name].append((block, frame))
+    def add_frame(
+        self, block: int, name: str, frame: pl.DataFrame, texts: Texts | None = None
+    ) -> None:
+        """Add rows of the table `name`, whose columns may lack those without a value.
+
+        Its columns of texts may hold numbers, of `texts`.
+        """
+        self._parts[name].append(_Part(block, frame, texts))
 
     def add_all(self, others: "Tables") -> None:
         """Add the rows of `others`."""
-        for name, parts in others._frames.items():
-            self._frames[name] += parts
+        for name, parts in others._parts.items():
+            self._parts[name] += parts
 
     def is_empty(self) -> bool:
         """Nothing was added that a capture has rows of."""
-        return not any(self._frames[name] for name in ("ops", "kernels", "launches", "ranges"))
+        return not any(self._parts[name] for name in ("ops", "kernels", "launches", "ranges"))
 
     def all(self) -> dict[str, pl.DataFrame]:
         """All rows by table, in the order of the file. The rows are given up."""
         return {name: self._table(name) for name in _SCHEMAS}
 
     def _table(self, name: str) -> pl.DataFrame:
-        parts = [frame for _, frame in sorted(self._frames.pop(name), key=itemgetter(0))]
-        # Diagonal: a part lacks the columns of which it has no value.
-        frame = pl.concat([pl.DataFrame(schema=_SCHEMAS[name]), *parts], how="diagonal")
+        parts = sorted(self._parts.pop(name), key=attrgetter("block"))
+        schema = _SCHEMAS[name]
+        frames = [
+            _with_texts(_stacked([part.frame for part in alike]), schema, alike[0].texts)
+            for _, group in groupby(parts, lambda part: id(part.texts))
+            for alike in [list(group)]
+        ]
+        frame = _stacked([pl.DataFrame(schema=schema), *frames])
         if name == "allocations":
             return frame.filter(pl.col("name") == _MEMORY).rename({"start_ns": "time_ns"})
         negative = frame["end_ns"] < frame["start_ns"]
@@ -234,15 +256,21 @@ class Tables:
             return plain_text(text)
 
 
-def plain_text(column: pl.Series) -> pl.Series:
-    """JSON values as text on one line, in Kineto's own spacing; null where absent.
+def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    # Diagonal: a part lacks the columns of which it has no value.
+    return pl.concat(frames, how="diagonal")
 
-    Raises polars' `ComputeError` where any is no UTF-8.
-    """
-    text: pl.Series = column.cast(pl.String)
-    if text.str.contains("\n", literal=True).any():
-        text = text.str.replace_all(r",\s*\n\s*", ", ").str.replace_all(r"\s*\n\s*", "")
-    return text.set((text == "") | (text == "null"), None)
+
+def _with_texts(frame: pl.DataFrame, schema: pl.Schema, texts: Texts | None) -> pl.DataFrame:
+    """`frame` with texts for their numbers."""
+    if texts is None:
+        return frame
+    numbers = [
+        name
+        for name, dtype in frame.schema.items()
+        if schema[name] == pl.String and dtype == pl.UInt32
+    ]
+    return frame.with_columns(texts.of(frame[name]) for name in numbers)
 
 
 def _frame(table: str, kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from gpuprof.collectors.kineto import columns, decode
+from gpuprof.collectors.kineto.file_texts import FileTexts
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.native import compiled
@@ -53,6 +54,7 @@ class BlockReaders:
         self._handed: list[Future[tuple[Tables, Findings]]] = []
         self._findings = Findings()
         self._read: list[Tables] = []
+        self._texts = FileTexts()
 
     def __enter__(self) -> "BlockReaders":
         return self
@@ -74,7 +76,7 @@ class BlockReaders:
         if not now and self._pool is not None and self._room.acquire(blocking=False):
             self._handed.append(self._pool.submit(self._decode, number, text))
             return True
-        tables = columns.read(text, number, self._findings)
+        tables = columns.read(text, number, self._findings, self._texts)
         if tables is not None:
             self._read.append(tables)
         return tables is not None
@@ -92,7 +94,7 @@ class BlockReaders:
     def _decode(self, number: int, text: bytes) -> tuple[Tables, Findings]:
         findings = Findings()
         try:
-            tables = columns.read(text, number, findings)
+            tables = columns.read(text, number, findings, self._texts)
             if tables is None:
                 tables = Tables(findings)
                 batch = decode.valid(text, findings)

@@ -82,6 +82,9 @@ class AnalyzeCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Command`. Raises `CommandError` before any work, and `CaptureError`."""
+        from gpuprof.profiler.reading_process import import_polars
+
+        import_polars()
         from gpuprof.collectors.storage import refuse_existing_capture
         from gpuprof.profiler import traces
         from gpuprof.profiler.captures import store

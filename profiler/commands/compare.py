@@ -142,12 +142,14 @@ def _drawn(comparison: "Comparison", suffix: str) -> bytes:
 def _analysis(path: Path, rank: int | None) -> "Analysis":
     """The analysis of a capture, or of what another tool recorded."""
     from gpuprof.profiler.captures import load_analysis, read_stored_analysis
+    from gpuprof.profiler.reading_process import import_polars
 
     stored = read_stored_analysis(path)
     if stored is not None and rank in (None, stored.rank):
         return stored
     if (path / "manifest.json").is_file() and rank is None:
         return load_analysis(path)
+    import_polars()
     from gpuprof.profiler.traces import analyze_rank, read_run
     from gpuprof.reports.console.streams import write_note
 

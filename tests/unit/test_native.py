@@ -20,6 +20,7 @@ from gpuprof.collectors.call_tree.nesting import (
     parents_in_python,
 )
 from gpuprof.collectors.kineto import columns, decode
+from gpuprof.collectors.kineto.file_texts import FileTexts
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.native import compiled
@@ -51,7 +52,7 @@ def by_python(
 
 def by_compiled(events: list[Any]) -> tuple[dict[str, list[dict[str, Any]]], Findings]:
     findings = Findings()
-    found = columns.read(json.dumps(events).encode(), 1, findings)
+    found = columns.read(json.dumps(events).encode(), 1, findings, FileTexts())
     assert found is not None
     return rows(found), findings
 
@@ -156,11 +157,11 @@ def test_what_is_written_otherwise_is_read_leniently(event: Any) -> None:
     ],
 )
 def test_what_is_no_plain_json_is_left_to_python(text: bytes) -> None:
-    assert columns.read(text, 1, Findings()) is None
+    assert columns.read(text, 1, Findings(), FileTexts()) is None
 
 
 def test_many_elements_that_are_no_events_are_left_to_python() -> None:
-    assert columns.read(b"[" + b"7," * 100_000 + b"7]", 1, Findings()) is None
+    assert columns.read(b"[" + b"7," * 100_000 + b"7]", 1, Findings(), FileTexts()) is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_many_elements_that_are_no_events_are_left_to_python() -> None:
 )
 def test_times_are_rounded_as_decimals(written: str, nanoseconds: int) -> None:
     text = json.dumps([OP]).replace("10.5", written).encode()
-    found = columns.read(text, 1, Findings())
+    found = columns.read(text, 1, Findings(), FileTexts())
     assert found is not None
     assert found.all()["ops"]["start_ns"].to_list() == [nanoseconds]
 
@@ -178,7 +179,7 @@ def test_times_are_rounded_as_decimals(written: str, nanoseconds: int) -> None:
 def test_a_recording_is_read_as_python_reads_it(name: str) -> None:
     events = json.loads(gzip.decompress((DATA / name).read_bytes()))["traceEvents"]
     text = json.dumps(events).encode()
-    found = columns.read(text, 1, Findings())
+    found = columns.read(text, 1, Findings(), FileTexts())
     assert found is not None
     expected, _ = by_python(text)
     for table, ordered in rows(found).items():
@@ -193,7 +194,7 @@ def test_damaged_text_is_read_as_python_reads_it_or_left(data: st.DataObject) ->
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(text) - 1))
         text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    found = columns.read(bytes(text), 1, Findings())
+    found = columns.read(bytes(text), 1, Findings(), FileTexts())
     if found is not None:
         # Python's typed decoder passes over keys in older spellings, and over invalid UTF-8 in what
         # it skips, the lenient one over neither; here that is so element by element.
@@ -259,6 +260,8 @@ def test_arrays_of_another_kind_are_refused() -> None:
 
 
 def test_a_column_keeps_its_codes() -> None:
-    found = columns.read(json.dumps([OP, OP, {**OP, "name": "other"}]).encode(), 1, Findings())
+    found = columns.read(
+        json.dumps([OP, OP, {**OP, "name": "other"}]).encode(), 1, Findings(), FileTexts()
+    )
     assert found is not None
     assert found.all()["ops"]["name"].equals(pl.Series("name", ["aten::mm", "aten::mm", "other"]))
