@@ -1,22 +1,20 @@
-"""Gives memory that was freed back to the system.
+"""Memory that the C library keeps for later, given back to the system.
 
-The C library keeps what numpy and a decoder freed for those who ask next. polars asks another
-allocator: beside it the kept memory counts twice.
+A profile allocates some hundred bytes for each of its events, in C++ and all over the heap. When
+they are freed glibc keeps their pages: a program of 3,000 operators a step had 220 MB more than by
+itself for as long as it ran. What a decoder of traces and numpy freed is kept alike, and polars
+asks another allocator: beside it the kept memory counts twice.
 """
 
 import ctypes
-import sys
-from functools import cache
-from typing import Any
+from contextlib import suppress
 
 
 def give_back() -> None:
-    """Give back what the C library keeps, where it is one that can: glibc."""
-    trim = _trim()
-    if trim is not None:
-        trim(0)
+    """Whole free pages go to the system; what the program has itself freed is among them.
 
-
-@cache
-def _trim() -> Any:
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    malloc_trim(3) is glibc's. Where there is another C library nothing happens.
+    """
+    with suppress(AttributeError, OSError, TypeError):
+        # Windows has no library of None.
+        ctypes.CDLL(None).malloc_trim(0)

@@ -11,10 +11,10 @@ import polars as pl
 from msgspec import structs
 
 from gpuprof._version import __version__
+from gpuprof.collectors import freed_memory
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
-from gpuprof.collectors.freed_memory import give_back
 from gpuprof.collectors.joining.captures import joined
 from gpuprof.collectors.joining.graph_partners import GRAPH_LAUNCH
 from gpuprof.collectors.joining.lost_launches import (
@@ -101,7 +101,7 @@ def read(
         collectives = read_collectives(path)
     findings.device_elsewhere = device_elsewhere
     capture = _capture(path, metadata_fields, raw, findings, collectives, advise=advise)
-    give_back()
+    freed_memory.give_back()
     return capture
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+from gpuprof.collectors import freed_memory
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.files.temporary import new_temporary_folder
 from gpuprof.collectors.live import (
     cuda,
-    free_memory,
     garbage_collection,
     nvtx_ranges,
     torch_trace,
@@ -317,7 +317,7 @@ class Session:
         self._graphs.end()
         self._use_first_look(complete=True)
         self._on_profiled(self)
-        free_memory.give_back()
+        freed_memory.give_back()
         if self.options.stop_after:
             self._phase = "done"
             self._finder.remove()
