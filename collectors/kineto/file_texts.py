@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-Numbers = npt.NDArray[np.uint32]
+TextNumbers = npt.NDArray[np.uint32]
 
 # With more the next blocks begin anew: where most differ, looking for equal ones only costs memory.
 _MOST: Final = 1 << 16
@@ -58,8 +58,8 @@ class NumberedTexts:
 
     texts: Texts
     # By code, of the block's names and of its other texts.
-    names: Numbers
-    others: Numbers
+    names: TextNumbers
+    others: TextNumbers
     # The names of the block by number.
     named: dict[int, str]
 
