@@ -20,7 +20,6 @@ _PAUSE_S = 0.0005
 # Detaching takes some milliseconds. A thread that began beside it is not waited for longer.
 _LONGEST_S = 1.0
 
-
 # Whether the variable stands in the environment by `ask`.
 _asked = False
 

@@ -16,7 +16,6 @@ from gpuprof.collectors.call_tree.nesting import (
 )
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.host.names import NumberedNames, launch_names, op_names
 from gpuprof.roofline.host.windows import (
     Windows,
     begun_within,
@@ -25,6 +24,7 @@ from gpuprof.roofline.host.windows import (
     union_within_ns,
 )
 from gpuprof.roofline.host_figures import CallKind, HostCall
+from gpuprof.roofline.work.names import NumberedNames, launch_names, op_names
 
 # Names in the table; a trace of a compiler's own work has thousands of others.
 _MOST: Final = 200

@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from gpuprof.collectors import host_events
 from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.collectors.host_events import GarbageCollection, LoaderStart, LoaderWorkers, NextBatch
-from gpuprof.roofline.host.names import op_names
 from gpuprof.roofline.host.windows import begun_within, step_windows, union_within_ns
 from gpuprof.roofline.host_figures import CollectedGarbage, LoaderCause, LoaderWait
+from gpuprof.roofline.work.op_names import ops_matching
 
 # torch/utils/data/dataloader.py: the range around each batch, by the class of the iterator.
 _TORCH_BATCH: Final = r"^enumerate\(DataLoader\)#(\w+)\.__next__$"
@@ -127,10 +126,8 @@ def _cause(
 def _told_by_torch(capture: Capture) -> tuple[LoaderWait, ...]:
     """What a trace without counts tells: how long batches took, and of which iterator."""
     columns = ("name", "start_ns", "end_ns")
-    names = op_names(capture)
-    batches = names.texts.str.contains(_TORCH_BATCH).to_numpy()
     # Until torch 1.8 they are operators.
-    of_ops = capture.ops.select(columns)[np.flatnonzero(names.where(batches))]
+    of_ops = capture.ops.select(columns).filter(pl.Series(ops_matching(capture, _TORCH_BATCH)))
     rows = (
         pl.concat([capture.ranges.select(columns), of_ops])
         .drop_nulls("end_ns")

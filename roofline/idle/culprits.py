@@ -20,13 +20,6 @@ from gpuprof.roofline.classes import (
     ClassName,
 )
 from gpuprof.roofline.host.events import loader_waits
-from gpuprof.roofline.host.names import (
-    NumberedNames,
-    launch_names,
-    numbered,
-    op_names,
-    values_at,
-)
 from gpuprof.roofline.idle.host_events_text import described
 from gpuprof.roofline.idle.host_timeline import HostTimeline, innermost_rows, within
 from gpuprof.roofline.idle.host_work import written_as
@@ -34,6 +27,13 @@ from gpuprof.roofline.idle.pieces import IdlePieces
 from gpuprof.roofline.idle_figures import IdlePart
 from gpuprof.roofline.numbered_names import alike_together
 from gpuprof.roofline.steps.waiting import Waiting
+from gpuprof.roofline.work.names import (
+    NumberedNames,
+    launch_names,
+    numbered,
+    op_names,
+    values_at,
+)
 
 # From one kernel to the next a device takes 1 to 3 us; what takes longer waits for something.
 _NEXT_KERNEL_NS: Final = 5_000

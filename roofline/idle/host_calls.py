@@ -6,7 +6,6 @@ import polars as pl
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.roofline.classes import SYNCHRONISATION
-from gpuprof.roofline.host.names import launch_names
 from gpuprof.roofline.idle.host_work import (
     is_copy,
     kind_of_call,
@@ -14,6 +13,7 @@ from gpuprof.roofline.idle.host_work import (
     lengths_that_matter,
 )
 from gpuprof.roofline.intervals import covered_ns
+from gpuprof.roofline.work.names import launch_names
 
 
 @once_a_capture

@@ -17,9 +17,9 @@ from gpuprof.roofline.classes import (
     SYNCHRONISATION,
     ClassName,
 )
-from gpuprof.roofline.host.names import launch_names
 from gpuprof.roofline.host.windows import Windows, step_windows, union_within_ns
 from gpuprof.roofline.idle.pieces import IdlePieces
+from gpuprof.roofline.work.names import launch_names
 
 # Calls that take the host's time, and those in which it waits for the device.
 _WORKING: Final = (ALLOCATOR, BLOCKING_COPY)

@@ -20,10 +20,10 @@ from gpuprof.collectors.call_tree.nesting import (
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import GARBAGE_COLLECTION
-from gpuprof.roofline.host.names import op_names
 from gpuprof.roofline.idle.host_work import kind_of_scope
 from gpuprof.roofline.intervals import are_in_order, merged
 from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.names import op_names
 
 _EDGES: Final = ("start_ns", "end_ns")
 _TIMES: Final = ("thread", *_EDGES)

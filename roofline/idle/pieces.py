@@ -19,7 +19,6 @@ from gpuprof.roofline.classes import (
     SYNCHRONISATION,
     UNEXPLAINED,
 )
-from gpuprof.roofline.host.names import NumberedNames, launch_names, op_names, values_at
 from gpuprof.roofline.idle.gaps import Gaps, find_gaps, work_of_stretch
 from gpuprof.roofline.idle.host_calls import drained_ns, kinds_of_calls, synchronisations
 from gpuprof.roofline.idle.host_timeline import (
@@ -32,6 +31,7 @@ from gpuprof.roofline.idle.host_work import builds_plans
 from gpuprof.roofline.intervals import merged
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.attribution import launch_rows, rows_of
+from gpuprof.roofline.work.names import NumberedNames, launch_names, op_names, values_at
 from gpuprof.roofline.work.work import Work
 
 # A range without launches is work of its own from so long on: some ten launches. Optimizers name

@@ -14,6 +14,24 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 ROOT = Path(__file__).parent.parent.parent
+# Its last profiles are the last that it does with the device.
+PROFILES_ITSELF = """
+import gpuprof
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+a = torch.randn(2048, 2048, device="cuda")
+for _ in range(120):
+    (a @ a).relu()
+    torch.cuda.synchronize()
+    gpuprof.step()
+for _ in range(2):
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as own:
+        for _ in range(5):
+            (a @ a).relu()
+        torch.cuda.synchronize()
+    print(sum(event.device_type.name == "CUDA" for event in own.events()))
+"""
 
 
 def profile(script: Path, folder: Path) -> dict[str, Any]:
@@ -43,3 +61,17 @@ def test_a_launch_bound_script_waits_for_the_host(tmp_path: Path) -> None:
     assert analysis["steps"]["found_by"] == "forward calls of ManySmallOps"
     assert analysis["bottleneck"]["kind"] == "launch"
     assert analysis["steps"]["launches_per_step"] == 400
+
+
+def test_a_script_that_profiles_itself_last_ends_with_all_that_both_recorded(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "profiles_itself.py"
+    script.write_text(PROFILES_ITSELF)
+    command = [sys.executable, "-m", "gpuprof", "run", "-q", "-o", "out.gpuprof", str(script)]
+    done = subprocess.run(
+        command, check=True, timeout=120, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.split() == ["10", "10"]
+    analysis = json.loads((tmp_path / "out.gpuprof" / "analysis.json").read_bytes())
+    assert analysis["steps"]["launches_per_step"] == 2

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import NONE, thread_codes
-from gpuprof.roofline.host.names import numbered, values_at
+from gpuprof.roofline.work.names import numbered, values_at
 
 
 def test_every_row_has_the_number_of_its_text() -> None:
