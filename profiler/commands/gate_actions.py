@@ -77,6 +77,7 @@ class CalibrateAction:
     def run(self, arguments: argparse.Namespace) -> int:
         """See `Action`."""
         from gpuprof.profiler.gate.calibration_store import CalibrationStore, sessions_of
+        from gpuprof.profiler.gate.same_code import why_nothing_is_known
         from gpuprof.reports.console.streams import write_line
         from gpuprof.reports.console.terminal import stdout
         from gpuprof.reports.gate.noise import calibration_table
@@ -88,7 +89,8 @@ class CalibrateAction:
         store = CalibrationStore(Path.cwd())
         added = sessions_of(result, targets, store.project, rebuilt=arguments.rebuild)
         if not added:
-            raise CommandError("no target has two usable pairs, so nothing is known", exit_code=4)
+            why = why_nothing_is_known(result)
+            raise CommandError(f"no target has two usable pairs: {why}", exit_code=4)
         is_kept = None not in [store.add(session) for session in added]
         known = [store.calibrations(session.target, session.fingerprint) for session in added]
         if arguments.json:

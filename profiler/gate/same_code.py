@@ -94,6 +94,12 @@ def measure_alone(
     )
 
 
+def why_nothing_is_known(result: GateResult) -> str:
+    """What became of the pairs of each benchmark, and what disturbed their processes: one line."""
+    pairs = (f"{j.benchmark}: {j.message}" for j in result.judgements if j.metric == TIME)
+    return "; ".join((*pairs, *result.warnings))
+
+
 def _checked(result: GateResult) -> GateResult:
     for process in result.processes:
         if process.failure:

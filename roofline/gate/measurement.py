@@ -132,6 +132,9 @@ TIMED_METRICS: dict[str, Metric] = {
 }
 
 
+_LENGTH_NS = pl.col("end_ns") - pl.col("start_ns")
+
+
 def measurement(capture: Capture, analysis: Analysis) -> Measurement:
     """What the one-rank `capture` and its analysis say of the benchmark in it."""
     on_gpu = analysis.device is not None and analysis.device.kind != "cpu"
@@ -197,10 +200,24 @@ def _preempted(capture: Capture) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def _profiled_kernels(capture: Capture) -> pl.DataFrame:
-    profiled = capture.steps.filter(pl.col("phase") == "profiled")
-    if profiled.is_empty():
-        return capture.kernels
-    return capture.kernels.filter(pl.col("step").is_not_null())
+    """Every piece of work of the profiled steps that the program's calls decide, not their times.
+
+    On a CPU what an operator does beside the operators that it calls is work where it takes long
+    (`cpu_own_work`). On a busy machine that is so for any of them now and then: a count of them, or
+    their names, would say that the program changed.
+    """
+    kernels = capture.kernels
+    if (capture.steps["phase"] == "profiled").any():
+        kernels = kernels.filter(pl.col("step").is_not_null())
+    if "op" not in kernels["kind"]:
+        return kernels
+    times = capture.ops.select("process", "op_id", operator_ns=_LENGTH_NS)
+    beside_others = (pl.col("kind") == "op") & (_LENGTH_NS < pl.col("operator_ns"))
+    return (
+        kernels.join(times, on=["process", "op_id"], how="left", maintain_order="left")
+        .filter(~beside_others.fill_null(value=False))
+        .drop("operator_ns")
+    )
 
 
 def _counters(capture: Capture, kernels: pl.DataFrame) -> dict[str, float]:

@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "docs" / "ci"
 SCRIPT = """\
 import torch, gpuprof
 x = torch.ones(8, 8)
-for _ in range(12):
+for _ in range(24):
     x @ x
     gpuprof.step()
 """
@@ -30,7 +30,7 @@ pairs = [2]
 [[target]]
 script = "speed.py"
 warmup = 1
-timed = 4
+timed = 20
 profiled = 1
 [[budget]]
 # Without statistics, so that two pairs on a busy machine decide it.

@@ -14,7 +14,7 @@ GpuprofCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 SCRIPT = """\
 import torch, gpuprof
 x = torch.ones(8, 8)
-for _ in range(5):
+for _ in range(24):
     x @ x
     gpuprof.step()
 """
@@ -25,7 +25,7 @@ cumulative = "100000%"
 [[target]]
 script = "speed.py"
 warmup = 0
-timed = 3
+timed = 20
 profiled = 1
 """
 

@@ -1,5 +1,6 @@
 """What one process measured: samples that count, figures, exact counts, kernels."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from gpuprof.collectors import storage
+from gpuprof.collectors import kineto, storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.live.fingerprint import cpu_device
 from gpuprof.collectors.live.run_delay import RunDelay
@@ -19,6 +20,7 @@ from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.gate.held_clock import held_clock_mhz
 from gpuprof.roofline.gate.measurement import Measurement, measurement
 from gpuprof.roofline.steps.device_state import working_times
+from gpuprof.roofline.work.attribution import attribute
 
 RECORDED = Path(__file__).parents[1] / "data" / "captures" / "h200_llama_block"
 
@@ -191,3 +193,35 @@ def test_a_constant_clock_below_the_highest_is_held(
 )
 def test_no_clock_of_the_recorded_gpus_was_held(name: str) -> None:
     assert held_clock_mhz(load_analysis(RECORDED.with_name(name))) is None
+
+
+def cpu_trace(path: Path, *, before_the_product_us: int) -> Capture:
+    """One step of `x @ x` on a CPU that waited so long before it called the product."""
+    events = [
+        ("user_annotation", "ProfilerStep#1", 0, 2000),
+        ("cpu_op", "aten::matmul", 100, before_the_product_us + 60),
+        ("cpu_op", "aten::mm", 100 + before_the_product_us, 50),
+    ]
+    path.write_text(
+        json.dumps(
+            {
+                "schemaVersion": 1,
+                "traceEvents": [
+                    {"ph": "X", "cat": kind, "name": name, "ts": ts, "dur": dur, "pid": 1, "tid": 1}
+                    for kind, name, ts, dur in events
+                ],
+            }
+        )
+    )
+    return attribute(kineto.read(path))
+
+
+def test_what_a_busy_machine_makes_long_is_no_other_kernel(tmp_path: Path) -> None:
+    quiet, busy = (
+        cpu_trace(tmp_path / f"{wait}.json", before_the_product_us=wait) for wait in (5, 500)
+    )
+    assert (quiet.kernels.height, busy.kernels.height) == (1, 2)
+
+    assert measured(busy).signature == measured(quiet).signature
+    assert measured(busy).kernels == {"aten::mm": 1}
+    assert measured(busy).counters["kernels"] == 1

@@ -9,6 +9,7 @@ import pytest
 
 from gpuprof.collectors.errors import CommandError
 from gpuprof.collectors.manifest import Fingerprint
+from gpuprof.profiler.cli import main
 from gpuprof.profiler.configuration.gate_settings import GateSettings
 from gpuprof.profiler.configuration.targets import Target
 from gpuprof.profiler.gate import engine
@@ -81,13 +82,17 @@ def test_to_rebuild_is_two_worktrees_each_set_up_for_itself(repository: Path) ->
 Measure = Callable[..., tuple[MeasuredProcess, Fingerprint]]
 
 
-def machine(failure: str = "", samples: int = 20) -> Measure:
-    """Stands in for `measure_process`: the same times always."""
+def machine(failure: str = "", samples: int = 20, disturbed: int = 0) -> Measure:
+    """Stands in for `measure_process`: the same times always, the first ones disturbed."""
 
     def measured(
         program: SideProgram, target: Target, *, pair: int, first: bool, **_: object
     ) -> tuple[MeasuredProcess, Fingerprint]:
-        found = Measurement(samples_ns=(1_000_000 + pair,) * samples)
+        found = Measurement(
+            samples_ns=(1_000_000 + pair,) * samples,
+            discarded=tuple(range(disturbed)),
+            discard_reasons=("other programs had the core",) if disturbed else (),
+        )
         process = MeasuredProcess(
             target=target.name,
             side=program.side,
@@ -129,6 +134,23 @@ def test_what_cannot_be_measured_is_told_and_calibrates_nothing(
     with pytest.raises(CommandError, match=said) as caught:
         measure_same_code((base, head), 2, tmp_path, lambda what, done, planned: None)
     assert caught.value.exit_code == code
+
+
+def test_where_every_pair_is_lost_one_line_says_what_disturbed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "gpuprof.toml").write_text("[[target]]\nscript = 'train.py'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(engine, "measure_process", machine(samples=3, disturbed=2))
+
+    assert main(["gate", "calibrate", "--pairs", "2"]) == 4
+
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("gpuprof: no target has two usable pairs: train: 0 of 2 pairs are")
+    assert "train: 8 of 8 processes do not count" in said
+    assert said.endswith("other programs had the core")
 
 
 def test_captures_stay_where_measuring_failed_and_an_empty_folder_does_not() -> None:
