@@ -29,6 +29,8 @@ class IdleCulprit(msgspec.Struct, frozen=True, kw_only=True):
     # In the step of the split, and in a profiled one.
     nanoseconds: int
     profiled_ns: int
+    # Of nanoseconds, until collectives begin that one message with the call before could replace.
+    mergeable_ns: int = 0
 
 
 class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
     culprits: tuple[IdleCulprit, ...] = ()
     others: int = 0
     others_ns: int = 0
+    # Of nanoseconds, as of its culprits.
+    mergeable_ns: int = 0
 
 
 class IdlePart(msgspec.Struct, frozen=True):

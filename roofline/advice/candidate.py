@@ -19,6 +19,10 @@ class Gain:
             self.ns + other.ns, self.least_ns + other.least_ns, self.most_ns + other.most_ns
         )
 
+    def share(self, fraction: float) -> "Gain":
+        """So much of it."""
+        return Gain(*(round(each * fraction) for each in (self.ns, self.least_ns, self.most_ns)))
+
     def at_most(self, limit_ns: int) -> "Gain":
         """The same where no more than `limit_ns` can be gained."""
         return Gain(

@@ -1,7 +1,7 @@
 """What exposed copies and communication could gain."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +19,8 @@ _AS_GOOD: Final = 0.8
 # Of messages below it the start takes most: an all-reduce of 1 MiB over four H200 reaches a tenth
 # of the bandwidth of 1 GiB. With those of other sizes they are as good as of one size.
 _SMALL_BYTES: Final = 1 << 20
+# The row of findings.toml that stands for calls that could be fewer.
+MANY_MESSAGES: Final = "many messages"
 _UNCERTAIN: Final = "nobody measured how much faster the ranks launch without the profiler"
 # Of the link's datasheet: what copies of pinned memory reach (55 of 64 GB/s on an H200).
 _PINNED_REACHES: Final = 0.86
@@ -49,19 +51,18 @@ def call_waits(use: Exposed, split: StepSplit, times: StepTimes) -> CallWaits:
 def exposed_links(
     work: Work,
     use: Exposed,
-    transfers: Iterable[Transfer],
+    transfers: Sequence[Transfer],
     points: Sequence[RooflinePoint],
     left: CallWaits,
+    launches: Gain,
 ) -> Iterator[Candidate]:
     """Candidates of the device that the step waits for.
 
     `transfers`, and the operators' `points`, which tell where in the program they are, are sums
-    over the steps of `work`.
+    over the steps of `work`. `launches` is what launching mergeable calls costs, of all of them.
     """
-    transfers = tuple(transfers)
-    small: Counter[tuple[str, str | None]] = Counter()
-    for each in filter(_is_small, transfers):
-        small[each.what, each.group] += each.mergeable_calls
+    could_be_fewer = _with_many_mergeable(transfers, work)
+    mergeable = sum(each.mergeable_calls for each in could_be_fewer)
     for each in transfers:
         if each.kind == COPY and each.exposed_ns:
             yield _at_its_place(_copies(each, use, work), each, points)
@@ -69,10 +70,24 @@ def exposed_links(
             waiting_ns = each.exposed_waiting_ns or 0
             moving_ns = max(0, each.exposed_ns - waiting_ns) // work.steps
             found = _communication(each, moving_ns, use, work)
-            alike = small[each.what, each.group] if _is_small(each) else each.mergeable_calls
-            if each.mergeable_calls and alike >= (MANY - 1) * work.steps:
-                found = _as_fewer(found, each, moving_ns, work, left)
+            if each in could_be_fewer:
+                own = launches.share(each.mergeable_calls / mergeable)
+                found = _as_fewer(found, each, moving_ns, work, left, own)
             yield _at_its_place(found, each, points)
+
+
+def _with_many_mergeable(transfers: Sequence[Transfer], work: Work) -> list[Transfer]:
+    """The exposed ones that are worth to be fewer: many of one size, or small ones of any."""
+    small: Counter[tuple[str, str | None]] = Counter()
+    for each in filter(_is_small, transfers):
+        small[each.what, each.group] += each.mergeable_calls
+    found = []
+    for each in transfers:
+        alike = small[each.what, each.group] if _is_small(each) else each.mergeable_calls
+        many = each.mergeable_calls and alike >= (MANY - 1) * work.steps
+        if many and each.kind == COMMUNICATION and each.exposed_ns:
+            found.append(each)
+    return found
 
 
 def _at_its_place(
@@ -135,27 +150,37 @@ def _communication(each: Transfer, exposed_ns: int, use: Exposed, work: Work) ->
 
 
 def _as_fewer(
-    found: Candidate, each: Transfer, exposed_ns: int, work: Work, left: CallWaits
+    found: Candidate,
+    each: Transfer,
+    exposed_ns: int,
+    work: Work,
+    left: CallWaits,
+    launches: Gain,
 ) -> Candidate:
     """`found` as calls that could be fewer, where that gains as much."""
     # As one message with the call before, each takes what its bytes need at the link's rate.
     share = each.mergeable_calls / each.calls
     together_ns = round(share * max(0, exposed_ns - (each.roof_ns or 0) / work.steps))
     waiting_ns = (each.call_waiting_ns or 0) / work.steps
-    if together_ns < _AS_GOOD * found.gain.ns and not waiting_ns:
+    if together_ns + launches.ns < _AS_GOOD * found.gain.ns and not waiting_ns:
         return found
     merged = f"{each.mergeable_calls / work.steps:.3g}"
     evidence = f"{found.evidence}; {merged} of them need nothing of the call before"
     if waiting_ns:
         left_text = duration(round(waiting_ns * left.most))
         evidence += f", and {left_text} {work.per} goes by until all ranks have launched them"
+    if launches.ns:
+        until = duration(launches.ns)
+        evidence += f", and the device has no work for {until} {work.per} until they are launched"
     waits = Gain(round(waiting_ns * left.likely), 0, round(waiting_ns * left.most))
     return replace(
         found,
-        finding="many messages",
-        gain=Gain(together_ns, together_ns // 2, exposed_ns) + waits,
+        finding=MANY_MESSAGES,
+        gain=Gain(together_ns, together_ns // 2, exposed_ns) + waits + launches,
         evidence=evidence,
-        uncertain=_UNCERTAIN if waiting_ns else "",
+        uncertain=_UNCERTAIN if waiting_ns or launches.ns else "",
+        # A host that launches less needs less of the step itself.
+        of_device=not launches.ns,
     )
 
 

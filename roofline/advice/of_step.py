@@ -10,11 +10,11 @@ from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.device_work import below_the_roof
 from gpuprof.roofline.advice.epilogues import epilogues
 from gpuprof.roofline.advice.fusion import fusions
-from gpuprof.roofline.advice.links import call_waits, exposed_links
+from gpuprof.roofline.advice.links import MANY_MESSAGES, call_waits, exposed_links
 from gpuprof.roofline.advice.projections import projections
 from gpuprof.roofline.advice.recomputation import recomputation
 from gpuprof.roofline.advice.stragglers import late_ranks
-from gpuprof.roofline.advice.waiting import waiting
+from gpuprof.roofline.advice.waiting import launches_of_fewer, waiting
 from gpuprof.roofline.advice.without_cause import Step
 from gpuprof.roofline.advice_figures import Advice
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
@@ -40,6 +40,8 @@ class StepAdvice:
     """All candidates of one step."""
 
     candidates: tuple[Candidate, ...]
+    # The same where each change is of one class only: fewer messages also need fewer launches.
+    of_classes: tuple[Candidate, ...]
     times: StepTimes
     # None where the step has no split, and so no advice.
     step_ns: int | None
@@ -55,7 +57,7 @@ class StepAdvice:
         """
         if self.step_ns is None or bottleneck.gain_ns is None:
             return bottleneck
-        gain = gain_of_class(self.candidates, bottleneck.kind, self.times, self.step_ns)
+        gain = gain_of_class(self.of_classes, bottleneck.kind, self.times, self.step_ns)
         if gain is None:
             return bottleneck
         return Bottleneck(
@@ -69,7 +71,7 @@ def step_advice(
     roof: Roof | None,
     *,
     use: Exposed | None,
-    transfers: Iterable[Transfer],
+    transfers: Sequence[Transfer],
     split: StepSplit | None,
     idle: IdleTime | None,
     host: HostFigures | None,
@@ -84,7 +86,7 @@ def step_advice(
     their default, None where nobody read them; `ranks` what all ranks of the job say together.
     """
     if split is None or use is None or is_another_step(split, times):
-        return StepAdvice((), times, None)
+        return StepAdvice((), (), times, None)
     of_device: Iterable[Candidate] = chain(
         fusions(work),
         epilogues(work),
@@ -106,17 +108,32 @@ def step_advice(
     if has_no_room_to_wait(times, use):
         idle = None
     replays = bool(work.kernels["replay"].is_not_null().any())
-    waits = () if idle is None else waiting(Step(idle, times, on_cpu), host, replays=replays)
-    candidates = (
-        *of_device,
-        *exposed_links(
-            work, use, transfers, [point for _, point in ops], call_waits(use, split, times)
-        ),
-        *late_ranks(ranks, split.nanoseconds(OTHER_RANK)),
+    step = None if idle is None else Step(idle, times, on_cpu)
+    own = (*of_device, *late_ranks(ranks, split.nanoseconds(OTHER_RANK)))
+
+    def with_launches(launches: Gain) -> tuple[Candidate, ...]:
+        """All candidates, where fewer messages gain `launches` too."""
+        links = tuple(
+            exposed_links(
+                work,
+                use,
+                transfers,
+                [point for _, point in ops],
+                call_waits(use, split, times),
+                launches,
+            )
+        )
+        fewer = launches.ns > 0 and any(each.finding == MANY_MESSAGES for each in links)
+        waits = () if step is None else waiting(step, host, replays=replays, fewer=fewer)
         # What others that have the core take looks like Python of the program's own.
-        *(each for each in waits if not (busy and each.finding == "host work")),
-    )
-    return StepAdvice(candidates, times, shortest_ns)
+        said = (each for each in waits if not (busy and each.finding == "host work"))
+        return (*own, *links, *said)
+
+    nothing = Gain(0, 0, 0)
+    of_classes = with_launches(nothing)
+    launches = nothing if step is None else launches_of_fewer(step)
+    candidates = with_launches(launches) if launches.ns else of_classes
+    return StepAdvice(candidates, of_classes, times, shortest_ns)
 
 
 def _as_unprofiled(candidates: Iterable[Candidate], times: StepTimes) -> Iterable[Candidate]:

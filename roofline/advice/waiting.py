@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Final
+
+import msgspec
 
 from gpuprof.collectors.manifest import Compilations
 from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.advice.candidate import Candidate, Gain
 from gpuprof.roofline.advice.without_cause import Step
-from gpuprof.roofline.classes import ClassName
+from gpuprof.roofline.classes import LAUNCH, ClassName
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.host_figures import HostFigures, LoaderCause, LoaderWait
 from gpuprof.roofline.idle.evidence import count_text
@@ -34,10 +38,23 @@ _WAITING_WORKERS: Final[Mapping[LoaderCause, str]] = {
 }
 
 
-def waiting(step: Step, host: HostFigures | None, *, replays: bool) -> Iterator[Candidate]:
+def launches_of_fewer(step: Step) -> Gain:
+    """What is gained where no collective is launched that could be one with the call before."""
+    found = [
+        _share(step.gain_without(cause), cause, cause.mergeable_ns)
+        for cause in step.idle.causes
+        if cause.kind == LAUNCH
+    ]
+    return reduce(add, found, Gain(0, 0, 0))
+
+
+def waiting(
+    step: Step, host: HostFigures | None, *, replays: bool, fewer: bool = False
+) -> Iterator[Candidate]:
     """A candidate for each culprit of a cause that something can be done about.
 
-    `replays`: the program replays CUDA graphs, and need not be told of them.
+    `replays`: the program replays CUDA graphs, and need not be told of them. `fewer`: it is told to
+    send fewer messages, and what `launches_of_fewer` gains is not gained here.
     """
     idle = step.idle
     for cause in idle.causes:
@@ -56,22 +73,38 @@ def waiting(step: Step, host: HostFigures | None, *, replays: bool) -> Iterator[
         gain = step.gain_without(cause, left_ns=left_ns)
         uncertain = step.why_uncertain(cause, gain)
         per = "in the trace" if idle.basis == "whole trace" else "a step"
+        fewer_launches = fewer and cause.kind == LAUNCH
         for culprit in cause.culprits:
-            share = _share(gain, cause, culprit.nanoseconds)
-            found = _candidate(_for(finding, culprit), culprit, share, more, per)
-            yield replace(found, uncertain=uncertain)
-        if cause.others_ns:
+            left = _without_fewer(culprit) if fewer_launches else culprit
+            share = _share(gain, cause, left.nanoseconds)
+            if share.most_ns or not fewer_launches:
+                found = _candidate(_for(finding, left), left, share, more, per)
+                yield replace(found, uncertain=uncertain)
+        others_ns = cause.others_ns
+        if fewer_launches:
+            named_ns = sum(culprit.mergeable_ns for culprit in cause.culprits)
+            others_ns -= cause.mergeable_ns - named_ns
+        if others_ns > 0:
             yield Candidate(
                 finding=finding,
                 what="",
-                gain=_share(gain, cause, cause.others_ns),
+                gain=_share(gain, cause, others_ns),
                 uncertain=uncertain,
                 evidence=(
-                    f"the device has no work for {duration(cause.others_ns)} {per} meanwhile, in "
+                    f"the device has no work for {duration(others_ns)} {per} meanwhile, in "
                     f"{cause.others} kinds of call that cost little each"
                 ),
                 of_device=False,
             )
+
+
+def _without_fewer(culprit: IdleCulprit) -> IdleCulprit:
+    """What is left of `culprit` where collectives that could be one are one."""
+    left_ns = culprit.nanoseconds - culprit.mergeable_ns
+    calls = culprit.calls_per_step
+    if calls is not None and culprit.nanoseconds:
+        calls *= left_ns / culprit.nanoseconds
+    return msgspec.structs.replace(culprit, nanoseconds=left_ns, calls_per_step=calls)
 
 
 def _for(finding: str, culprit: IdleCulprit) -> str:
@@ -169,5 +202,4 @@ def _share(gain: Gain, cause: IdleCause, nanoseconds: int) -> Gain:
     """What of the `gain` without a cause is of so much of it."""
     if cause.nanoseconds == 0:
         return Gain(0, 0, 0)
-    share = nanoseconds / cause.nanoseconds
-    return Gain(*(round(each * share) for each in (gain.ns, gain.least_ns, gain.most_ns)))
+    return gain.share(nanoseconds / cause.nanoseconds)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import NONE, Integers
+from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.place_text import place_text
 from gpuprof.roofline.classes import (
@@ -124,8 +125,8 @@ def _amounts(steps: int) -> dict[str, pl.Expr]:
 def culprits(named: pl.DataFrame, steps: int) -> pl.DataFrame:
     """One row for each thing that the host did in the `named_pieces`, by class and name.
 
-    Columns kind, what, call, operator, kernel, place, detail, keeps_ns, shrinks_ns and calls;
-    of one step.
+    Columns kind, what, call, operator, kernel, place, detail, keeps_ns, shrinks_ns and calls, of
+    one step; and mergeable, the share of its time that is until a mergeable collective begins.
     """
     return (
         named.group_by(*_KEY)
@@ -133,6 +134,7 @@ def culprits(named: pl.DataFrame, steps: int) -> pl.DataFrame:
             detail=pl.col("detail").first(),
             calls=pl.col("event").n_unique() / steps,
             total=pl.col("nanoseconds").sum(),
+            mergeable=pl.col("nanoseconds").filter("mergeable").sum() / pl.col("nanoseconds").sum(),
             **_amounts(steps),
         )
         .sort("total", *_KEY, descending=[True, *(False for _ in _KEY)])
@@ -144,7 +146,9 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     """The pieces in their order, with what the host did in each.
 
     Columns step, start_ns, nanoseconds, kind and keeps as of `IdlePieces`; what, call, operator,
-    kernel, place and detail as of an `IdleCulprit`; event, the number of what they are a part of.
+    kernel, place and detail as of an `IdleCulprit`; event, the number of what they are a part of;
+    mergeable, whether a collective ends the gap that one message with the call before could replace
+    (`gpuprof.roofline.work.call_runs`).
     """
     timeline, gaps, pieces = idle.timeline, idle.gaps, idle.pieces
     texts = _Texts()
@@ -227,6 +231,7 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         what=table.gather(np.where(what == NONE, len(table) - 1, what)),
         **{name: table.gather(_first(numbers, nothing)) for name, numbers in said.items()},
         event=pl.Series(event).set(pl.Series(otherwise & (own == NONE)), None),
+        mergeable=pl.Series(_at_ends(idle.kernels["mergeable"], ends), dtype=pl.Boolean),
     )
 
 
@@ -329,6 +334,11 @@ def _written(op_names: pl.Series) -> pl.Series:
     """What a program writes for operators of these names; null where that is not known."""
     names = _of_forward(op_names)
     return pl.Series([written_as(name) for name in names], dtype=pl.String)
+
+
+def _at_ends(marks: pl.Series, ends: Integers) -> Booleans:
+    """Those of `marks`, one of each kernel, that are at `ends`; False where no kernel is."""
+    return np.append(marks.to_numpy(), False)[ends]
 
 
 def _launching_rows(idle: IdlePieces, ends: Integers) -> Integers:

@@ -1,7 +1,8 @@
 """Why the device has no work in a step: the causes in its own length, with what they come of."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -149,17 +150,7 @@ def _cause(
     )
     whole = float(own["weight"].sum())
     found = [
-        IdleCulprit(
-            what=row["what"],
-            call=row["call"],
-            operator=row["operator"],
-            kernel=row["kernel"],
-            place=row["place"],
-            detail=row["detail"],
-            calls_per_step=row["calls"],
-            nanoseconds=round(row["weight"] / whole * part.nanoseconds) if whole else 0,
-            profiled_ns=round(row["seen"]),
-        )
+        _culprit(row, row["weight"] / whole * part.nanoseconds if whole else 0.0)
         for row in own.iter_rows(named=True)
     ]
     if part.nanoseconds and not whole and kind != UNEXPLAINED:
@@ -178,4 +169,20 @@ def _cause(
         culprits=tuple(named),
         others=len(others),
         others_ns=sum(one.nanoseconds for one in others),
+        mergeable_ns=sum(one.mergeable_ns for one in found),
+    )
+
+
+def _culprit(row: Mapping[str, Any], nanoseconds: float) -> IdleCulprit:
+    return IdleCulprit(
+        what=row["what"],
+        call=row["call"],
+        operator=row["operator"],
+        kernel=row["kernel"],
+        place=row["place"],
+        detail=row["detail"],
+        calls_per_step=row["calls"],
+        nanoseconds=round(nanoseconds),
+        profiled_ns=round(row["seen"]),
+        mergeable_ns=round(nanoseconds * row["mergeable"]),
     )

@@ -63,9 +63,9 @@ def one_rank(rank: int, between: str, sizes: int) -> Capture:
     return build.build(world_size=2)
 
 
-def analysed(between: str, sizes: int = 1) -> Analysis:
-    captures = [one_rank(rank, between, sizes) for rank in (0, 1)]
-    return analyze(joined(with_distinct_ranks(captures)[0]), rank=0)
+def analysed(between: str, sizes: int = 1, rank: int = 0) -> Analysis:
+    captures = [one_rank(each, between, sizes) for each in (0, 1)]
+    return analyze(joined(with_distinct_ranks(captures)[0]), rank=rank)
 
 
 def test_calls_behind_each_other_cost_what_they_wait_and_could_be_one() -> None:
@@ -93,6 +93,35 @@ def test_calls_behind_each_other_cost_what_they_wait_and_could_be_one() -> None:
     assert isinstance(facts, Facts)
     waits = "1.65 ms of it waits for other ranks, 1.59 ms of that in calls that follow each other"
     assert waits in facts.facts[0].note
+
+
+def test_the_rank_that_launches_last_is_told_of_one_message_and_not_of_launches() -> None:
+    found = analysed("nothing", rank=1)
+    assert found.bottleneck.kind == "launch"
+    assert found.idle is not None
+    (launches,) = found.idle.causes
+    # In half as long a step there is room for a third of the 55 us before each call; the first call
+    # follows none, and neither does the product.
+    share = launches.mergeable_ns / launches.nanoseconds
+    assert share == pytest.approx((CALLS - 1) * 55 / (CALLS * 55 + 10), rel=0.01)
+    first = found.advice[0]
+    assert first.finding == "many messages"
+    assert "the device has no work for 532 µs a step until they are launched" in first.evidence
+    # What the messages move beyond their bytes, and the launches of all but one.
+    moving = CALLS * 5 * US
+    assert first.gain_ns == pytest.approx(
+        (CALLS - 1) / CALLS * moving + launches.mergeable_ns, 0.01
+    )
+    # What is told of fewer messages is not told once more; of the class it is still the gain.
+    assert not any(each.finding == "launches" for each in found.advice)
+    assert found.bottleneck.gain_ns == launches.nanoseconds
+
+
+def test_launches_of_calls_that_depend_on_each_other_stay_launches() -> None:
+    found = analysed("waits", rank=1)
+    assert found.idle is not None
+    assert all(cause.mergeable_ns == 0 for cause in found.idle.causes)
+    assert "many messages" not in {each.finding for each in found.advice}
 
 
 def test_messages_of_as_many_sizes_could_be_one_too() -> None:
