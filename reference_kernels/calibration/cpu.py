@@ -28,7 +28,7 @@ _LEVEL = 0.05
 _TOO_SLOW_S = 0.06
 # A core that was idle takes some time to reach its clock.
 _WARMING_S = 0.2
-_SMALLEST_ARRAY_BYTES = 128 * 2**20
+_LEAST_MEMORY_BYTES = 384 * 2**20
 # Where the pages of an array lie decides how much of a cache it has: rates of one process differed
 # by 8 % from those of the next. The fastest of a few arrays is the same each time.
 _ALLOCATIONS = 4
@@ -80,11 +80,11 @@ def cpu_ceilings(
         in_each_size = (make_cache_probes(level, capacity_bytes, size) for size in sets)
         for probes in zip(*in_each_size, strict=True):
             _add_fastest(found, probes, measure)
-    array_bytes = _array_bytes(levels)
-    if array_bytes is None:
+    memory_bytes = _memory_bytes(levels)
+    if memory_bytes is None:
         found.left_out.append("DRAM: not enough free memory for arrays larger than the caches")
         return found
-    for probe in make_memory_probes(array_bytes):
+    for probe in make_memory_probes(memory_bytes):
         progress(probe.name)
         _add_fastest(found, (probe,), measure)
     return found
@@ -180,13 +180,13 @@ def _reached_caches(levels: tuple[CacheLevel, ...]) -> Iterator[tuple[str, int]]
         reached_before = max(reached_before, reached)
 
 
-def _array_bytes(levels: tuple[CacheLevel, ...]) -> int | None:
-    """Bytes of each array; None where memory is too small to leave the caches behind."""
+def _memory_bytes(levels: tuple[CacheLevel, ...]) -> int | None:
+    """Bytes of all arrays; None where memory is too small to leave the caches behind."""
     cache_bytes = max((level.total_bytes for level in levels), default=0)
-    # STREAM's rule, for a kernel of one array.
-    wanted = max(_SMALLEST_ARRAY_BYTES, 4 * cache_bytes)
+    # STREAM's rule, of all that a kernel touches before it comes to the same data again.
+    wanted = max(_LEAST_MEMORY_BYTES, 4 * cache_bytes)
     available = available_memory_bytes()
-    size = wanted if available is None else min(wanted, available // 6)
+    size = wanted if available is None else min(wanted, available // 2)
     return size if size > 2 * cache_bytes else None
 
 

@@ -14,8 +14,10 @@ from gpuprof.reference_kernels.calibration.probe import Call, Probe
 
 _RANDOM_BLOCK = 2**20
 _MIB = 2**20
-# Of an array of the CPU's DRAM: one is a call's.
-_PARTS = 16
+# Of the CPU's DRAM: a call takes one, two or three of them.
+_PARTS = 24
+# An array begins at a line of the cache.
+_ALIGNED = 16
 
 
 def make_streams(device: str, array_bytes: int) -> tuple[Probe, ...]:
@@ -47,14 +49,15 @@ def make_streams(device: str, array_bytes: int) -> tuple[Probe, ...]:
     )
 
 
-def make_memory_probes(array_bytes: int) -> Iterator[Probe]:
-    """In-place work, read, copy and triad of a CPU's DRAM on arrays of `array_bytes` each.
+def make_memory_probes(total_bytes: int) -> Iterator[Probe]:
+    """In-place work, read, copy and triad of a CPU's DRAM on arrays of `total_bytes` together.
 
-    A call takes the next part of each array, so that it is short, and its data long out of the
-    caches.
+    A call takes the next part of each array, so that it is short. Before one is taken again all
+    others were, which is `total_bytes`: its data is long out of the caches.
     """
-    part = array_bytes // 4 // _PARTS
-    size = f"{array_bytes / _MIB:.0f} MiB each"
+    part = total_bytes // 4 // _PARTS
+    parts = random_numbers("cpu", part * _PARTS).view(_PARTS, part).unbind()
+    size = f"{total_bytes / _MIB:.0f} MiB in all"
 
     def probe(name: str, traffic: str, call: Call, arrays: int, *, allocated: int = 0) -> Probe:
         return Probe(
@@ -67,23 +70,21 @@ def make_memory_probes(array_bytes: int) -> Iterator[Probe]:
             allocated=allocated,
         )
 
-    def parts() -> tuple[torch.Tensor, ...]:
-        return random_numbers("cpu", part * _PARTS).view(_PARTS, part).unbind()
-
-    first = parts()
-    reading = cycle(first)
+    reading = cycle(parts)
     in_place, read = (lambda: next(reading).mul_(1.0)), (lambda: torch.amax(next(reading)))
     yield probe("in-place", "one array read and written", in_place, 2)
     yield probe("read", "one array read", read, 1)
-    out = parts()
-    pairs = cycle(zip(first, out, strict=True))
+    halves, thirds = _PARTS // 2, _PARTS // 3
+    pairs = cycle(zip(parts[:halves], parts[halves:], strict=True))
 
     def copy() -> torch.Tensor:
         source, target = next(pairs)
         return target.copy_(source)
 
     yield probe("copy", "one array read, one written", copy, 2, allocated=part * 4)
-    triples = cycle(zip(first, parts(), out, strict=True))
+    triples = cycle(
+        zip(parts[:thirds], parts[thirds : 2 * thirds], parts[2 * thirds :], strict=True)
+    )
 
     def triad() -> torch.Tensor:
         left, right, target = next(triples)
@@ -106,11 +107,11 @@ def make_cache_probes(level: str, capacity_bytes: int, set_bytes: int) -> Iterat
             capacity_bytes=capacity_bytes,
         )
 
-    whole, third = set_bytes // 4, set_bytes // 4 // 3
+    whole, third = set_bytes // 4, set_bytes // 4 // 3 // _ALIGNED * _ALIGNED
     only = random_numbers("cpu", whole)
     yield probe("in-place", "one array read and written", lambda: only.mul_(1.0), 2 * 4 * whole)
     yield probe("read", "one array read", lambda: torch.amax(only), 4 * whole)
-    first, second, out = (random_numbers("cpu", third) for _ in range(3))
+    first, second, out = only[: 3 * third].view(3, third).unbind()
     yield probe(
         "triad",
         "two arrays read, one written",

@@ -56,10 +56,10 @@ def test_a_baseline_is_saved_gated_against_and_its_gate_kept_in_a_history(
     gpuprof: GpuprofCommand, folder: Path
 ) -> None:
     # Two have to count; on a busy machine some are lost.
-    saved = gpuprof("baseline", "save", "v1", "--processes", "6")
+    saved = gpuprof("baseline", "save", "v1", "--processes", "4")
 
     assert saved.returncode == 0, saved.stderr
-    assert saved.stdout == "Saved gpuprof-baselines/v1.json.gz: 6 processes of speed\n"
+    assert saved.stdout == "Saved gpuprof-baselines/v1.json.gz: 4 processes of speed\n"
     (folder / "gpuprof-baselines" / "pinned").write_text("v1\n")
 
     gated = gpuprof("gate", "--baseline", "v1")

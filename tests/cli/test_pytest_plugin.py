@@ -1,11 +1,11 @@
 """The pytest plugin, in pytest sessions of their own."""
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 
 Pytest = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -23,19 +23,16 @@ def test_other():
 
 
 @pytest.fixture
-def run_pytest(tmp_path: Path, gpuprof_environment: dict[str, str]) -> Pytest:
+def run_pytest(tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer) -> Pytest:
     """Run pytest in the test's own folder, which holds test_speed.py."""
     (tmp_path / "test_speed.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
-            cwd=tmp_path,
-            env=gpuprof_environment,
-            capture_output=True,
-            text=True,
-            check=False,
+        return server.run(
+            *("-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments),
+            folder=tmp_path,
+            environment=gpuprof_environment,
         )
 
     return run

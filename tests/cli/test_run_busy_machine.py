@@ -17,7 +17,9 @@ from gpuprof.roofline.analyze import analyze
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SCRIPT = """
+import os
 import time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import gpuprof
 import torch
 for _ in range(16):
@@ -28,19 +30,21 @@ for _ in range(16):
 """
 
 
+BUSY = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+while True: pass
+"""
+
+
 @contextmanager
-def one_core_for_all() -> Iterator[None]:
-    """This process, and all that it starts, on one core beside a program that never sleeps."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    try:
-        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
-            try:
-                yield
-            finally:
-                other.kill()
-    finally:
-        os.sched_setaffinity(0, before)
+def a_program_on_its_core() -> Iterator[None]:
+    """Beside a program that never sleeps, on the core that `SCRIPT` takes."""
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
+        try:
+            yield
+        finally:
+            other.kill()
 
 
 @pytest.mark.skipif(
@@ -48,11 +52,11 @@ def one_core_for_all() -> Iterator[None]:
     reason="the system does not count how long a thread waited for a core",
 )
 def test_a_run_says_that_others_had_the_core_and_for_how_much(
-    tmp_path: Path, cold_gpuprof: Gpuprof
+    tmp_path: Path, gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    with one_core_for_all():
-        done = cold_gpuprof("run", "-o", "out.gpuprof", "script.py")
+    with a_program_on_its_core():
+        done = gpuprof("run", "-o", "out.gpuprof", "script.py")
     assert done.returncode == 0, done.stderr
     fraction = analyze(storage.load(tmp_path / "out.gpuprof")).steps.waiting_fraction
     assert fraction is not None

@@ -63,7 +63,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "_TOO_SLOW_S", 2.0)
     monkeypatch.setattr(cpu, "_LONGEST_S", 10.0)
     monkeypatch.setattr(cpu, "_WARMING_S", 0.0)
-    monkeypatch.setattr(cpu, "_SMALLEST_ARRAY_BYTES", 2**16)
+    monkeypatch.setattr(cpu, "_LEAST_MEMORY_BYTES", 2**16)
     levels = (CacheLevel(1, (512,)), CacheLevel(2, (2048,)), CacheLevel(3, (4096,)))
     monkeypatch.setattr(cpu, "cache_levels", lambda: levels)
     monkeypatch.setattr(launch, "_REPEATS", 3)
@@ -93,9 +93,9 @@ def test_a_cpu_has_ceilings_of_products_and_of_each_level_of_memory() -> None:
     # Half of what the level holds, read and written.
     assert rates["L2 in-place"] == (2 * 1024, 2048)
     assert rates["L3 read"] == (2048, 4096)
-    assert rates["L2 triad"] == (3 * 4 * (1024 // 4 // 3), 2048)
-    # A sixteenth of an array is a call's.
-    array = 2**16 // 16
+    assert rates["L2 triad"] == (3 * 4 * 80, 2048)
+    # A call takes a part of each array, of 24 parts in all.
+    array = 2**16 // 4 // 24 * 4
     assert rates["DRAM in-place"] == (2 * array, None)
     assert rates["DRAM triad"] == (3 * array, None)
     methods = {c.name: c.method for c in found.ceilings}
@@ -317,7 +317,7 @@ def test_what_others_did_is_unknown_where_the_system_does_not_tell(tmp_path: Pat
 def test_streams_count_each_array_once() -> None:
     streams = {stream.name: stream.amount for stream in make_streams("cpu", 4096)}
     assert streams == {"DRAM copy": 8192, "DRAM triad": 12288, "DRAM read": 4096}
-    probes = {probe.name: (probe.amount, probe.allocated) for probe in make_memory_probes(4096)}
+    probes = {probe.name: (probe.amount, probe.allocated) for probe in make_memory_probes(6144)}
     assert probes == {
         "DRAM in-place": (512, 0),
         "DRAM read": (256, 0),
@@ -336,14 +336,18 @@ def test_streams_do_what_they_say() -> None:
 
 
 def test_a_call_on_main_memory_takes_the_next_part_of_each_array() -> None:
-    in_place, _, copy, triad = (probe.call for probe in make_memory_probes(4096))
-    parts: list[Any] = [in_place() for _ in range(17)]
-    places = [part.data_ptr() - parts[0].data_ptr() for part in parts]
-    assert places == [256 * index for index in (*range(16), 0)]
-    copies: list[Any] = [copy() for _ in range(16)]
-    assert all(torch.equal(copied, part) for copied, part in zip(copies, parts, strict=False))
-    # Both arrays hold the same numbers.
-    assert torch.allclose(triad(), 4 * parts[0])
+    in_place, _, copy, triad = (probe.call for probe in make_memory_probes(6144))
+    parts: list[Any] = [in_place() for _ in range(25)]
+    begin = parts[0].data_ptr()
+    places = [part.data_ptr() - begin for part in parts]
+    assert places == [256 * index for index in (*range(24), 0)]
+    # The second half is the target, and of three thirds the last.
+    copies: list[Any] = [copy() for _ in range(13)]
+    assert [each.data_ptr() - begin for each in copies] == [256 * i for i in (*range(12, 24), 12)]
+    assert all(torch.equal(copied, part) for copied, part in zip(copies, parts[:12], strict=False))
+    sums: list[Any] = [triad() for _ in range(9)]
+    assert [each.data_ptr() - begin for each in sums] == [256 * i for i in (*range(16, 24), 16)]
+    assert torch.allclose(sums[0], parts[0] + 3 * parts[8])
 
 
 @pytest.mark.parametrize(
@@ -365,10 +369,10 @@ def test_arrays_leave_the_caches_behind_or_nothing_is_measured(
 ) -> None:
     levels = (CacheLevel(2, (2**20,) * 8), CacheLevel(3, (2**29, 2**29)))
     monkeypatch.setattr(cpu, "available_memory_bytes", lambda: 2**40)
-    assert cpu._array_bytes(levels) == 4 * 2**30
-    assert cpu._array_bytes(()) == 128 * 2**20
+    assert cpu._memory_bytes(levels) == 4 * 2**30
+    assert cpu._memory_bytes(()) == 384 * 2**20
     monkeypatch.setattr(cpu, "available_memory_bytes", lambda: 2**31)
-    assert cpu._array_bytes(levels) is None
+    assert cpu._memory_bytes(levels) is None
 
 
 def test_a_thread_is_near_to_one_cache_of_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
