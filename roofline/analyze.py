@@ -1,6 +1,6 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -39,6 +39,7 @@ from gpuprof.roofline.memory.use import memory_use
 from gpuprof.roofline.modules import module_tree
 from gpuprof.roofline.plugin_uses import plugins_of
 from gpuprof.roofline.points.bottleneck import classify_step
+from gpuprof.roofline.points.classify import WorkKey, WorkVerdict
 from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
 from gpuprof.roofline.points.kernel_points import keyed_kernel_points
@@ -81,6 +82,7 @@ from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
 from gpuprof.roofline.steps.stretch import (
+    Stretch,
     device_runs_behind,
     longest_gap_of_others_ns,
     profiled_stretch,
@@ -98,7 +100,7 @@ from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.replayed_graphs import replayed_graphs
 from gpuprof.roofline.work.transfers import RankWaits
-from gpuprof.roofline.work.work import find_work
+from gpuprof.roofline.work.work import Work, find_work
 
 
 def analyze(
@@ -178,18 +180,17 @@ def analyze(
     # A step's figures are of all its device work, or they are none.
     complete = work.lost_launches == 0
     split = None
+    local: tuple[RooflinePoint, ...] = ()
+    if complete and stretch is not None and use is not None:
+        # Before the idle time, as above.
+        local = _computing_points(work, stretch, use.device, machine, verdicts)
     seen = find_idle(capture, work, stretch, on_cpu=on_cpu) if complete else None
     if seen is not None and stretch is not None and use is not None:
-        own = on_device(computing(stretch.work_of(work)), use.device)
-        # What computes in an operator that mostly crosses a link has its own verdict.
-        local = computing(work)
-        crossing = local.kernels.height < work.kernels.height
-        of_local = work_verdicts(local, machine) if crossing else verdicts
         split = split_step(
             times,
             stretch,
             use,
-            op_points(own, machine, of_local),
+            local,
             waiting=seen.waiting,
             slower_ns=slower_by_ns(times, stretch, use, state=state, device=device),
             on_cpu=on_cpu,
@@ -343,6 +344,21 @@ def analyze(
             *(problem.sentence for problem in noted_problems()),
         ),
     )
+
+
+def _computing_points(
+    work: Work,
+    stretch: Stretch,
+    device: int | None,
+    machine: Machine,
+    verdicts: Mapping[WorkKey, WorkVerdict],
+) -> tuple[RooflinePoint, ...]:
+    """The points of what computes on `device` in the steps of `stretch`."""
+    computes = computing(work)
+    if computes.kernels.height < work.kernels.height:
+        # What computes in an operator that mostly crosses a link has its own verdict.
+        verdicts = work_verdicts(computes, machine)
+    return op_points(on_device(stretch.work_of(computes), device), machine, verdicts)
 
 
 def _classified(

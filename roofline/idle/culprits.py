@@ -65,7 +65,13 @@ class ClassTime:
 
 def times_of_classes(pieces: pl.DataFrame) -> tuple[ClassTime, ...]:
     """Of each profiled step and class that has any, in their order."""
-    sums = pieces.group_by("step", "kind", "keeps").agg(pl.col("nanoseconds").sum())
+    # As numbers: to group by texts takes their memory once more.
+    coded = pieces.select("step", pl.col("kind").cast(pl.Categorical), "keeps", "nanoseconds")
+    sums = (
+        coded.group_by("step", "kind", "keeps")
+        .agg(pl.col("nanoseconds").sum())
+        .with_columns(pl.col("kind").cast(pl.String))
+    )
     found: dict[tuple[int, ClassName], dict[bool, int]] = {}
     for step, kind, keeps, nanoseconds in sums.iter_rows():
         found.setdefault((step, kind), {})[keeps] = nanoseconds
@@ -137,6 +143,7 @@ def culprits(named: pl.DataFrame, steps: int) -> pl.DataFrame:
             mergeable=pl.col("nanoseconds").filter("mergeable").sum() / pl.col("nanoseconds").sum(),
             **_amounts(steps),
         )
+        .with_columns(pl.col(pl.Enum).cast(pl.String))
         .sort("total", *_KEY, descending=[True, *(False for _ in _KEY)])
         .drop("total")
     )
@@ -146,9 +153,9 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
     """The pieces in their order, with what the host did in each.
 
     Columns step, start_ns, nanoseconds, kind and keeps as of `IdlePieces`; what, call, operator,
-    kernel, place and detail as of an `IdleCulprit`; event, the number of what they are a part of;
-    mergeable, whether a collective ends the gap that one message with the call before could replace
-    (`gpuprof.roofline.work.call_runs`).
+    kernel, place and detail as of an `IdleCulprit`, of one dtype Enum; event, the number of what
+    they are a part of; mergeable, whether a collective ends the gap that one message with the call
+    before could replace (`gpuprof.roofline.work.call_runs`).
     """
     timeline, gaps, pieces = idle.timeline, idle.gaps, idle.pieces
     texts = _Texts()
@@ -271,8 +278,15 @@ class _Texts:
         return self._count - 1
 
     def table(self) -> pl.Series:
-        """All texts in the order of their numbers, and none for the number -1."""
-        return pl.concat([*self._texts, pl.Series([None], dtype=pl.String)])
+        """All texts in the order of their numbers, and none for the number -1.
+
+        As numbers again: a text of each piece would take as much memory as all that it is of.
+        """
+        texts = pl.concat([*self._texts, pl.Series([None], dtype=pl.String)])
+        numbered_texts: pl.Series = texts.cast(
+            pl.Enum(texts.drop_nulls().unique(maintain_order=True))
+        )
+        return numbered_texts
 
 
 def _of_forward(names: pl.Series) -> pl.Series:

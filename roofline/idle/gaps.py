@@ -24,6 +24,7 @@ _LATENCY_LIMIT: Final = 2
 # Where too few were seen: 1 to 2.5 us on an H100 and an H200.
 _USUAL_LATENCY_NS: Final = 5_000
 _FEWEST: Final = 5
+_OF_GAPS: Final = ("kernel_row", "start_ns", "end_ns", "op_id", "name", "mergeable")
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,12 @@ class Gaps:
 
 
 def work_of_stretch(work: Work, stretch: Stretch) -> pl.DataFrame:
-    """The device work that the steps of `stretch` are busy with, in order of start."""
+    """The device work that the steps of `stretch` are busy with, in order of start.
+
+    Of its columns only those that tell of gaps: all of them would be as large as the work again.
+    """
     found = work if stretch.window_ns is not None else stretch.work_of(work)
-    return found.kernels.sort("start_ns", maintain_order=True)
+    return found.kernels.select(_OF_GAPS).sort("start_ns", maintain_order=True)
 
 
 def find_gaps(

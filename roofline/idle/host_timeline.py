@@ -56,19 +56,21 @@ class HostTimeline:
     collecting: tuple[Integers, Integers]
     # When any thread is in an operator, a call or a scope.
     occupied: tuple[Integers, Integers]
-    # All times at which anything begins or ends, ascending; of threads those of what was called.
-    changes_ns: Integers
-    changes_of_threads: "Changes"
-
-    def is_empty(self) -> bool:
-        """Nothing was recorded of the host."""
-        return not len(self.changes_ns)
+    # Nothing was recorded of the host.
+    is_empty: bool
 
 
 @dataclass(frozen=True)
 class Changes:
-    """When what threads were in began and ended: an entry for each, in no order."""
+    """When anything on the host begins or ends.
 
+    Apart from the timeline: they take as much memory as all else of it, and are needed for less
+    long.
+    """
+
+    # All of them, ascending.
+    all_ns: Integers
+    # What threads were in: an entry for each, in no order.
     threads: Integers
     known: Booleans
     start_ns: Integers
@@ -80,7 +82,9 @@ class Changes:
         return np.sort(np.concatenate([self.start_ns[own], self.end_ns[own]]))
 
 
-def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int) -> HostTimeline:
+def host_timeline(
+    capture: Capture, launches_ns: Integers, *, least_idle_ns: int
+) -> tuple[HostTimeline, Changes]:
     """The timeline of `capture`, with those idle ranges that last for `least_idle_ns` or longer.
 
     `launches_ns` is when device work was launched, on a CPU when leaf operators began.
@@ -93,10 +97,9 @@ def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int
     ranges = capture.ranges.filter((pl.col("domain") != host_events.DOMAIN).fill_null(True))
     idle = _idle_ranges(ranges, launches_ns, least_idle_ns)
     occupied = [_ended(frame) for frame in (ops, launches, scopes)]
-    changes = _changes([*occupied, idle])
     placed = capture.positions
-    edges = changes.start_ns, changes.end_ns, placed["start_ns"].to_numpy(), ends_of(placed)
-    return HostTimeline(
+    changes = _changes([*occupied, idle], placed)
+    timeline = HostTimeline(
         launches=launches,
         ops=ops,
         op_parents=op_parents,
@@ -108,9 +111,9 @@ def host_timeline(capture: Capture, launches_ns: Integers, *, least_idle_ns: int
         collecting=_merged([collecting]),
         # Each table by itself first: its rows are nearly in order, and few of them are outer ones.
         occupied=_merged(occupied),
-        changes_ns=np.sort(np.concatenate(edges)),
-        changes_of_threads=changes,
+        is_empty=not len(changes.all_ns),
     )
+    return timeline, changes
 
 
 def innermost_rows(intervals: pl.DataFrame, points: pl.DataFrame) -> Integers:
@@ -148,10 +151,11 @@ def _merged(frames: Iterable[pl.DataFrame]) -> tuple[Integers, Integers]:
     return merged(start, end)
 
 
-def _changes(frames: Sequence[pl.DataFrame]) -> Changes:
+def _changes(frames: Sequence[pl.DataFrame], placed: pl.DataFrame) -> Changes:
     threads = [frame["thread"] for frame in frames]
     start, end = (np.concatenate([frame[edge].to_numpy() for frame in frames]) for edge in _EDGES)
     return Changes(
+        np.sort(np.concatenate([start, end, placed["start_ns"].to_numpy(), ends_of(placed)])),
         np.concatenate([_known(thread) for thread in threads]),
         np.concatenate([thread.is_not_null().to_numpy() for thread in threads]),
         start,

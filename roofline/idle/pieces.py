@@ -22,6 +22,7 @@ from gpuprof.roofline.classes import (
 from gpuprof.roofline.idle.gaps import Gaps, find_gaps, work_of_stretch
 from gpuprof.roofline.idle.host_calls import drained_ns, kinds_of_calls, synchronisations
 from gpuprof.roofline.idle.host_timeline import (
+    Changes,
     HostTimeline,
     host_timeline,
     innermost_rows,
@@ -71,14 +72,13 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     kernels = work_of_stretch(work, stretch)
     launch = launch_rows(capture)[kernels["kernel_row"].to_numpy()]
     gaps = find_gaps(kernels, launch, capture, stretch)
-    timeline = host_timeline(
+    calls = kinds_of_calls(capture)
+    timeline, changes = host_timeline(
         capture, _launches_ns(kernels, launch, capture), least_idle_ns=_LEAST_RANGE_NS
     )
-    segments = _inside(_segments(gaps, timeline.changes_ns), stretch)
     threads = _threads(gaps, kernels, launch, capture, on_cpu=on_cpu)
-    segments = _with_states(segments, threads[segments["gap"]], timeline)
-    calls = kinds_of_calls(capture)
-    pieces = _classified(segments, timeline, gaps, calls, op_names(capture), on_cpu=on_cpu)
+    pieces = _of_the_host(capture, stretch, gaps, timeline, changes, threads, calls, on_cpu=on_cpu)
+    del changes, threads
     if not on_cpu:
         busy = merged(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
         from_ns = int(gaps.host_start_ns.min(initial=stretch.spans_ns[-1][1]))
@@ -90,6 +90,23 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     launching = rows_of(capture.ops, kernels["op_id"])
     together = pl.concat([pieces, queued], how="diagonal")
     return IdlePieces(together, timeline, calls, gaps, kernels, launching)
+
+
+def _of_the_host(
+    capture: Capture,
+    stretch: Stretch,
+    gaps: Gaps,
+    timeline: HostTimeline,
+    changes: Changes,
+    threads: pl.DataFrame,
+    calls: pl.Series,
+    *,
+    on_cpu: bool,
+) -> pl.DataFrame:
+    """The pieces in which the host has not launched what ends the gap."""
+    segments = _inside(_segments(gaps, changes.all_ns), stretch)
+    segments = _with_states(segments, threads[segments["gap"]], timeline, changes)
+    return _classified(segments, timeline, gaps, calls, op_names(capture), on_cpu=on_cpu)
 
 
 def _launches_ns(kernels: pl.DataFrame, launch: Integers, capture: Capture) -> Integers:
@@ -197,7 +214,7 @@ def _process(events: pl.DataFrame) -> int | None:
 
 
 def _with_states(
-    segments: pl.DataFrame, threads: pl.DataFrame, timeline: HostTimeline
+    segments: pl.DataFrame, threads: pl.DataFrame, timeline: HostTimeline, changes: Changes
 ) -> pl.DataFrame:
     """What the first of a segment's `threads` that is in anything is in: rows, -1 for none."""
     count = segments.height
@@ -237,7 +254,7 @@ def _with_states(
     at = points.with_columns(thread=pl.Series(own).set(pl.Series(~is_known), None))
     launched = timeline.launches["launch_row"].cast(pl.Int64).to_numpy()
     return segments.with_columns(
-        pl.Series("quiet_ns", _quiet_ns(timeline, own, segments["time_ns"].to_numpy())),
+        pl.Series("quiet_ns", _quiet_ns(changes, own, segments["time_ns"].to_numpy())),
         *(
             pl.Series(name, row).set(pl.Series(row == NONE), None)
             for name, row in {
@@ -264,15 +281,15 @@ def _positions(timeline: HostTimeline, points: pl.DataFrame) -> Integers:
     return np.where(own == NONE, innermost_rows(timeline.positions, elsewhere), own)
 
 
-def _quiet_ns(timeline: HostTimeline, threads: Integers, times_ns: Integers) -> Integers:
+def _quiet_ns(changes: Changes, threads: Integers, times_ns: Integers) -> Integers:
     """How long the thread of each time does nothing that was recorded around it."""
     quiet = np.zeros(len(times_ns), np.int64)
     for thread in np.unique(threads).tolist():
-        changes = timeline.changes_of_threads.of_thread(thread)
+        of_thread = changes.of_thread(thread)
         rows = np.flatnonzero(threads == thread)
-        after = np.searchsorted(changes, times_ns[rows], side="right")
-        between = (after > 0) & (after < len(changes))
-        quiet[rows[between]] = changes[after[between]] - changes[after[between] - 1]
+        after = np.searchsorted(of_thread, times_ns[rows], side="right")
+        between = (after > 0) & (after < len(of_thread))
+        quiet[rows[between]] = of_thread[after[between]] - of_thread[after[between] - 1]
     return quiet
 
 
@@ -296,7 +313,7 @@ def _classified(
         plan=pl.Series(_plans(ops, segments["op_row"].fill_null(NONE).to_numpy())),
         hole=pl.Series(hole),
         hole_ns=pl.Series(hole_ns),
-        unknown=pl.Series(unknown | timeline.is_empty()),
+        unknown=pl.Series(unknown | timeline.is_empty),
     )
     in_nothing = pl.col("op_row").is_null() & pl.col("call_row").is_null()
     working = ~in_nothing & (pl.col("quiet_ns") >= _LEAST_WORK_NS)

@@ -109,6 +109,7 @@ def idle_rows(
         )
         .group_by("step", "segment", *_IDLE_WHAT, maintain_order=True)
         .agg(pl.col("nanoseconds").sum())
+        .with_columns(pl.col(pl.Enum).cast(pl.String))
     )
     return bounded(rows, _IDLE_WHAT, "nanoseconds", limit).select(
         pl.col(name).cast(dtype) for name, dtype in IDLE.items()

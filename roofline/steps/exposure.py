@@ -1,7 +1,6 @@
 """What of a step each device spends on computing, and on what computing does not hide."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -19,13 +18,12 @@ _NO_DEVICE: Final = -1
 
 def computing(work: Work) -> Work:
     """The part of `work` that is neither communication nor a copy over a link."""
-    return replace(work, kernels=work.kernels.filter(~_COMMUNICATES & ~pl.col("over_link")))
+    return work.where(~_COMMUNICATES & ~pl.col("over_link"))
 
 
 def on_device(work: Work, device: int | None) -> Work:
     """The part of `work` that ran on `device`."""
-    ran_there = pl.col("device").eq_missing(pl.lit(device, pl.Int32))
-    return replace(work, kernels=work.kernels.filter(ran_there))
+    return work.where(pl.col("device").eq_missing(pl.lit(device, pl.Int32)))
 
 
 def device_uses(work: Work, stretch: Stretch) -> tuple[Exposed, ...]:

@@ -60,9 +60,8 @@ class Stretch:
         """The part of `work` that these steps launched; without steps, all that has a time."""
         if self.indices is None:
             # Counters may be recorded without times, all or some of them.
-            return replace(work, kernels=work.kernels.drop_nulls("start_ns"))
-        launched = pl.col("step").is_in(self.indices)
-        return replace(work, kernels=work.kernels.filter(launched), steps=self.steps)
+            return work.where(pl.col("start_ns").is_not_null())
+        return replace(work.where(pl.col("step").is_in(self.indices)), steps=self.steps)
 
 
 def step_ends(capture: Capture) -> pl.DataFrame:

@@ -100,6 +100,7 @@ def idle_events(pieces: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
         own.with_columns(number=begins.fill_null(True).cum_sum())
         .group_by("number", maintain_order=True)
         .agg(pl.col("start_ns", *_WHY).first(), pl.col("end_ns").last())
+        .with_columns(pl.col(pl.Enum).cast(pl.String))
     )
     said = [pl.when(pl.col(name) != "").then(pl.col(name)) for name in ("call", "kernel", "detail")]
     return together.select(

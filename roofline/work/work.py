@@ -119,6 +119,11 @@ class Work:
         )
         return replace(self, signatures=signatures)
 
+    def where(self, condition: pl.Expr) -> "Work":
+        """The part whose kernels fulfil `condition`; where all do, without a copy of them."""
+        chosen = self.kernels.select(condition.fill_null(value=False)).to_series()
+        return self if chosen.all() else replace(self, kernels=self.kernels.filter(chosen))
+
     def with_waits(self, waits: RankWaits) -> "Work":
         """The same work with what its collectives waited for other ranks."""
         return replace(self, kernels=with_waits(self.kernels, waits))
