@@ -73,38 +73,39 @@ def waiting(
         gain = step.gain_without(cause, left_ns=left_ns)
         uncertain = step.why_uncertain(cause, gain)
         per = "in the trace" if idle.basis == "whole trace" else "a step"
-        fewer_launches = fewer and cause.kind == LAUNCH
-        for culprit in cause.culprits:
-            left = _without_fewer(culprit) if fewer_launches else culprit
-            share = _share(gain, cause, left.nanoseconds)
-            if share.most_ns or not fewer_launches:
-                found = _candidate(_for(finding, left), left, share, more, per)
-                yield replace(found, uncertain=uncertain)
-        others_ns = cause.others_ns
-        if fewer_launches:
-            named_ns = sum(culprit.mergeable_ns for culprit in cause.culprits)
-            others_ns -= cause.mergeable_ns - named_ns
-        if others_ns > 0:
+        left = _without_mergeable(cause) if fewer and cause.kind == LAUNCH else cause
+        for culprit in left.culprits:
+            share = _share(gain, cause, culprit.nanoseconds)
+            found = _candidate(_for(finding, culprit), culprit, share, more, per)
+            yield replace(found, uncertain=uncertain)
+        if left.others_ns:
             yield Candidate(
                 finding=finding,
                 what="",
-                gain=_share(gain, cause, others_ns),
+                gain=_share(gain, cause, left.others_ns),
                 uncertain=uncertain,
                 evidence=(
-                    f"the device has no work for {duration(others_ns)} {per} meanwhile, in "
+                    f"the device has no work for {duration(left.others_ns)} {per} meanwhile, in "
                     f"{cause.others} kinds of call that cost little each"
                 ),
                 of_device=False,
             )
 
 
-def _without_fewer(culprit: IdleCulprit) -> IdleCulprit:
-    """What is left of `culprit` where collectives that could be one are one."""
-    left_ns = culprit.nanoseconds - culprit.mergeable_ns
-    calls = culprit.calls_per_step
-    if calls is not None and culprit.nanoseconds:
-        calls *= left_ns / culprit.nanoseconds
-    return msgspec.structs.replace(culprit, nanoseconds=left_ns, calls_per_step=calls)
+def _without_mergeable(cause: IdleCause) -> IdleCause:
+    """What is left of the culprits of `cause` where collectives that could be one are one."""
+    culprits = []
+    for each in cause.culprits:
+        left_ns = each.nanoseconds - each.mergeable_ns
+        if left_ns:
+            calls = each.calls_per_step
+            calls = None if calls is None else calls * left_ns / each.nanoseconds
+            left = msgspec.structs.replace(each, nanoseconds=left_ns, calls_per_step=calls)
+            culprits.append(left)
+    of_others_ns = cause.mergeable_ns - sum(each.mergeable_ns for each in cause.culprits)
+    return msgspec.structs.replace(
+        cause, culprits=tuple(culprits), others_ns=max(0, cause.others_ns - of_others_ns)
+    )
 
 
 def _for(finding: str, culprit: IdleCulprit) -> str:

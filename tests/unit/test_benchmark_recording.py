@@ -31,20 +31,35 @@ def test_on_a_gpu_calls_until_its_clock_has_settled_come_before_the_steps(
 ) -> None:
     usual = len(calls_of(tmp_path))
     waits: list[int] = []
-    monkeypatch.setattr(benchmark_recording, "GPU_SETTLING_NS", 50_000_000)
+    clock = _Clock()
+    monkeypatch.setattr(benchmark_recording, "time", clock)
+    monkeypatch.setattr(benchmark_recording, "GPU_SETTLING_NS", 10**9)
     monkeypatch.setattr(benchmark_recording.cuda, "in_use", lambda: True)
     monkeypatch.setattr(benchmark_recording.cuda, "synchronize", lambda: waits.append(1))
     monkeypatch.setattr(benchmark_recording.cuda, "reset_peak_memory", lambda: None)
     # Recording itself must not look for the GPU that is not there.
     monkeypatch.setattr(benchmark_recording, "Recording", _Recording)
     monkeypatch.setattr(benchmark_recording, "store_final", lambda _: None)
-    called: list[float] = []
 
-    record_benchmark(lambda: called.append(time.perf_counter()), _STEPS, tmp_path / "c")
+    record_benchmark(clock.call, _STEPS, tmp_path / "c")
 
-    assert called[len(called) - usual + 1] - called[1] >= 0.05
-    # Nothing is queued up meanwhile: each call is waited for.
-    assert len(waits) == len(called) - usual + 1
+    # A second of calls that take a quarter of one each.
+    assert clock.calls == usual + 4
+    # Nothing is queued up meanwhile: each call is waited for, and the one before them.
+    assert len(waits) == 4 + 1
+
+
+class _Clock:
+    """In the place of `time`: it goes on by a quarter of a second with each call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def perf_counter(self) -> float:
+        return self.calls / 4
+
+    def call(self) -> None:
+        self.calls += 1
 
 
 class _Recording:
