@@ -1,6 +1,6 @@
 """Capture -> Analysis: the one way from what happened to what it means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -16,6 +16,7 @@ from gpuprof.roofline.analysis import Analysis, Bottleneck, DeviceState, Rooflin
 from gpuprof.roofline.asked_plugins import installed_plugins
 from gpuprof.roofline.checklist.find import kernel_checklists
 from gpuprof.roofline.classes import UNKNOWN
+from gpuprof.roofline.computing_points import computing_points
 from gpuprof.roofline.doubts import (
     of_timed_steps,
     of_unequal_steps,
@@ -39,14 +40,12 @@ from gpuprof.roofline.memory.use import memory_use
 from gpuprof.roofline.modules import module_tree
 from gpuprof.roofline.plugin_uses import plugins_of
 from gpuprof.roofline.points.bottleneck import classify_step
-from gpuprof.roofline.points.classify import WorkKey, WorkVerdict
 from gpuprof.roofline.points.coverage import coverage
 from gpuprof.roofline.points.gains import in_an_unprofiled_step, with_gains_of_a_step
 from gpuprof.roofline.points.kernel_points import keyed_kernel_points
 from gpuprof.roofline.points.points import (
     Machine,
     keyed_op_points,
-    op_points,
     step_point,
 )
 from gpuprof.roofline.points.process_roofs import ceilings_of, device_of, roofs_of_devices
@@ -72,7 +71,7 @@ from gpuprof.roofline.steps.device_readings import device_readings
 from gpuprof.roofline.steps.device_state import device_state, profiled_clock_mhz
 from gpuprof.roofline.steps.energy import energy_of_steps
 from gpuprof.roofline.steps.equal_work import unequal_work
-from gpuprof.roofline.steps.exposure import computing, critical, device_uses, on_device
+from gpuprof.roofline.steps.exposure import critical, device_uses
 from gpuprof.roofline.steps.overlap_slowdown import (
     slowed_by_communication,
     with_slowdown_of_step,
@@ -82,7 +81,6 @@ from gpuprof.roofline.steps.slower_device import slower_by_ns, slower_warning
 from gpuprof.roofline.steps.split import clip_warning, split_step
 from gpuprof.roofline.steps.step_times import step_times
 from gpuprof.roofline.steps.stretch import (
-    Stretch,
     device_runs_behind,
     longest_gap_of_others_ns,
     profiled_stretch,
@@ -100,7 +98,7 @@ from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.op_tree import range_members
 from gpuprof.roofline.work.replayed_graphs import replayed_graphs
 from gpuprof.roofline.work.transfers import RankWaits
-from gpuprof.roofline.work.work import Work, find_work
+from gpuprof.roofline.work.work import find_work
 
 
 def analyze(
@@ -183,7 +181,7 @@ def analyze(
     local: tuple[RooflinePoint, ...] = ()
     if complete and stretch is not None and use is not None:
         # Before the idle time, as above.
-        local = _computing_points(work, stretch, use.device, machine, verdicts)
+        local = computing_points(work, stretch, use.device, machine, verdicts)
     seen = find_idle(capture, work, stretch, on_cpu=on_cpu) if complete else None
     if seen is not None and stretch is not None and use is not None:
         split = split_step(
@@ -344,21 +342,6 @@ def analyze(
             *(problem.sentence for problem in noted_problems()),
         ),
     )
-
-
-def _computing_points(
-    work: Work,
-    stretch: Stretch,
-    device: int | None,
-    machine: Machine,
-    verdicts: Mapping[WorkKey, WorkVerdict],
-) -> tuple[RooflinePoint, ...]:
-    """The points of what computes on `device` in the steps of `stretch`."""
-    computes = computing(work)
-    if computes.kernels.height < work.kernels.height:
-        # What computes in an operator that mostly crosses a link has its own verdict.
-        verdicts = work_verdicts(computes, machine)
-    return op_points(on_device(stretch.work_of(computes), device), machine, verdicts)
 
 
 def _classified(

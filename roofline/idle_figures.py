@@ -29,7 +29,8 @@ class IdleCulprit(msgspec.Struct, frozen=True, kw_only=True):
     # In the step of the split, and in a profiled one.
     nanoseconds: int
     profiled_ns: int
-    # Of nanoseconds, until collectives begin that one message with the call before could replace.
+    # Of nanoseconds for launches, those until collectives begin that one message with the call
+    # before could replace.
     mergeable_ns: int = 0
 
 

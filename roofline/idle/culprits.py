@@ -154,8 +154,8 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
 
     Columns step, start_ns, nanoseconds, kind and keeps as of `IdlePieces`; what, call, operator,
     kernel, place and detail as of an `IdleCulprit`, of one dtype Enum; event, the number of what
-    they are a part of; mergeable, whether a collective ends the gap that one message with the call
-    before could replace (`gpuprof.roofline.work.call_runs`).
+    they are a part of; mergeable, whether it is time for a launch in a gap that a collective ends
+    which one message with the call before could replace (`gpuprof.roofline.work.call_runs`).
     """
     timeline, gaps, pieces = idle.timeline, idle.gaps, idle.pieces
     texts = _Texts()
@@ -238,7 +238,7 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
         what=table.gather(np.where(what == NONE, len(table) - 1, what)),
         **{name: table.gather(_first(numbers, nothing)) for name, numbers in said.items()},
         event=pl.Series(event).set(pl.Series(otherwise & (own == NONE)), None),
-        mergeable=pl.Series(_at_ends(idle.kernels["mergeable"], ends), dtype=pl.Boolean),
+        mergeable=pl.Series(launches & _at_ends(idle.kernels["mergeable"], ends)),
     )
 
 

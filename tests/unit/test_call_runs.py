@@ -117,6 +117,30 @@ def test_the_rank_that_launches_last_is_told_of_one_message_and_not_of_launches(
     assert found.bottleneck.gain_ns == launches.nanoseconds
 
 
+@pytest.mark.parametrize("between", ["nothing", "divides", "beside", "waits"])
+def test_launches_of_calls_that_could_be_one_are_those_that_a_loop_over_the_kernels_finds(
+    between: str,
+) -> None:
+    found = analysed(between, rank=1)
+    assert found.idle is not None
+    assert all(cause.mergeable_ns == 0 for cause in found.idle.causes if cause.kind != "launch")
+    capture = one_rank(1, between, 1)
+    begin, before_ns, counted_ns, calls = 2 * LENGTH, 2 * LENGTH, 0, 0
+    for start, end, kind in sorted(
+        capture.kernels.select("start_ns", "end_ns", "kind").iter_rows()
+    ):
+        if start >= begin + LENGTH:
+            begin, calls = begin + LENGTH, 0
+        calls += kind == "collective"
+        # The first call of a step follows none; behind a product that waits each needs the last.
+        if kind == "collective" and calls > 1 and between != "waits":
+            counted_ns += max(0, start - max(before_ns, begin))
+        before_ns = max(before_ns, end)
+    launches = [cause for cause in found.idle.causes if cause.kind == "launch"]
+    shares = [each.mergeable_ns / each.nanoseconds * each.profiled_ns for each in launches]
+    assert sum(shares) == pytest.approx(counted_ns / STEPS, rel=0.01, abs=1)
+
+
 def test_launches_of_calls_that_depend_on_each_other_stay_launches() -> None:
     found = analysed("waits", rank=1)
     assert found.idle is not None
