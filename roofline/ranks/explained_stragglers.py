@@ -5,6 +5,7 @@ from statistics import fmean, median
 
 import polars as pl
 
+from gpuprof.roofline.classes import DATA_LOADER
 from gpuprof.roofline.rank_figures import LateLaunches, RanksAnalysis, Straggler
 from gpuprof.roofline.ranks.channels import channels
 from gpuprof.roofline.ranks.late_causes import (
@@ -14,7 +15,12 @@ from gpuprof.roofline.ranks.late_causes import (
     slowed_by,
     usual_clock_mhz,
 )
-from gpuprof.roofline.ranks.stragglers import LateRank, late_launches, late_ranks
+from gpuprof.roofline.ranks.stragglers import (
+    REPEATS_WITHIN,
+    LateRank,
+    late_launches,
+    late_ranks,
+)
 from gpuprof.roofline.ranks.summary import RankSummary
 
 
@@ -23,13 +29,20 @@ def stragglers(
 ) -> tuple[Straggler, ...]:
     """The ranks that make others wait, those first that cost most, with what makes them late.
 
-    `times` are the own times of all ranks, `found` their instances.
+    `times` are the own times of all ranks, `found` their instances. Without those whose loader
+    alone makes them late, and only while they are profiled.
     """
     by_channel = channels(list(summaries.values()), times)
-    return tuple(
+    explained = (
         _explained(each, summaries, times, found)
         for each in late_ranks(times, by_channel, found)
         if each.late_steps
+    )
+    return tuple(
+        each
+        for each in explained
+        if each.per_step_ns - _longer_loading_ns(summaries[each.rank])
+        > REPEATS_WITHIN * each.step_ns
     )
 
 
@@ -64,6 +77,7 @@ def _explained(
     steps = late.late_steps
     late_ns = round(fmean(ns for ns in late.late_ns if ns))
     step_ns = _mean_length_ns(times, late.group)
+    lasting_ns = max(0, late.per_step_ns - _longer_loading_ns(own))
     return Straggler(
         rank=late.rank,
         pattern=late.pattern,
@@ -74,7 +88,7 @@ def _explained(
         per_step_ns=late.per_step_ns,
         beyond_next_ns=late.beyond_next_ns,
         waiting=tuple(rank for rank in late.group if rank != late.rank),
-        at_most_ns=_at_most_ns(late.per_step_ns, others, times),
+        at_most_ns=_at_most_ns(lasting_ns, others, times),
         step_ns=step_ns,
         step_without_ns=step_ns - late.beyond_next_ns,
         at=late_at(found, late.rank, late.group, steps),
@@ -109,3 +123,16 @@ def _room_ns(summary: RankSummary, times: pl.DataFrame) -> int | None:
     if not known or not own:
         return None
     return max(0, round(median(known) - median(own)))
+
+
+def _longer_loading_ns(summary: RankSummary) -> int:
+    """What the rank's device waits for data in the mean profiled step beyond the median timed one.
+
+    The host's time for the next batch is counted in timed steps, too: the device waits no longer.
+    """
+    timed = summary.steps.filter(pl.col("phase") == "timed")["loader_ns"].drop_nulls()
+    profiled = int((summary.steps["phase"] == "profiled").sum())
+    if timed.is_empty() or not profiled:
+        return 0
+    idle = summary.idle.filter(pl.col("kind") == DATA_LOADER, pl.col("keeps"))
+    return max(0, round(idle["nanoseconds"].sum() / profiled - median(timed)))

@@ -8,7 +8,8 @@ may come first without the profiler.
 
 Ranks and steps always differ a little. A straggler differs by more than five standard deviations of
 both, and by more than the 1 % within which profiled device work repeats: in all that it needs, or
-in one channel of that (`gpuprof.roofline.ranks.channels`).
+in one channel of that (`gpuprof.roofline.ranks.channels`). So does one that has much in every step
+of what no other has: by how much may change then, as with a host that is ahead in some steps.
 """
 
 import math
@@ -27,7 +28,7 @@ from gpuprof.roofline.ranks.own_times import waits_of_steps
 # Standard deviations.
 _BEYOND_NOISE: Final = 5
 # Of the step.
-_REPEATS_WITHIN: Final = 0.01
+REPEATS_WITHIN: Final = 0.01
 # Between a standard deviation of a normal distribution and its median distance from the median, or
 # the lower quartile of the distances between two of its values.
 _MEDIAN_DISTANCE: Final = 1.4826
@@ -39,6 +40,10 @@ _FEW: Final = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.2, 7: 1.14, 8: 1.129
 _OF_A_MEDIAN: Final = 1.2533
 _STEPS_THAT_TELL: Final = 3
 _RANKS_THAT_TELL: Final = 4
+# Of what a rank has in every step, and no other has: of the step at least, and the others of it at
+# most.
+_MUCH: Final = 0.05
+_NEXT_TO_NOTHING: Final = 0.2
 # Of the steps: late in so many is late in all.
 _NEARLY_ALL: Final = 0.75
 _IN_MANY: Final = 0.5
@@ -89,7 +94,7 @@ def late_ranks(
     """
     late: dict[int, LateRank] = {}
     for group in _groups(times, found):
-        floor_ns = _REPEATS_WITHIN * group.length_ns
+        floor_ns = REPEATS_WITHIN * group.length_ns
         in_all = by_channel.filter(pl.col("channel") == OWN)
         varies_ns, _ = _noise_ns(_beyond_others(_table(in_all, group)))
         large = by_channel.filter(pl.col("nanoseconds") > floor_ns)["channel"].unique().sort()
@@ -177,7 +182,7 @@ def _late_in(group: _Group, needs: _Table, varies_ns: float = 0.0) -> list[LateR
     """The late ranks of `group` by what they need, in all of which ranks vary by `varies_ns`."""
     beyond = _beyond_others(needs)
     cost = np.minimum(beyond, group.waited_for_ns)
-    floor_ns = _REPEATS_WITHIN * group.length_ns
+    floor_ns = REPEATS_WITHIN * group.length_ns
     over_steps, over_ranks = _noise_ns(beyond)
     # A busy host has pauses of any kind that nothing else of their kind varies like.
     least_ns = max(floor_ns, _HICCUP * varies_ns)
@@ -192,7 +197,7 @@ def _late_in(group: _Group, needs: _Table, varies_ns: float = 0.0) -> list[LateR
         (np.median(beyond, axis=1) > of_median)
         & ((beyond > floor_ns).mean(axis=1) >= _NEARLY_ALL)
         & ((cost > floor_ns).mean(axis=1) >= _IN_MANY)
-    )
+    ) | (_alone_in_every_step(group, needs) & (cost > floor_ns).all(axis=1))
     late = np.where(steady[:, None], cost > floor_ns, cost > of_step[:, None])
     # A few times is chance, unless it is another rank's turn in the other steps.
     some_late = late.any(axis=0)
@@ -216,6 +221,17 @@ def _late_in(group: _Group, needs: _Table, varies_ns: float = 0.0) -> list[LateR
             )
         )
     return found
+
+
+def _alone_in_every_step(group: _Group, needs: _Table) -> _Marks:
+    """Which ranks have much in every step of what the others have next to nothing of."""
+    if len(group.steps) < _STEPS_THAT_TELL:
+        return np.zeros(len(group.ranks), np.bool_)
+    least = needs.min(axis=1)
+    most = needs.max(axis=1)
+    of_others = np.array([np.delete(most, row).max() for row in range(len(most))])
+    alone: _Marks = (least > _MUCH * group.length_ns) & (of_others < _NEXT_TO_NOTHING * least)
+    return alone
 
 
 def _pattern(late: _Marks, others: _Marks) -> tuple[LatePattern, int | None]:

@@ -36,7 +36,7 @@ STEPS: Final = pl.Schema(
         "device_ns": pl.Int64,
         "host_ns": pl.Int64,
         "run_delay_ns": pl.Int64,
-        "gc_ns": pl.Int64,
+        "loader_ns": pl.Int64,
         # The step on the device: from the end of the previous step's work to the end of its own. On
         # a CPU its marks.
         "begun_ns": pl.Int64,

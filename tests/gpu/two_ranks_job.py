@@ -2,18 +2,20 @@
 
     torchrun --nproc-per-node 2 -m gpuprof run tests/gpu/two_ranks_job.py ddp [--fault work]
 
-Once profiled, each rank times its steps by CUDA events: the step, what its main stream waits for
-communication (exposed), and how long collectives ran (by NCCL's own events). It writes them as JSON
-to FOLDER/own.RANK.json. The fault is the last rank's: more products in the backward pass (work), a
-slow loader (loader), a sleeping host (sleep), or products on a stream of their own (stream).
+Each rank times all its steps by CUDA events: the step, what its main stream waits for communication
+(exposed), and how long collectives ran (by NCCL's own events). It writes them as JSON to
+FOLDER/own.RANK.json, with the host's clock at the end of each step; what FSDP exposes is told by
+steps in which each rank is alone, made at the end. The fault is the last rank's: more products in
+the backward pass (work), a slow loader (loader), a sleeping host (sleep), or products on a stream
+of their own (stream).
 """
 
 import argparse
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,27 +29,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 WIDTH, LAYERS, TOKENS = 4096, 6, 8192
-# Steps before the program measures: gpuprof has what it wants by then.
-SECONDS, MEASURED = 8.0, 30
+# gpuprof has what it wants by then.
+SECONDS, ALONE = 8.0, 30
 EXTRA_PRODUCTS, FAULT_SECONDS = 10, 0.03
 cuda: Any = torch.cuda
 works: list[Any] = []
-
-
-class Samples(Dataset[Tensor]):
-    """Endless samples; with `seconds` each batch takes so long to read."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.samples = torch.randn(TOKENS, WIDTH, dtype=torch.bfloat16).pin_memory()
-
-    def __len__(self) -> int:
-        return 1_000_000
-
-    def __getitem__(self, index: int) -> Tensor:
-        if self.seconds:
-            time.sleep(self.seconds)  # fault: loader
-        return self.samples
 
 
 class Around:
@@ -70,6 +56,67 @@ class Around:
 
 
 exposed = Around()
+
+
+class OwnTimes:
+    """What each step took by its events, read once the device is past them: nothing waits."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, float]] = []
+        self.waiting: deque[dict[str, Any]] = deque()
+        self.last_end: Any = None
+
+    def step_ended(self) -> None:
+        """To call after each step; the first one only begins the second."""
+        end = cuda.Event(enable_timing=True)
+        end.record()
+        begin, self.last_end = self.last_end, end
+        pairs, handles = exposed.taken(), works[:]
+        works.clear()
+        if begin is not None:
+            self.waiting.append(
+                {
+                    **{"begin": begin, "end": end, "host_end_ns": time.time_ns()},
+                    **{"pairs": pairs, "handles": handles},
+                }
+            )
+        while self.waiting and self.waiting[0]["end"].query():
+            self._read(**self.waiting.popleft())
+
+    def all_read(self) -> list[dict[str, float]]:
+        """Of every step."""
+        cuda.synchronize()
+        while self.waiting:
+            self._read(**self.waiting.popleft())
+        return self.steps
+
+    def _read(
+        self, begin: Any, end: Any, host_end_ns: int, pairs: list[Any], handles: list[Any]
+    ) -> None:
+        self.steps.append(
+            {
+                "host_end_ns": host_end_ns,
+                "step_ms": begin.elapsed_time(end),
+                "exposed_ms": sum(first.elapsed_time(last) for first, last in pairs),
+                "communication_ms": sum(each._get_duration() for each in handles),
+            }
+        )
+
+
+class Samples(Dataset[Tensor]):
+    """Endless samples; with `seconds` each batch takes so long to read."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.samples = torch.randn(TOKENS, WIDTH, dtype=torch.bfloat16).pin_memory()
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self.seconds:
+            time.sleep(self.seconds)  # fault: loader
+        return self.samples
 
 
 class Reduced(torch.autograd.Function):
@@ -195,41 +242,24 @@ def main() -> None:
         DataLoader(Samples(FAULT_SECONDS if fault == "loader" else 0.0), batch_size=None)
     )
 
-    def measured(step: Callable[[Tensor], None]) -> dict[str, float]:
-        ends, waits, collectives = [], [], []
-        for _ in range(MEASURED + 1):
-            step(next(batches))
-            ends.append(cuda.Event(enable_timing=True))
-            ends[-1].record()
-            waits.append(exposed.taken())
-            collectives.append(works[:])
-            works.clear()
-        cuda.synchronize()
-        return {
-            "step_ms": median(a.elapsed_time(b) for a, b in pairwise(ends)),
-            "exposed_ms": median(sum(a.elapsed_time(b) for a, b in pairs) for pairs in waits[1:]),
-            "communication_ms": median(
-                sum(work._get_duration() for work in step) for step in collectives[1:]
-            ),
-        }
-
+    own = OwnTimes()
     # All ranks make as many steps.
     went_on, begun = torch.ones(1, device=device), time.time()
     while went_on.item():
         for _ in range(20):
             step(next(batches))
-            works.clear()
-            exposed.taken()
+            own.step_ended()
         went_on.fill_(time.time() - begun < SECONDS)
         dist.broadcast(went_on, 0)
-    own = measured(step)
+    written: dict[str, Any] = {"steps": own.all_read()}
     if options.parallelism == "fsdp":
         # The same with each rank for itself: what the step is longer than that is exposed.
-        alone = made("alone")
-        for _ in range(3):
+        alone, own = made("alone"), OwnTimes()
+        for _ in range(ALONE):
             alone(next(batches))
-        own["exposed_ms"] = own["step_ms"] - measured(alone)["step_ms"]
-    (options.folder / f"own.{rank}.json").write_text(json.dumps(own))
+            own.step_ended()
+        written["alone_ms"] = median(each["step_ms"] for each in own.all_read())
+    (options.folder / f"own.{rank}.json").write_text(json.dumps(written))
     dist.barrier()
     dist.destroy_process_group()
 

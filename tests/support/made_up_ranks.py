@@ -52,6 +52,7 @@ class MadeUpRank:
     # Its numbers of steps begin here.
     first_step: int = 0
     timed_ns: int | None = None
+    timed_loader_ns: int | None = None
     process: Mapping[str, object] = field(default_factory=dict)
 
     def shown(self, common_ns: int) -> int:
@@ -117,7 +118,8 @@ def _summary(
         for name, schema in summary.FRAMES.items()
     }
     if one.timed_ns is not None:
-        timed = (100, "timed", 0, one.timed_ns, one.timed_ns, one.timed_ns, *(None,) * 7)
+        marks = (100, "timed", 0, one.timed_ns, one.timed_ns, one.timed_ns)
+        timed = (*marks, None, one.timed_loader_ns, *(None,) * 5)
         added = pl.DataFrame([timed], schema=summary.STEPS, orient="row")
         frames["steps"] = pl.concat([frames["steps"], added])
     process = RankProcess(rank=rank, **{"world_size": world_size, **one.process})  # type: ignore[arg-type]

@@ -123,6 +123,49 @@ def test_pauses_too_small_to_be_named_make_a_rank_late_together() -> None:
     assert late.causes[0].what == "small causes of host work"
 
 
+@pytest.mark.parametrize(("last_ms", "late"), [(2.0, [1]), (0.3, [])])
+def test_a_pause_that_one_rank_alone_has_in_every_step_may_change(
+    last_ms: float, late: list[int]
+) -> None:
+    """The first profiled step begins without a queue, which hides most of the pause later."""
+    work = varying(1, 2, 3)
+    pauses = [Idle(round(ms * MILLISECOND)) for ms in (9.0, 3.5, last_ms)]
+    paused = [[*step, pause] for step, pause in zip(work[1], pauses, strict=True)]
+    made = summaries(MadeUpRank(work[0]), MadeUpRank(paused))
+    assert [each.rank for each in joined(made).stragglers] == late
+
+
+def test_a_pause_that_both_ranks_have_is_no_rank_s_own() -> None:
+    work = varying(1, 2, 3)
+    pauses = [Idle(ms * MILLISECOND) for ms in (9, 4, 2)]
+    half = [Idle(pause.nanoseconds // 2) for pause in pauses]
+    made = summaries(
+        *(
+            MadeUpRank([[*step, pause] for step, pause in zip(own, each, strict=True)])
+            for own, each in zip(work, (half, pauses), strict=True)
+        )
+    )
+    assert joined(made).stragglers == ()
+
+
+@pytest.mark.parametrize(
+    ("timed_loader_ns", "at_most_ns"),
+    [(None, 3_000_000), (3_000_000, 3_000_000), (1_000_000, 1_000_000), (20_000, None)],
+)
+def test_a_loader_that_is_slow_while_profiled_alone_makes_nobody_late(
+    timed_loader_ns: int | None, at_most_ns: int | None
+) -> None:
+    work = [[Work(10 * MILLISECOND)]] * 3
+    loading = Idle(3 * MILLISECOND, "next batch of a DataLoader", "data loader", "train.py:9")
+    loads = MadeUpRank(
+        [[*step, loading] for step in work],
+        timed_ns=14 * MILLISECOND,
+        timed_loader_ns=timed_loader_ns,
+    )
+    found = joined(summaries(MadeUpRank(work, timed_ns=14 * MILLISECOND), loads)).stragglers
+    assert [late.at_most_ns for late in found] == ([] if at_most_ns is None else [at_most_ns])
+
+
 def test_late_in_every_third_step_is_periodic() -> None:
     work = varying(2, 4, 12)
     slow = [[*parts, SLEEP] if step % 3 == 1 else parts for step, parts in enumerate(work[1])]
