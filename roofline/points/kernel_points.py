@@ -10,6 +10,7 @@ from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.cost_models.cost import Cost
 from gpuprof.roofline.points.call_spread import spreads_by
 from gpuprof.roofline.points.classify import WorkKey, WorkVerdict
+from gpuprof.roofline.points.grouping import grouped, one_of, one_text_of
 from gpuprof.roofline.points.points import (
     BYTES_UNKNOWN,
     COPIED,
@@ -22,8 +23,6 @@ from gpuprof.roofline.points.points import (
     bottleneck_of,
     by_time,
     copied,
-    grouped,
-    one_of,
     point,
 )
 from gpuprof.roofline.points.total import UNKNOWN, Total, times_calls
@@ -79,7 +78,7 @@ def keyed_kernel_points(
         pl.col("share").first(),
         pl.col("main_kernel").first(),
         one_of("place"),
-        one_of("caller"),
+        one_text_of("caller"),
         *COPIED,
         # The launch configuration, null where the launches differ in it.
         *(one_of(column) for column in _LAUNCH_COLUMNS),

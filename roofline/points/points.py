@@ -16,6 +16,7 @@ from gpuprof.roofline.machine.roof_time import RoofTime, at_peaks, roof_time
 from gpuprof.roofline.phase import Phase
 from gpuprof.roofline.points.call_spread import spreads_by
 from gpuprof.roofline.points.classify import SmClock, WorkKey, WorkVerdict
+from gpuprof.roofline.points.grouping import grouped, one_text_of
 from gpuprof.roofline.points.total import UNKNOWN, Total, sum_known, times_calls
 from gpuprof.roofline.points.transfers import TRANSFER_KEYS, Links, against_its_link, transfers_by
 from gpuprof.roofline.points.work_readings import WorkReadings
@@ -166,7 +167,7 @@ def op_points_by(
         kernels.select(*keys, *("owner_id", "caller", "duration_ns", "kind", "bytes")),
         keys,
         pl.col("owner_id").n_unique().alias("calls"),
-        one_of("caller"),
+        one_text_of("caller"),
         pl.len().alias("kernels"),
         pl.col("duration_ns").sum(),
         pl.col("kind").first(),
@@ -198,27 +199,6 @@ def op_points_by(
         found = point(identity, time, total, times, bottleneck, spreads.get(key))
         found = against_its_link(found, transfers.get(key), steps=work.steps)
         yield key[len(key) - len(parts) :], work_key, found
-
-
-def grouped(kernels: pl.DataFrame, keys: Sequence[str], *figures: pl.Expr) -> pl.DataFrame:
-    """A row with `figures` for each group of `kernels` with equal `keys`, in their order.
-
-    Numbers are quicker to group by than texts: in `figures` texts are categories.
-    """
-    texts = pl.col(pl.String).cast(pl.Categorical)
-    groups = kernels.with_columns(texts).group_by(keys, maintain_order=True).agg(figures)
-    return groups.with_columns(pl.col(pl.Categorical).cast(pl.String))
-
-
-def one_of(column: str) -> pl.Expr:
-    """The value that all rows of a group have; null where they differ.
-
-    Of the least and the largest value, which are quicker to find than the different ones. Those of
-    texts are of the numbers of their categories.
-    """
-    value, number = pl.col(column), pl.col(column).to_physical()
-    same = (number.min() == number.max()) & (value.null_count() == 0)
-    return pl.when(same).then(value.first()).alias(column)
 
 
 def bottleneck_of(

@@ -15,9 +15,12 @@ from gpuprof.roofline.durations import microseconds
 from gpuprof.roofline.machine.ceilings import DEVICE_LINKS, HOST_LINKS, Ceiling, Roof
 from gpuprof.roofline.machine.link_latency import COPY_NS, collective_latency_ns
 from gpuprof.roofline.machine.measured_links import find_times, time_of
+from gpuprof.roofline.points.grouping import grouped, one_of, one_text_of
 
 # What tells apart the transfers of a step.
-TRANSFER_KEYS = ("what", "host_memory", "group", "group_size", "message_bytes")
+_TEXTS: Final = ("what", "host_memory", "group")
+_NUMBERS: Final = ("group_size", "message_bytes")
+TRANSFER_KEYS = (*_TEXTS, *_NUMBERS)
 # What of the kernels of a `Work` transfers are made of.
 OF_TRANSFERS: Final = (
     *("kind", "transfer", "bytes", "duration_ns", *TRANSFER_KEYS, "link_bytes"),
@@ -127,33 +130,25 @@ def _totals(
     if rows.is_empty():
         return []
     message = pl.coalesce("message_bytes", pl.when(pl.col("kind") == "memcpy").then("bytes"))
-    groups = (
-        rows.with_columns(message_bytes=message)
-        # Numbers, which are quicker to group by than texts.
-        .with_columns(pl.col(pl.String).cast(pl.Categorical))
-        .group_by(*keys, "transfer", maintain_order=True)
-        .agg(
-            pl.len().alias("calls"),
-            pl.col("duration_ns").sum(),
-            pl.col("exposed_ns").sum(),
-            *(
-                pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()).alias(column)
-                for column in ("rank_wait_ns", "exposed_wait_ns", "call_wait_ns")
-            ),
-            pl.col("mergeable").sum(),
-            *(
-                pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
-                for column in TRANSFER_KEYS
-                if column not in keys
-            ),
-            *(
-                pl.when(pl.col(column).is_not_null().all())
-                .then(pl.col(column).sum())
-                .alias(f"all_{column}")
-                for column in ("message_bytes", "link_bytes")
-            ),
-        )
-        .with_columns(pl.col(pl.Categorical).cast(pl.String))
+    groups = grouped(
+        rows.with_columns(message_bytes=message),
+        (*keys, "transfer"),
+        pl.len().alias("calls"),
+        pl.col("duration_ns").sum(),
+        pl.col("exposed_ns").sum(),
+        *(
+            pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()).alias(column)
+            for column in ("rank_wait_ns", "exposed_wait_ns", "call_wait_ns")
+        ),
+        pl.col("mergeable").sum(),
+        *(one_text_of(column) for column in _TEXTS if column not in keys),
+        *(one_of(column) for column in _NUMBERS if column not in keys),
+        *(
+            pl.when(pl.col(column).is_not_null().all())
+            .then(pl.col(column).sum())
+            .alias(f"all_{column}")
+            for column in ("message_bytes", "link_bytes")
+        ),
     )
     return [
         (tuple(row[key] for key in keys), _transfer(row, links))

@@ -15,6 +15,7 @@ from gpuprof.roofline.classes import ClassName, JudgedWork, bottleneck_class
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.grid import Grid, Launches, grid_of
+from gpuprof.roofline.points.grouping import grouped
 from gpuprof.roofline.points.plugged_classes import with_plugged_class
 from gpuprof.roofline.points.points import (
     BYTES_UNKNOWN,
@@ -24,7 +25,6 @@ from gpuprof.roofline.points.points import (
     REPLAYED,
     Machine,
     copied,
-    grouped,
     why_no_roof,
 )
 from gpuprof.roofline.points.tensor_path import tensor_path

@@ -130,9 +130,10 @@ def _longer_loading_ns(summary: RankSummary) -> int:
 
     The host's time for the next batch is counted in timed steps, too: the device waits no longer.
     """
-    timed = summary.steps.filter(pl.col("phase") == "timed")["loader_ns"].drop_nulls()
+    of_timed = summary.steps.filter(pl.col("phase") == "timed")["loader_ns"].drop_nulls()
+    timed_ns: list[int] = of_timed.to_list()
     profiled = int((summary.steps["phase"] == "profiled").sum())
-    if timed.is_empty() or not profiled:
+    if not timed_ns or not profiled:
         return 0
     idle = summary.idle.filter(pl.col("kind") == DATA_LOADER, pl.col("keeps"))
-    return max(0, round(idle["nanoseconds"].sum() / profiled - median(timed)))
+    return max(0, round(int(idle["nanoseconds"].sum()) / profiled - median(timed_ns)))
