@@ -2,8 +2,9 @@
 
     gpuprof run examples/train_transformer.py
 
-Nothing here knows about gpuprof. The size follows the device: a few milliseconds of work a step
-on a data-centre GPU, about a tenth of a second on a laptop's CPU.
+Nothing here knows about gpuprof. The size follows the device: 30 ms of work a step on an H200,
+about a tenth of a second on a laptop's CPU. So do the steps: a GPU gets as many as its clock needs
+to settle, and ten more to be timed.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Size:
-    """Dimensions of the model and of one batch."""
+    """Dimensions of the model and of one batch, and how many batches there are."""
 
     layers: int
     hidden: int
@@ -25,13 +26,28 @@ class Size:
     vocabulary: int
     batch: int
     sequence: int
+    steps: int
 
 
 CPU_SIZE = Size(
-    layers=2, hidden=256, heads=4, feed_forward=688, vocabulary=1024, batch=4, sequence=128
+    layers=2,
+    hidden=256,
+    heads=4,
+    feed_forward=688,
+    vocabulary=1024,
+    batch=4,
+    sequence=128,
+    steps=24,
 )
 GPU_SIZE = Size(
-    layers=4, hidden=2048, heads=16, feed_forward=5504, vocabulary=32000, batch=4, sequence=2048
+    layers=4,
+    hidden=2048,
+    heads=16,
+    feed_forward=5504,
+    vocabulary=32000,
+    batch=4,
+    sequence=2048,
+    steps=200,
 )
 
 
@@ -124,15 +140,15 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
 
-def train(steps: int) -> float:
-    """Run `steps` training steps and return the last loss."""
+def train(steps: int | None) -> float:
+    """Run `steps` training steps, or as many as the device gets, and return the last loss."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size, dtype = (GPU_SIZE, torch.bfloat16) if device == "cuda" else (CPU_SIZE, torch.float32)
     torch.manual_seed(0)
     model = Transformer(size).to(device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     loss = torch.zeros(())
-    for _ in range(steps):
+    for _ in range(size.steps if steps is None else steps):
         tokens = torch.randint(size.vocabulary, (size.batch, size.sequence + 1), device=device)
         logits = model(tokens[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -144,5 +160,5 @@ def train(steps: int) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int)
     print(f"last loss {train(parser.parse_args().steps):.3f}")

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gpuprof.reference_kernels.benching.coordination import Group
 from gpuprof.reference_kernels.benching.run import BenchOptions, BenchPlan, run_plan
 from gpuprof.reference_kernels.benching.timing import Clock, EventClock, HostClock
 from gpuprof.reference_kernels.calibration.collectives import SIZES, measure_collectives
+from gpuprof.reference_kernels.collectives.library import library_calls
 from gpuprof.reference_kernels.collectives.problem import CollectiveProblem
 from gpuprof.reference_kernels.collectives.ring import ring_all_reduce
 from gpuprof.reference_kernels.families import load_family
@@ -36,7 +38,6 @@ from gpuprof.roofline.bus_bandwidth import bus_factor
 _LARGE = "1GiB"
 _SMALL = ("4KiB", "16KiB", "64KiB", "128KiB")
 _AGREES_WITHIN = 0.02
-# An event on the caller's stream also sees the two streams wait for each other.
 _CALIBRATION_AGREES_WITHIN = 0.05
 _SIZES = {
     "cuda": (
@@ -58,6 +59,7 @@ class Visit(msgspec.Struct):
     nccl_kernels: dict[str, list[str]] = {}
     calibrated: list[CollectiveTimes] = []
     calibration_s: float = 0.0
+    loop_ns: dict[str, float] = {}
     cases: list[CaseResult] = []
     skipped: list[Skipped] = []
     problems: list[str] = []
@@ -97,6 +99,7 @@ def main() -> int:
     if kind == "cuda":
         # Once more at the end: the two show how steady the links were.
         visit.plain_loop_bus_bytes_per_s.append(plain_loop(device))
+        visit.loop_ns = loops_of_calibrated(visit, device)
         name_nccl_kernels(visit, options)
         judge(visit)
         judge_calibration(visit)
@@ -113,19 +116,40 @@ def main() -> int:
 def plain_loop(device: torch.device) -> float:
     """Bus bandwidth of 1 GiB by what anyone would write: all_reduce in a loop between events."""
     message = torch.ones(2**29, dtype=torch.bfloat16, device=device)
+    seconds = seconds_in_a_loop(lambda: dist.all_reduce(message))
+    rate: float = message.nbytes / seconds * bus_factor("all-reduce", dist.get_world_size())
+    return rate
+
+
+def seconds_in_a_loop(call: Callable[[], object]) -> float:
+    """Of one `call`, made back to back: a lone one also waits for the streams to meet."""
     make_event: Any = torch.cuda.Event
     start, end = make_event(enable_timing=True), make_event(enable_timing=True)
     repeats = 20
     for _ in range(5):
-        dist.all_reduce(message)
+        call()
     start.record()
     for _ in range(repeats):
-        dist.all_reduce(message)
+        call()
     end.record()
     torch.cuda.synchronize()
-    seconds = start.elapsed_time(end) / 1e3 / repeats
-    rate: float = message.nbytes / seconds * bus_factor("all-reduce", dist.get_world_size())
-    return rate
+    seconds: float = start.elapsed_time(end) / 1e3 / repeats
+    return seconds
+
+
+def loops_of_calibrated(visit: Visit, device: torch.device) -> dict[str, float]:
+    """Nanoseconds of each collective as it was calibrated, of the largest size, in a plain loop."""
+    found = {}
+    for one in visit.calibrated:
+        if one.ranks == visit.ranks and not one.algorithm:
+            elements = one.times[-1][0] // 4
+            share = elements // one.ranks
+            buffers = [torch.zeros(elements, device=device) for _ in range(2)]
+            sent = buffers[0][: share if one.collective == "all-gather" else elements]
+            got = buffers[1][: share if one.collective == "reduce-scatter" else elements]
+            call = library_calls(sent, got, None)[one.collective]
+            found[one.collective] = seconds_in_a_loop(call) * 1e9
+    return found
 
 
 def count_ring_bytes(visit: Visit, device: torch.device) -> None:
@@ -174,19 +198,16 @@ def judge(visit: Visit) -> None:
 
 
 def judge_calibration(visit: Visit) -> None:
-    """What `gpuprof calibrate` measures agrees with the bench of the same collectives."""
-    benched = {(case.version, case.size): case.median_ns for case in visit.cases if case.median_ns}
-    versions = {"": "nccl", "ring": "nccl-ring", "tree": "nccl-tree"}
+    """What `gpuprof calibrate` measures agrees with a plain loop of the same collectives."""
     of_all = [one for one in visit.calibrated if one.ranks == visit.ranks]
-    if {one.algorithm for one in of_all} != set(versions):
+    if {one.algorithm for one in of_all} != {"", "ring", "tree"}:
         visit.problems.append(f"calibrated {[(one.collective, one.algorithm) for one in of_all]}")
     for one in of_all:
         largest, ns = one.times[-1]
-        bench_ns = benched.get((versions[one.algorithm], f"{one.collective}:256MiB"))
-        if bench_ns and abs(ns / bench_ns - 1) > _CALIBRATION_AGREES_WITHIN:
+        loop_ns = None if one.algorithm else visit.loop_ns[one.collective]
+        if loop_ns is not None and abs(ns / loop_ns - 1) > _CALIBRATION_AGREES_WITHIN:
             visit.problems.append(
-                f"{one.collective} {one.algorithm} of {largest}: calibrated {ns} ns, "
-                f"bench {bench_ns} ns"
+                f"{one.collective} of {largest}: calibrated {ns} ns, in a loop {loop_ns} ns"
             )
         if one.times != tuple(sorted(one.times)):
             visit.problems.append(f"{one.collective}: sizes {one.times}")
@@ -211,6 +232,7 @@ def show(visit: Visit) -> None:
     print(f"calibration of collectives took {visit.calibration_s:.1f} s")
     print("NCCL kernels", visit.nccl_kernels)
     print("plain loop", [f"{rate / 1e9:.1f} GB/s" for rate in visit.plain_loop_bus_bytes_per_s])
+    print("calibrated in a loop", {name: f"{ns:.0f} ns" for name, ns in visit.loop_ns.items()})
     print("ring", visit.ring_bytes_by_step, "of", visit.ring_message_bytes)
     for problem in visit.problems:
         print("PROBLEM", problem)
