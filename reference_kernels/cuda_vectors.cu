@@ -15,6 +15,46 @@ __device__ inline void store(ELEMENT* to, const Vector& vector) {
     *reinterpret_cast<Vector*>(to) = vector;
 }
 
+// The largest of `at`, two of 16 bits in one instruction.
+template <typename T>
+struct PairOf;
+template <>
+struct PairOf<__half> {
+    using type = __half2;
+};
+template <>
+struct PairOf<__nv_bfloat16> {
+    using type = __nv_bfloat162;
+};
+
+template <typename T, int COUNT>
+__device__ inline float largest(const T (&at)[COUNT]) {
+    if constexpr (sizeof(T) == 2 && COUNT % 2 == 0) {
+        using Pair = typename PairOf<T>::type;
+        const Pair* const pairs = reinterpret_cast<const Pair*>(at);
+        Pair most = pairs[0];
+#pragma unroll
+        for (int i = 1; i < COUNT / 2; ++i) most = __hmax2(most, pairs[i]);
+        return fmaxf(float(most.x), float(most.y));
+    } else {
+        float most = float(at[0]);
+#pragma unroll
+        for (int i = 1; i < COUNT; ++i) most = fmaxf(most, float(at[i]));
+        return most;
+    }
+}
+
+// Asks for the row that the block `ahead` of this one will read, so that memory brings rows in their
+// order, each as a whole, whatever the blocks wait for.
+__device__ inline void prefetch_row(const ELEMENT* input, int columns, int ahead) {
+#if __CUDA_ARCH__ >= 900
+    if (VECTOR == 1 || threadIdx.x != 0 || blockIdx.x + ahead >= gridDim.x) return;
+    const ELEMENT* const row = input + static_cast<long long>(blockIdx.x + ahead) * columns;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row),
+                 "r"(columns * int(sizeof(ELEMENT))));
+#endif
+}
+
 // Where a row is held packed and used again, it is converted again: the compiler would keep both.
 template <int COUNT>
 __device__ __forceinline__ void forget_conversions(Vector (&held)[COUNT]) {

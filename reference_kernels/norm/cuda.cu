@@ -3,7 +3,8 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) normalise(
     const ELEMENT* input, const ELEMENT* weight, const ELEMENT* bias, ELEMENT* output, int columns,
-    float epsilon) {
+    float epsilon, int ahead) {
+    prefetch_row(input, columns, ahead);
     const long long row = static_cast<long long>(blockIdx.x) * columns;
     Vector held[ITEMS];
 #pragma unroll
@@ -34,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) normalise(
         }
     }
     const float scale = rsqrtf(reduce_block<Add>(squares) / columns + epsilon);
+    const float shift = -mean * scale;
     forget_conversions(held);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
@@ -44,8 +46,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) normalise(
         if (LAYER) b = load(bias + column);
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) {
-            const float normal = (float(held[item].at[i]) - mean) * scale * float(w.at[i]);
-            y.at[i] = ELEMENT(LAYER ? normal + float(b.at[i]) : normal);
+            const float normal = fmaf(float(held[item].at[i]), scale, shift);
+            y.at[i] = ELEMENT(fmaf(normal, float(w.at[i]), LAYER ? float(b.at[i]) : 0.0f));
         }
         store(output + row + column, y);
     }

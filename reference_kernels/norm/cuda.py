@@ -15,6 +15,7 @@ import numpy as np
 from gpuprof.reference_kernels.cuda_vectors import (
     MOST_COLUMNS,
     RowShare,
+    blocks_ahead,
     compile_kernel,
     row_shares,
 )
@@ -57,6 +58,7 @@ def prepare(problem: NormProblem) -> Prepared:
             output,
             np.int32(problem.columns),
             EPSILON,
+            np.int32(blocks_ahead(problem.device)),
         )
 
     calls = {share: call_of(share) for share in row_shares(problem.columns, problem.dtype)}

@@ -2,8 +2,23 @@
 // half of what float32 would take, and so many more rows are under way. BLOCKS: of a multiprocessor,
 // at least.
 
+__device__ inline float power_of_two(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
+// The logarithm to base 2 of exp(x - maximum) / 2^rest. In 16 bits as one multiply-add, whose
+// difference of large numbers costs less than rounding the result.
+__device__ inline float exponent(float x, float maximum, float rest) {
+    constexpr float LOG2_E = 1.4426950408889634f;
+    return sizeof(ELEMENT) == 2 ? fmaf(x, LOG2_E, -fmaf(maximum, LOG2_E, rest))
+                                : fmaf(x - maximum, LOG2_E, -rest);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    softmax(const ELEMENT* input, ELEMENT* output, int columns) {
+    softmax(const ELEMENT* input, ELEMENT* output, int columns, int ahead) {
+    prefetch_row(input, columns, ahead);
     const long long row = static_cast<long long>(blockIdx.x) * columns;
     Vector held[ITEMS];
 #pragma unroll
@@ -15,8 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         if ((item * THREADS + threadIdx.x) * VECTOR >= columns) continue;
-#pragma unroll
-        for (int i = 0; i < VECTOR; ++i) maximum = fmaxf(maximum, float(held[item].at[i]));
+        maximum = fmaxf(maximum, largest(held[item].at));
     }
     maximum = reduce_block<Maximum>(maximum);
     forget_conversions(held);
@@ -25,9 +39,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int item = 0; item < ITEMS; ++item) {
         if ((item * THREADS + threadIdx.x) * VECTOR >= columns) continue;
 #pragma unroll
-        for (int i = 0; i < VECTOR; ++i) total += __expf(float(held[item].at[i]) - maximum);
+        for (int i = 0; i < VECTOR; ++i)
+            total += power_of_two(exponent(float(held[item].at[i]), maximum, 0.0f));
     }
-    const float scale = 1.0f / reduce_block<Add>(total);
+    // Taken off the exponent, it divides: no product is needed.
+    const float divisor = __log2f(reduce_block<Add>(total));
     forget_conversions(held);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
@@ -36,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         Vector y;
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i)
-            y.at[i] = ELEMENT(__expf(float(held[item].at[i]) - maximum) * scale);
+            y.at[i] = ELEMENT(power_of_two(exponent(float(held[item].at[i]), maximum, divisor)));
         store(output + row + column, y);
     }
 }
