@@ -78,6 +78,7 @@ CHECKED = {
         "causal-backward:1x4x2x333x128",
         "decode:5x8x2x333x128",
         "decode:3x4x4x1000x64",
+        "decode:5x8x2x100x128",
     ),
     "elementwise": ("gelu:77x1003", "swiglu:77x1003", "rotary:3x37x5x128", "rotary:3x37x5x6"),
     "softmax": ("77x1003", "65x4096", "3x17001", "300x31", "3000x1000", "700x16384"),
