@@ -64,7 +64,9 @@ def _program(program: dict[str, str], fixed: dict[str, Any]) -> str:
     name = program["name"]
     source = (PROGRAMS / f"{name}.py").read_text()
     wrong, _, right = (ast.get_docstring(ast.parse(source)) or "").partition("Fixed: ")
-    parts = [f"### {program['title']}", " ".join(wrong.split())]
+    # Without the command, where a program has one of its own.
+    told = re.sub(r"^ {4}.*$", "", wrong, flags=re.MULTILINE)
+    parts = [f"### {program['title']}", " ".join(told.split())]
     parts.append(f"```python\n{_code(source)}\n```")
     parts.append(f"gpuprof says:\n\n```\n{_said(name)}\n```")
     if right:

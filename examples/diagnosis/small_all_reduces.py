@@ -41,15 +41,16 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-# Every rank must end after the same number of steps, which a clock does not tell. The last third is
-# timed.
-steps, begin = (600 if CUDA else 60), 0.0
-for number in range(steps):
-    if number == steps * 2 // 3:
-        wait()
-        begin = time.perf_counter()
-    step()
-wait()
-if dist.get_rank() == 0:
-    print(json.dumps({"step_ms": (time.perf_counter() - begin) / (steps / 3) * 1e3}))
-dist.destroy_process_group()
+if __name__ == "__main__":
+    # Every rank must end after the same number of steps, which a clock does not tell. The last
+    # third is timed.
+    steps, begin = (600 if CUDA else 60), 0.0
+    for number in range(steps):
+        if number == steps * 2 // 3:
+            wait()
+            begin = time.perf_counter()
+        step()
+    wait()
+    if dist.get_rank() == 0:
+        print(json.dumps({"step_ms": (time.perf_counter() - begin) / (steps / 3) * 1e3}))
+    dist.destroy_process_group()
