@@ -1,12 +1,13 @@
 """What records beside torch's profiler, only while that runs, and all of these together."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from gpuprof.collectors.errors import reason
 from gpuprof.collectors.live.script_errors import is_ours
 
 T = TypeVar("T")
+R = TypeVar("R", bound="ProfileRecorder")
 
 # By table of gpuprof.collectors.schema. Plain values, which another process can be given; `rank`
 # and `process` are filled where a capture is made of them.
@@ -29,6 +30,14 @@ class ProfileRecorder(Protocol):
 
     def stop(self) -> Rows:
         """End, and return what was recorded since `start`."""
+
+
+@runtime_checkable
+class StepListeningRecorder(ProfileRecorder, Protocol):
+    """One that is told of the steps in its profile."""
+
+    def step_begins(self) -> None:
+        """A step begins, on the thread that makes them."""
 
 
 class ProfileRecording:
@@ -57,6 +66,12 @@ class ProfileRecording:
             if self._try(recorder, _started, default=False):
                 self._running.append(recorder)
 
+    def step_begins(self) -> None:
+        """Tell what runs and listens to steps."""
+        for recorder in self._running:
+            if isinstance(recorder, StepListeningRecorder):
+                self._try(recorder, _told_of_a_step, default=None)
+
     def stop(self) -> dict[str, list[Mapping[str, object]]]:
         """Stop what runs. The rows of all, by table; none where nothing runs."""
         rows: dict[str, list[Mapping[str, object]]] = {}
@@ -67,9 +82,7 @@ class ProfileRecording:
                 rows.setdefault(table, []).extend(found)
         return rows
 
-    def _try(
-        self, recorder: ProfileRecorder, step: Callable[[ProfileRecorder], T], *, default: T
-    ) -> T:
+    def _try(self, recorder: R, step: Callable[[R], T], *, default: T) -> T:
         try:
             return step(recorder)
         except BaseException as error:
@@ -88,3 +101,7 @@ def _started(recorder: ProfileRecorder) -> bool:
 
 def _stopped(recorder: ProfileRecorder) -> Rows:
     return recorder.stop()
+
+
+def _told_of_a_step(recorder: StepListeningRecorder) -> None:
+    recorder.step_begins()

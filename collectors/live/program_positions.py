@@ -83,9 +83,7 @@ class ProgramPositions:
         self._kinds: dict[int, int] = {id(call.__code__): _MODULE}
         self._known = [call.__code__]
         self._running = True
-        self._events = 0
-        self._asked_at = _FREE_EVENTS
-        self._since_ns = perf_counter_ns()
+        self._thread = threading.get_ident()
         # The frames that matter, and where the program is in each.
         self._frames: list[FrameType] = []
         self._places: list[_Place] = [_NOWHERE]
@@ -94,8 +92,21 @@ class ProgramPositions:
         self._callers: list[int] = []
         # Since when it is where.
         self._positions: list[tuple[int, _Place]] = []
-        self._enter_present_frames(sys._getframe(1))
         self._trace = self._call
+        self._follow(sys._getframe(1))
+
+    def step_begins(self) -> None:
+        """Take the program up again, if events came too thick: a set-up or an import is over."""
+        if self._too_thick and self._thread == threading.get_ident() and sys.gettrace() is None:
+            self._follow(sys._getframe(1))
+
+    def _follow(self, frame: FrameType) -> None:
+        """Follow the calling thread, at present in `frame`."""
+        self._too_thick = False
+        self._events = 0
+        self._asked_at = _FREE_EVENTS
+        self._since_ns = perf_counter_ns()
+        self._enter_present_frames(frame)
         sys.settrace(self._trace)
 
     def stop(self) -> Rows:
@@ -265,10 +276,12 @@ class ProgramPositions:
             self._end_early()
             return False
         self._asked_at = self._events + _FREE_EVENTS // 4
-        spent_ns = self._events * _EVENT_NS
-        too_thick = spent_ns > _MOST_OF_THE_TIME * (perf_counter_ns() - self._since_ns)
+        if not self._whole_stacks:
+            spent_ns = self._events * _EVENT_NS
+            passed_ns = perf_counter_ns() - self._since_ns
+            self._too_thick = spent_ns > _MOST_OF_THE_TIME * passed_ns
         most = _MOST_POSITIONS_WITH_STACKS if self._whole_stacks else _MOST_POSITIONS
-        if (too_thick and not self._whole_stacks) or len(self._positions) > most:
+        if self._too_thick or len(self._positions) > most:
             self._end_early()
             return False
         return True

@@ -180,6 +180,7 @@ class Session:
             self._boundaries += 1
             with ample_recursion():
                 self._advance(mark)
+            self._beside.step_begins()
             self._on_step(self._phase, self._boundaries)
             self._step_ranges.begin(tell_time=self._phase == "profiled")
 

@@ -176,6 +176,30 @@ def test_where_functions_are_called_all_the_time_nothing_more_is_followed(
     assert lines["aten::exp"] == lines["aten::sigmoid"] + 2
 
 
+def test_the_step_after_a_set_up_has_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines_after(*, of_another_thread: bool) -> set[int]:
+        recorder = ProgramPositions()
+        recorder.start()
+        sum(value * 2 for value in range(3_000))
+        assert sys.gettrace() is None
+        if of_another_thread:
+            thread = threading.Thread(target=recorder.step_begins)
+            thread.start()
+            thread.join()
+        else:
+            monkeypatch.setattr(program_positions, "_MOST_OF_THE_TIME", float("inf"))
+            recorder.step_begins()
+        placed_model.scaled(torch.ones(1))
+        rows = recorder.stop()["positions"]
+        assert all(row["start_ns"] <= row["end_ns"] for row in rows)
+        return {row["line"] for row in rows if row.get("function") == "scaled"}
+
+    monkeypatch.setattr(program_positions, "_FREE_EVENTS", 1_000)
+    monkeypatch.setattr(program_positions, "_MOST_OF_THE_TIME", 0.0)
+    assert lines_after(of_another_thread=True) == set()
+    assert lines_after(of_another_thread=False) != set()
+
+
 def test_another_tool_that_traces_is_left_alone() -> None:
     def tracer(*_: Any) -> Any:
         return None
