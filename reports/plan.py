@@ -27,6 +27,7 @@ _PARTS: Mapping[str, str] = MappingProxyType(
         "pipeline_ns": "pipeline sends",
         "bubble_ns": "pipeline bubble",
         "data_ns": "gradients and ZeRO",
+        "slowed_ns": "slower beside communication",
         "optimizer_ns": "optimizer",
     }
 )

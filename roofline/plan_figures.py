@@ -70,14 +70,16 @@ class PlannedTime(msgspec.Struct, frozen=True, kw_only=True):
     bubble_ns: int
     # Of ZeRO and data parallelism: what cannot overlap with computing, at least the last message.
     data_ns: int
+    # By what computing takes longer beside the rest of that, as far as it stays within a node.
+    slowed_ns: int
     optimizer_ns: int
 
     @property
     def step_ns(self) -> int:
         """All of it."""
-        work = self.compute_ns + self.memory_bound_ns + self.recompute_ns + self.optimizer_ns
+        work = self.compute_ns + self.memory_bound_ns + self.recompute_ns + self.slowed_ns
         waiting = self.tensor_ns + self.expert_ns + self.pipeline_ns + self.data_ns
-        return work + waiting + self.bubble_ns
+        return work + waiting + self.bubble_ns + self.optimizer_ns
 
 
 class PlannedLayout(msgspec.Struct, frozen=True, kw_only=True):

@@ -257,6 +257,7 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
         link_rate,
         measured_link_rate,
         measured_rate,
+        rate_beside_collectives,
         reached_memory_rates,
     )
 
@@ -276,7 +277,7 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
             raise CommandError(f"{arguments.capture}: no MFU is known; give --mfu", exit_code=2)
         reached, basis = analysis.utilization.mfu, f"MFU of {arguments.capture.name}"
     compute = (
-        compute_rate(found.roof, arguments.precision)
+        compute_rate(found.roof, arguments.precision, arguments.sequence)
         if reached is None
         else measured_rate(found.roof, arguments.precision, reached, basis)
     )
@@ -307,6 +308,7 @@ def _cluster(arguments: argparse.Namespace) -> "PlannedCluster":
         optimizer_bytes_per_s=memory_rates[1],
         link_bytes_per_s=link,
         link_basis=link_basis,
+        kept_beside_collectives=rate_beside_collectives(found.roof),
         network_bytes_per_s=arguments.network_bandwidth,
         measured=measured,
     )

@@ -47,6 +47,8 @@ class PlannedCluster:
     # there is one GPU in a node, and one node.
     link_bytes_per_s: float | None = None
     link_basis: str = ""
+    # What of its rate computing keeps beside collectives, which take multiprocessors.
+    kept_beside_collectives: float = 1.0
     network_bytes_per_s: float | None = None
     # What collectives take by size, within a node or over whole nodes, which goes before their
     # bandwidth.

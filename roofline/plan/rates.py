@@ -8,17 +8,22 @@ from gpuprof.roofline.plan.cluster import ComputeRate
 
 _ATTENTION = "attention"
 _ATTENTION_BACKWARD = "attention backward"
+_OVER_SHORT = " over short sequences"
+# Tokens of the longest of these.
+_SHORT = 1024
 _OPTIMIZER = "Adam"
 _COLLECTIVE = "collective"
+_BESIDE_COLLECTIVES = "beside a collective"
 
 
-def compute_rate(roof: Roof, precision: str) -> ComputeRate | None:
-    """FLOP/s that large products and attention sustain; None without a peak."""
+def compute_rate(roof: Roof, precision: str, sequence: int) -> ComputeRate | None:
+    """FLOP/s that large products, and attention over `sequence`, sustain; None without a peak."""
     ceiling = roof.compute_rate("matmul", precision)
     if ceiling is None:
         return None
+    over = _OVER_SHORT if sequence <= _SHORT else ""
     products, attention, backward = (
-        _share(ceiling, work) for work in ("", _ATTENTION, _ATTENTION_BACKWARD)
+        _share(ceiling, work) for work in ("", _ATTENTION + over, _ATTENTION_BACKWARD + over)
     )
     return ComputeRate(
         products=ceiling.rate * products,
@@ -62,12 +67,23 @@ def link_rate(roof: Roof) -> tuple[float, str] | None:
 
     Where it is not known what collectives reach of a link, all of it. None without a link.
     """
-    links = (roof.link_rate(level) for level in DEVICE_LINKS)
-    ceiling = next((link for link in links if link is not None), None)
+    ceiling = _link(roof)
     if ceiling is None:
         return None
     reached = _share(ceiling, _COLLECTIVE)
     return ceiling.rate * reached, f"{reached:.0%} of {ceiling.label}"
+
+
+def rate_beside_collectives(roof: Roof) -> float:
+    """What of its rate computing keeps beside collectives in a node; 1 where nobody measured it."""
+    ceiling = _link(roof)
+    reach = None if ceiling is None else achievable(ceiling, _BESIDE_COLLECTIVES)
+    return 1.0 if reach is None else reach.typical
+
+
+def _link(roof: Roof) -> Ceiling | None:
+    links = (roof.link_rate(level) for level in DEVICE_LINKS)
+    return next((link for link in links if link is not None), None)
 
 
 def measured_link_rate(measured: LinkCalibration) -> tuple[float, str] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpuprof.roofline.plan.cluster import PlannedCluster, transfer_ns
+from gpuprof.roofline.plan.cluster import PlannedCluster, ranks_in_node, transfer_ns
 from gpuprof.roofline.plan.decoder import DecoderShape
 from gpuprof.roofline.plan.layout import ParallelLayout, TrainingJob
 from gpuprof.roofline.plan.memory import stage_parameters
@@ -78,6 +78,9 @@ def _stage_step(
     busy = forward + backward + recompute + tensor + expert + pipeline
     data = [row for row in transfers if row.group in ("data", "expert data")]
     embedding = _waited(transfers, "embedding")
+    exposed = _exposed(data, layout, forward, backward + recompute)
+    all_data = sum(row.time_ns for row in data)
+    hidden = all_data - exposed
     time = PlannedTime(
         compute_ns=round(computed.forward + computed.backward),
         memory_bound_ns=round(streamed.forward + streamed.backward + copied),
@@ -86,11 +89,28 @@ def _stage_step(
         expert_ns=round(expert),
         pipeline_ns=round(pipeline),
         bubble_ns=round(busy / layout.micro_batches * (layout.pipeline - 1) / layout.chunks),
-        data_ns=round(_exposed(data, layout, forward, backward + recompute) + embedding),
+        data_ns=round(exposed + embedding),
+        slowed_ns=round(hidden * _slowed_share(data, layout, cluster) if all_data else 0.0),
         optimizer_ns=round(_optimizer_ns(job, layout, cluster, held.shared, held.own_experts)),
     )
-    hidden = sum(row.time_ns for row in data) + embedding - time.data_ns
-    return StageStep(time, transfers, time.step_ns + round(hidden))
+    return StageStep(time, transfers, time.step_ns - time.slowed_ns + round(hidden))
+
+
+def _slowed_share(
+    rows: Iterable[PlannedTransfer], layout: ParallelLayout, cluster: PlannedCluster
+) -> float:
+    """By how much of the time that `rows` are hidden computing takes longer.
+
+    As much as collectives take of the multiprocessors, for those within a node: what they take for
+    a network was not measured. A program's MFU has what its own collectives cost in it.
+    """
+    if cluster.compute.counted == "model":
+        return 0.0
+    times = {True: 0, False: 0}
+    for row in rows:
+        near = ranks_in_node(row.group, row.ranks, layout, cluster.gpus_per_node)
+        times[near == row.ranks] += row.time_ns
+    return (1 - cluster.kept_beside_collectives) * times[True] / sum(times.values())
 
 
 @dataclass(frozen=True)
