@@ -27,7 +27,7 @@ _PARTS: Mapping[str, str] = MappingProxyType(
         "pipeline_ns": "pipeline sends",
         "bubble_ns": "pipeline bubble",
         "data_ns": "gradients and ZeRO",
-        "slowed_ns": "slower beside communication",
+        "slowed_ns": "SM contention",
         "optimizer_ns": "optimizer",
     }
 )
@@ -148,7 +148,7 @@ def _layout_facts(layout: PlannedLayout) -> Iterator[Fact]:
 def _transfers_table(transfers: tuple[PlannedTransfer, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     table.add_column("Sent by one GPU in a step", overflow="fold")
-    table.add_column("Collective")
+    table.add_column("Collective", no_wrap=True)
     for name in ("Ranks", "Calls", "Bytes", "Time"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("Overlaps with", overflow="fold")
@@ -172,4 +172,7 @@ def _notes(plan: TrainingPlan) -> Iterator[str]:
             "(memory-bound): small shapes and launches make a real step longer. --mfu or --capture "
             "takes what was reached."
         )
-    yield "What overlaps is taken to cost nothing as far as computing is long enough."
+    yield (
+        "What overlaps costs the multiprocessors that collectives within a node take (SM "
+        "contention), and nothing else, as far as computing is long enough."
+    )
