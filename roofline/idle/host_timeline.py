@@ -22,7 +22,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import GARBAGE_COLLECTION
 from gpuprof.roofline.idle.host_work import kind_of_scope
 from gpuprof.roofline.intervals import are_in_order, merged
-from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.attribution import parent_rows
 from gpuprof.roofline.work.names import op_names
 
 _EDGES: Final = ("start_ns", "end_ns")
@@ -91,7 +91,7 @@ def host_timeline(
     """
     launches = _nested(capture.launches.select("process", *_TIMES).with_row_index("launch_row"))
     ops = capture.ops
-    op_parents = rows_of(ops, ops["parent_id"])
+    op_parents = parent_rows(capture)
     scopes = _scopes(capture)
     collecting = scopes.filter(pl.col("kind") == GARBAGE_COLLECTION)
     ranges = capture.ranges.filter((pl.col("domain") != host_events.DOMAIN).fill_null(True))

@@ -117,7 +117,9 @@ def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMem
     groups = ranges.select("name", "domain").with_row_index("row").filter(pl.Series(end > first))
     for (name, domain), rows in groups.group_by("name", "domain", maintain_order=True):
         passes = rows["row"].to_numpy().astype(np.int64)
-        inside = np.unique(launches[_union(first[passes], end[passes])])
+        inside = np.sort(launches[_union(first[passes], end[passes])])
+        # One that is in a range of its thread and in one of its process is there twice.
+        inside = inside[np.diff(inside, prepend=NONE) != 0]
         yield RangeMembers(str(name), str(domain), passes, inside)
 
 
