@@ -151,7 +151,8 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
     steps = steps_at(capture, ops["start_ns"]).fill_null(NONE).to_numpy()
     with_backward = np.isin(steps, np.unique(steps[codes == _BACKWARD_CODE]))
     codes[with_backward & (codes == _UNKNOWN)] = _FORWARD_CODE
-    phases = pl.Series(_PHASES, dtype=pl.String).gather(pl.Series(codes, dtype=pl.UInt32))
+    # Not texts: one a call would take as much memory as all that is known of its time.
+    phases = pl.Series(_PHASES, dtype=pl.Enum(_PHASES)).gather(pl.Series(codes, dtype=pl.UInt32))
     return ops.select("rank", "op_id", phase=phases, recompute=pl.Series(_recomputed(capture)))
 
 
