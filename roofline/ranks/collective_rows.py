@@ -23,7 +23,7 @@ def collective_rows(
     if steps.definition == "whole trace":
         rows = rows.with_columns(step=pl.lit(0, pl.Int32))
     rows = rows.filter(pl.col("step").is_in(steps.indices or (0,)))
-    working = kernels.filter(~_COMMUNICATES)
+    working = kernels.select("kind", "start_ns", "end_ns").filter(~_COMMUNICATES)
     busy = merged(working["start_ns"].to_numpy(), working["end_ns"].to_numpy())
     covered = covered_ns(busy, rows["end_ns"].to_numpy()) - covered_ns(
         busy, rows["start_ns"].to_numpy()

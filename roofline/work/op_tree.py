@@ -180,18 +180,23 @@ def _before_differentiating(ops: pl.DataFrame, node: Booleans, parents: Integers
     The first node that asks for a dropped tensor runs the checkpointed forward again, in which the
     operator that it differentiates comes too. Its own operators follow and record nothing.
     """
-    within = enclosing(ops.filter(node), ops, "start_ns")
+    calls = ops.select("process", "thread", "name", "sequence", "start_ns", "end_ns")
     rows = np.flatnonzero(node)
-    columns = ops.select("name", "sequence", "start_ns").with_columns(
-        row=pl.int_range(pl.len()),
-        node=pl.Series(np.where(node | (within == NONE), NONE, rows[within])),
-        direct=pl.Series(parents >= 0) & pl.Series(node[parents]),
+    within = enclosing(calls[rows], calls, "start_ns")
+    is_inside = ~node & (within != NONE)
+    at = np.flatnonzero(is_inside)
+    inside = calls[at].select(
+        *("name", "sequence", "start_ns"),
+        row=pl.Series(at),
+        node=pl.Series(rows[within[at]]),
+        direct=pl.Series((parents[at] >= 0) & node[parents[at]]),
     )
-    inside = columns.filter(pl.col("node") != NONE)
     recording = inside.filter(pl.col("sequence").is_not_null())
     if recording.is_empty():
         return recording["row"].to_numpy()
-    forward = columns.filter((pl.col("node") == NONE) & pl.Series(~node))
+    forward = calls.select("name", "sequence").filter(
+        pl.Series(~node & ~is_inside) & pl.col("sequence").is_not_null()
+    )
     differentiated = recording.with_columns(
         sequence=ops["sequence"].gather(recording["node"])
     ).join(forward, on=("name", "sequence"), how="semi")
