@@ -128,7 +128,8 @@ def _below_its_like(names: Integers, above: Integers) -> Booleans:
     """Which calls are made within another call of the same name, by the numbers of `names`."""
     found = np.zeros(len(above), np.bool_)
     pending = np.flatnonzero(above != NONE)
-    pending = pending[_in_a_circle(names[above[pending]], names[pending])[names[pending]]]
+    called = names[pending]
+    pending = pending[_in_a_circle(names[above[pending]], called)[called]]
     ancestor = above[pending]
     while len(pending):
         alike = names[ancestor] == names[pending]
@@ -145,7 +146,11 @@ def _in_a_circle(callers: Integers, called: Integers) -> Booleans:
     call none, are taken away until all that are left have both.
     """
     count = max(callers.max(initial=0), called.max(initial=0)) + 1
-    callers, called = np.divmod(np.unique(callers * count + called), count)
+    if count * count < len(called):
+        # Each pair once.
+        seen = np.zeros(count * count, np.bool_)
+        seen[callers * count + called] = True
+        callers, called = np.divmod(np.flatnonzero(seen), count)
     while True:
         calls, is_called = np.zeros((2, count), np.bool_)
         calls[callers], is_called[called] = True, True
