@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import Integers
+from gpuprof.roofline.row_groups import row_groups
 from gpuprof.roofline.spread_figures import CallSpread
 
 _QUANTILES: Final = {
@@ -46,11 +47,9 @@ def spreads_by(kernels: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ..
 
 def _calls(durations_ns: Integers, groups: Integers, calls: Integers) -> tuple[Integers, Integers]:
     """The length of each call in each group, and its group: by group, the shortest first."""
-    order = np.lexsort((calls, groups))
-    groups, calls = groups[order], calls[order]
-    begins = np.append(True, (groups[1:] != groups[:-1]) | (calls[1:] != calls[:-1]))
-    lengths_ns = np.add.reduceat(durations_ns[order], np.flatnonzero(begins))
-    groups = groups[begins]
+    order, begins = row_groups(groups, calls)
+    lengths_ns = np.add.reduceat(durations_ns[order], begins)
+    groups = groups[order[begins]]
     by_length = np.lexsort((lengths_ns, groups))
     return lengths_ns[by_length], groups[by_length]
 
