@@ -136,7 +136,8 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     """The rows in `ops`, of one rank, that hold `op_ids`; -1 for null and for unknown ids."""
     if ops.is_empty():
         return np.full(len(op_ids), NONE, np.int64)
-    ids, wanted = ops["op_id"].to_numpy(), op_ids.fill_null(NONE).to_numpy()
+    ids = ops["op_id"].to_numpy()
+    wanted: Integers = op_ids.cast(pl.Int64).fill_null(NONE).to_numpy()
     at = np.clip(wanted, 0, len(ids) - 1)
     if (ids[at] == wanted)[wanted != NONE].all():
         # As traces are numbered: the id is the row.
