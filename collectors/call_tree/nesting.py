@@ -71,17 +71,19 @@ def _follow_each_other(threads: Integers, starts: Integers, ends: Integers) -> b
     return bool((~same | (ends[order[:-1]] <= starts[order[1:]])).all())
 
 
-def nesting_order(starts: Integers, ends: Integers) -> Integers:
+def nesting_order(starts: Integers, ends: Integers, *then: Integers) -> Integers:
     """The order that `parents` needs: by start, of those that start at once outer ones first.
 
-    Quick where the intervals are nearly in order, as those of a few tables one after the other.
+    Those that end at once too are in the order of the numbers `then`. Quick where the intervals are
+    nearly in order, as those of a few threads or tables one after the other.
     """
     order = np.argsort(starts, kind="stable")
     ordered = starts[order]
     same = ordered[1:] == ordered[:-1]
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     rows = order[tied]
-    order[tied] = rows[np.lexsort((-ends[rows], starts[rows]))]
+    keys = (starts[rows], -ends[rows], *(each[rows] for each in then))
+    order[tied] = rows[np.lexsort(keys[::-1])]
     return order
 
 

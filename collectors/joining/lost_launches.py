@@ -52,7 +52,12 @@ def unnamed(
     launches: pl.DataFrame, kernels: pl.DataFrame, process: str = "process"
 ) -> pl.DataFrame:
     """Those of `launches`, as `device_launches` gives them, that no row of `kernels` names."""
-    return launches.join(kernels, on=[process, "correlation"], how="anti", nulls_equal=True)
+    columns = launches[process], kernels[process]
+    processes = {edge for column in columns for edge in (column.min(), column.max())}
+    of_one = len(processes) == 1 and not any(column.null_count() for column in columns)
+    # One number is looked up much more quickly than two.
+    keys = ["correlation"] if of_one else [process, "correlation"]
+    return launches.join(kernels.select(keys), on=keys, how="anti", nulls_equal=True)
 
 
 def still_queued(

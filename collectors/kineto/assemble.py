@@ -11,9 +11,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from gpuprof.collectors import schema
+from gpuprof.collectors import freed_memory, schema
 from gpuprof.collectors.call_tree import cpu_leaf_ops
-from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing, parents, thread_codes
+from gpuprof.collectors.call_tree.nesting import (
+    NONE,
+    Integers,
+    enclosing,
+    nesting_order,
+    parents,
+    thread_codes,
+)
 from gpuprof.collectors.joining.captured_graphs import captured_nodes
 from gpuprof.collectors.kineto import collectives, device_evidence, events, generated_kernels
 from gpuprof.collectors.kineto.findings import Findings
@@ -26,6 +33,8 @@ from gpuprof.collectors.recorded_collectives import RecordedCollective
 STEPS_FOUND_BY: Final = "ProfilerStep annotations"
 _HOST_COLLECTIVE: Final = f"^(?:{'|'.join(HOST_BACKENDS)})"
 _STEP: Final = "ProfilerStep#"
+# Before all others.
+_NO_EXTERNAL_ID: Final = -(2**63)
 _STEP_INDEX: Final = r"^ProfilerStep#(\d{1,9})$"
 
 
@@ -62,9 +71,8 @@ def assemble(
             with_kinds(raw.pop("kernels")), launches, raw["collective_ops"]
         )
         kernels = collectives.with_message_bytes(kernels, findings)
-    kernels, launches, ranges = (
-        frame.sort("start_ns", maintain_order=True) for frame in (kernels, launches, ranges)
-    )
+    kernels, launches = _by_start(kernels), _by_start(launches)
+    ranges = ranges.sort("start_ns", maintain_order=True)
     tables = {
         "kernels": kernels,
         "ops": _with_recompute(
@@ -107,13 +115,30 @@ def _without_steps(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _with_parents(ops: pl.DataFrame) -> pl.DataFrame:
-    """Operators in the order of the schema, with ids and parents."""
-    ops = ops.sort(
-        "start_ns", "end_ns", "external_id", descending=[False, True, False], maintain_order=True
+    """Operators in the order of the schema, with ids and parents. Those of `ops` are given up."""
+    external_ids = ops["external_id"].fill_null(_NO_EXTERNAL_ID).to_numpy()
+    ops = _in_order(
+        ops, nesting_order(ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy(), external_ids)
     )
     (threads,) = thread_codes(ops)
     parent = parents(threads, ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy())
     return ops.with_columns(op_id=pl.Series(np.arange(ops.height)), parent_id=_links(parent))
+
+
+def _by_start(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame`, which is given up, in order of time."""
+    return _in_order(frame, np.argsort(frame["start_ns"].to_numpy(), kind="stable"))
+
+
+def _in_order(frame: pl.DataFrame, order: Integers) -> pl.DataFrame:
+    """The rows of `frame` in the order `order`.
+
+    Its columns are given up one after the other: two such tables are never held.
+    """
+    rows = pl.Series(order.astype(np.uint32))
+    ordered = pl.DataFrame([frame.drop_in_place(name).gather(rows) for name in frame.columns])
+    freed_memory.give_back()
+    return ordered
 
 
 def _links(positions: Integers) -> pl.Series:

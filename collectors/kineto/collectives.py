@@ -16,6 +16,7 @@ from gpuprof.collectors.kineto.findings import Findings
 
 # Of a group of collectives together, which the kernels of one operator share.
 _OF_ALL: Final = ("collective", "dtype", "group", "group_size")
+_CALL: Final = ("process", "correlation")
 _OF_ONE: Final = ("elements_in", "elements_out")
 
 
@@ -32,13 +33,13 @@ def with_operators_metadata(
     lacking = rows.filter(pl.all_horizontal(pl.col(columns).is_null()), kind="collective")
     if lacking.is_empty() or operators.is_empty():
         return kernels
-    calls = launches.drop_nulls("correlation").unique(
-        ["process", "correlation"], keep="first", maintain_order=True
+    lacking = lacking.select("row", *_CALL)
+    calls = (
+        launches.select(*_CALL, "thread", launch_ns="start_ns")
+        .join(lacking, on=_CALL, how="semi", maintain_order="left")
+        .unique(_CALL, keep="first", maintain_order=True)
     )
-    launched = lacking.select("row", "process", "correlation").join(
-        calls.select("process", "correlation", "thread", launch_ns="start_ns"),
-        on=["process", "correlation"],
-    )
+    launched = lacking.join(calls, on=_CALL)
     operators = operators.sort("start_ns", "end_ns", descending=[False, True])
     launched = launched.with_columns(
         operator=pl.Series(enclosing(operators, launched, "launch_ns"), dtype=pl.Int64)

@@ -6,13 +6,14 @@ text and are read leniently. Where it reads nothing, as where nothing was compil
 all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.kineto import decode
+from gpuprof.collectors.kineto.cells import Cells, Column
 from gpuprof.collectors.kineto.file_texts import FileTexts, NumberedTexts
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.python_frames import is_wanted
@@ -20,6 +21,7 @@ from gpuprof.collectors.kineto.tables import (
     COLLECTIVE_COLUMNS,
     COLLECTIVE_OP,
     HOST_BACKENDS,
+    OPS,
     RANGES,
     SIZES,
     Tables,
@@ -27,8 +29,7 @@ from gpuprof.collectors.kineto.tables import (
 from gpuprof.collectors.native import compiled
 
 # By the numbers of the compiled decoder.
-_KINDS: Final = pl.Series(["kernel", "memcpy", "memset"])
-_NO_VALUE: Final = -(2**63)
+_KINDS: Final = (b'"kernel"', b'"memcpy"', b'"memset"')
 
 
 def read(text: bytes, number: int, findings: Findings, texts: FileTexts) -> Tables | None:
@@ -43,14 +44,15 @@ def read(text: bytes, number: int, findings: Findings, texts: FileTexts) -> Tabl
     own = Findings()
     tables = Tables(own)
     try:
-        numbered = texts.numbered(names, other_texts)
+        numbered = texts.numbered([*names, *_KINDS], other_texts)
     except (*decode.DECODE_ERRORS, pl.exceptions.ComputeError):
         # Invalid UTF-8: `decode` repairs it.
         return None
     for name, found_columns in columns.items():
-        frame = pl.DataFrame([_column(*column, numbered) for column in found_columns])
-        for table, rows in _tables(name, frame, numbered.named):
-            tables.add_frame(number, table, rows, numbered.texts)
+        cells = {column: _cells(content, raw, numbered) for column, content, raw in found_columns}
+        rows = Cells(cells, len(cells["name"]), numbered.texts)
+        for table, part in _tables(name, rows, numbered):
+            tables.add_cells(number, table, part)
     if others:
         batch = decode.untyped(b"[" + b",".join(others) + b"]", own)
         if batch is None:
@@ -60,49 +62,40 @@ def read(text: bytes, number: int, findings: Findings, texts: FileTexts) -> Tabl
     return tables
 
 
-def _column(
-    name: str, content: str, cells: bytes, lacks_any: bool, numbered: NumberedTexts
-) -> pl.Series:
-    if content != "integers":
-        numbers = numbered.names if content == "names" else numbered.others
-        return pl.Series(name, numbers[np.frombuffer(cells, np.uint32)])
-    values = pl.Series(name, np.frombuffer(cells, np.int64))
-    return values.set(values == _NO_VALUE, None) if lacks_any else values
+def _cells(content: str, cells: bytes, numbered: NumberedTexts) -> Column:
+    if content == "integers":
+        return np.frombuffer(cells, np.int64)
+    numbers = numbered.names if content == "names" else numbered.others
+    return numbers[np.frombuffer(cells, np.uint32)]
 
 
-def _tables(
-    name: str, frame: pl.DataFrame, named: Mapping[int, str]
-) -> list[tuple[str, pl.DataFrame]]:
-    """The tables that `frame`, one of the decoder's, is in; `named` are names by their number."""
+def _tables(name: str, rows: Cells, numbered: NumberedTexts) -> Iterator[tuple[str, Cells]]:
+    """The tables that `rows`, of one of the decoder's, are in."""
     if name == "ops":
-        shared = [column for column in frame.columns if column not in COLLECTIVE_COLUMNS]
-        found = [("ops", frame.select(shared))]
-        collectives = _of_names(frame, named, COLLECTIVE_OP.__eq__)
+        yield "ops", rows.select(OPS.names())
+        collectives = _of_names(rows, numbered.named, COLLECTIVE_OP.__eq__)
         if collectives.height:
-            kept = [name for name in frame.columns if name in (*RANGES, *COLLECTIVE_COLUMNS)]
-            found.append(("collective_ops", collectives.select(kept)))
-        return found
-    if name == "ranges":
-        found = [("ranges", frame.select(RANGES.names()))]
-        of_host = _of_names(frame, named, lambda each: each.startswith(HOST_BACKENDS))
+            yield "collective_ops", collectives.select((*RANGES, *COLLECTIVE_COLUMNS))
+    elif name == "ranges":
+        yield "ranges", rows.select(RANGES.names())
+        of_host = _of_names(rows, numbered.named, lambda each: each.startswith(HOST_BACKENDS))
         if of_host.height:
-            found.append(("host_collectives", of_host))
-        return found
-    if name == "frames":
-        frame = _of_names(frame, named, is_wanted)
-        return [("frames", frame)] if frame.height else []
-    if name == "launches" and "kernel" not in frame.columns:
-        return [("launches", frame.drop(*SIZES, strict=False))]
-    if name == "kernels":
-        frame = frame.with_columns(kind=_KINDS.gather(frame["kind"]))
-    return [(name, frame)]
+            yield "host_collectives", of_host
+    elif name == "frames":
+        frames = _of_names(rows, numbered.named, is_wanted)
+        if frames.height:
+            yield "frames", frames
+    elif name == "launches" and "kernel" not in rows.columns:
+        yield "launches", rows.select([each for each in rows.columns if each not in SIZES])
+    elif name == "kernels":
+        kinds = numbered.names[-len(_KINDS) :][rows.columns["kind"]]
+        yield "kernels", Cells({**rows.columns, "kind": kinds}, rows.height, rows.texts)
+    else:
+        yield name, rows
 
 
-def _of_names(
-    frame: pl.DataFrame, named: Mapping[int, str], wanted: Callable[[str], bool]
-) -> pl.DataFrame:
-    """The rows of `frame` with names that are `wanted`."""
+def _of_names(rows: Cells, named: Mapping[int, str], wanted: Callable[[str], bool]) -> Cells:
+    """The rows with names that are `wanted`; `named` are names by their number."""
     numbers = [number for number, name in named.items() if wanted(name)]
-    if not numbers:
-        return frame.clear()
-    return frame.filter(frame["name"].is_in(pl.Series(numbers, dtype=pl.UInt32).implode()))
+    chosen = np.isin(rows.columns["name"], np.array(numbers, np.uint32))
+    return rows.rows(chosen)

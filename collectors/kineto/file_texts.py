@@ -84,7 +84,10 @@ class FileTexts:
             new_names = [name for name in names if name not in self._names]
             read_names = _NAMES.decode(b"[" + b",".join(new_names) + b"]")
             new_others = [text for text in others if text not in self._others]
-            read_others = plain_text(pl.Series(new_others, dtype=pl.Binary)).to_list()
+            # Most blocks have none: what polars asks of an empty column takes longer.
+            read_others = (
+                plain_text(pl.Series(new_others, dtype=pl.Binary)).to_list() if new_others else []
+            )
             self._add(self._names, new_names, read_names)
             self._add(self._others, new_others, read_others)
             numbers = [0, *(self._names[name] for name in names)]

@@ -94,6 +94,8 @@ def read(
             remarks=findings.sentences(),
         )
     raw = tables.all()
+    # What blocks held is free now, and as much is taken while the tables are put in order.
+    freed_memory.give_back()
     collectives: tuple[RecordedCollective, ...] = ()
     if recorded:
         if beside(path).is_file():
@@ -180,7 +182,8 @@ def _rank(
     findings.unusable_base_time = base_ns is None and "baseTimeNanoseconds" in fields
     beyond = beyond_recording(raw)
     tables, on_cpu = assemble(raw, fields, findings, base_ns, recorded)
-    frames = {name: with_rank(name, frame, rank) for name, frame in tables.items()}
+    # Columns of numbers become narrower: not beside those that they were.
+    frames = {name: with_rank(name, tables.pop(name), rank) for name in tuple(tables)}
     start_ns = _earliest(frames)
     epoch = start_ns > _EPOCH_AFTER_NS
     fingerprint = metadata.fingerprint(fields)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gpuprof.collectors.call_tree.nesting import Integers
 from gpuprof.collectors.kineto import decode
+from gpuprof.collectors.kineto.cells import Cells, stacked
 from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.events import (
     Annotation,
@@ -152,11 +153,10 @@ def add_batch(tables: "Tables", batch: Batch, block: int) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of one block of the file; their texts may be numbers of `texts`."""
+    """Rows of one block of the file."""
 
     block: int
-    frame: pl.DataFrame
-    texts: Texts | None
+    rows: pl.DataFrame | Cells
 
 
 class Tables:
@@ -189,16 +189,11 @@ class Tables:
         ]
         for name, frame in converted:
             texts = [self._text(frame[column]) for column in _TEXTS if column in frame.columns]
-            self.add_frame(block, name, frame.with_columns(texts))
+            self._parts[name].append(_Part(block, frame.with_columns(texts)))
 
-    def add_frame(
-        self, block: int, name: str, frame: pl.DataFrame, texts: Texts | None = None
-    ) -> None:
-        """Add rows of the table `name`, whose columns may lack those without a value.
-
-        Its columns of texts may hold numbers, of `texts`.
-        """
-        self._parts[name].append(_Part(block, frame, texts))
+    def add_cells(self, block: int, name: str, cells: Cells) -> None:
+        """Add rows of the table `name`."""
+        self._parts[name].append(_Part(block, cells))
 
     def add_all(self, others: "Tables") -> None:
         """Add the rows of `others`."""
@@ -216,12 +211,10 @@ class Tables:
     def _table(self, name: str) -> pl.DataFrame:
         parts = sorted(self._parts.pop(name), key=attrgetter("block"))
         schema = _SCHEMAS[name]
-        frames = [
-            _with_texts(_stacked([part.frame for part in alike]), schema, alike[0].texts)
-            for _, group in groupby(parts, lambda part: id(part.texts))
-            for alike in [list(group)]
-        ]
-        frame = _stacked([pl.DataFrame(schema=schema), *frames])
+        alike = groupby((part.rows for part in parts), _texts_of)
+        frames = [frame for _, rows in alike for frame in _frames(list(rows), schema)]
+        # Diagonal: a frame lacks the columns of which it has no value.
+        frame = pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal")
         if name == "allocations":
             return frame.filter(pl.col("name") == _MEMORY).rename({"start_ns": "time_ns"})
         negative = frame["end_ns"] < frame["start_ns"]
@@ -256,21 +249,15 @@ class Tables:
             return plain_text(text)
 
 
-def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    # Diagonal: a part lacks the columns of which it has no value.
-    return pl.concat(frames, how="diagonal")
+def _texts_of(rows: pl.DataFrame | Cells) -> Texts | None:
+    return rows.texts if isinstance(rows, Cells) else None
 
 
-def _with_texts(frame: pl.DataFrame, schema: pl.Schema, texts: Texts | None) -> pl.DataFrame:
-    """`frame` with texts for their numbers."""
-    if texts is None:
-        return frame
-    numbers = [
-        name
-        for name, dtype in frame.schema.items()
-        if schema[name] == pl.String and dtype == pl.UInt32
-    ]
-    return frame.with_columns(texts.of(frame[name]) for name in numbers)
+def _frames(parts: Sequence[pl.DataFrame | Cells], schema: pl.Schema) -> list[pl.DataFrame]:
+    """`parts` that follow each other, which are frames or cells of the same texts."""
+    cells = [part for part in parts if isinstance(part, Cells)]
+    frames = [part for part in parts if isinstance(part, pl.DataFrame)]
+    return [*frames, stacked(cells, schema)] if cells else frames
 
 
 def _frame(table: str, kind: type[Struct], events: list[Any], exact: bool) -> pl.DataFrame:

@@ -2,8 +2,8 @@ from typing import Literal
 
 from gpuprof.collectors.call_tree.nesting import Integers
 
-# Its name, what its bytes are (int64, or uint32 codes), they, and whether a row has no value.
-Column = tuple[str, Literal["integers", "names", "texts"], bytes, bool]
+# Its name, what its bytes are (int64, or uint32 codes), and they.
+Column = tuple[str, Literal["integers", "names", "texts"], bytes]
 
 def read_events(
     text: bytes, /

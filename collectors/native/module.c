@@ -6,8 +6,7 @@
 #include "intervals.h"
 #include "trace_events.h"
 
-/* The bytes of one column, and whether any row has no value; NULL with an exception set. A column
- * without any value is None. */
+/* The bytes of one column; NULL with an exception set. A column without any value is None. */
 static PyObject *column_object(const Events *events, int table, int place)
 {
     const Rows *rows = &events->tables[table];
@@ -15,10 +14,10 @@ static PyObject *column_object(const Events *events, int table, int place)
     bool coded = table_column(table, place).content != INTEGERS;
     int64_t none = coded ? 0 : NO_VALUE;
     const int64_t *cell = rows->cells + place;
-    size_t known = 0;
-    for (size_t row = 0; row < rows->rows; row++)
-        known += cell[row * width] != none;
-    if (!known)
+    size_t first = 0;
+    while (first < rows->rows && cell[first * width] == none)
+        first++;
+    if (first == rows->rows)
         Py_RETURN_NONE;
     size_t size = rows->rows * (coded ? sizeof(uint32_t) : sizeof(int64_t));
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
@@ -34,7 +33,7 @@ static PyObject *column_object(const Events *events, int table, int place)
             memcpy(to + row * sizeof(value), &value, sizeof(value));
         }
     }
-    return Py_BuildValue("(NO)", bytes, known < rows->rows ? Py_True : Py_False);
+    return bytes;
 }
 
 static const char *content_name(int content)
@@ -42,7 +41,7 @@ static const char *content_name(int content)
     return content == INTEGERS ? "integers" : content == NAMES ? "names" : "texts";
 }
 
-/* A list of (name, content, bytes, whether any row has no value). */
+/* A list of (name, content, bytes). */
 static PyObject *table_object(const Events *events, int table)
 {
     PyObject *columns = PyList_New(0);
@@ -53,9 +52,8 @@ static PyObject *table_object(const Events *events, int table)
             continue;
         }
         Column column = table_column(table, place);
-        PyObject *item = values ? Py_BuildValue("(ssOO)", column.name, content_name(column.content),
-                                                PyTuple_GetItem(values, 0),
-                                                PyTuple_GetItem(values, 1))
+        PyObject *item = values ? Py_BuildValue("(ssO)", column.name, content_name(column.content),
+                                                values)
                                 : NULL;
         Py_XDECREF(values);
         if (!item || PyList_Append(columns, item) < 0)

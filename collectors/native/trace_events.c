@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 /* Deeper values and numbers of more digits are left to Python. */
 #define DEEPEST 200
 #define MOST_DIGITS 18
@@ -79,6 +83,13 @@ static const Key KEYS[] = {
     KEY("registers per thread", INTEGER, REGISTERS),
 };
 #define KEY_COUNT (sizeof(KEYS) / sizeof(KEYS[0]))
+/* Of those in KEYS. */
+#define LONGEST_KEY 20
+
+/* For each length the first key that is as long or longer: most keys are compared with few. */
+typedef struct {
+    unsigned char first[LONGEST_KEY + 2];
+} KeysByLength;
 
 typedef struct {
     Column column;
@@ -183,7 +194,7 @@ typedef struct {
     uint64_t known, unusual;
     /* Some key of `args` is spelled as in older traces. */
     bool older;
-    char phase;
+    const KeysByLength *keys;
 } Event;
 
 /* Scanning. Every function takes where a value or its rest starts and returns where it ends, NULL
@@ -236,6 +247,24 @@ static const char *after_escape(const char *p)
     return unit >= 0 && (unit & 0xFC00) == 0xDC00 ? p + 6 : NULL;
 }
 
+/* The first quote, backslash or control character at or behind `p`, or a place before it. */
+#if defined(__SSE2__)
+static const char *near_special(const char *p, const char *end)
+{
+    const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+    const __m128i last_control = _mm_set1_epi8(0x1F);
+    for (; end - p >= 16; p += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+        __m128i marked = _mm_cmpeq_epi8(bytes, quote);
+        marked = _mm_or_si128(marked, _mm_cmpeq_epi8(bytes, backslash));
+        marked = _mm_or_si128(marked, _mm_cmpeq_epi8(_mm_min_epu8(bytes, last_control), bytes));
+        int special = _mm_movemask_epi8(marked);
+        if (special)
+            return p + __builtin_ctz((unsigned)special);
+    }
+    return p;
+}
+#else
 #define EACH_BYTE UINT64_C(0x0101010101010101)
 #define HIGH_BITS (EACH_BYTE * 0x80)
 
@@ -246,18 +275,24 @@ static uint64_t equal_bytes(uint64_t word, unsigned char byte)
     return (word - EACH_BYTE) & ~word & HIGH_BITS;
 }
 
+static const char *near_special(const char *p, const char *end)
+{
+    for (; end - p >= 8; p += 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        uint64_t control = (word - EACH_BYTE * 0x20) & ~word & HIGH_BITS;
+        if (equal_bytes(word, '"') | equal_bytes(word, '\\') | control)
+            return p;
+    }
+    return p;
+}
+#endif
+
 /* `p` is behind the opening quote; the result is at the closing one. */
 static const char *string_end(const char *p, const char *end)
 {
     for (;;) {
-        while (end - p >= 8) {
-            uint64_t word;
-            memcpy(&word, p, 8);
-            uint64_t control = (word - EACH_BYTE * 0x20) & ~word & HIGH_BITS;
-            if (equal_bytes(word, '"') | equal_bytes(word, '\\') | control)
-                break;
-            p += 8;
-        }
+        p = near_special(p, end);
         while (*p != '"' && *p != '\\') {
             if ((unsigned char)*p < 0x20)
                 return NULL;
@@ -472,6 +507,18 @@ static char lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
+static KeysByLength keys_by_length(void)
+{
+    KeysByLength found;
+    size_t i = 0;
+    for (size_t length = 0; length < sizeof(found.first); length++) {
+        while (i < KEY_COUNT && KEYS[i].length < length)
+            i++;
+        found.first[length] = (unsigned char)i;
+    }
+    return found;
+}
+
 static bool is_key_but_for_case(Span key, const Key *known)
 {
     for (size_t i = 0; i < key.length; i++)
@@ -483,12 +530,14 @@ static bool is_key_but_for_case(Span key, const Key *known)
 /* The key of `args`, NULL where it is not read. */
 static const Key *known_key(Span key, Event *event)
 {
-    for (size_t i = 0; i < KEY_COUNT && KEYS[i].length <= key.length; i++)
-        if (KEYS[i].length == key.length && KEYS[i].text[0] == key.at[0] &&
-            !memcmp(KEYS[i].text, key.at, key.length))
-            return &KEYS[i];
-    for (size_t i = 0; i < KEY_COUNT && KEYS[i].length <= key.length; i++)
-        event->older |= KEYS[i].length == key.length && is_key_but_for_case(key, &KEYS[i]);
+    if (key.length <= LONGEST_KEY) {
+        size_t first = event->keys->first[key.length], behind = event->keys->first[key.length + 1];
+        for (size_t i = first; i < behind; i++)
+            if (KEYS[i].text[0] == key.at[0] && !memcmp(KEYS[i].text, key.at, key.length))
+                return &KEYS[i];
+        for (size_t i = first; i < behind; i++)
+            event->older |= is_key_but_for_case(key, &KEYS[i]);
+    }
     /* With an escape it may be any key. */
     event->older |= memchr(key.at, '\\', key.length) != NULL;
     return NULL;
@@ -793,6 +842,8 @@ Outcome read_events(const char *text, size_t length, Events *events)
     Event event;
     memset(events, 0, sizeof(*events));
     memset(&event, 0, sizeof(event));
+    const KeysByLength keys = keys_by_length();
+    event.keys = &keys;
     const char *p = after_space(text);
     if (*p != '[')
         return NOT_READ;

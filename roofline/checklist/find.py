@@ -11,7 +11,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.analysis import RooflinePoint
 from gpuprof.roofline.checklist.checks import LaunchFacts, checks_of
-from gpuprof.roofline.checklist.launches import launches_of
+from gpuprof.roofline.checklist.launches import LAUNCH, launches_of
 from gpuprof.roofline.checklist_figures import KernelCheck, KernelChecklist
 from gpuprof.roofline.measured.counters import counters_by_kernel
 from gpuprof.roofline.points.above_roof import shares_above_roof
@@ -91,7 +91,8 @@ def _rows_by_identity(
     """Launches of kernels of these names by what tells points of kernels apart: name, operator,
     its shapes, and phase."""
     found: dict[tuple[str, str, str, str], pl.DataFrame] = {}
-    kernels = work.kernels.filter(pl.col("name").is_in(list(names)))
+    read = ("name", "signature", "phase", "kernel_row", *LAUNCH)
+    kernels = work.kernels.select(read).filter(pl.col("name").is_in(list(names)))
     groups = kernels.group_by("name", "signature", "phase", maintain_order=True)
     for (name, number, phase), rows in groups:
         signature = None if number is None else work.signatures[int(str(number))]

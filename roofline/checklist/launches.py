@@ -9,7 +9,8 @@ from gpuprof.collectors.manifest import Device
 from gpuprof.roofline.explanation_figures import LaunchConfiguration
 from gpuprof.roofline.machine.occupancy import occupancy
 
-_LAUNCH: Final = (
+# What tells configurations apart.
+LAUNCH: Final = (
     *(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz"),
     "registers",
     "shared_memory",
@@ -18,7 +19,7 @@ _LAUNCH: Final = (
 
 def launches_of(rows: pl.DataFrame, device: Device | None) -> tuple[LaunchConfiguration, ...]:
     """The configurations of rows of a `Work`'s kernels, the most frequent first."""
-    groups = rows.group_by(_LAUNCH, maintain_order=True).len()
+    groups = rows.group_by(LAUNCH, maintain_order=True).len()
     shapes = [_launch(row, device) for row in groups.iter_rows(named=True)]
     known = [shape for shape in shapes if shape.grid is not None]
     return tuple(sorted(known, key=lambda shape: -shape.number))

@@ -17,7 +17,7 @@ from gpuprof.roofline.explain.choosing import own_name
 from gpuprof.roofline.explain.explain import work_of
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.machine.roof_time import RoofTime, Traffic, roof_time
-from gpuprof.roofline.work.attribution import attribute, rows_of
+from gpuprof.roofline.work.attribution import attribute, parent_rows, rows_of
 from gpuprof.roofline.work.work import Work
 
 _RECORDED = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
@@ -68,7 +68,7 @@ class RecordedCalls:
     def __init__(self, capture: Capture, analysis: Analysis) -> None:
         self._capture = attribute(capture.rank(analysis.rank))
         self._work: Work = work_of(self._capture)
-        self._parents = rows_of(self._capture.ops, self._capture.ops["parent_id"])
+        self._parents = parent_rows(self._capture)
         self._kernels = self._work.kernels.filter(pl.col("op_id").is_not_null())
         self._rows = rows_of(self._capture.ops, self._kernels["op_id"])
         self._times = _with_ancestors(self._rows, self._kernels["duration_ns"], self._parents)

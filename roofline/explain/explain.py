@@ -16,7 +16,7 @@ from gpuprof.roofline.explanation_figures import ExplainedOperator, WorkLayers
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.points.points import NO_OP
 from gpuprof.roofline.points.process_roofs import device_of
-from gpuprof.roofline.work.attribution import attribute, rows_of
+from gpuprof.roofline.work.attribution import attribute, parent_rows
 from gpuprof.roofline.work.math_mode import math_mode
 from gpuprof.roofline.work.work import Work, find_work
 
@@ -77,7 +77,7 @@ def points_under(capture: Capture, analysis: Analysis, name: str) -> tuple[Roofl
         return ()
     work = work_of(capture)
     named = capture.ops["name"].is_in(names).to_numpy()
-    under = inherit(named.astype(np.int8), rows_of(capture.ops, capture.ops["parent_id"])) > 0
+    under = inherit(named.astype(np.int8), parent_rows(capture)) > 0
     inside = capture.ops.filter(pl.Series(under))["op_id"]
     owned = work.kernels.filter(pl.col("op_id").is_in(inside.implode()))
     found = {

@@ -164,7 +164,9 @@ def _rows(work: Work, point: RooflinePoint) -> pl.DataFrame:
     here = work.places.number_of(ProgramPlace(point.module, point.source, point.fused))
     if of_operator and here is not None:
         alike.append(pl.col("place") == here)
-    kernels = work.kernels.filter(alike).with_columns(COPY_NAME)
+    # A few of all, which are quicker to take than the others are to leave.
+    rows = work.kernels.select(pl.all_horizontal(alike)).to_series().arg_true()
+    kernels = work.kernels[rows].with_columns(COPY_NAME)
     if is_nobodys:
         kernels = kernels.filter(pl.col("copy_name") == detail)
     # What differs in strides or in being replayed alone has a row of its own in the analysis.

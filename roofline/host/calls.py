@@ -99,7 +99,7 @@ class _Calls:
     def at(self, rows: Integers) -> "_Calls":
         """Those calls alone, in this order."""
         arrays = self.numbers, self.threads, self.starts, self.ends
-        return _Calls(self.names, *(each[rows] for each in arrays))
+        return _Calls(self.names, *(each.take(rows) for each in arrays))
 
 
 def _calls(capture: Capture) -> _Calls:
@@ -128,10 +128,8 @@ def _below_its_like(names: Integers, above: Integers) -> Booleans:
     """Which calls are made within another call of the same name, by the numbers of `names`."""
     found = np.zeros(len(above), np.bool_)
     pending = np.flatnonzero(above != NONE)
-    # A call of a name that never makes others is in none of its like.
-    makes_others = np.zeros(names.max(initial=0) + 1, np.bool_)
-    makes_others[names[above[pending]]] = True
-    pending = pending[makes_others[names[pending]]]
+    called = names[pending]
+    pending = pending[_in_a_circle(names[above[pending]], called)[called]]
     ancestor = above[pending]
     while len(pending):
         alike = names[ancestor] == names[pending]
@@ -139,6 +137,28 @@ def _below_its_like(names: Integers, above: Integers) -> Booleans:
         further = ~alike & (above[ancestor] != NONE)
         pending, ancestor = pending[further], above[ancestor[further]]
     return found
+
+
+def _in_a_circle(callers: Integers, called: Integers) -> Booleans:
+    """Which names can be of a call within its like, by the names of calls and of their callers.
+
+    Only one that calls itself, at once or through others. Names without a caller, and those that
+    call none, are taken away until all that are left have both.
+    """
+    count = max(callers.max(initial=0), called.max(initial=0)) + 1
+    if count * count < len(called):
+        # Each pair once.
+        seen = np.zeros(count * count, np.bool_)
+        seen[callers * count + called] = True
+        callers, called = np.divmod(np.flatnonzero(seen), count)
+    while True:
+        calls, is_called = np.zeros((2, count), np.bool_)
+        calls[callers], is_called[called] = True, True
+        left: Booleans = calls & is_called
+        kept = left[callers] & left[called]
+        if kept.all():
+            return left
+        callers, called = callers[kept], called[kept]
 
 
 def _outside_ns(windows: Windows | None, starts: Integers, ends: Integers) -> int:

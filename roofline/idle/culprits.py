@@ -250,8 +250,10 @@ def _numbers(rows: pl.Series) -> Integers:
 
 def _first(*numbers: Integers | int) -> Integers:
     """Of each row the first of `numbers` that is not -1."""
-    *first, last = numbers
-    return np.select([each != NONE for each in first], first, last)
+    *first, found = numbers
+    for each in reversed(first):
+        found = np.where(each != NONE, each, found)
+    return np.asarray(found)
 
 
 class _Texts:

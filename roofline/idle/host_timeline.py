@@ -14,15 +14,15 @@ from gpuprof.collectors.call_tree.nesting import (
     Integers,
     enclosing,
     ends_of,
+    nesting_order,
     parents,
     thread_codes,
 )
-from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import GARBAGE_COLLECTION
 from gpuprof.roofline.idle.host_work import kind_of_scope
 from gpuprof.roofline.intervals import are_in_order, merged
-from gpuprof.roofline.work.attribution import rows_of
+from gpuprof.roofline.work.attribution import parent_rows
 from gpuprof.roofline.work.names import op_names
 
 _EDGES: Final = ("start_ns", "end_ns")
@@ -64,22 +64,18 @@ class HostTimeline:
 class Changes:
     """When anything on the host begins or ends.
 
-    Apart from the timeline: they take as much memory as all else of it, and are needed for less
-    long.
+    Apart from the timeline: they are needed for less long.
     """
 
     # All of them, ascending.
     all_ns: Integers
-    # What threads were in: an entry for each, in no order.
-    threads: Integers
-    known: Booleans
-    start_ns: Integers
-    end_ns: Integers
+    # What threads were in.
+    intervals: Sequence[pl.DataFrame]
 
     def of_thread(self, thread: int) -> Integers:
         """Those of one thread, ascending."""
-        own = self.known & (self.threads == thread)
-        return np.sort(np.concatenate([self.start_ns[own], self.end_ns[own]]))
+        own = [(frame, (frame["thread"] == thread).fill_null(False)) for frame in self.intervals]
+        return _ascending(frame[edge].filter(here) for frame, here in own for edge in _EDGES)
 
 
 def host_timeline(
@@ -91,7 +87,7 @@ def host_timeline(
     """
     launches = _nested(capture.launches.select("process", *_TIMES).with_row_index("launch_row"))
     ops = capture.ops
-    op_parents = rows_of(ops, ops["parent_id"])
+    op_parents = parent_rows(capture)
     scopes = _scopes(capture)
     collecting = scopes.filter(pl.col("kind") == GARBAGE_COLLECTION)
     ranges = capture.ranges.filter((pl.col("domain") != host_events.DOMAIN).fill_null(True))
@@ -132,8 +128,9 @@ def within(disjoint: tuple[Integers, Integers], times_ns: Integers) -> Integers:
 def _nested(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` in the order of nesting, with the row of each one's parent."""
     nested = frame
-    if not are_in_order(frame["start_ns"].to_numpy(), ends_of(frame)):
-        nested = frame.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    starts, ends = frame["start_ns"].to_numpy(), ends_of(frame)
+    if not are_in_order(starts, ends):
+        nested = frame[nesting_order(starts, ends)]
     (threads,) = thread_codes(nested)
     found = parents(threads, nested["start_ns"].to_numpy(), ends_of(nested))
     return nested.with_columns(parent=pl.Series(found, dtype=pl.Int64))
@@ -152,20 +149,15 @@ def _merged(frames: Iterable[pl.DataFrame]) -> tuple[Integers, Integers]:
 
 
 def _changes(frames: Sequence[pl.DataFrame], placed: pl.DataFrame) -> Changes:
-    threads = [frame["thread"] for frame in frames]
-    start, end = (np.concatenate([frame[edge].to_numpy() for frame in frames]) for edge in _EDGES)
-    return Changes(
-        np.sort(np.concatenate([start, end, placed["start_ns"].to_numpy(), ends_of(placed)])),
-        np.concatenate([_known(thread) for thread in threads]),
-        np.concatenate([thread.is_not_null().to_numpy() for thread in threads]),
-        start,
-        end,
-    )
+    edges = [frame[edge] for frame in frames for edge in _EDGES]
+    return Changes(_ascending([*edges, placed["start_ns"], pl.Series(ends_of(placed))]), frames)
 
 
-def _known(thread: pl.Series) -> Integers:
-    numbers: Integers = (thread.fill_null(NONE) if thread.null_count() else thread).to_numpy()
-    return numbers
+def _ascending(times: Iterable[pl.Series]) -> Integers:
+    """All `times` in order."""
+    found: Integers = np.concatenate([each.to_numpy() for each in times])
+    found.sort()
+    return found
 
 
 def _roots(op_parents: Integers) -> Integers:

@@ -58,11 +58,13 @@ def find_idle(
     """
     if stretch is None or work.kernels.is_empty():
         return None
-    pieces = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
-    times = times_of_classes(pieces.pieces)
+    idle = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
+    times = times_of_classes(idle.pieces)
     seen = waiting_by_class(times, stretch.steps)
-    spent = host_time(capture, pieces, on_cpu=on_cpu)
-    named = named_pieces(pieces, capture)
+    spent = host_time(capture, idle, on_cpu=on_cpu)
+    named = named_pieces(idle, capture)
+    # With the host's timeline; beside it what culprits are found with would be the peak.
+    del idle
     return IdleSeen(
         SeenWaiting(
             seen,

@@ -97,7 +97,7 @@ def _owners(blocks: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         module=pl.when(found).then(ops["module"].gather(rows).fill_null("")).otherwise(pl.lit("")),
         line=pl.when(found).then(lines.gather(rows).fill_null("")).otherwise(pl.lit("")),
         owner_end_ns=pl.when(found).then(ops["end_ns"].fill_null(NEVER).gather(rows)),
-        phase=pl.when(found).then(phases.gather(rows)).otherwise(pl.lit("")),
+        phase=pl.when(found).then(phases.gather(rows).cast(pl.String)).otherwise(pl.lit("")),
     )
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import Integers
+from gpuprof.roofline.row_groups import row_groups
 from gpuprof.roofline.spread_figures import CallSpread
 
 _QUANTILES: Final = {
@@ -23,37 +24,42 @@ def spreads_by(kernels: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ..
 
     What no operator launched counts as a call each. Quartiles are interpolated.
     """
-    own_call = -1 - pl.int_range(pl.len())
-    calls = (
-        # Numbers, which are quicker to group by than texts.
-        kernels.select(*keys, "duration_ns", call=pl.coalesce("owner_id", own_call))
-        .with_columns(pl.col(pl.String).cast(pl.Categorical))
-        .group_by(*keys, "call", maintain_order=True)
-        .agg(pl.col("duration_ns").sum())
-    )
-    groups = (
-        calls.group_by(*keys, maintain_order=True)
-        .agg(pl.col("duration_ns").sort(), calls=pl.len())
-        .filter(pl.col("calls") > 1)
-    )
-    if groups.is_empty():
+    if kernels.is_empty():
         return {}
-    found = _quantiles(groups["duration_ns"].explode(), groups["calls"].to_numpy())
-    names = groups.select(keys).with_columns(pl.col(pl.Categorical).cast(pl.String))
+    # Numbers, which are quicker to group by than texts: each group has that of its first row.
+    coded = kernels.select(keys).with_columns(pl.col(pl.String).cast(pl.Categorical))
+    group = coded.with_row_index("row").select(pl.col("row").first().over(keys)).to_series()
+    lengths_ns, groups = _calls(
+        kernels["duration_ns"].fill_null(0).to_numpy(),
+        group.cast(pl.Int64).to_numpy(),
+        kernels.select(pl.coalesce("owner_id", -1 - pl.int_range(pl.len()))).to_series().to_numpy(),
+    )
+    rows, counts = np.unique(groups, return_counts=True)
+    found = _quantiles(lengths_ns, counts)
     return {
         key: CallSpread(calls=number, **dict(zip(_QUANTILES, quantiles, strict=True)))
         for key, number, quantiles in zip(
-            names.iter_rows(), groups["calls"].to_list(), found.iter_rows(), strict=True
+            kernels.select(keys)[rows].iter_rows(), counts.tolist(), found.iter_rows(), strict=True
         )
+        if number > 1
     }
 
 
-def _quantiles(values: pl.Series, counts: npt.NDArray[np.uint32]) -> pl.DataFrame:
+def _calls(durations_ns: Integers, groups: Integers, calls: Integers) -> tuple[Integers, Integers]:
+    """The length of each call in each group, and its group: by group, the shortest first."""
+    order, begins = row_groups(groups, calls)
+    lengths_ns = np.add.reduceat(durations_ns[order], begins)
+    groups = groups[order[begins]]
+    by_length = np.lexsort((lengths_ns, groups))
+    return lengths_ns[by_length], groups[by_length]
+
+
+def _quantiles(ordered: Integers, counts: Integers) -> pl.DataFrame:
     """The columns of `_QUANTILES`, a row a group.
 
-    `values` are those of the groups one after the other, in order, `counts` how many each has.
+    `ordered` are the values of the groups one after the other, `counts` how many each has.
     """
-    ordered, last = values.to_numpy(), counts.astype(np.int64) - 1
+    last = counts - 1
     first = np.cumsum(last + 1) - last - 1
     columns = {}
     for name, share in _QUANTILES.items():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from gpuprof.collectors.link_calibration import LinkCalibration
@@ -136,16 +137,20 @@ def op_points(
 ) -> tuple[RooflinePoint, ...]:
     """One point for each operator signature, phase and place; without one for each copy.
 
-    `verdicts` are of the same work, or of more of it.
+    `verdicts` are of the same work, or of more of it. How long the single calls took is not said.
     """
-    return tuple(point for _, point in keyed_op_points(work, machine, verdicts))
+    return largest_first(point for _, point in op_points_by(work, machine, verdicts))
 
 
 def keyed_op_points(
     work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
 ) -> tuple[tuple[WorkKey, RooflinePoint], ...]:
-    """`op_points`, each with the key of its work."""
-    points = [(key, found) for _, key, found in op_points_by(work, machine, verdicts, ())]
+    """`op_points` with the spread of their calls, each with the key of its work."""
+    spreads = spreads_by(work.kernels.with_columns(COPY_NAME), (*KEY, "place"))
+    points = [
+        (key[: len(KEY)], msgspec.structs.replace(found, spread=spreads.get(key)))
+        for key, found in op_points_by(work, machine, verdicts)
+    ]
     return tuple(sorted(points, key=lambda keyed: by_time(keyed[1])))
 
 
@@ -153,16 +158,15 @@ def op_points_by(
     work: Work,
     machine: Machine,
     verdicts: Mapping[WorkKey, WorkVerdict],
-    parts: Sequence[str],
-) -> Iterator[tuple[tuple[Any, ...], WorkKey, RooflinePoint]]:
+    parts: Sequence[str] = (),
+) -> Iterator[tuple[tuple[Any, ...], RooflinePoint]]:
     """`op_points` of each part of the work, whose kernels agree in the columns `parts`.
 
-    Each with the values of these columns and the key of its work.
+    Each with what its kernels agree in: the key of its work, its place, and the values of `parts`.
     """
     keys = (*KEY, "place", *parts)
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, keys, machine.links)
-    spreads = spreads_by(kernels, keys)
     groups = grouped(
         kernels.select(*keys, *("owner_id", "caller", "duration_ns", "kind", "bytes")),
         keys,
@@ -185,7 +189,7 @@ def op_points_by(
             total = times_calls(signature.cost, calls)
         time = DeviceTime(calls, row["duration_ns"], all_ns, work.steps)
         times = machine.times(total)
-        work_key = row["signature"], row["phase"], row["copy_name"]
+        key = tuple(row[key] for key in keys)
         identity = Identity(
             "op",
             name,
@@ -194,11 +198,9 @@ def op_points_by(
             place=work.places.table[row["place"]],
             caller=row["caller"] or "",
         )
-        bottleneck = bottleneck_of(verdicts[work_key], times, time)
-        key = tuple(row[key] for key in keys)
-        found = point(identity, time, total, times, bottleneck, spreads.get(key))
-        found = against_its_link(found, transfers.get(key), steps=work.steps)
-        yield key[len(key) - len(parts) :], work_key, found
+        bottleneck = bottleneck_of(verdicts[key[: len(KEY)]], times, time)
+        found = point(identity, time, total, times, bottleneck)
+        yield key, against_its_link(found, transfers.get(key), steps=work.steps)
 
 
 def bottleneck_of(

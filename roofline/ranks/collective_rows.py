@@ -1,7 +1,5 @@
 """The collectives of the profiled steps of one rank, as rows of its summary."""
 
-from typing import Final
-
 import msgspec
 import numpy as np
 import polars as pl
@@ -12,18 +10,17 @@ from gpuprof.roofline.ranks.summary import COLLECTIVES
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.attribution import launch_of_kernels, of_operators
 
-_COMMUNICATES: Final = pl.col("kind") == "collective"
-
 
 def collective_rows(
     capture: Capture, kernels: pl.DataFrame, steps: Stretch, *, on_cpu: bool
 ) -> pl.DataFrame:
     """The rows of `COLLECTIVES` for `kernels`, the device work of the profiled steps."""
-    rows = _with_calls(capture, kernels.filter(_COMMUNICATES), on_cpu=on_cpu)
+    own = kernels[(kernels["kind"] == "collective").arg_true()]
+    rows = _with_calls(capture, own, on_cpu=on_cpu)
     if steps.definition == "whole trace":
         rows = rows.with_columns(step=pl.lit(0, pl.Int32))
     rows = rows.filter(pl.col("step").is_in(steps.indices or (0,)))
-    working = kernels.filter(~_COMMUNICATES)
+    working = kernels.select("kind", "start_ns", "end_ns").filter(pl.col("kind") != "collective")
     busy = merged(working["start_ns"].to_numpy(), working["end_ns"].to_numpy())
     covered = covered_ns(busy, rows["end_ns"].to_numpy()) - covered_ns(
         busy, rows["start_ns"].to_numpy()

@@ -122,10 +122,9 @@ def _versions(fingerprint: Fingerprint) -> dict[str, str]:
 
 def _parts(kernels: pl.DataFrame, collectives: pl.DataFrame, steps: Stretch) -> pl.DataFrame:
     """How each of `steps` divides on the device, by index."""
-    working = kernels.filter(pl.col("kind") != "collective")
-    busy = pl.concat(
-        [working.select("start_ns", "end_ns"), collectives.select("start_ns", "end_ns")]
-    )
+    times = ("start_ns", "end_ns")
+    working = kernels.select("kind", *times).filter(pl.col("kind") != "collective").select(times)
+    busy = pl.concat([working, collectives.select(times)])
     begun_ns, done_ns = np.array(steps.spans_ns, np.int64).T
     working_ns, busy_ns = (
         covered_ns(cover, done_ns) - covered_ns(cover, begun_ns)

@@ -6,11 +6,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors.call_tree.nesting import ends_of
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.idle.culprits import named_pieces
 from gpuprof.roofline.idle.pieces import idle_pieces
 from gpuprof.roofline.ranks.collective_rows import segments
 from gpuprof.roofline.ranks.summary import IDLE, OTHERS, WORK
+from gpuprof.roofline.row_groups import row_groups
 from gpuprof.roofline.steps.stretch import Stretch
 from gpuprof.roofline.work.attribution import of_operators
 from gpuprof.roofline.work.work import Work
@@ -32,8 +34,7 @@ def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: in
         # What owns itself has no call of an operator; each piece is one.
         call=pl.coalesce("owner_id", -1 - pl.col("kernel_row")),
     )
-    # A call is whole, whatever begins between its kernels.
-    ends_ns = own.select(pl.col("end_ns").max().over("step", "call"))["end_ns"]
+    ends_ns = _ends_of_calls(own)
     signatures = pl.DataFrame(
         [
             (number, each.name, each.call and each.call.name)
@@ -83,6 +84,17 @@ def work_rows(capture: Capture, work: Work, collectives: pl.DataFrame, limit: in
     return bounded(rows, _WHAT, "device_ns", limit).select(
         pl.col(name).cast(dtype) for name, dtype in WORK.items()
     )
+
+
+def _ends_of_calls(kernels: pl.DataFrame) -> pl.Series:
+    """When the call of each row ends in its step: it is whole, whatever begins between its rows."""
+    step, call = (kernels[name].cast(pl.Int64).to_numpy() for name in ("step", "call"))
+    ends_ns = np.empty(kernels.height, np.int64)
+    if kernels.height:
+        order, begins = row_groups(step, call)
+        last_ns = np.maximum.reduceat(ends_of(kernels)[order], begins)
+        ends_ns[order] = np.repeat(last_ns, np.diff(begins, append=kernels.height))
+    return pl.Series(ends_ns)
 
 
 def idle_rows(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from gpuprof.roofline.durations import duration
+from gpuprof.roofline.row_groups import row_groups
 from gpuprof.roofline.step_figures import DEVICE_CLOCK, StepTimes
 from gpuprof.roofline.work.work import Work
 
@@ -19,6 +20,7 @@ _SAME = 0.02
 # are not known, a GPU may have come down to its power limit between the two.
 _SAME_LENGTH = 0.98
 _LOWEST_CLOCK = 0.75
+_OF_A_CALL = ("step", "owner_id")
 
 
 def unequal_work(
@@ -57,18 +59,17 @@ def _flop(count: int) -> str:
 
 def flops_by_step(work: Work) -> Sequence[int]:
     """Known FLOPs of each profiled step that launched work with a cost."""
-    calls = (
-        work.kernels.select("step", "signature", "owner_id")
-        .drop_nulls()
-        .unique()
-        .group_by("step", "signature")
-        .len()
-    )
+    rows = work.kernels.select("step", "signature", "owner_id").drop_nulls()
+    # A call of a step once: its kernels have one signature.
+    order, begins = row_groups(*(rows[name].cast(pl.Int64).to_numpy() for name in _OF_A_CALL))
+    calls = rows[order[begins]].group_by("step", "signature").len()
     totals: dict[int, int] = {}
+    flops = [
+        0 if each.cost is None else sum(part.count for part in each.cost.flops or ())
+        for each in work.signatures
+    ]
     for step, signature, count in calls.iter_rows():
-        cost = work.signatures[signature].cost
-        flops = 0 if cost is None else sum(part.count for part in cost.flops or ())
-        totals[step] = totals.get(step, 0) + count * flops
+        totals[step] = totals.get(step, 0) + count * flops[signature]
     return [totals[step] for step in sorted(totals)]
 
 

@@ -39,8 +39,9 @@ def _backward_passes(capture: Capture) -> pl.DataFrame:
     """Each backward pass of the profiled steps: its step, the shapes it adds gradients of."""
     begins = _beginnings(capture)
     passes = (
-        capture.ops.filter(pl.col("name") == _ADDS_A_GRADIENT)
-        .select("start_ns", "input_dims")
+        capture.ops.select("name", "start_ns", "input_dims")
+        .filter(pl.col("name") == _ADDS_A_GRADIENT)
+        .drop("name")
         .sort("start_ns")
         .join_asof(begins.with_columns(begin_ns="start_ns"), on="start_ns")
         .drop_nulls("begin_ns")
@@ -59,8 +60,9 @@ def _beginnings(capture: Capture) -> pl.DataFrame:
     checkpointing) is within its pass.
     """
     return (
-        capture.ops.filter(pl.col("name").str.starts_with(_NODE) & pl.col("sequence").is_not_null())
-        .select("thread", "forward_thread", "sequence", "start_ns", "end_ns")
+        capture.ops.select("name", "thread", "forward_thread", "sequence", "start_ns", "end_ns")
+        .filter(pl.col("sequence").is_not_null())
+        .filter(pl.col("name").str.starts_with(_NODE))
         .sort("start_ns")
         .with_columns(outer_end_ns=pl.col("end_ns").cum_max().shift(1).over("thread"))
         .filter(

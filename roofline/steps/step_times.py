@@ -78,8 +78,8 @@ def step_times(capture: Capture, stretch: Stretch | None) -> StepTimes:
 def _launches_per_step(capture: Capture, profiled: pl.DataFrame) -> float | None:
     if capture.launches.is_empty() or profiled.is_empty():
         return None
-    kernels = capture.kernels.filter(pl.col("step").is_not_null())
-    launched = kernels.select("process", "correlation").drop_nulls().unique().height
+    kernels = capture.kernels.select("process", "correlation", "step")
+    launched = kernels.drop_nulls().select("process", "correlation").unique().height
     return launched / profiled.height
 
 

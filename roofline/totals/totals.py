@@ -90,7 +90,7 @@ def _parts(
         & pl.col("signature").is_not_null(),
     )
     grouped = op_points_by(replace(work, kernels=kernels), machine, verdicts, _PART_KEYS)
-    for (kind, recomputed, named_precision, uncounted), _, point in grouped:
+    for (*_, kind, recomputed, named_precision, uncounted), point in grouped:
         counted = _without_counts(point) if uncounted else point
         precision = precision_of(counted)
         if precision == PRECISION_UNKNOWN:

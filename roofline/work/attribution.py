@@ -136,16 +136,16 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     """The rows in `ops`, of one rank, that hold `op_ids`; -1 for null and for unknown ids."""
     if ops.is_empty():
         return np.full(len(op_ids), NONE, np.int64)
-    ids, wanted = ops["op_id"].to_numpy(), op_ids.fill_null(0).to_numpy()
-    if ids[0] == 0 and (np.diff(ids) == 1).all():
+    ids = ops["op_id"].to_numpy()
+    wanted: Integers = op_ids.cast(pl.Int64).fill_null(NONE).to_numpy()
+    at = np.clip(wanted, 0, len(ids) - 1)
+    if (ids[at] == wanted)[wanted != NONE].all():
         # As traces are numbered: the id is the row.
-        known = (wanted >= 0) & (wanted < len(ids)) & op_ids.is_not_null().to_numpy()
-        return np.where(known, wanted, NONE)
+        return wanted
     order = np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, wanted, sorter=order)
     rows = order[np.minimum(place, len(ids) - 1)]
-    known = (ids[rows] == wanted) & op_ids.is_not_null().to_numpy()
-    return np.where(known, rows, NONE)
+    return np.where(ids[rows] == wanted, rows, NONE)
 
 
 @once_a_capture

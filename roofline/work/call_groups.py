@@ -25,7 +25,8 @@ def call_groups(work: Work) -> Iterator[CallGroup]:
     owners = (
         work.kernels.select("signature", "owner_id", "phase", pl.col("recompute").fill_null(False))
         .drop_nulls()
-        .unique()
+        # Of an owner all else here is the same.
+        .filter(pl.col("owner_id").is_first_distinct())
         .group_by("signature", "phase", "recompute")
         .len()
         .sort("signature", "phase", "recompute")

@@ -17,6 +17,7 @@ import polars as pl
 from gpuprof.roofline.classes import COMMUNICATION
 
 _KIND: Final = ("what", "group")
+_READ: Final = ("device", "step", "transfer", "kernel_row", "end_ns")
 # So many calls that follow each other directly are many: `gpuprof.roofline.advice.links`.
 MANY: Final = 8
 _BETWEEN: Final = {"kernel_row": pl.Int64, "direct": pl.Boolean, "mergeable": pl.Boolean}
@@ -67,9 +68,10 @@ def _between(kernels: pl.DataFrame) -> pl.DataFrame:
     order = ["launch_ns", "start_ns"] if all_known else ["start_ns"]
     counts = ~(pl.col("elementwise").fill_null(False) & pl.col("transfer").is_null())
     ordered = (
-        kernels.filter(counts)
+        kernels.select(*_READ, *_KIND, *order, "elementwise")
+        .filter(counts)
         .sort(order, maintain_order=True)
-        .select("device", "step", "transfer", *_KIND, "kernel_row", "start_ns", "end_ns")
+        .select(*_READ, *_KIND, "start_ns")
     )
     found = [pl.DataFrame(schema=_BETWEEN)]
     for _, own in ordered.group_by("device", maintain_order=True):

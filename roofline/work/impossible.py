@@ -9,6 +9,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.durations import duration
 
 _STREAM: Final = ("process", "device", "context", "stream")
+_OF_WORK: Final = ("start_ns", "end_ns", "correlation")
 # Some traces have whole microseconds, each end of a piece of work rounded by itself.
 _RESOLUTION_NS: Final = 1_000
 # A day.
@@ -17,7 +18,7 @@ _LONGEST_NS: Final = 86_400 * 10**9
 
 def impossible(capture: Capture) -> tuple[str, ...]:
     """A sentence for each kind of impossible time among the device work of a one-rank capture."""
-    work = capture.kernels.filter(pl.col("kind") != "op")
+    work = capture.kernels.select(*_STREAM, "kind", *_OF_WORK).filter(pl.col("kind") != "op")
     if work.is_empty():
         return ()
     found = (_without_times(work), _too_long(work), _overlapping(work))

@@ -54,4 +54,6 @@ def values_at(values: Integers, rows: Integers) -> Integers:
     """`values` at `rows`, -1 where a row is."""
     if not len(values):
         return np.full(len(rows), NONE, np.int64)
-    return np.where(rows == NONE, NONE, values[rows])
+    found = values.take(rows)
+    found[rows == NONE] = NONE
+    return found

@@ -117,7 +117,9 @@ def range_members(capture: Capture, kernel_rows: pl.Series) -> Iterator[RangeMem
     groups = ranges.select("name", "domain").with_row_index("row").filter(pl.Series(end > first))
     for (name, domain), rows in groups.group_by("name", "domain", maintain_order=True):
         passes = rows["row"].to_numpy().astype(np.int64)
-        inside = np.unique(launches[_union(first[passes], end[passes])])
+        inside = np.sort(launches[_union(first[passes], end[passes])])
+        # One that is in a range of its thread and in one of its process is there twice.
+        inside = inside[np.diff(inside, prepend=NONE) != 0]
         yield RangeMembers(str(name), str(domain), passes, inside)
 
 
@@ -149,7 +151,8 @@ def _rank_phases(capture: Capture) -> pl.DataFrame:
     steps = steps_at(capture, ops["start_ns"]).fill_null(NONE).to_numpy()
     with_backward = np.isin(steps, np.unique(steps[codes == _BACKWARD_CODE]))
     codes[with_backward & (codes == _UNKNOWN)] = _FORWARD_CODE
-    phases = pl.Series(_PHASES, dtype=pl.String).gather(pl.Series(codes, dtype=pl.UInt32))
+    # Not texts: one a call would take as much memory as all that is known of its time.
+    phases = pl.Series(_PHASES, dtype=pl.Enum(_PHASES)).gather(pl.Series(codes, dtype=pl.UInt32))
     return ops.select("rank", "op_id", phase=phases, recompute=pl.Series(_recomputed(capture)))
 
 
@@ -177,18 +180,23 @@ def _before_differentiating(ops: pl.DataFrame, node: Booleans, parents: Integers
     The first node that asks for a dropped tensor runs the checkpointed forward again, in which the
     operator that it differentiates comes too. Its own operators follow and record nothing.
     """
-    within = enclosing(ops.filter(node), ops, "start_ns")
+    calls = ops.select("process", "thread", "name", "sequence", "start_ns", "end_ns")
     rows = np.flatnonzero(node)
-    columns = ops.select("name", "sequence", "start_ns").with_columns(
-        row=pl.int_range(pl.len()),
-        node=pl.Series(np.where(node | (within == NONE), NONE, rows[within])),
-        direct=pl.Series(parents >= 0) & pl.Series(node[parents]),
+    within = enclosing(calls[rows], calls, "start_ns")
+    is_inside = ~node & (within != NONE)
+    at = np.flatnonzero(is_inside)
+    inside = calls[at].select(
+        *("name", "sequence", "start_ns"),
+        row=pl.Series(at),
+        node=pl.Series(rows[within[at]]),
+        direct=pl.Series((parents[at] >= 0) & node[parents[at]]),
     )
-    inside = columns.filter(pl.col("node") != NONE)
     recording = inside.filter(pl.col("sequence").is_not_null())
     if recording.is_empty():
         return recording["row"].to_numpy()
-    forward = columns.filter((pl.col("node") == NONE) & pl.Series(~node))
+    forward = calls.select("name", "sequence").filter(
+        pl.Series(~node & ~is_inside) & pl.col("sequence").is_not_null()
+    )
     differentiated = recording.with_columns(
         sequence=ops["sequence"].gather(recording["node"])
     ).join(forward, on=("name", "sequence"), how="semi")

@@ -167,7 +167,7 @@ def owner_table(kernels: pl.DataFrame, capture: Capture) -> pl.DataFrame:
         .select("owner_id", "op_id", *_TOLD, *_CALLER, *_LAUNCH)
     )
     own = pl.concat([own, of_operators(ops, own["op_id"], *_OF_OPERATORS)], how="horizontal")
-    columns = ("owner_id", "phase", "recompute", *SIGNATURE)
+    columns = ("owner_id", pl.col("phase").cast(pl.String), "recompute", *SIGNATURE)
     return pl.concat([owners.select(columns), own.select(columns)], how="vertical_relaxed")
 
 

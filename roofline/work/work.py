@@ -164,7 +164,8 @@ def find_work(capture: Capture, math_mode: MathMode, counted: Sequence[CountedWo
         "owner_id", "phase", "recompute"
     )
     compute = (
-        kernels.filter(pl.col("kind").is_in(COMPUTING))
+        kernels.select("owner_id", "kind")
+        .filter(pl.col("kind").is_in(COMPUTING))
         .group_by("owner_id")
         .agg(pl.len().alias("compute_kernels"))
     )
@@ -254,7 +255,9 @@ def _dtypes_by_shape(ops: pl.DataFrame, signatures: pl.DataFrame) -> dict[Shape,
     """What the trace's other tensors tell of the lists in `signatures`; read only if there are."""
     if not signatures["input_types"].str.contains(TENSOR_LIST, literal=True).any():
         return {}
-    return dtypes_by_shape(ops.select("input_dims", "input_types").unique().iter_rows())
+    # Numbers, of which fewer bytes are compared.
+    coded = ops.select(pl.col("input_dims", "input_types").cast(pl.Categorical)).unique()
+    return dtypes_by_shape(coded.cast(pl.String).iter_rows())
 
 
 @dataclass(frozen=True)
