@@ -36,10 +36,11 @@ from typing import Final, NamedTuple, NoReturn
 _TORCH: Final = "torch"
 _HIDDEN: Final = (_TORCH, "torch._dynamo")
 # Imports nothing of torch, and is what most programs under test need.
-_STORING: Final = "gpuprof.profiler.run.storing_process"
+_STARTS_STORING: Final = "gpuprof.profiler.run.storing_process"
+_STORES: Final = "gpuprof.profiler.run.storing_server"
 _SHOWN: Final = (
     *("polars", "scipy.stats", "gpuprof.profiler.cli", "gpuprof.roofline.analyze"),
-    *(_STORING, "gpuprof.profiler.run.storing_server", "gpuprof.profiler.run.telling"),
+    *("gpuprof.profiler.run.telling", _STARTS_STORING, _STORES),
 )
 _LONGEST_MESSAGE: Final = 1 << 20
 
@@ -188,7 +189,7 @@ class _HiddenModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class _ForkedStoring:
     """What `storing_process` uses of `subprocess`: the interpreter that it starts is forked.
 
-    A new one imports for longer than it stores. Tests with a new interpreter start that, too.
+    A new one imports for longer than it stores. Programs in a new interpreter start one.
     """
 
     DEVNULL = subprocess.DEVNULL
@@ -301,7 +302,9 @@ if __name__ == "__main__":
     for shown in _SHOWN:
         import_module(shown)
     assert _TORCH not in sys.modules
-    sys.modules[_STORING].subprocess = _ForkedStoring  # type: ignore[attr-defined]
+    sys.modules[_STARTS_STORING].subprocess = _ForkedStoring  # type: ignore[attr-defined]
+    # With the lowest priority it would get no time on a busy machine, where a test waits for it.
+    sys.modules[_STORES].give_way = lambda: None  # type: ignore[attr-defined]
     groups = [_HiddenModules(hidden) for hidden in _HIDDEN]
     for group in reversed(groups):
         group.hide()

@@ -11,16 +11,16 @@ from gpuprof.collectors.opening import open_traces
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 
-# Empty or cut on purpose: they are refused.
-DAMAGED = ("empty.json", "truncated.json.gz")
+# Empty, cut or without counters on purpose.
+REFUSED = ("empty.json", "truncated.json.gz", "h100_ops_estimates.csv")
 
 
 @cache
 def analyses(path: Path) -> tuple[Analysis, ...]:
-    """Of each rank of one recording, the lowest first; none where the file is a damaged one."""
+    """Of each rank of one recording, the lowest first; none where the file is refused."""
     try:
         capture = open_traces([path])
     except CaptureError:
-        assert path.name in DAMAGED
+        assert path.name in REFUSED
         return ()
     return tuple(analyze(capture, rank=rank) for rank in capture.manifest.ranks)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from recordings import DAMAGED, analyses
+from recordings import REFUSED, analyses
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.opening import open_traces
@@ -21,7 +21,7 @@ DATA = Path(__file__).parents[1] / "data"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 OWN = (
     *sorted((DATA / "captures").iterdir()),
-    *(path for path in sorted((DATA / "kineto").iterdir()) if path.name not in DAMAGED),
+    *(path for path in sorted((DATA / "kineto").iterdir()) if path.name not in REFUSED),
     *sorted((DATA / "nsys").glob("*.sqlite.gz")),
 )
 OTHERS = tuple(
