@@ -368,6 +368,11 @@ def _sum(
     )
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter end as it would: libraries complain about what is never freed."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_modules_are_no_garbage() -> None:
     """A million objects of torch and of all tests, which a search of what is alive goes through.
