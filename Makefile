@@ -5,6 +5,10 @@ PYTHON ?= python3
 DEMO := demo.gpuprof
 INTEGRATIONS := build/integrations
 
+# Bytecode is kept whatever the shell says: without it each of the thousand processes that the tests
+# start compiles gpuprof again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types unit docs integrations format man clean
 

@@ -1,9 +1,8 @@
 """`gpuprof mfu` as a process of its own."""
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,35 @@ CAPTURE = ROOT / "data" / "captures" / "h200_llama_block"
 CASES = ROOT.parent.parent / "shared" / "cases" / "mfu-config"
 
 
-def gpuprof(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gpuprof", "mfu", *map(str, arguments)],
-        env={**os.environ, "COLUMNS": "120", "PYTHONUTF8": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+Mfu = Callable[..., "subprocess.CompletedProcess[str]"]
+Figures = Callable[..., dict[str, Any]]
 
 
-def figures(*arguments: object) -> dict[str, Any]:
-    result = gpuprof(*arguments, "--json")
-    assert (result.returncode, result.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+@pytest.fixture
+def mfu(tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer) -> Mfu:
+    """Run `gpuprof mfu ARGUMENTS` and return what it printed."""
+
+    def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+        return server.run(
+            *("-m", "gpuprof", "mfu", *map(str, arguments)),
+            folder=tmp_path,
+            environment={**gpuprof_environment, "COLUMNS": "120"},
+        )
+
+    return run
+
+
+@pytest.fixture
+def figures(mfu: Mfu) -> Figures:
+    """The same as JSON, decoded."""
+
+    def run(*arguments: object) -> dict[str, Any]:
+        result = mfu(*arguments, "--json")
+        assert (result.returncode, result.stderr) == (0, "")
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +59,7 @@ DENSE = (
 )
 
 
-def test_a_dense_model(answers: dict[str, Any]) -> None:
+def test_a_dense_model(figures: Figures, answers: dict[str, Any]) -> None:
     found = figures(*DENSE, "--tokens-per-second", 8000, "--peak", "989.4T")
     expected = answers["dense"]
     assert found["parameters"] == 7504924672
@@ -56,7 +69,7 @@ def test_a_dense_model(answers: dict[str, Any]) -> None:
     assert found["mfu_causal_half"] == pytest.approx(expected["mfu_causal_half"], rel=1e-12)
 
 
-def test_a_jobs_tokens_are_shared_by_its_gpus(answers: dict[str, Any]) -> None:
+def test_a_jobs_tokens_are_shared_by_its_gpus(figures: Figures, answers: dict[str, Any]) -> None:
     found = figures(
         *("--params", "70B", "--tokens", 16384000, "--step-time", "48600s"),
         *("--gpus", 16, "--peak", "312e12"),
@@ -66,7 +79,7 @@ def test_a_jobs_tokens_are_shared_by_its_gpus(answers: dict[str, Any]) -> None:
     assert found["mfu"] == pytest.approx(expected["mfu"], rel=1e-12)
 
 
-def test_a_mixture_of_experts(answers: dict[str, Any]) -> None:
+def test_a_mixture_of_experts(figures: Figures, answers: dict[str, Any]) -> None:
     found = figures(
         *("--params", "46.7B", "--active-params", "12.9B", "--tokens-per-second", 3000),
         *("--device", "H100 80GB HBM3"),
@@ -75,7 +88,7 @@ def test_a_mixture_of_experts(answers: dict[str, Any]) -> None:
     assert "NVIDIA H100 SXM5" in found["peak_label"]
 
 
-def test_adapters_on_frozen_weights(answers: dict[str, Any]) -> None:
+def test_adapters_on_frozen_weights(figures: Figures, answers: dict[str, Any]) -> None:
     found = figures(
         *("--params", "7B", "--lora-params", "40M", "--tokens-per-second", 6000),
         *("--peak", "312T"),
@@ -83,7 +96,7 @@ def test_adapters_on_frozen_weights(answers: dict[str, Any]) -> None:
     assert found["mfu"] == pytest.approx(answers["lora"]["mfu"], rel=1e-12)
 
 
-def test_decoding_is_measured_in_bytes(answers: dict[str, Any]) -> None:
+def test_decoding_is_measured_in_bytes(figures: Figures, answers: dict[str, Any]) -> None:
     found = figures(
         *("--decode", "--params", "7e9", "--kv-bytes", 1073741824, "--batch", 8),
         *("--step-time", "9ms", "--peak", "312T", "--bandwidth", "2039e9"),
@@ -92,7 +105,7 @@ def test_decoding_is_measured_in_bytes(answers: dict[str, Any]) -> None:
     assert found["mfu"] == pytest.approx(answers["decode-mbu"]["mfu"], rel=1e-12)
 
 
-def test_keys_and_values_follow_from_the_model() -> None:
+def test_keys_and_values_follow_from_the_model(figures: Figures) -> None:
     found = figures(
         *("--decode", "--params", "7B", "--layers", 32, "--hidden", 4096, "--heads", 32),
         *("--kv-heads", 8, "--sequence", 2048, "--batch", 4, "--step-time", "10ms"),
@@ -104,26 +117,26 @@ def test_keys_and_values_follow_from_the_model() -> None:
     assert found["mbu"] == pytest.approx(bytes_read / 10e-3 / 3.35e12)
 
 
-def test_a_window_bounds_the_keys_that_a_query_sees() -> None:
+def test_a_window_bounds_the_keys_that_a_query_sees(figures: Figures) -> None:
     windowed = figures(*DENSE, "--window", 1024)
     assert windowed["flops_per_token"] == 6 * 7504924672 + 12 * 32 * 4096 * 1024
 
 
-def test_checkpointing_shows_in_hfu_only() -> None:
+def test_checkpointing_shows_in_hfu_only(figures: Figures) -> None:
     found = figures(*DENSE, "--recompute", "--tokens-per-second", 8000, "--peak", "989.4T")
     assert found["hfu"] == pytest.approx(found["mfu"] * 4 / 3)
 
 
-def test_what_was_left_out_is_said() -> None:
-    result = gpuprof("--params", "7B")
+def test_what_was_left_out_is_said(mfu: Mfu) -> None:
+    result = mfu("--params", "7B")
     assert result.returncode == 0
     assert "6 N, forward and backward" in result.stdout
     assert "Attention's scores are left out" in result.stdout
     assert "MFU" not in result.stdout
 
 
-def test_over_the_peak_is_flagged() -> None:
-    result = gpuprof("--params", "70B", "--tokens-per-second", 8000, "--peak", "989.4T")
+def test_over_the_peak_is_flagged(mfu: Mfu) -> None:
+    result = mfu("--params", "70B", "--tokens-per-second", 8000, "--peak", "989.4T")
     assert "340%" in result.stdout
     assert "peak or count wrong" in result.stdout
 
@@ -144,20 +157,22 @@ def test_over_the_peak_is_flagged() -> None:
         (("--params", "7B", "--experts", "8"), "given together"),
     ],
 )
-def test_options_that_do_not_fit_are_usage_errors(arguments: tuple[str, ...], problem: str) -> None:
-    result = gpuprof(*arguments)
+def test_options_that_do_not_fit_are_usage_errors(
+    mfu: Mfu, arguments: tuple[str, ...], problem: str
+) -> None:
+    result = mfu(*arguments)
     assert result.returncode == 2
     assert problem in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_capture_without_its_model_asks_for_the_parameters() -> None:
-    result = gpuprof(CAPTURE)
+def test_a_capture_without_its_model_asks_for_the_parameters(mfu: Mfu) -> None:
+    result = mfu(CAPTURE)
     assert result.returncode == 2
     assert "give --params" in result.stderr
 
 
-def test_a_capture_is_explained_from_its_dimensions() -> None:
+def test_a_capture_is_explained_from_its_dimensions(mfu: Mfu, figures: Figures) -> None:
     # A Llama-2-7B block, trained on 2 x 2048 random vectors: no embedding, no head.
     parameters = 4 * 4096**2 + 3 * 4096 * 11008
     found = figures(
@@ -167,12 +182,12 @@ def test_a_capture_is_explained_from_its_dimensions() -> None:
     assert found["tokens"] == tokens
     assert found["flops"] == (6 * parameters + 12 * 4096 * 2048) * tokens
     assert (found["differences"], found["unexplained"]) == ([], 0)
-    table = gpuprof(CAPTURE, "--params", parameters).stdout
+    table = mfu(CAPTURE, "--params", parameters).stdout
     assert "counted by operators: MFU" in table
     assert "attention scores, recomputed in the backward pass" in table
 
 
-def test_a_capture_that_does_more_than_told_has_a_rest() -> None:
+def test_a_capture_that_does_more_than_told_has_a_rest(figures: Figures) -> None:
     parameters = 4 * 4096**2 + 2 * 4096 * 11008
     found = figures(CAPTURE, "--params", parameters)
     assert found["unexplained"] == 6 * 4096 * 11008 * found["tokens"]
@@ -210,7 +225,11 @@ for _ in range(9):
 
 @pytest.mark.parametrize("kind", ["reentrant", "not-reentrant"])
 def test_a_run_with_checkpointing_executes_four_thirds_of_its_model(
-    tmp_path: Path, server: ForkServer, gpuprof_environment: dict[str, str], kind: str
+    figures: Figures,
+    tmp_path: Path,
+    server: ForkServer,
+    gpuprof_environment: dict[str, str],
+    kind: str,
 ) -> None:
     script, capture = tmp_path / "train.py", tmp_path / "train.gpuprof"
     script.write_text(_CHECKPOINTED)
@@ -235,9 +254,9 @@ def test_a_run_with_checkpointing_executes_four_thirds_of_its_model(
 
 
 @pytest.mark.parametrize("name", ["h200_llama_block", "h100_llama_block"])
-def test_parameters_of_another_model_are_refused(name: str) -> None:
+def test_parameters_of_another_model_are_refused(mfu: Mfu, name: str) -> None:
     for parameters in ("1", "1000"):
-        result = gpuprof(CAPTURE.with_name(name), "--params", parameters)
+        result = mfu(CAPTURE.with_name(name), "--params", parameters)
         assert (result.returncode, result.stdout) == (2, "")
         assert len(result.stderr.splitlines()) == 1
         assert f"--params {int(parameters):,}: the" in result.stderr

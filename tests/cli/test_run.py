@@ -1,6 +1,7 @@
 """`gpuprof run` behaves as python does, and what it saw is on disk afterwards."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 
 from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
@@ -96,11 +98,12 @@ def test_runs_a_command_string(tmp_path: Path, gpuprof: Gpuprof) -> None:
     assert ours.stdout == "['-c', 'a'] ''\n"
 
 
-def test_an_exception_prints_the_scripts_own_traceback(tmp_path: Path, gpuprof: Gpuprof) -> None:
+def test_an_exception_prints_the_scripts_own_traceback(
+    tmp_path: Path, gpuprof: Gpuprof, server: ForkServer
+) -> None:
     script = write(tmp_path, TRAINING + "train(4)\ndef fail():\n    raise ValueError('no')\nfail()")
-    plain = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    plain = server.run(script, folder=tmp_path, environment=os.environ)
+    assert "ValueError: no" in plain.stderr
     ours = gpuprof("run", "-q", "-o", "out.gpuprof", script)
     assert ours.returncode == 1
     assert ours.stderr == plain.stderr
@@ -110,16 +113,15 @@ def test_an_exception_prints_the_scripts_own_traceback(tmp_path: Path, gpuprof: 
 
 
 def test_an_exception_inside_a_watched_call_prints_the_scripts_own_traceback(
-    tmp_path: Path, gpuprof: Gpuprof
+    tmp_path: Path, gpuprof: Gpuprof, server: ForkServer
 ) -> None:
     script = write(
         tmp_path,
         TRAINING + "import nvtx\n@nvtx.annotate()\ndef call(x):\n    return model(x)\n"
         "train(4)\ncall(torch.randn(8, 63))",
     )
-    plain = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    plain = server.run(script, folder=tmp_path, environment=os.environ)
+    assert "RuntimeError: " in plain.stderr
     for options in ([], ["--warmup", "0", "--timed", "50", "--steps", "forward"]):
         ours = gpuprof("run", "-q", *options, "--force", "-o", "out.gpuprof", script)
         assert (ours.returncode, script_lines(ours.stderr)) == (1, script_lines(plain.stderr))

@@ -1,5 +1,6 @@
 """What a program sets before it imports torch counts as it does under python."""
 
+import errno
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from gpuprof.collectors.manifest import ProcessInfo
 
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 Both = Callable[..., ProcessInfo]
+Run = Callable[..., ProcessInfo]
 
 TRAINING = """
 def train(steps):
@@ -51,17 +53,18 @@ def environment(gpuprof_environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in gpuprof_environment.items() if name not in THREADS}
 
 
+RUN = ("-m", "gpuprof", "run", "-q", "-f", *FEW, "-o", "out.gpuprof")
+
+
 @pytest.fixture
 def both(tmp_path: Path, environment: dict[str, str]) -> Both:
     """Run a script with python and with gpuprof: it prints the same, and is captured."""
 
-    def run(source: str, *arguments: str) -> ProcessInfo:
+    def run(source: str) -> ProcessInfo:
         (tmp_path / "script.py").write_text(textwrap.dedent(source))
-        done = [
-            python(tmp_path, environment, *command, *(arguments or ("script.py",)))
-            for command in ((), ("-m", "gpuprof", "run", "-q", "-f", *FEW, "-o", "out.gpuprof"))
-        ]
-        plain, ours = done
+        plain, ours = (
+            python(tmp_path, environment, *command, "script.py") for command in ((), RUN)
+        )
         assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout), ours.stderr
         assert ours.stderr == plain.stderr
         return storage.load(tmp_path / "out.gpuprof").processes[0]
@@ -69,9 +72,22 @@ def both(tmp_path: Path, environment: dict[str, str]) -> Both:
     return run
 
 
+@pytest.fixture
+def run(tmp_path: Path, environment: dict[str, str]) -> Run:
+    """Run a script with gpuprof of which is known what it prints with python, and is captured."""
+
+    def run(source: str, *arguments: str, prints: str = "") -> ProcessInfo:
+        (tmp_path / "script.py").write_text(textwrap.dedent(source))
+        ours = python(tmp_path, environment, *RUN, *(arguments or ("script.py",)))
+        assert (ours.returncode, ours.stdout, ours.stderr) == (0, prints, "")
+        return storage.load(tmp_path / "out.gpuprof").processes[0]
+
+    return run
+
+
 @pytest.mark.parametrize("variable", THREADS)
-def test_threads_set_before_torch_is_imported_count(both: Both, variable: str) -> None:
-    process = both(
+def test_threads_set_before_torch_is_imported_count(run: Run, variable: str) -> None:
+    process = run(
         f"""
         import os
         os.environ["{variable}"] = "1"
@@ -79,7 +95,8 @@ def test_threads_set_before_torch_is_imported_count(both: Both, variable: str) -
         {textwrap.indent(TRAINING, " " * 8)}
         train(9)
         print("threads", torch.get_num_threads())
-        """
+        """,
+        prints="threads 1\n",
     )
     assert process.fingerprint.torch_threads == 1
     assert process.fingerprint.environment[variable] == "1"
@@ -105,19 +122,10 @@ def test_threads_set_after_torch_is_imported_are_said_to_have_no_effect(both: Bo
     assert "MKL_NUM_THREADS, OMP_NUM_THREADS" in warning
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "read"),
-    [
-        ("TORCH_COMPILE_DISABLE", "1", "torch._dynamo.config.disable"),
-        ("TORCHINDUCTOR_MAX_AUTOTUNE", "1", "torch._inductor.config.max_autotune"),
-        ("TORCHINDUCTOR_FREEZING", "1", "torch._inductor.config.freezing"),
-    ],
-)
-def test_compilers_see_what_is_set_before_they_are_imported(
-    both: Both, variable: str, value: str, read: str
-) -> None:
+def test_compilers_see_what_is_set_before_they_are_imported(run: Run) -> None:
     # Also after torch: nothing of ours imports them.
-    process = both(
+    variables = ("TORCH_COMPILE_DISABLE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING")
+    process = run(
         f"""
         import os
         import torch
@@ -125,42 +133,41 @@ def test_compilers_see_what_is_set_before_they_are_imported(
         with torch.no_grad():
             for _ in range(9):
                 model(torch.ones(2, 8))
-        os.environ["{variable}"] = "{value}"
-        import {read.rpartition(".")[0]}
-        print({read})
-        """
+        os.environ.update(dict.fromkeys({variables}, "1"))
+        import torch._dynamo.config
+        import torch._inductor.config
+        inductor = torch._inductor.config
+        print(torch._dynamo.config.disable, inductor.max_autotune, inductor.freezing)
+        """,
+        prints="True True True\n",
     )
-    assert process.fingerprint.environment[variable] == value
+    assert {process.fingerprint.environment[variable] for variable in variables} == {"1"}
 
 
 def test_logs_set_before_torch_is_imported_are_printed(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, cold_gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(
         "import os\nos.environ['TORCH_LOGS'] = '+dynamo'\nimport logging, torch\n"
         "print(logging.getLogger('torch._dynamo').level)"
     )
-    for command in ((), ("-m", "gpuprof", "run", "-q")):
-        done = python(tmp_path, environment, *command, "script.py")
-        assert done.stdout == "10\n", done.stderr
+    done = cold_gpuprof("run", "-q", "script.py")
+    assert done.stdout == "10\n", done.stderr
 
 
-@pytest.mark.parametrize(
-    "statements",
-    [
+def test_gpuprof_itself_leaves_torch_to_the_program(run: Run) -> None:
+    statements = (
         "import gpuprof",
         "from gpuprof import step, region, profile",
-        "import gpuprof\nwith gpuprof.region('before'): pass",
-    ],
-)
-def test_gpuprof_itself_leaves_torch_to_the_program(both: Both, statements: str) -> None:
-    process = both(
-        f"{statements}\n"
+        "with gpuprof.region('before'): pass",
+    )
+    process = run(
         "import os, sys\n"
-        "print('torch' in sys.modules)\n"
-        "os.environ['OMP_NUM_THREADS'] = '1'\n"
+        + "".join(f"{one}\nprint('torch' in sys.modules)\n" for one in statements)
+        + "os.environ['OMP_NUM_THREADS'] = '1'\n"
         f"import torch\n{TRAINING}\ntrain(9)\n"
-        "print(torch.get_num_threads())"
+        "print(torch.get_num_threads())",
+        prints="False\nFalse\nFalse\n1\n",
     )
     assert process.fingerprint.torch_threads == 1
 
@@ -195,8 +202,8 @@ def test_a_program_without_torch_is_left_without_it(both: Both) -> None:
     assert process.warnings == ()
 
 
-def test_nothing_that_stores_is_in_the_program_once_steps_are_profiled(both: Both) -> None:
-    process = both(
+def test_nothing_that_stores_is_in_the_program_once_steps_are_profiled(run: Run) -> None:
+    process = run(
         f"""
         import sys, threading
         import torch
@@ -205,15 +212,15 @@ def test_nothing_that_stores_is_in_the_program_once_steps_are_profiled(both: Bot
         stores = {{"polars", "scipy", "rich", "plotly", "jinja2", "pandas", "dask", "pyarrow"}}
         print(sorted(stores & set(sys.modules)))
         print([thread.name for thread in threading.enumerate()])
-        print(sys.meta_path, torch.__loader__.__dict__)
-        """.replace(
-            "sys.meta_path", "[type(one) for one in sys.meta_path if 'gpuprof' in repr(one)]"
-        )
+        print([type(one) for one in sys.meta_path if "gpuprof" in repr(one)])
+        print(vars(torch.__loader__) == {{"name": "torch", "path": torch.__file__}})
+        """,
+        prints="[]\n['MainThread']\n[]\nTrue\n",
     )
     assert process.ending == "finished"
 
 
-def test_torch_is_found_wherever_it_is_imported(both: Both, tmp_path: Path) -> None:
+def test_torch_is_found_wherever_it_is_imported(run: Run, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'\n")
@@ -221,21 +228,21 @@ def test_torch_is_found_wherever_it_is_imported(both: Both, tmp_path: Path) -> N
         f"def main():\n    global torch\n    import torch\n    train(9)\n{TRAINING}"
     )
     (package / "__main__.py").write_text("from package.late import main\nmain()")
-    process = both("", "-m", "package")
+    process = run("", "-m", "package")
     assert process.steps_found_by == "forward calls of Linear"
     assert process.fingerprint.torch_threads == 1
 
 
-def test_torch_that_a_parent_package_imports_is_found(both: Both, tmp_path: Path) -> None:
+def test_torch_that_a_parent_package_imports_is_found(run: Run, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("import torch")
     (package / "__main__.py").write_text(f"import torch\n{TRAINING}\ntrain(9)")
-    assert both("", "-m", "package").steps_found_by == "forward calls of Linear"
+    assert run("", "-m", "package").steps_found_by == "forward calls of Linear"
 
 
-def test_torch_that_a_thread_imports_is_found_by_the_one_that_steps(both: Both) -> None:
-    process = both(
+def test_torch_that_a_thread_imports_is_found_by_the_one_that_steps(run: Run) -> None:
+    process = run(
         f"""
         import threading
         loading = threading.Thread(target=__import__, args=("torch",))
@@ -266,8 +273,8 @@ def test_an_import_of_torch_that_fails_is_told_as_python_tells_it(
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children_that_import_torch_are_not_watched(both: Both, method: str) -> None:
-    process = both(
+def test_children_that_import_torch_are_not_watched(run: Run, method: str) -> None:
+    process = run(
         f"""
         import multiprocessing, os
         def work(_):
@@ -278,7 +285,8 @@ def test_children_that_import_torch_are_not_watched(both: Both, method: str) -> 
         if __name__ == "__main__":
             with multiprocessing.get_context("{method}").Pool(1) as pool:
                 print(pool.map(work, [1]))
-        """
+        """,
+        prints="[True]\n",
     )
     assert process.steps_found_by == "the whole script, which marked no steps"
 
@@ -303,8 +311,9 @@ print(died)
 )
 
 
-def test_the_process_that_stores_is_no_child_of_the_program(both: Both) -> None:
-    assert both(CHILDREN).ending == "finished"
+def test_the_process_that_stores_is_no_child_of_the_program(run: Run) -> None:
+    prints = f"{OSError(errno.ECHILD, os.strerror(errno.ECHILD))}\n[]\n"
+    assert run(CHILDREN, prints=prints).ending == "finished"
 
 
 def test_a_loop_goes_on_while_the_early_capture_is_stored(
@@ -318,6 +327,8 @@ def test_a_loop_goes_on_while_the_early_capture_is_stored(
         "while not os.path.exists('out.gpuprof/manifest.json'):\n"
         "    train(1)\n"
         "    steps += 1\n"
+        # Storing gives way to the program: steps without a pause would leave it no core.
+        "    time.sleep(0.01)\n"
         "print(steps, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -391,13 +402,13 @@ def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
         def serve(number):
             return model(torch.ones(2, 8)).isfinite().all().item()
         with ThreadPoolExecutor(4) as pool:
-            print(all(pool.map(serve, range(400))))
+            assert all(pool.map(serve, range(400)))
         """,
     ],
     ids=["thread", "pool"],
 )
-def test_a_model_that_threads_serve_is_profiled_there(both: Both, serving: str) -> None:
-    process = both(
+def test_a_model_that_threads_serve_is_profiled_there(run: Run, serving: str) -> None:
+    process = run(
         f"""
         import queue, threading, torch
         from concurrent.futures import ThreadPoolExecutor

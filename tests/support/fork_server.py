@@ -4,7 +4,9 @@ A new interpreter spends two seconds of CPU time on `import torch` and two more 
 `torch._dynamo`, which the first optimizer imports. The server does that once for a test session.
 To each program the modules of torch look as if nobody had imported them: they are not in
 `sys.modules`, and an import finds them through `sys.meta_path`, only sooner. What a program gets
-is otherwise what a new interpreter gives it: arguments, folder, environment, output, exit.
+is otherwise what a new interpreter gives it: arguments, folder, environment, output, exit. The
+process that stores what `gpuprof run` has seen is forked from the program before that begins, and
+does what a new interpreter is told to do.
 
 Not for tests of what is settled before `main` starts: interpreter options, variables that libraries
 read as they are loaded, signals to the process, whole stacks. Those start `sys.executable`.
@@ -16,12 +18,14 @@ import importlib.abc
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -32,7 +36,12 @@ from typing import Final, NamedTuple, NoReturn
 _TORCH: Final = "torch"
 _HIDDEN: Final = (_TORCH, "torch._dynamo")
 # Imports nothing of torch, and is what most programs under test need.
-_SHOWN: Final = ("polars", "scipy.stats", "gpuprof.profiler.cli", "gpuprof.roofline.analyze")
+_STARTS_STORING: Final = "gpuprof.profiler.run.storing_process"
+_STORES: Final = "gpuprof.profiler.run.storing_server"
+_SHOWN: Final = (
+    *("polars", "scipy.stats", "gpuprof.profiler.cli", "gpuprof.roofline.analyze"),
+    *("gpuprof.profiler.run.telling", _STARTS_STORING, _STORES),
+)
 _LONGEST_MESSAGE: Final = 1 << 20
 
 
@@ -177,6 +186,56 @@ class _HiddenModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 yield sys.modules[parent], child, module
 
 
+class _ForkedStoring:
+    """What `storing_process` uses of `subprocess`: the interpreter that it starts is forked.
+
+    A new one imports for longer than it stores. Programs in a new interpreter start one.
+    """
+
+    DEVNULL = subprocess.DEVNULL
+    SubprocessError = subprocess.SubprocessError
+
+    @staticmethod
+    def run(
+        command: Sequence[str], *, pass_fds: Sequence[int], **_: object
+    ) -> "subprocess.CompletedProcess[str]":
+        """Let a process that is nobody's child run what follows `-c`; returns when it has begun."""
+        code, *arguments = command[command.index("-S") + 2 :]
+        between = os.fork()
+        if between == 0:
+            if os.fork() == 0:
+                _store(code, arguments, pass_fds)
+            os._exit(0)
+        os.waitpid(between, 0)
+        return subprocess.CompletedProcess(command, 0)
+
+
+def _store(code: str, arguments: Sequence[str], kept: Sequence[int]) -> NoReturn:
+    """Run `code` with the descriptors and signals that a new interpreter would have, and end."""
+    status = 1
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1):
+            os.dup2(null, standard)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) not in kept:
+                with suppress(OSError):
+                    os.close(int(name))
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.argv[:] = ["-c", *arguments]
+        exec(code, {"__name__": "__main__"})
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
 def _serve(connection: socket.socket) -> Started:
     """Fork a child for each request and tell how it ended; returns only in the children."""
     while True:
@@ -243,6 +302,9 @@ if __name__ == "__main__":
     for shown in _SHOWN:
         import_module(shown)
     assert _TORCH not in sys.modules
+    sys.modules[_STARTS_STORING].subprocess = _ForkedStoring  # type: ignore[attr-defined]
+    # With the lowest priority it would get no time on a busy machine, where a test waits for it.
+    sys.modules[_STORES].give_way = lambda: None  # type: ignore[attr-defined]
     groups = [_HiddenModules(hidden) for hidden in _HIDDEN]
     for group in reversed(groups):
         group.hide()

@@ -295,18 +295,18 @@ def test_a_table_of_more_rows_than_its_file_can_hold_is_refused(stored: Path) ->
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (pl.Series(["a" * (64 << 20)]), "64 MiB, which is more than its size allows"),
+        (pl.lit("a" * (64 << 20)), "64 MiB, which is more than its size allows"),
         # 3 kB, of which a dictionary has the text once.
-        (pl.Series(["a" * 200_000] * 1000), "190 MiB of text, which is more than its size allows"),
+        (pl.repeat("a" * 200_000, 1000), "190 MiB of text, which is more than its size allows"),
         # One row, which has them all.
-        (pl.Series([[7] * 10_000_000]), "10000000 rows, which is more than its size allows"),
+        (pl.repeat(7, 10_000_000).implode(), "10000000 rows, which is more than its size allows"),
     ],
     ids=["one long text", "a long text in many rows", "one long list"],
 )
 def test_one_cell_that_is_more_than_its_file_can_hold_is_refused(
-    stored: Path, text: pl.Series, problem: str
+    stored: Path, text: pl.Expr, problem: str
 ) -> None:
-    rows = pl.DataFrame({"name": text, "start_ns": 0, "end_ns": 0})
+    rows = pl.select(text.alias("name")).with_columns(start_ns=0, end_ns=0)
     rows.write_parquet(stored / "rank=0" / "launches.parquet")
     with pytest.raises(CaptureError, match=problem):
         storage.load(stored)

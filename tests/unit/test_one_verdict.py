@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
+from recordings import analyses
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError
-from gpuprof.collectors.opening import open_traces
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.points.kernel_verdicts import kernel_verdicts
@@ -24,14 +23,6 @@ RECORDED = sorted(
 )
 
 
-def opened(path: Path) -> Capture | None:
-    """The capture, None where the file is damaged on purpose."""
-    try:
-        return open_traces([path])
-    except CaptureError:
-        return None
-
-
 def device_ns_by_class(points: tuple[RooflinePoint, ...]) -> Counter[str]:
     times: Counter[str] = Counter()
     for point in points:
@@ -41,11 +32,7 @@ def device_ns_by_class(points: tuple[RooflinePoint, ...]) -> Counter[str]:
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_kernel_and_operator_rows_agree(path: Path) -> None:
-    capture = opened(path)
-    if capture is None:
-        return
-    for rank in capture.manifest.ranks:
-        analysis = analyze(capture, rank=rank)
+    for analysis in analyses(path):
         assert device_ns_by_class(analysis.kernels) == device_ns_by_class(analysis.ops)
         kinds_of: dict[tuple[str, str, str], set[str]] = {}
         for op in analysis.ops:
@@ -60,9 +47,8 @@ def test_kernel_and_operator_rows_agree(path: Path) -> None:
 def test_the_data_holds_something_to_agree_on() -> None:
     kinds: Counter[str] = Counter()
     for path in RECORDED:
-        capture = opened(path)
-        if capture is not None:
-            kinds += device_ns_by_class(analyze(capture).ops)
+        for analysis in analyses(path)[:1]:
+            kinds += device_ns_by_class(analysis.ops)
     assert {"compute", "memory", "small", "cache", "few-blocks", "unknown"} <= set(kinds)
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from recordings import REFUSED, analyses
 
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.opening import open_traces
@@ -18,11 +19,9 @@ from gpuprof.roofline.machine.ceilings import Roof
 
 DATA = Path(__file__).parents[1] / "data"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-# Damaged, or empty, on purpose: they are refused.
-NOTHING_IN = ("empty.json", "truncated.json.gz")
 OWN = (
     *sorted((DATA / "captures").iterdir()),
-    *(path for path in sorted((DATA / "kineto").iterdir()) if path.name not in NOTHING_IN),
+    *(path for path in sorted((DATA / "kineto").iterdir()) if path.name not in REFUSED),
     *sorted((DATA / "nsys").glob("*.sqlite.gz")),
 )
 OTHERS = tuple(
@@ -38,7 +37,7 @@ RUNS = ("h200x4_ddp", "h200x4_straggler")
 needs_shared = pytest.mark.skipif(not OTHERS, reason="the recordings of ../shared are absent")
 
 
-def analyses(capture: Capture) -> Iterator[Analysis]:
+def analyses_of(capture: Capture) -> Iterator[Analysis]:
     for rank in capture.manifest.ranks:
         yield analyze(capture, rank=rank)
 
@@ -47,7 +46,7 @@ def analyses(capture: Capture) -> Iterator[Analysis]:
 def run(name: str) -> tuple[Analysis, ...]:
     """The ranks of one run of ../shared."""
     files = sorted((SHARED / "recordings").glob(f"{name}_rank*.json.gz"))
-    return tuple(analyses(open_traces(files)))
+    return tuple(analyses_of(open_traces(files)))
 
 
 @cache
@@ -103,14 +102,14 @@ def check_physics(analysis: Analysis) -> None:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_every_split_of_our_captures_adds_up_and_check_physics(path: Path) -> None:
-    for analysis in analyses(open_traces([path])):
+    for analysis in analyses(path):
         check_physics(analysis)
 
 
 @needs_shared
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
 def test_every_split_of_public_traces_adds_up_and_check_physics(path: Path) -> None:
-    for analysis in analyses(open_traces([path])):
+    for analysis in analyses_of(open_traces([path])):
         check_physics(analysis)
 
 
