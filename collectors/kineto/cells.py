@@ -18,14 +18,14 @@ from gpuprof.collectors.kineto.file_texts import TextNumbers, Texts
 # Stands for "no value" in a column of integers; texts have the number 0.
 NO_VALUE: Final = -(2**63)
 _NO_TEXT: Final = 0
-Column: TypeAlias = Integers | TextNumbers
+CellColumn: TypeAlias = Integers | TextNumbers
 
 
 @dataclass(frozen=True)
 class Cells:
     """Rows of one table. A column that is not there has no value in any row."""
 
-    columns: dict[str, Column]
+    columns: dict[str, CellColumn]
     height: int
     texts: Texts
 

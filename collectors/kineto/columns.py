@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.kineto import decode
-from gpuprof.collectors.kineto.cells import Cells, Column
+from gpuprof.collectors.kineto.cells import CellColumn, Cells
 from gpuprof.collectors.kineto.file_texts import FileTexts, NumberedTexts
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.python_frames import is_wanted
@@ -62,7 +62,7 @@ def read(text: bytes, number: int, findings: Findings, texts: FileTexts) -> Tabl
     return tables
 
 
-def _cells(content: str, cells: bytes, numbered: NumberedTexts) -> Column:
+def _cells(content: str, cells: bytes, numbered: NumberedTexts) -> CellColumn:
     if content == "integers":
         return np.frombuffer(cells, np.int64)
     numbers = numbered.names if content == "names" else numbered.others
