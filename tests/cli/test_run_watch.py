@@ -9,12 +9,12 @@ from training_script import write
 
 Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# Long enough for a mark a step, also on a slow host.
+# Long enough that most steps are kept, also on a slow host, where several share a mark.
 PROGRAM = """
 import gc, json, random
 from torch.utils.data import dataloader
 random.seed(3)
-batches = dataloader.DataLoader([torch.randn(8)] * 400, batch_size=2)
+batches = dataloader.DataLoader([torch.randn(8)] * 800, batch_size=2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for number, batch in enumerate(batches):
     model(batch).sum().backward()
@@ -39,7 +39,7 @@ def test_every_step_is_watched_and_the_slow_ones_are_explained(
     assert slow["population"] == "watched"
     assert slow["clock"] == "host clock"
     # Those that decide how many share a mark are not kept.
-    assert 100 <= slow["steps"] <= 193
+    assert 100 <= slow["steps"] <= 393
     assert slow["median_ns"] >= 6e6
     assert slow["longest_ns"] * slow["steps_per_mark"] >= 2e8
     # Each of at least five sleeps is longer by most of 0.2 s, whatever else a busy machine adds.
