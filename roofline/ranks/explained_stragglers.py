@@ -33,16 +33,13 @@ def stragglers(
     alone makes them late, and only while they are profiled.
     """
     by_channel = channels(list(summaries.values()), times)
-    explained = (
-        _explained(each, summaries, times, found)
-        for each in late_ranks(times, by_channel, found)
-        if each.late_steps
-    )
+    late = [each for each in late_ranks(times, by_channel, found) if each.late_steps]
     return tuple(
-        each
-        for each in explained
-        if each.per_step_ns - _longer_loading_ns(summaries[each.rank])
-        > REPEATS_WITHIN * each.step_ns
+        _explained(each, loading_ns, summaries, times, found)
+        for each in late
+        for loading_ns in [_longer_loading_ns(each, summaries)]
+        if not loading_ns
+        or each.per_step_ns - loading_ns > REPEATS_WITHIN * _mean_length_ns(times, each.group)
     )
 
 
@@ -68,6 +65,7 @@ def late_ns(ranks: RanksAnalysis | None, rank: int) -> int:
 
 def _explained(
     late: LateRank,
+    loading_ns: int,
     summaries: Mapping[int, RankSummary],
     times: pl.DataFrame,
     found: pl.DataFrame,
@@ -77,7 +75,7 @@ def _explained(
     steps = late.late_steps
     late_ns = round(fmean(ns for ns in late.late_ns if ns))
     step_ns = _mean_length_ns(times, late.group)
-    lasting_ns = max(0, late.per_step_ns - _longer_loading_ns(own))
+    lasting_ns = max(0, late.per_step_ns - loading_ns)
     return Straggler(
         rank=late.rank,
         pattern=late.pattern,
@@ -125,15 +123,22 @@ def _room_ns(summary: RankSummary, times: pl.DataFrame) -> int | None:
     return max(0, round(median(known) - median(own)))
 
 
-def _longer_loading_ns(summary: RankSummary) -> int:
-    """What the rank's device waits for data in the mean profiled step beyond the median timed one.
+def _longer_loading_ns(late: LateRank, summaries: Mapping[int, RankSummary]) -> int:
+    """What a device waits for data in the mean profiled step beyond others and the timed steps.
 
     The host's time for the next batch is counted in timed steps, too: the device waits no longer.
     """
-    of_timed = summary.steps.filter(pl.col("phase") == "timed")["loader_ns"].drop_nulls()
-    timed_ns: list[int] = of_timed.to_list()
-    profiled = int((summary.steps["phase"] == "profiled").sum())
-    if not timed_ns or not profiled:
+    own = summaries[late.rank]
+    timed = own.steps.filter(pl.col("phase") == "timed")["loader_ns"].drop_nulls()
+    timed_ns: list[int] = timed.to_list()
+    if not timed_ns:
         return 0
+    of_others = [_loading_ns(summaries[rank]) for rank in late.group if rank != late.rank]
+    return max(0, round(_loading_ns(own) - max(median(timed_ns), median(of_others))))
+
+
+def _loading_ns(summary: RankSummary) -> float:
+    """What its device waits for data in the mean profiled step."""
+    profiled = int((summary.steps["phase"] == "profiled").sum())
     idle = summary.idle.filter(pl.col("kind") == DATA_LOADER, pl.col("keeps"))
-    return max(0, round(int(idle["nanoseconds"].sum()) / profiled - median(timed_ns)))
+    return int(idle["nanoseconds"].sum()) / max(1, profiled)

@@ -166,6 +166,23 @@ def test_a_loader_that_is_slow_while_profiled_alone_makes_nobody_late(
     assert [late.at_most_ns for late in found] == ([] if at_most_ns is None else [at_most_ns])
 
 
+def test_loaders_that_all_ranks_wait_for_take_nothing_from_who_is_late() -> None:
+    loading = Idle(3 * MILLISECOND, "next batch of a DataLoader", "data loader", "train.py:9")
+    steps = [[Work(10 * MILLISECOND), loading]] * 3
+    timed = {"timed_ns": 20 * MILLISECOND, "timed_loader_ns": 20_000}
+    late = MadeUpRank([[*step, SLEEP] for step in steps], **timed)
+    (found,) = joined(summaries(MadeUpRank(steps, **timed), late)).stragglers
+    assert (found.rank, found.at_most_ns) == (1, 4 * MILLISECOND)
+
+
+def test_a_rank_that_is_late_now_and_then_is_named_however_little_the_mean_step_loses() -> None:
+    pause = Idle(300_000)
+    steps = [[Work(10 * MILLISECOND)]] * 20
+    slow = [[*step, pause] if at % 5 == 1 else step for at, step in enumerate(steps)]
+    (late,) = joined(summaries(MadeUpRank(steps), MadeUpRank(slow))).stragglers
+    assert (late.pattern, late.every, late.per_step_ns) == ("periodic", 5, 60_000)
+
+
 def test_late_in_every_third_step_is_periodic() -> None:
     work = varying(2, 4, 12)
     slow = [[*parts, SLEEP] if step % 3 == 1 else parts for step, parts in enumerate(work[1])]
