@@ -89,4 +89,12 @@ VERSIONS = (
         requires=("triton>=3.4",),
         capability=(8, 0),
     ),
+    Version(
+        "attention",
+        "cuda-paged-decode",
+        "pages of eight heads brought whole by the copy engine, the sequence split over a cluster",
+        _HALF,
+        requires=("cuda-core",),
+        capability=(9, 0),
+    ),
 )

@@ -139,7 +139,7 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     ids = ops["op_id"].to_numpy()
     wanted: Integers = op_ids.cast(pl.Int64).fill_null(NONE).to_numpy()
     at = np.clip(wanted, 0, len(ids) - 1)
-    if (ids[at] == wanted)[wanted != NONE].all():
+    if ((at == wanted) & (ids[at] == wanted))[wanted != NONE].all():
         # As traces are numbered: the id is the row.
         return wanted
     order = np.argsort(ids, kind="stable")

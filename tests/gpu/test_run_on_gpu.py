@@ -47,7 +47,9 @@ def test_a_training_step_is_timed_counted_and_sampled(tmp_path: Path) -> None:
     analysis = profile(ROOT / "examples" / "train_transformer.py", tmp_path)
     assert analysis["device"]["name"] == torch.cuda.get_device_name()
     assert analysis["steps"]["clock"] == "CUDA events"
-    assert (analysis["steps"]["timed"], analysis["steps"]["profiled"]) == (10, 3)
+    # Timed until they are steady, ten at least.
+    assert analysis["steps"]["timed"] >= 10
+    assert analysis["steps"]["profiled"] == 3
     assert analysis["coverage"]["with_op"] > 0.99
     assert analysis["coverage"]["with_flops"] > 0.97
     assert analysis["coverage"]["with_bytes"] > 0.95

@@ -12,7 +12,7 @@ from gpuprof.collectors import kineto, schema
 from gpuprof.collectors.call_tree.nesting import innermost, parents, thread_codes
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
-from gpuprof.roofline.work.attribution import attribute
+from gpuprof.roofline.work.attribution import attribute, of_operators, rows_of
 from gpuprof.roofline.work.op_tree import op_phases, range_members
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
@@ -438,3 +438,12 @@ def test_threads_of_one_number_are_told_apart_by_their_process(
     assert len(set(first)) == len(set(second)) == 3
     assert (first == second) == (processes[0] == processes[1])
     assert len({*first, *second}) == (3 if first == second else 6)
+
+
+def test_numbers_of_operators_are_not_taken_for_rows() -> None:
+    # The last row's number is beyond the table: operators between were left out of the capture.
+    ops = pl.DataFrame({"op_id": [0, 1, 5], "name": ["a", "b", "c"]})
+    wanted = pl.Series([5, None, 1, 7, 2])
+    assert rows_of(ops, wanted).tolist() == [2, -1, 1, -1, -1]
+    assert rows_of(ops, wanted.slice(0, 3)).tolist() == [2, -1, 1]
+    assert of_operators(ops, wanted, "name")["name"].to_list() == ["c", None, "b", None, None]

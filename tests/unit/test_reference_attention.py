@@ -33,7 +33,13 @@ RESULTS = (
     ("triton-paged-decode", PAGED, ("fp16",)),
 )
 # Kernels that only a GPU has.
-ON_GPUS_ONLY = {"sdpa-efficient", "sdpa-cudnn", "cuda-flash", "cuda-flash-backward"}
+ON_GPUS_ONLY = {
+    "sdpa-efficient",
+    "sdpa-cudnn",
+    "cuda-flash",
+    "cuda-flash-backward",
+    "cuda-paged-decode",
+}
 
 
 def prepare(name: str, problem: AttentionProblem) -> Prepared:
@@ -82,6 +88,9 @@ def test_every_version_that_a_cpu_can_run_has_its_result_tested() -> None:
         ("cuda-flash-backward", GROUPED[0], "only the backward"),
         ("cuda-flash-backward", GRADIENTS[0], "head size 128, not 16"),
         ("triton-paged-decode", GROUPED[0], "only decode"),
+        ("cuda-paged-decode", GROUPED[0], "only decode"),
+        ("cuda-paged-decode", "decode:1x2x2x40x96", "head sizes 64 and 128, not 96"),
+        ("cuda-paged-decode", "decode:1x16x1x40x64", "up to 8 query heads"),
     ],
 )
 def test_what_a_version_does_not_solve_it_refuses(name: str, size: str, reason: str) -> None:

@@ -5,6 +5,7 @@ import pytest
 from gpuprof.collectors.errors import MissingDependencyError
 from gpuprof.reference_kernels.attention.cuda_flash import compile_forward
 from gpuprof.reference_kernels.attention.cuda_flash_backward import compile_backward
+from gpuprof.reference_kernels.attention.cuda_paged_decode import compile_decode
 from gpuprof.reference_kernels.hopper.product import TILES, ProductTiles, compile_product
 from gpuprof.reference_kernels.hopper.schedule import schedule
 
@@ -19,6 +20,8 @@ COMPILED = {
     ),
     "forward": lambda: compile_forward(64, bf16=False, causal=True),
     "backward": lambda: compile_backward("flash_backward", bf16=True, causal=True),
+    "decode": lambda: compile_decode(128, 8, 8, 3, bf16=True),
+    "decode of one head": lambda: compile_decode(64, 1, 1, 16, bf16=False),
 }
 
 
@@ -28,7 +31,7 @@ def test_source_compiles(name: str) -> None:
         kernel = COMPILED[name]()
     except MissingDependencyError as error:
         pytest.skip(f"NVRTC is not here: {error}")
-    assert kernel.name in {"product", "flash", "flash_backward"}
+    assert kernel.name in {"product", "flash", "flash_backward", "decode"}
 
 
 @pytest.mark.parametrize("tiles", TILES, ids=str)
