@@ -13,6 +13,7 @@ from gpuprof._version import __version__
 from gpuprof.collectors.manifest import Fingerprint
 from gpuprof.profiler.child_processes import ending_signals_raise
 from gpuprof.profiler.configuration.targets import CAPTURES, Target
+from gpuprof.profiler.gate.bytecode import kept_bytecode
 from gpuprof.profiler.gate.explaining import explain
 from gpuprof.profiler.gate.pace import Pace
 from gpuprof.profiler.gate.process import measure_process, process_folder
@@ -85,6 +86,19 @@ def run_gate(
     if isinstance(plan.base, SideProgram) and plan.rules.settings.looks[0] > _PROFILED_PAIRS:
         settings = structs.replace(plan.rules.settings, cleared_after=_PROFILED_PAIRS)
         plan = replace(plan, rules=replace(plan.rules, settings=settings))
+    with kept_bytecode(plan.head.python) as variables:
+        return _measured(_with_variables(plan, variables), progress)
+
+
+def _with_variables(plan: GatePlan, variables: Mapping[str, str | None]) -> GatePlan:
+    """The plan with these set in the environments of its processes."""
+    base, head = plan.base, replace(plan.head, variables=variables)
+    if isinstance(base, SideProgram) and base.python == head.python:
+        base = replace(base, variables=variables)
+    return replace(plan, base=base, head=head)
+
+
+def _measured(plan: GatePlan, progress: PartProgress) -> GateResult:
     run = _Run(plan, progress)
     first_pairs = plan.rules.settings.first_pairs
     wanted = {target.name: first_pairs for target in plan.head.targets}

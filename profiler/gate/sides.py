@@ -3,7 +3,8 @@
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -28,10 +29,13 @@ class SideProgram:
     # Folders put before everything installed, absolute.
     python_path: tuple[Path, ...] = ()
     commit: str | None = None
+    # Set beside that in the environment of its processes; None removes.
+    variables: Mapping[str, str | None] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
         """The environment of its processes."""
-        environment = dict(os.environ)
+        given = {**os.environ, **self.variables}
+        environment = {name: value for name, value in given.items() if value is not None}
         if self.python_path:
             former = environment.get("PYTHONPATH")
             folders = [*map(str, self.python_path), *([former] if former else [])]
