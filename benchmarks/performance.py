@@ -334,6 +334,8 @@ def main() -> None:
     of_cpu.add_argument("--hta", metavar="PYTHON", help="interpreter of an environment with HTA")
     of_cpu.add_argument("--tracelens", metavar="PYTHON", help="the same for TraceLens")
     arguments = parser.parse_args()
+    if arguments.write is not None and not arguments.write.is_file():
+        parser.error(f"--write {arguments.write}: there is no such page; an empty file will do")
     # A bench that goes on alone would hold the device that the next program measures.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     heading = machine(arguments.kind)
