@@ -84,11 +84,13 @@ for (const details of document.querySelectorAll("details")) details.open = true;
 const narrow = [...document.querySelectorAll("dd, dt, td, th, p, li, figcaption")]
   .filter((element) => {
     const box = element.getBoundingClientRect();
+    const size = parseFloat(getComputedStyle(element).fontSize);
+    const least = (letters) => Math.min(letters, 9) * 0.45 * size;
+    // First what takes little time: most are wide enough for any word.
+    if (box.width >= least(Infinity) || !element.getClientRects().length) return false;
     const words = element.innerText.trim().split(/\\s+/);
     const longest = Math.max(...words.map((word) => word.length));
-    const size = parseFloat(getComputedStyle(element).fontSize);
-    const shown = element.getClientRects().length > 0;
-    return shown && longest > 3 && box.width < Math.min(longest, 9) * 0.45 * size;
+    return longest > 3 && box.width < least(longest);
   });
 return {
   wide: document.documentElement.scrollWidth - innerWidth,
@@ -326,11 +328,17 @@ def test_an_opened_row_has_one_base_for_all_amounts(
 _LOW_CONTRAST = """
 for (const details of document.querySelectorAll("details")) details.open = true;
 const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-const rgba = (text) => {
+// A page has few colours and thousands of texts.
+const known = new Map();
+const painted = (text) => {
   canvas.clearRect(0, 0, 1, 1);
   canvas.fillStyle = text;
   canvas.fillRect(0, 0, 1, 1);
   return canvas.getImageData(0, 0, 1, 1).data;
+};
+const rgba = (text) => {
+  if (!known.has(text)) known.set(text, painted(text));
+  return known.get(text);
 };
 const luminance = ([r, g, b]) => [r, g, b]
   .map((part) => part / 255)

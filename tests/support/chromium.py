@@ -115,12 +115,16 @@ class Chromium:
         self._send("Emulation.setScriptExecutionDisabled", value=not script)
         # From elsewhere: another fragment alone would not load the page again.
         if fragment:
-            self._send("Page.navigate", url="about:blank")
-            self._wait_for("Page.loadEventFired")
+            self.leave()
         self._send("Page.navigate", url=page.as_uri() + fragment)
         self._wait_for("Page.loadEventFired")
         if script:
             self.evaluate(_UNTIL_DRAWN)
+
+    def leave(self) -> None:
+        """Show nothing, which takes no time: a page goes on as long as it is open."""
+        self._send("Page.navigate", url="about:blank")
+        self._wait_for("Page.loadEventFired")
 
     def before_each_page(self, script: str) -> None:
         """Run `script` in each page that is opened from now on, before its own."""
