@@ -137,10 +137,14 @@ def fork_server() -> Iterator[ForkServer]:
     # Linux forgets such an address with its last process.
     address = f"gpuprof-tests-{os.getpid()}-{os.urandom(8).hex()}"
     with ours:
-        with theirs:
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            # Here, so that whoever asks before the server is ready waits for it.
+            listening.bind(f"\0{address}")
+            listening.listen()
+            passed = (theirs.fileno(), listening.fileno())
             process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), address],
-                pass_fds=(theirs.fileno(),),
+                [sys.executable, __file__, *map(str, passed), address],
+                pass_fds=passed,
                 stdin=subprocess.DEVNULL,
                 # Pipes, as the programs have: what Python's streams can do is settled at its start.
                 stdout=subprocess.PIPE,
@@ -254,7 +258,7 @@ def _store(code: str, arguments: Sequence[str], kept: Sequence[int]) -> NoReturn
 
 
 class _ForkedChildren:
-    """What `child_processes` uses of `subprocess`: a `gpuprof` that it starts is forked.
+    """What `child_processes` uses of `subprocess`: a module of Python that it starts is forked.
 
     Not from its own process, where threads of polars are by then, but from the server.
     """
@@ -267,7 +271,7 @@ class _ForkedChildren:
 
     def Popen(self, command: str | Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
         """See `subprocess.Popen`."""
-        if tuple(command[:3]) == (sys.executable, "-m", "gpuprof"):
+        if tuple(command[:2]) == (sys.executable, "-m"):
             command = [*self._asking, *command[1:]]
         return subprocess.Popen(command, **options)
 
@@ -313,7 +317,7 @@ def _serve(tests: socket.socket, listening: socket.socket) -> Started:
             asking[number].send(str(child).encode())
 
 
-def _become(started: Started) -> None:
+def _become(started: Started, torch: ModuleType) -> None:
     """Run the program as a new interpreter would, and end."""
     os.chdir(started.folder)
     os.environ.clear()
@@ -323,6 +327,9 @@ def _become(started: Started) -> None:
     sys.path[0] = started.folder if first == "-m" else str(Path(first).absolute().parent)
     named = started.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [folder for folder in filter(None, named) if folder not in sys.path]
+    # torch read it when it was loaded; ranks that share the cores would have too many threads.
+    if threads := started.environment.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(int(threads))
     try:
         if first == "-m":
             sys.argv[:] = rest
@@ -360,11 +367,12 @@ if __name__ == "__main__":
         import_module(shown)
     assert _TORCH not in sys.modules
     sys.modules[_STARTS_STORING].subprocess = _ForkedStoring  # type: ignore[attr-defined]
-    children = _ForkedChildren(sys.argv[2])
+    children = _ForkedChildren(sys.argv[3])
     sys.modules[_STARTS_CHILDREN].subprocess = children  # type: ignore[attr-defined]
     # With the lowest priority it would get no time on a busy machine, where a test waits for it.
     sys.modules[_STORES].give_way = lambda: None  # type: ignore[attr-defined]
     groups = [_HiddenModules(hidden) for hidden in _HIDDEN]
+    loaded_torch = sys.modules[_TORCH]
     # torch imports it where it is; a program may have one of its own.
     sys.modules.pop("pynvml", None)
     for group in reversed(groups):
@@ -372,8 +380,5 @@ if __name__ == "__main__":
     # Else a garbage collection of a program visits and copies all that was loaded here.
     gc.collect()
     gc.freeze()
-    tests_side = socket.socket(fileno=int(sys.argv[1]))
-    others_side = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    others_side.bind(f"\0{sys.argv[2]}")
-    others_side.listen()
-    _become(_serve(tests_side, others_side))
+    tests_side, others_side = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    _become(_serve(tests_side, others_side), loaded_torch)

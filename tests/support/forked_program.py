@@ -3,7 +3,7 @@
     python -I -S forked_program.py ADDRESS ARGUMENTS
 
 For what starts `python ARGUMENTS` itself. The program has this process's folder, environment,
-output and errors, and is killed where this is.
+output and errors, gets the signals that ask this to end, and is killed where this is.
 """
 
 import json
@@ -22,7 +22,9 @@ def main(address: str, arguments: list[str]) -> NoReturn:
     connection.connect(f"\0{address}")
     started = (arguments, os.getcwd(), dict(os.environ))
     socket.send_fds(connection, [json.dumps(started).encode()], [1, 2])
-    connection.recv(_LONGEST_ANSWER)  # The number of its process.
+    program = int(connection.recv(_LONGEST_ANSWER))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os.kill(program, number))
     status = int(connection.recv(_LONGEST_ANSWER))
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
