@@ -101,6 +101,26 @@ class Chromium:
 
         `fragment` is the end of its address, "#kernels".
         """
+        self.show(width=width, height=height, dark=dark, paper=paper, touch=touch)
+        self._send("Emulation.setScriptExecutionDisabled", value=not script)
+        # From elsewhere: another fragment alone would not load the page again.
+        if fragment:
+            self.leave()
+        self._send("Page.navigate", url=page.as_uri() + fragment)
+        self._wait_for("Page.loadEventFired")
+        if script:
+            self.evaluate(_UNTIL_DRAWN)
+
+    def show(
+        self,
+        *,
+        width: int = 1400,
+        height: int = 1000,
+        dark: bool = False,
+        paper: bool = False,
+        touch: bool = False,
+    ) -> None:
+        """The same page on another screen, as if loaded there where no script lays it out."""
         self._send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -112,14 +132,6 @@ class Chromium:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         media = "print" if paper else "screen"
         self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self._send("Emulation.setScriptExecutionDisabled", value=not script)
-        # From elsewhere: another fragment alone would not load the page again.
-        if fragment:
-            self.leave()
-        self._send("Page.navigate", url=page.as_uri() + fragment)
-        self._wait_for("Page.loadEventFired")
-        if script:
-            self.evaluate(_UNTIL_DRAWN)
 
     def leave(self) -> None:
         """Show nothing, which takes no time: a page goes on as long as it is open."""
