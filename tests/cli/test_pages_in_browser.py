@@ -99,25 +99,16 @@ return {
 """
 
 
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_text_has_room(browser: chromium.Chromium, pages: Pages, width: int) -> None:
+def test_every_text_has_room(
+    browser: chromium.Chromium, pages: Pages, width: int, script: bool
+) -> None:
     found: dict[str, Any] = {}
     for name, page in pages.items():
-        browser.open(page, width=width)
+        browser.open(page, width=width, script=script)
         found[name] = browser.evaluate(_UNREADABLE)
     assert found == {name: {"wide": 0, "narrow": []} for name in pages}
-
-
-def test_without_script_every_text_has_room(browser: chromium.Chromium, pages: Pages) -> None:
-    found: dict[tuple[str, int], Any] = {}
-    for name, page in pages.items():
-        browser.open(page, script=False)
-        for width in WIDTHS:
-            browser.show(width=width)
-            assert browser.evaluate("return innerWidth") == width
-            found[name, width] = browser.evaluate(_UNREADABLE)
-    expected = {"wide": 0, "narrow": []}
-    assert found == {(name, width): expected for name in pages for width in WIDTHS}
 
 
 @pytest.mark.parametrize(
@@ -399,7 +390,7 @@ def test_without_script_every_text_stands_out_from_its_background(
     for name, page in pages.items():
         browser.open(page, script=False)
         for dark in (False, True):
-            browser.show(dark=dark)
+            browser.colour(dark=dark)
             is_dark = "return matchMedia('(prefers-color-scheme: dark)').matches"
             assert browser.evaluate(is_dark) == dark
             found[name, dark] = browser.evaluate(_LOW_CONTRAST)

@@ -101,7 +101,15 @@ class Chromium:
 
         `fragment` is the end of its address, "#kernels".
         """
-        self.show(width=width, height=height, dark=dark, paper=paper, touch=touch)
+        self._send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self._send("Emulation.setTouchEmulationEnabled", enabled=touch, maxTouchPoints=1)
+        self.colour(dark=dark, paper=paper)
         self._send("Emulation.setScriptExecutionDisabled", value=not script)
         # From elsewhere: another fragment alone would not load the page again.
         if fragment:
@@ -111,24 +119,8 @@ class Chromium:
         if script:
             self.evaluate(_UNTIL_DRAWN)
 
-    def show(
-        self,
-        *,
-        width: int = 1400,
-        height: int = 1000,
-        dark: bool = False,
-        paper: bool = False,
-        touch: bool = False,
-    ) -> None:
-        """The same page on another screen, as if loaded there where no script lays it out."""
-        self._send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
-        self._send("Emulation.setTouchEmulationEnabled", enabled=touch, maxTouchPoints=1)
+    def colour(self, *, dark: bool, paper: bool = False) -> None:
+        """The page as it is, dark or light: where no script draws, as if loaded so."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         media = "print" if paper else "screen"
         self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
