@@ -101,7 +101,14 @@ def cold_gpuprof(tmp_path: Path, gpuprof_environment: dict[str, str]) -> Gpuprof
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def running_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     """One headless Chromium for all tests of pages."""
     with started(tmp_path_factory.mktemp("chromium")) as chromium:
         yield chromium
+
+
+@pytest.fixture
+def browser(running_browser: Chromium) -> Iterator[Chromium]:
+    """The same, whose last page is closed behind each test: some would keep a core half busy."""
+    yield running_browser
+    running_browser.leave()

@@ -1,7 +1,6 @@
-"""`gpuprof analyze` as a process of its own, and every shared recording through it."""
+"""`gpuprof analyze` as a process of its own."""
 
 import gzip
-import importlib.util
 import json
 import os
 import pty
@@ -18,7 +17,6 @@ from gpuprof.collectors import storage
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Manifest, ProcessInfo
 from gpuprof.profiler import traces as importing
-from gpuprof.profiler.cli import main
 from gpuprof.profiler.machine import calibration_cache
 from gpuprof.roofline.analysis import ANALYSIS_FILE, Analysis
 
@@ -29,8 +27,6 @@ TRAIN = DATA / "kineto" / "h100_block_train_bf16.json.gz"
 INFER = DATA / "kineto" / "h100_block_infer_fp16.json.gz"
 NSYS = DATA / "nsys" / "h200_block.sqlite.gz"
 NCU = DATA / "ncu" / "h200_targeted_raw.csv.gz"
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-SHARED_FILES = sorted(path for path in SHARED.rglob("*") if path.is_file())
 
 
 def stored(capture: Path) -> Analysis:
@@ -266,39 +262,3 @@ def test_ceilings_measured_here_are_used_for_this_machines_device_only(
     monkeypatch.setattr(calibration_cache, "is_empty", lambda: True)
     importing.read_run([INFER], lambda _: None)
     assert len(asked) == 1
-
-
-def true_refusal(path: Path) -> str | None:
-    """Why this file cannot be read, None where it must be."""
-    if path.name.endswith(".tar.gz"):
-        return "an archive; unpack it"
-    if path.name.endswith("nsys_stats.csv"):
-        return "no CSV of Nsight Compute"
-    if path.suffix == ".log" and b"NCCL INFO" in path.read_bytes():
-        return "a log of NCCL without a communicator"
-    if path.suffix in (".md", ".log", ".py", ".sh"):
-        return "no known trace; expected a PyTorch profiler trace"
-    if path.suffix == ".nsys-rep" and shutil.which("nsys") is None:
-        return "only `nsys` can read, and it is not found here"
-    if ".ncu-rep" in path.name and importlib.util.find_spec("ncu_report") is None:
-        return "pip install 'gpuprof-roofline[ncu]'"
-    return None
-
-
-@pytest.mark.skipif(not SHARED_FILES, reason="the recordings of ../shared are absent")
-@pytest.mark.parametrize("path", SHARED_FILES, ids=lambda path: str(path.relative_to(SHARED)))
-def test_every_shared_file_reads_or_is_refused_with_a_true_reason(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "capture"
-    status = main(["analyze", str(path), "-o", str(output)])
-    printed = capsys.readouterr()
-    reason = true_refusal(path)
-    if reason is None:
-        assert (status, printed.err) == (0, "")
-        assert stored(output).title in printed.out
-    else:
-        assert (status, printed.out) == (1, "")
-        assert reason in printed.err
-        assert printed.err.count("\n") == 1
-        assert not output.exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fork_server import ForkServer
 from json_documents import read_answer
 
 from gpuprof.collectors import storage
@@ -160,12 +161,13 @@ def test_a_bench_stands_beside_the_claims(gpuprof: Command, tmp_path: Path) -> N
 
 
 def test_under_torchrun_the_collectives_run_on_all_ranks(
-    tmp_path: Path, gpuprof_environment: dict[str, str]
+    tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer
 ) -> None:
     command = ["bench", "collectives/gloo", "collectives/ring", "--sizes", "all-reduce:4KiB"]
     options = ["--seconds", "0.05", "-o", "c.gpuprof", "--json", "c.json"]
     port = str(20000 + os.getpid() % 20000)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port]
+    torchrun += ["--no-python", *server.command]
     done = subprocess.run(
         [sys.executable, *torchrun, "-m", "gpuprof", *command, *options],
         cwd=tmp_path,

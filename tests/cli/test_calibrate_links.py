@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
+from fork_server import ForkServer
 from json_documents import read_answer
 
 from gpuprof.collectors.link_calibration import LinkCalibration
@@ -13,12 +13,12 @@ from gpuprof.roofline.bus_bandwidth import COLLECTIVES
 
 
 def test_two_ranks_measure_collectives_and_rank_0_shows_and_keeps_them(
-    tmp_path: Path, gpuprof_environment: dict[str, str]
+    tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer
 ) -> None:
     port = str(20000 + os.getpid() % 20000)
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "gpuprof", "calibrate", "--device", "cpu", "--json", "l.json"],
+            [*server.command, "-m", "gpuprof", "calibrate", "--device", "cpu", "--json", "l.json"],
             cwd=tmp_path,
             env={
                 **gpuprof_environment,

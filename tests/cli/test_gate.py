@@ -58,9 +58,10 @@ def test_a_crash_of_the_head_is_5_and_its_last_line_is_told(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_gate_that_is_ended_takes_what_it_measures_with_it(
-    gpuprof: GpuprofCommand, folder: Path, number: signal.Signals
+    cold_gpuprof: GpuprofCommand, folder: Path, number: signal.Signals
 ) -> None:
-    done = gpuprof("gate", "-a", f"speed.py end-the-gate {number.value}", "-b", "speed.py")
+    # The gate is the parent of what it measures.
+    done = cold_gpuprof("gate", "-a", f"speed.py end-the-gate {number.value}", "-b", "speed.py")
 
     assert done.returncode == 128 + number
     said = [line for line in done.stderr.splitlines() if not line.startswith("gpuprof gate: ")]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from benchmark_results import store, vllm
 from ci_jobs import GitHubRunner, files_of, read_yaml, run_gitlab_job, with_commands
+from fork_server import ForkServer
 from junitparser import JUnitXml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +53,12 @@ case "$1 $2" in
   "baseline save") mkdir -p gpuprof-baselines; touch "gpuprof-baselines/$3.json.gz";;
 esac
 """
+
+
+@pytest.fixture
+def forked(server: ForkServer) -> str:
+    """In place of gpuprof where it measures: the same, forked from what has torch ready."""
+    return f'exec {shlex.join(server.command)} -m gpuprof "$@"'
 
 
 @pytest.fixture
@@ -173,11 +181,11 @@ class GitHub:
 
 
 def test_the_github_job_fails_a_change_with_annotations_a_summary_and_a_comment(
-    merge_request: Path, gpuprof_environment: dict[str, str]
+    merge_request: Path, gpuprof_environment: dict[str, str], forked: str
 ) -> None:
     github = GitHub(merge_request, gpuprof_environment)
 
-    runner = github.run({})
+    runner = github.run({}, commands={"gpuprof": forked})
 
     assert runner.failed, runner.output
     assert "installed install -e ." in runner.output
@@ -286,7 +294,7 @@ const context = {{ repo: {{ owner: "us", repo: "project" }}, issue: {{ number: 5
 
 
 def test_the_gitlab_job_passes_what_is_the_same_with_its_test_results(
-    merge_request: Path, gpuprof_environment: dict[str, str]
+    merge_request: Path, gpuprof_environment: dict[str, str], forked: str
 ) -> None:
     job = read_yaml(EXAMPLES / "gitlab.yml")["gate"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -297,8 +305,10 @@ def test_the_gitlab_job_passes_what_is_the_same_with_its_test_results(
         "CI_MERGE_REQUEST_DIFF_BASE_SHA": git(merge_request, "rev-parse", "change"),
     }
 
+    commands = {"pip": PIP, "gpuprof": forked}
+
     done = run_gitlab_job(
-        job, merge_request, with_commands(environment, merge_request.parent / "bin", {"pip": PIP})
+        job, merge_request, with_commands(environment, merge_request.parent / "bin", commands)
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

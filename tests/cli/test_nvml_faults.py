@@ -2,13 +2,15 @@
 
 import os
 import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import fake_nvml
 import pytest
+from fork_server import ForkServer
 
-import gpuprof
+from gpuprof import load
 
 SCRIPT = """\
 import sys
@@ -27,24 +29,21 @@ def __getattr__(name):
 """
 
 
-def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+Gpuprof = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def gpuprof(tmp_path: Path, server: ForkServer) -> Gpuprof:
+    """`gpuprof` in the test's folder, whose pynvml it imports."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
-            [str(folder), str(Path(fake_nvml.__file__).parent), os.environ.get("PYTHONPATH", "")]
+            [str(Path(fake_nvml.__file__).parent), os.environ.get("PYTHONPATH", "")]
         ),
-        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "CUDA_VISIBLE_DEVICES": "0",
     }
-    return subprocess.run(
-        [sys.executable, "-m", "gpuprof", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return partial(server.run, "-m", "gpuprof", folder=tmp_path, environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -57,14 +56,14 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     ],
 )
 def test_the_program_ends_as_it_would_and_its_capture_can_be_read(
-    tmp_path: Path, function: str, fault: str, sampled: bool
+    tmp_path: Path, gpuprof: Gpuprof, function: str, fault: str, sampled: bool
 ) -> None:
     (tmp_path / "pynvml.py").write_text(MODULE.format(function=function, fault=fault))
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = run(tmp_path, "run", "-q", "-o", "out.gpuprof", "train.py")
+    done = gpuprof("run", "-q", "-o", "out.gpuprof", "train.py")
     assert (done.returncode, done.stdout) == (7, "trained\n"), done.stderr
     assert "Traceback" not in done.stderr
-    capture = gpuprof.load(tmp_path / "out.gpuprof")
+    capture = load(tmp_path / "out.gpuprof")
     assert (capture.samples.height > 0) == sampled
     assert capture.processes[0].exit_code == 7
     if function == "nvmlDeviceGetPowerUsage":
@@ -72,10 +71,10 @@ def test_the_program_ends_as_it_would_and_its_capture_can_be_read(
         assert capture.samples["sm_clock_mhz"].null_count() == 0
 
 
-def test_doctor_says_what_does_not_answer(tmp_path: Path) -> None:
+def test_doctor_says_what_does_not_answer(tmp_path: Path, gpuprof: Gpuprof) -> None:
     module = MODULE.format(function="nvmlDeviceGetPowerUsage", fault="missing")
     (tmp_path / "pynvml.py").write_text(module)
-    done = run(tmp_path, "doctor")
+    done = gpuprof("doctor")
     assert done.returncode == 0, done.stderr
     assert "GPU 0 power_milliwatts" in done.stdout
     assert done.stderr == ""

@@ -189,6 +189,7 @@ def test_an_existing_capture_is_refused_before_the_script_starts(
 def test_a_signal_keeps_the_capture(
     tmp_path: Path,
     gpuprof_environment: dict[str, str],
+    server: ForkServer,
     number: signal.Signals,
     ending: str,
 ) -> None:
@@ -196,7 +197,7 @@ def test_a_signal_keeps_the_capture(
         tmp_path, TRAINING + "import time\ntrain(5)\nprint('ready', flush=True)\ntime.sleep(60)"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpuprof", "run", "-o", "out.gpuprof", script],
+        [*server.command, "-m", "gpuprof", "run", "-o", "out.gpuprof", script],
         cwd=tmp_path,
         env=gpuprof_environment,
         stdout=subprocess.PIPE,

@@ -85,6 +85,19 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
     return run
 
 
+@pytest.fixture
+def forked_run(tmp_path: Path, gpuprof: Gpuprof) -> Run:
+    """The same from the fork server, for what does not look at how torch is imported."""
+
+    def run(source: str) -> ProcessInfo:
+        (tmp_path / "script.py").write_text(textwrap.dedent(source))
+        ours = gpuprof(*RUN[2:], "script.py")
+        assert (ours.returncode, ours.stdout, ours.stderr) == (0, "", "")
+        return storage.load(tmp_path / "out.gpuprof").processes[0]
+
+    return run
+
+
 @pytest.mark.parametrize("variable", THREADS)
 def test_threads_set_before_torch_is_imported_count(run: Run, variable: str) -> None:
     process = run(
@@ -316,9 +329,7 @@ def test_the_process_that_stores_is_no_child_of_the_program(run: Run) -> None:
     assert run(CHILDREN, prints=prints).ending == "finished"
 
 
-def test_a_loop_goes_on_while_the_early_capture_is_stored(
-    tmp_path: Path, gpuprof_environment: dict[str, str]
-) -> None:
+def test_a_loop_goes_on_while_the_early_capture_is_stored(tmp_path: Path, gpuprof: Gpuprof) -> None:
     # The capture comes while the program still steps, and a kill then leaves it.
     (tmp_path / "script.py").write_text(
         f"import json, os, signal, sys, time\nimport torch\n{TRAINING}"
@@ -332,8 +343,7 @@ def test_a_loop_goes_on_while_the_early_capture_is_stored(
         "print(steps, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    command = ("-m", "gpuprof", "run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
-    done = python(tmp_path, gpuprof_environment, *command)
+    done = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
     assert done.returncode == -9
     assert int(done.stdout) > 0
     capture = storage.load(tmp_path / "out.gpuprof")
@@ -343,31 +353,31 @@ def test_a_loop_goes_on_while_the_early_capture_is_stored(
 
 
 def test_where_the_storing_process_is_gone_the_program_stores_itself(
-    tmp_path: Path, cold_gpuprof: Gpuprof
+    tmp_path: Path, gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(
         f"import os\nimport torch\n{TRAINING}os.closerange(3, 256)\ntrain(9)\nprint('trained')\n"
     )
-    done = cold_gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+    done = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
     assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
     assert storage.load(tmp_path / "out.gpuprof").processes[0].ending == "finished"
 
 
 def test_another_file_in_the_place_of_the_connection_is_left_alone(
-    tmp_path: Path, cold_gpuprof: Gpuprof
+    tmp_path: Path, gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "script.py").write_text(
         f"import os\nimport torch\n{TRAINING}os.closerange(3, 256)\n"
         "files = [open(f'{n}.txt', 'wb', 0) for n in range(60)]\n"
         "train(9)\n"
     )
-    done = cold_gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+    done = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
     assert done.returncode == 0, done.stderr
     assert {os.path.getsize(tmp_path / f"{n}.txt") for n in range(60)} == {0}
 
 
 def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
-    tmp_path: Path, cold_gpuprof: Gpuprof
+    tmp_path: Path, gpuprof: Gpuprof
 ) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "script.py").write_text(
@@ -376,7 +386,7 @@ def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
         "train(9)\ntime.sleep(3)\n"
         "os.remove('sub')\nos.mkdir('sub')\n"
     )
-    done = cold_gpuprof("run", "-q", *FEW, "-o", "sub/out.gpuprof", "script.py")
+    done = gpuprof("run", "-q", *FEW, "-o", "sub/out.gpuprof", "script.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert storage.load(tmp_path / "sub" / "out.gpuprof").kernels.height > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "sub"]
@@ -407,8 +417,8 @@ def test_an_early_capture_whose_folder_is_gone_lies_elsewhere_until_the_end(
     ],
     ids=["thread", "pool"],
 )
-def test_a_model_that_threads_serve_is_profiled_there(run: Run, serving: str) -> None:
-    process = run(
+def test_a_model_that_threads_serve_is_profiled_there(forked_run: Run, serving: str) -> None:
+    process = forked_run(
         f"""
         import queue, threading, torch
         from concurrent.futures import ThreadPoolExecutor

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 from training_script import FEW, write
 
 from gpuprof.collectors import storage
@@ -127,7 +128,7 @@ def test_a_page_and_its_capture_are_made_by_one_command_and_shown(
 
 @pytest.mark.parametrize("options", [["-o", "out.gpuprof"], []])
 def test_runs_at_the_same_time_have_a_capture_each(
-    tmp_path: Path, gpuprof_environment: dict[str, str], options: list[str]
+    tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer, options: list[str]
 ) -> None:
     # All wait for each other, so that none has stored when the last one looks at the name.
     script = write(
@@ -140,7 +141,7 @@ def test_runs_at_the_same_time_have_a_capture_each(
         sys.exit(int(sys.argv[1]))
         """,
     )
-    command = [sys.executable, "-m", "gpuprof", "run", *options, script]
+    command = [*server.command, "-m", "gpuprof", "run", *options, script]
     runs = [
         subprocess.Popen(
             [*command, str(number)],
@@ -173,7 +174,7 @@ def test_the_capture_is_where_the_run_was_started(
 
 
 def test_a_block_that_changes_directory_has_its_capture(
-    tmp_path: Path, gpuprof_environment: dict[str, str]
+    tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer
 ) -> None:
     script = write(
         tmp_path,
@@ -187,14 +188,7 @@ def test_a_block_that_changes_directory_has_its_capture(
         print(profiled.capture.steps.height > 0, os.listdir())
         """,
     )
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env=gpuprof_environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = server.run(script, folder=tmp_path, environment=gpuprof_environment)
     assert done.stdout == "True []\n", done.stderr
     assert captures(tmp_path) == ["out.gpuprof"]
 
@@ -214,7 +208,7 @@ while True:
 
 
 def test_the_ranks_that_were_there_are_stored_where_the_first_is_killed(
-    tmp_path: Path, gpuprof_environment: dict[str, str]
+    tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer
 ) -> None:
     killed = 0
     script = write(tmp_path, RANKS)
@@ -223,6 +217,7 @@ def test_the_ranks_that_were_there_are_stored_where_the_first_is_killed(
     other.mkdir()
     (other / "manifest.json").write_text("{}")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher += ["--no-python", *server.command]
     done = subprocess.run(
         [sys.executable, *launcher, "-m", "gpuprof", "run", *FEW, "-o", "out.gpuprof", script,
          str(killed)],

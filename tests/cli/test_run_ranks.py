@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from checkout import needs_checkout
+from fork_server import ForkServer
 from training_script import FEW, write
 
 from gpuprof.collectors import storage
@@ -20,9 +21,10 @@ LAYERS, STEPS, SLEEP_NS = 3, 3, 300_000_000
 
 @needs_checkout
 def test_torchrun_makes_one_capture_that_names_the_rank_that_sleeps(
-    tmp_path: Path, gpuprof_environment: dict[str, str]
+    tmp_path: Path, gpuprof_environment: dict[str, str], server: ForkServer
 ) -> None:
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    command += ["--no-python", *server.command]
     command += ["-m", "gpuprof", "run", "--warmup", "1", "--timed", "2", "--profiled", str(STEPS)]
     command += ["-o", "out.gpuprof", str(EXAMPLE), "fsdp", "--fault", "sleep"]
     done = subprocess.run(

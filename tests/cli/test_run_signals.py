@@ -1,5 +1,6 @@
 """Signals under `gpuprof run` act as they do under python, and the capture is kept."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 from training_script import FEW, TRAINING
 
 from gpuprof.collectors import storage
@@ -23,20 +25,13 @@ def ourselves(number):
 
 
 @pytest.fixture
-def both(tmp_path: Path, cold_gpuprof: Gpuprof) -> Both:
+def both(tmp_path: Path, gpuprof: Gpuprof, server: ForkServer) -> Both:
     """Run a script with python and with gpuprof: it prints and ends the same, and is captured."""
 
     def run(*source: str) -> tuple["subprocess.CompletedProcess[str]", ProcessInfo]:
         (tmp_path / "script.py").write_text(SCRIPT + "".join(map(textwrap.dedent, source)))
-        plain = subprocess.run(
-            [sys.executable, "script.py"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        ours = cold_gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
+        plain = server.run("script.py", folder=tmp_path, environment=os.environ)
+        ours = gpuprof("run", "-q", *FEW, "-o", "out.gpuprof", "script.py")
         assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout), ours.stderr
         return ours, storage.load(tmp_path / "out.gpuprof").processes[0]
 
@@ -278,7 +273,7 @@ session.Session._advance = slow_hook
     ],
 )
 def test_what_a_handler_raises_while_our_hook_runs_reaches_the_program(
-    tmp_path: Path, cold_gpuprof: Gpuprof, handler: str
+    tmp_path: Path, gpuprof: Gpuprof, handler: str
 ) -> None:
     (tmp_path / "script.py").write_text(
         SCRIPT
@@ -287,7 +282,7 @@ def test_what_a_handler_raises_while_our_hook_runs_reaches_the_program(
         + "signal.signal(signal.SIGALRM, handler)\n"
         + "try:\n    train(9)\nexcept Exception as error:\n    print('caught', type(error))\n"
     )
-    ours = cold_gpuprof("run", "-q", "-o", "out.gpuprof", "script.py")
+    ours = gpuprof("run", "-q", "-o", "out.gpuprof", "script.py")
     assert ours.returncode == 0
     assert ours.stdout.startswith("caught <class")
     (warning,) = storage.load(tmp_path / "out.gpuprof").processes[0].warnings

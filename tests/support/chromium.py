@@ -109,18 +109,26 @@ class Chromium:
             mobile=width < 600,
         )
         self._send("Emulation.setTouchEmulationEnabled", enabled=touch, maxTouchPoints=1)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        media = "print" if paper else "screen"
-        self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self.colour(dark=dark, paper=paper)
         self._send("Emulation.setScriptExecutionDisabled", value=not script)
         # From elsewhere: another fragment alone would not load the page again.
         if fragment:
-            self._send("Page.navigate", url="about:blank")
-            self._wait_for("Page.loadEventFired")
+            self.leave()
         self._send("Page.navigate", url=page.as_uri() + fragment)
         self._wait_for("Page.loadEventFired")
         if script:
             self.evaluate(_UNTIL_DRAWN)
+
+    def colour(self, *, dark: bool, paper: bool = False) -> None:
+        """The page as it is, dark or light: where no script draws, as if loaded so."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        media = "print" if paper else "screen"
+        self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
+
+    def leave(self) -> None:
+        """Show nothing, which takes no time: a page goes on as long as it is open."""
+        self._send("Page.navigate", url="about:blank")
+        self._wait_for("Page.loadEventFired")
 
     def before_each_page(self, script: str) -> None:
         """Run `script` in each page that is opened from now on, before its own."""

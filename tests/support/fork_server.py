@@ -6,7 +6,8 @@ To each program the modules of torch look as if nobody had imported them: they a
 `sys.modules`, and an import finds them through `sys.meta_path`, only sooner. What a program gets
 is otherwise what a new interpreter gives it: arguments, folder, environment, output, exit. The
 process that stores what `gpuprof run` has seen is forked from the program before that begins, and
-does what a new interpreter is told to do.
+does what a new interpreter is told to do. What a gate measures is forked from the server too, which
+a small interpreter asks for it (`forked_program`).
 
 Not for tests of what is settled before `main` starts: interpreter options, variables that libraries
 read as they are loaded, signals to the process, whole stacks. Those start `sys.executable`.
@@ -18,6 +19,7 @@ import importlib.abc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -30,17 +32,24 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
+
+import forked_program
 
 # What imports of these load: the second only what the first has not.
 _TORCH: Final = "torch"
 _HIDDEN: Final = (_TORCH, "torch._dynamo")
+_STARTS_CHILDREN: Final = "gpuprof.profiler.child_processes"
 # Imports nothing of torch, and is what most programs under test need.
 _STARTS_STORING: Final = "gpuprof.profiler.run.storing_process"
 _STORES: Final = "gpuprof.profiler.run.storing_server"
 _SHOWN: Final = (
     *("polars", "scipy.stats", "gpuprof.profiler.cli", "gpuprof.roofline.analyze"),
     *("gpuprof.profiler.run.telling", _STARTS_STORING, _STORES),
+    # What only some commands need: together a quarter of a second for each that needs all.
+    *("gpuprof.profiler.traces", "gpuprof.profiler.run.run_target", "gpuprof.reports.terminal"),
+    *("gpuprof.reports.html.page", "gpuprof.roofline.comparison.compare"),
+    *("gpuprof.reports.comparison.terminal", "rich_argparse", _STARTS_CHILDREN),
 )
 _LONGEST_MESSAGE: Final = 1 << 20
 
@@ -56,8 +65,10 @@ class Started(NamedTuple):
 class ForkServer:
     """The tests' side of the server."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, address: str) -> None:
         self._connection = connection
+        # What takes the place of `python` in a command, for what is started by others.
+        self.command = _asking(address)
 
     def run(
         self,
@@ -97,6 +108,10 @@ class ForkServer:
         return int(answer)
 
 
+def _asking(address: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", forked_program.__file__, address)
+
+
 class _Pipe:
     """Reads what is written until nobody can write any more, as `subprocess.run` does."""
 
@@ -119,17 +134,23 @@ class _Pipe:
 def fork_server() -> Iterator[ForkServer]:
     """The server, until the context ends."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # Linux forgets such an address with its last process.
+    address = f"gpuprof-tests-{os.getpid()}-{os.urandom(8).hex()}"
     with ours:
-        with theirs:
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            # Here, so that whoever asks before the server is ready waits for it.
+            listening.bind(f"\0{address}")
+            listening.listen()
+            passed = (theirs.fileno(), listening.fileno())
             process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
+                [sys.executable, __file__, *map(str, passed), address],
+                pass_fds=passed,
                 stdin=subprocess.DEVNULL,
                 # Pipes, as the programs have: what Python's streams can do is settled at its start.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
-        yield ForkServer(ours)
+        yield ForkServer(ours, address)
     _, errors = process.communicate()
     assert process.returncode == 0, errors
 
@@ -236,42 +257,85 @@ def _store(code: str, arguments: Sequence[str], kept: Sequence[int]) -> NoReturn
         os._exit(status)
 
 
-def _serve(connection: socket.socket) -> Started:
+class _ForkedChildren:
+    """What `child_processes` uses of `subprocess`: a module of Python that it starts is forked.
+
+    Not from its own process, where threads of polars are by then, but from the server.
+    """
+
+    DEVNULL = subprocess.DEVNULL
+    PIPE = subprocess.PIPE
+
+    def __init__(self, address: str) -> None:
+        self._asking = _asking(address)
+
+    def Popen(self, command: str | Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+        """See `subprocess.Popen`."""
+        if tuple(command[:2]) == (sys.executable, "-m"):
+            command = [*self._asking, *command[1:]]
+        return subprocess.Popen(command, **options)
+
+
+def _serve(tests: socket.socket, listening: socket.socket) -> Started:
     """Fork a child for each request and tell how it ended; returns only in the children."""
+    asking = {tests.fileno(): tests}
+    running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        message, outputs, _, _ = socket.recv_fds(connection, _LONGEST_MESSAGE, 2)
-        if not message:
-            # The tests are over.
-            os._exit(0)
-        child = os.fork()
-        if child == 0:
-            connection.close()
-            for number, output in enumerate(outputs, start=1):
-                os.dup2(output, number)
+        for number in select.select([listening.fileno(), *asking, *running], [], [])[0]:
+            if number == listening.fileno():
+                client, _ = listening.accept()
+                asking[client.fileno()] = client
+                continue
+            if number in running:
+                process, client = running.pop(number)
+                os.close(number)
+                status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+                # Who asked may be gone.
+                with suppress(OSError):
+                    client.send(str(status).encode())
+                continue
+            message, outputs, _, _ = socket.recv_fds(asking[number], _LONGEST_MESSAGE, 2)
+            if not message:
+                if asking[number] is tests:
+                    os._exit(0)
+                client = asking.pop(number)
+                client.close()
+                for process in [process for process, asked in running.values() if asked is client]:
+                    os.kill(process, signal.SIGKILL)
+                continue
+            child = os.fork()
+            if child == 0:
+                for inherited in (listening.fileno(), *asking, *running):
+                    os.close(inherited)
+                for standard, output in enumerate(outputs, start=1):
+                    os.dup2(output, standard)
+                    os.close(output)
+                return Started(*json.loads(message))
+            for output in outputs:
                 os.close(output)
-            return Started(*json.loads(message))
-        for output in outputs:
-            os.close(output)
-        connection.send(str(child).encode())
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        connection.send(str(status).encode())
+            running[os.pidfd_open(child)] = (child, asking[number])
+            asking[number].send(str(child).encode())
 
 
-def _become(started: Started) -> None:
+def _become(started: Started, torch: ModuleType) -> None:
     """Run the program as a new interpreter would, and end."""
     os.chdir(started.folder)
     os.environ.clear()
     os.environ.update(started.environment)
     sys.orig_argv[:] = [sys.executable, *started.arguments]
     first, *rest = started.arguments
+    sys.path[0] = started.folder if first == "-m" else str(Path(first).absolute().parent)
+    named = started.environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [folder for folder in filter(None, named) if folder not in sys.path]
+    # torch read it when it was loaded; ranks that share the cores would have too many threads.
+    if threads := started.environment.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(int(threads))
     try:
         if first == "-m":
-            sys.path[0] = started.folder
             sys.argv[:] = rest
             runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
         else:
             script = Path(first).absolute()
-            sys.path[0] = str(script.parent)
             sys.argv[:] = [first, *rest]
             main = sys.modules["__main__"] = ModuleType("__main__")
             main.__file__ = str(script)
@@ -303,12 +367,18 @@ if __name__ == "__main__":
         import_module(shown)
     assert _TORCH not in sys.modules
     sys.modules[_STARTS_STORING].subprocess = _ForkedStoring  # type: ignore[attr-defined]
+    children = _ForkedChildren(sys.argv[3])
+    sys.modules[_STARTS_CHILDREN].subprocess = children  # type: ignore[attr-defined]
     # With the lowest priority it would get no time on a busy machine, where a test waits for it.
     sys.modules[_STORES].give_way = lambda: None  # type: ignore[attr-defined]
     groups = [_HiddenModules(hidden) for hidden in _HIDDEN]
+    loaded_torch = sys.modules[_TORCH]
+    # torch imports it where it is; a program may have one of its own.
+    sys.modules.pop("pynvml", None)
     for group in reversed(groups):
         group.hide()
     # Else a garbage collection of a program visits and copies all that was loaded here.
     gc.collect()
     gc.freeze()
-    _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    tests_side, others_side = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    _become(_serve(tests_side, others_side), loaded_torch)

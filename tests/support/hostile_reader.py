@@ -4,23 +4,22 @@ The end of any input is what was read, or one line that says what is wrong.
 """
 
 import gzip
-import io
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
+from in_process import Done, run_in_process
 from mutations import damaged_bytes
 
 from gpuprof.collectors.errors import GpuprofError, describe
 from gpuprof.collectors.files import source
 from gpuprof.collectors.kineto import blocks
-from gpuprof.profiler import cli
 from gpuprof.reports.markdown import INVISIBLE_SPACE
 
 LONGEST_LINE: Final = 300
@@ -72,16 +71,10 @@ def run_commands(reader: HostileReader, number: int, folder: Path) -> int:
     return used
 
 
-def run_command(command: list[str]) -> tuple[int, str, str]:
+def run_command(command: list[str]) -> Done:
     """The exit code of a command in this process, and what it wrote on stdout and stderr."""
-    output, said = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
-    with redirect_stdout(output), redirect_stderr(said), _small_blocks():
-        code = cli.main(command)
-    texts = []
-    for stream in (output, said):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
-    return code, *texts
+    with _small_blocks():
+        return run_in_process(command)
 
 
 def _check_line(line: str, path: Path) -> None:

@@ -6,6 +6,7 @@ place of a hundred, to be small.
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ FIXED_MS = {
 }
 
 
+@cache
 def analysis_of(name: str) -> Analysis:
     return analyze(storage.load(RECORDINGS / name))
 

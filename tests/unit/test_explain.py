@@ -6,11 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from capture_builder import H100, CaptureBuilder
+from recordings import analyses, capture_of
 
 from gpuprof.collectors.capture import Capture
-from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.manifest import Device
-from gpuprof.collectors.opening import open_traces
 from gpuprof.profiler.cli import main
 from gpuprof.reports.html.page import render_html
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
@@ -152,11 +151,11 @@ def test_a_composite_operator_means_what_it_calls(build: CaptureBuilder) -> None
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_every_source_can_be_explained(path: Path) -> None:
     """The durations, calls and launches of an explanation are those of its row."""
-    try:
-        capture = open_traces([path])
-    except CaptureError:
+    capture = capture_of(path)
+    if capture is None:
         return
-    analysis = analyze(capture)
+    # Of the first rank, as without a choice.
+    analysis = analyses(path)[0]
     chosen: list[RooflinePoint] = []
     for points in (analysis.ops, analysis.kernels):
         chosen += [points[0], points[-1]] if points else []

@@ -107,32 +107,42 @@ def test_a_gpu_that_cannot_be_asked_is_unknown_and_not_the_cpu(
     assert collect_fingerprint({}).devices == ()
 
 
-@pytest.mark.parametrize(
-    ("statement", "precision", "matmul", "convolution"),
-    [
-        ("torch.set_float32_matmul_precision('medium')", "medium", True, True),
-        ("torch.backends.cudnn.allow_tf32 = False", "highest", False, False),
-        ("torch.backends.fp32_precision = 'tf32'", "high", True, True),
-        ("torch.backends.cudnn.conv.fp32_precision = 'ieee'", "highest", False, False),
-    ],
-)
-def test_float32_settings_are_read_from_the_older_and_the_newer_interface(
-    statement: str, precision: str, matmul: bool, convolution: bool
-) -> None:
-    torch = pytest.importorskip("torch")
-    if "fp32_precision" in statement and not hasattr(torch.backends, "fp32_precision"):
-        pytest.skip("this torch has only the older settings")
-    code = f"""
+_FLOAT32 = {
+    "torch.set_float32_matmul_precision('medium')": ("medium", True, True),
+    "torch.backends.cudnn.allow_tf32 = False": ("highest", False, False),
+    "torch.backends.fp32_precision = 'tf32'": ("high", True, True),
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'": ("highest", False, False),
+}
+# Each statement has a process of its own, and all of them one import of torch.
+_EACH_IN_A_FORK = """
+import os, sys
 import torch
-{statement}
 from gpuprof.collectors.live.fingerprint import collect_fingerprint
-f = collect_fingerprint({{}})
-print(f.float32_matmul_precision, f.allow_tf32_matmul, f.allow_tf32_cudnn)
+for statement in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(statement)
+        f = collect_fingerprint({})
+        print(f.float32_matmul_precision, f.allow_tf32_matmul, f.allow_tf32_cudnn, flush=True)
+        os._exit(0)
+    os.wait()
 """
+
+
+def test_float32_settings_are_read_from_the_older_and_the_newer_interface() -> None:
+    torch = pytest.importorskip("torch")
+    is_known = {
+        statement: "fp32_precision" not in statement or hasattr(torch.backends, "fp32_precision")
+        for statement in _FLOAT32
+    }
+    expected = {name: known for name, known in _FLOAT32.items() if is_known[name]}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", _EACH_IN_A_FORK, *expected],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.stdout.split() == [precision, str(matmul), str(convolution)], done.stderr
+    found = [tuple(line.split()) for line in done.stdout.splitlines()]
+    assert found == [tuple(map(str, settings)) for settings in expected.values()], done.stderr
 
 
 def test_the_override_variable_turns_tf32_off() -> None:
