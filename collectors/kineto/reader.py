@@ -119,7 +119,7 @@ def _read_by(path: Path, threads: int) -> tuple[dict[str, object], Tables, Findi
     findings = Findings()
     tables = Tables(findings)
     with BlockReaders(threads) as readers:
-        blocks = Blocks(ByteSource(path), findings, readers.take)
+        blocks = Blocks(ByteSource(path), findings, readers.take, readers.buffers)
         for number, batch in blocks:
             add_batch(tables, batch, number)
         readers.collect(tables, findings)

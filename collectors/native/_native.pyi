@@ -6,7 +6,7 @@ from gpuprof.collectors.call_tree.nesting import Integers
 Column = tuple[str, Literal["integers", "names", "texts"], bytes]
 
 def read_events(
-    text: bytes, /
+    buffer: bytes | bytearray, length: int, /
 ) -> tuple[list[bytes], list[bytes], dict[str, list[Column]], list[bytes]] | None: ...
 def parents(threads: Integers, starts: Integers, ends: Integers, /) -> bytearray: ...
 def innermost(
