@@ -93,7 +93,10 @@ class FileTexts:
             self._add(self._names, new_names, read_names)
             self._add(self._others, new_others, read_others)
             return NumberedTexts(
-                self._texts, _numbers(self._names, names), _numbers(self._others, others), self._marked
+                self._texts,
+                _numbers(self._names, names),
+                _numbers(self._others, others),
+                self._marked,
             )
 
     def _start_over(self) -> None:
@@ -109,7 +112,9 @@ class FileTexts:
         self._marked = {
             mark: np.append(
                 self._marked[mark],
-                np.array([first + at for at, name in enumerate(names) if is_marked(name)], np.uint32),
+                np.array(
+                    [first + at for at, name in enumerate(names) if is_marked(name)], np.uint32
+                ),
             )
             for mark, is_marked in self._marks.items()
         }

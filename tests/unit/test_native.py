@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpuprof.collectors.call_tree.inheriting import inherit, inherit_in_python
 from gpuprof.collectors.call_tree.nesting import (
     innermost,
     innermost_in_python,
+    nesting_order,
     parents,
     parents_in_python,
 )
@@ -24,6 +26,7 @@ from gpuprof.collectors.kineto.blocks import Elements
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.native import compiled
+from gpuprof.roofline.host.call_times import CallTimes, call_times, call_times_in_python
 from gpuprof.roofline.timeline.rows import free_rows, free_rows_in_python
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="nothing was compiled: no compiler")
@@ -253,6 +256,31 @@ def test_intervals_are_found_as_python_finds_them(
     nested = threads, starts, ends, parents(threads, starts, ends)
     where = np.array(at, np.int64).reshape(-1, 2).T
     assert innermost(*nested, *where).tolist() == innermost_in_python(*nested, *where).tolist()
+
+
+calls = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(-2, 2), times, times, st.booleans()), max_size=40
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(calls)
+def test_calls_are_timed_as_python_times_them(
+    found: list[tuple[int, int, int, int, bool]],
+) -> None:
+    names, threads, starts, lengths, counted = np.array(found, np.int64).reshape(-1, 5).T
+    order = nesting_order(starts, starts + lengths)
+    arrays = names, threads, starts, starts + lengths, order[counted[order] == 1]
+    one, other = call_times(*arrays, 4), call_times_in_python(*arrays, 4)
+    for field in fields(CallTimes):
+        assert getattr(one, field.name).tolist() == getattr(other, field.name).tolist()
+
+
+def test_numbers_beyond_the_calls_are_refused() -> None:
+    column = np.zeros(2, np.int64)
+    for names, order in ((column + 1, column), (column - 1, column), (column, column + 2)):
+        with pytest.raises(ValueError, match="in their arrays"):
+            compiled.call_times(names, column, column, column, order, 1)
 
 
 @settings(max_examples=100, deadline=None)
