@@ -36,9 +36,15 @@ def call_times(
     """
     if compiled is None:
         return call_times_in_python(names, threads, starts, ends, order, count)
-    arrays = [contiguous(each) for each in (names, threads, starts, ends, order)]
-    found = np.frombuffer(compiled.call_times(*arrays, count), np.int64)
-    return CallTimes(*found.reshape(4, count))
+    found = compiled.call_times(
+        contiguous(names),
+        contiguous(threads),
+        contiguous(starts),
+        contiguous(ends),
+        contiguous(order),
+        count,
+    )
+    return CallTimes(*np.frombuffer(found, np.int64).reshape(4, count))
 
 
 def call_times_in_python(
