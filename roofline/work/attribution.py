@@ -137,7 +137,9 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     if ops.is_empty():
         return np.full(len(op_ids), NONE, np.int64)
     ids = ops["op_id"].to_numpy()
-    wanted: Integers = op_ids.cast(pl.Int64).fill_null(NONE).to_numpy()
+    known = op_ids.cast(pl.Int64)
+    # As it lies in memory, copied only where something in it is unknown.
+    wanted: Integers = (known.fill_null(NONE) if known.null_count() else known).to_numpy()
     at = np.clip(wanted, 0, len(ids) - 1)
     if (ids[at] == wanted)[wanted != NONE].all():
         # As traces are numbered: the id is the row.
