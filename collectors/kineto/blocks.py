@@ -206,12 +206,14 @@ class Blocks:
         if held >= size or self._exhausted:
             return
         buffer = self._buffers.take(size)
-        buffer[:held] = self._buffer
-        while held < size and (piece := self._next_piece()):
-            fits = piece[: size - held]
-            buffer[held : held + len(fits)] = fits
-            held += len(fits)
-            self._piece = piece[len(fits) :]
+        # Through a view: a bytearray copies first what it is given of another type.
+        with memoryview(buffer) as room:
+            room[:held] = self._buffer
+            while held < size and (piece := self._next_piece()):
+                fits = piece[: size - held]
+                room[held : held + len(fits)] = fits
+                held += len(fits)
+                self._piece = piece[len(fits) :]
         if self._exhausted:
             del buffer[held:]
             self._buffer = buffer.rstrip(b"\0")
