@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 
 from gpuprof._version import __version__
+from gpuprof.collectors import garbage_collector
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
 from gpuprof.collectors.plugins import noted_problems
@@ -101,6 +102,7 @@ from gpuprof.roofline.work.transfers import RankWaits
 from gpuprof.roofline.work.work import find_work
 
 
+@garbage_collector.paused()
 def analyze(
     capture: Capture, *, rank: int | None = None, summaries: Sequence[RankSummary] | None = None
 ) -> Analysis:

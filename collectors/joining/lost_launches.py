@@ -19,19 +19,21 @@ def device_launches(calls: pl.DataFrame, process: str = "process") -> pl.DataFra
     `process` is the column that tells processes apart. Launches into a stream that is being
     captured make nodes of a graph and no work: they are not among the rows.
     """
-    launches = calls.filter(
-        pl.col("name").str.contains(_LAUNCHING) & pl.col("correlation").is_not_null()
-    )
+    # Of a million calls each distinct name is looked at once.
+    names = calls["name"].unique()
+
+    def named(pattern: str) -> pl.Expr:
+        return pl.col("name").is_in(names.filter(names.str.contains(pattern)).to_list())
+
+    launches = calls.filter(named(_LAUNCHING) & pl.col("correlation").is_not_null())
     captures = (
-        calls.select(
+        calls.select("name", process, "start_ns")
+        .filter(named(_BEGIN_CAPTURE) | named(_END_CAPTURE))
+        .select(
             process,
             "start_ns",
-            change=pl.when(pl.col("name").str.contains(_BEGIN_CAPTURE))
-            .then(1)
-            .when(pl.col("name").str.contains(_END_CAPTURE))
-            .then(-1),
+            change=pl.when(named(_BEGIN_CAPTURE)).then(1).otherwise(-1),
         )
-        .drop_nulls("change")
         .sort("start_ns", maintain_order=True)
     )
     if captures.is_empty() or launches.is_empty():

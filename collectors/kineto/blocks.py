@@ -8,6 +8,8 @@ then scanned element by element.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
@@ -45,11 +47,47 @@ _SCALAR: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[^,\]{}\[]+', re.DOTALL)
 _COMPACT: Final = (b'},{"', b'}, {"')
 
 
-class Take(Protocol):
-    """Takes a block's text from here by answering True; no batch comes of it then."""
+@dataclass(frozen=True)
+class Elements:
+    """Whole elements of an array with commas between them: the first bytes of `buffer`."""
 
-    def __call__(self, number: int, text: bytes, *, now: bool) -> bool:
-        """Whether it was taken; with `now`, whether it is a valid array of events too."""
+    buffer: bytes | bytearray
+    length: int
+
+    def array(self) -> bytes:
+        """They as a JSON array, which is a copy."""
+        return b"".join((b"[", memoryview(self.buffer)[: self.length], b"]"))
+
+
+class Take(Protocol):
+    """Takes a block from here by answering True; no batch comes of it then."""
+
+    def __call__(self, number: int, elements: Elements, *, now: bool) -> bool:
+        """Whether it was taken; with `now`, whether it holds valid events too.
+
+        Of a block that was taken the buffer is the taker's, and goes back to the `Buffers`.
+        """
+
+
+class Buffers:
+    """Buffers of a block each, used again: their pages are there, and nothing is zeroed."""
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of `size` bytes, with anything in it."""
+        if size != BLOCK_BYTES:
+            return bytearray(size)
+        # Another thread may take the last one meanwhile.
+        with suppress(IndexError):
+            return self._free.pop()
+        return bytearray(size)
+
+    def give_back(self, buffer: bytes | bytearray) -> None:
+        """Let the next `take` have `buffer`, of which nothing is needed any more."""
+        if isinstance(buffer, bytearray) and len(buffer) == BLOCK_BYTES:
+            self._free.append(buffer)
 
 
 class Blocks:
@@ -63,16 +101,20 @@ class Blocks:
         source: ByteSource,
         findings: Findings,
         take: Take,
+        buffers: Buffers,
     ) -> None:
         self.metadata: dict[str, object] = {}
         self._source = source
         self._findings = findings
         self._take = take
+        self._buffers = buffers
         self._number = 0
         self._pieces = iter(source)
+        # What did not fit into the buffer of the last piece.
+        self._piece = memoryview(b"")
         self._exhausted = False
         # What was read and not yet used. Starts with the header, then inside traceEvents.
-        self._buffer = b""
+        self._buffer = bytearray()
         # None for a bare array of events.
         self._header: bytes | None = None
         # What an event starts with where each has a line of its own, else b"".
@@ -101,7 +143,7 @@ class Blocks:
         searched = 0
         while True:
             self._fill(max(2 * len(self._buffer), BLOCK_BYTES))
-            text = self._buffer.removeprefix(_BYTE_ORDER_MARK).lstrip()
+            text = bytes(self._buffer).removeprefix(_BYTE_ORDER_MARK).lstrip()
             if text.startswith(_TAR_MAGIC, _TAR_MAGIC_AT):
                 raise CaptureError(
                     self._source.path,
@@ -110,11 +152,12 @@ class Blocks:
                     remedy="unpack it and pass the files in it",
                 )
             if text.startswith(b"["):
-                self._buffer = text[1:]
+                self._buffer = bytearray(text[1:])
                 break
             match = self._key(text, searched)
             if match is not None:
-                self._header, self._buffer = text[: match.start()], text[match.end() :]
+                self._header = text[: match.start()]
+                self._buffer = bytearray(text[match.end() :])
                 break
             # The key may lie across two pieces.
             searched = max(0, len(text) - 64)
@@ -136,7 +179,7 @@ class Blocks:
         match = _KEY.search(text)
         if match is not None:
             self._findings.damaged_header = True
-            self._header, self._buffer = b"{", text[match.end() :]
+            self._header, self._buffer = b"{", bytearray(text[match.end() :])
             return
         path = self._source.path
         why = f"; {self._source.problem}" if self._source.problem else ""
@@ -159,36 +202,52 @@ class Blocks:
 
     def _fill(self, size: int) -> None:
         """Read until the buffer holds `size` bytes or the source is exhausted."""
-        parts = [self._buffer]
         held = len(self._buffer)
-        while held < size and not self._exhausted:
-            piece = next(self._pieces, None)
-            if piece is None:
-                self._exhausted = True
-            elif not piece.strip(b"\0"):
-                self._exhausted = self._zeros = True
-            else:
-                parts.append(piece)
-                held += len(piece)
-        self._buffer = b"".join(parts)
+        if held >= size or self._exhausted:
+            return
+        buffer = self._buffers.take(size)
+        # Through a view: a bytearray copies first what it is given of another type.
+        with memoryview(buffer) as room:
+            room[:held] = self._buffer
+            while held < size and (piece := self._next_piece()):
+                fits = piece[: size - held]
+                room[held : held + len(fits)] = fits
+                held += len(fits)
+                self._piece = piece[len(fits) :]
         if self._exhausted:
-            self._buffer = self._buffer.rstrip(b"\0")
+            del buffer[held:]
+            self._buffer = buffer.rstrip(b"\0")
+        else:
+            self._buffer = buffer
+
+    def _next_piece(self) -> memoryview:
+        """What comes next in the source, empty where that is exhausted."""
+        if self._piece:
+            return self._piece
+        piece = next(self._pieces, b"")
+        self._zeros = bool(piece) and not piece.strip(b"\0")
+        self._exhausted = self._zeros or not piece
+        return memoryview(b"" if self._exhausted else piece)
 
     def _next(self) -> Batch | None:
         """The next block; None where it was handed over or more of the file is needed."""
         cut = self._last_start()
         if cut:
-            text = _array(self._buffer, cut)
-            if self._take(self._number, text, now=False):
-                self._buffer = self._buffer[cut:]
+            elements = _elements(self._buffer, cut)
+            # Before the buffer is another's.
+            rest = self._buffer[cut:]
+            if self._take(self._number, elements, now=False):
+                self._buffer = rest
                 return None
+            text = elements.array()
             batch = decode.valid(text, self._findings) or decode.repaired(text, self._findings)
             if batch is not None:
-                self._buffer = self._buffer[cut:]
+                self._buffer = rest
                 return batch
         # No event of torch's, but other elements may be cut between any two.
         cut = self._buffer.rfind(b",") + 1
-        batch = decode.valid(_array(self._buffer, cut), self._findings) if cut else None
+        text = _elements(self._buffer, cut).array()
+        batch = decode.valid(text, self._findings) if cut else None
         if batch is not None:
             self._buffer = self._buffer[cut:]
             return batch
@@ -201,11 +260,12 @@ class Blocks:
     def _last(self) -> Batch | None:
         """The events up to the end of the array, or of a file that was cut off."""
         for match in islice(_END.finditer(self._buffer, self._last_start()), _CANDIDATES):
-            text = _array(self._buffer, match.start() + 1)
-            taken = self._take(self._number, text, now=True)
-            batch = None if taken else decode.valid(text, self._findings)
+            elements = _elements(self._buffer, match.start() + 1)
+            rest = self._buffer[match.end() :]
+            taken = self._take(self._number, elements, now=True)
+            batch = None if taken else decode.valid(elements.array(), self._findings)
             if taken or batch is not None:
-                self._buffer = self._buffer[match.end() :]
+                self._buffer = rest
                 self._ended = True
                 return batch
         batch, consumed = self._scan()
@@ -237,7 +297,7 @@ class Blocks:
             raise CaptureError(
                 self._source.path,
                 f"an event is longer than {_LONGEST >> 20} MB",
-                place=f"byte {self._source.bytes_out - len(self._buffer)}",
+                place=f"byte {self._source.bytes_out - len(self._piece) - len(self._buffer)}",
                 expected="a profiler trace",
             )
         self._fill(2 * len(self._buffer))
@@ -263,7 +323,7 @@ class Blocks:
             if following is not None and following <= position:
                 following = self._next_start(position)
             for end in self._ends(position, following):
-                readable, event = decode.element(buffer[position:end], self._findings)
+                readable, event = decode.element(bytes(buffer[position:end]), self._findings)
                 if readable:
                     if event is not None:
                         found.append(event)
@@ -339,8 +399,8 @@ class Blocks:
         self.metadata = metadata or {}
 
 
-def _array(text: bytes, end: int) -> bytes:
-    """The events in text[:end] as a JSON array, with one copy."""
-    while end and text[end - 1] in _SEPARATORS:
+def _elements(buffer: bytearray, end: int) -> Elements:
+    """The events in buffer[:end], without what separates the last from the next."""
+    while end and buffer[end - 1] in _SEPARATORS:
         end -= 1
-    return b"".join((b"[", memoryview(text)[:end], b"]"))
+    return Elements(buffer, end)

@@ -6,13 +6,14 @@ text and are read leniently. Where it reads nothing, as where nothing was compil
 all.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from gpuprof.collectors.kineto import decode
+from gpuprof.collectors.kineto.blocks import Elements
 from gpuprof.collectors.kineto.cells import CellColumn, Cells
 from gpuprof.collectors.kineto.file_texts import FileTexts, NumberedTexts
 from gpuprof.collectors.kineto.findings import Findings
@@ -30,14 +31,27 @@ from gpuprof.collectors.native import compiled
 
 # By the numbers of the compiled decoder.
 _KINDS: Final = (b'"kernel"', b'"memcpy"', b'"memset"')
+# Tables of those rows of another that have some names.
+_OF_NAMES: Final[dict[str, Callable[[str], bool]]] = {
+    "collective_ops": COLLECTIVE_OP.__eq__,
+    "host_collectives": lambda name: name.startswith(HOST_BACKENDS),
+    "frames": is_wanted,
+}
 
 
-def read(text: bytes, number: int, findings: Findings, texts: FileTexts) -> Tables | None:
-    """The rows of `text`, block `number`, an array of events; None where it must be decoded.
+def file_texts() -> FileTexts:
+    """The texts of a file of which no block was read."""
+    return FileTexts(_OF_NAMES)
+
+
+def read(elements: Elements, number: int, findings: Findings, texts: FileTexts) -> Tables | None:
+    """The rows of the events `elements`, block `number`; None where they must be decoded.
 
     `texts` are those of the file.
     """
-    found = None if compiled is None else compiled.read_events(text)
+    if compiled is None:
+        return None
+    found = compiled.read_events(elements.buffer, elements.length)
     if found is None:
         return None
     names, other_texts, columns, others = found
@@ -66,24 +80,24 @@ def _cells(content: str, cells: bytes, numbered: NumberedTexts) -> CellColumn:
     if content == "integers":
         return np.frombuffer(cells, np.int64)
     numbers = numbered.names if content == "names" else numbered.others
-    return numbers[np.frombuffer(cells, np.uint32)]
+    return numbers.take(np.frombuffer(cells, np.uint32))
 
 
 def _tables(name: str, rows: Cells, numbered: NumberedTexts) -> Iterator[tuple[str, Cells]]:
     """The tables that `rows`, of one of the decoder's, are in."""
     if name == "ops":
         yield "ops", rows.select(OPS.names())
-        collectives = _of_names(rows, numbered.named, COLLECTIVE_OP.__eq__)
-        if collectives.height:
+        collectives = _of_names("collective_ops", rows, numbered)
+        if collectives is not None:
             yield "collective_ops", collectives.select((*RANGES, *COLLECTIVE_COLUMNS))
     elif name == "ranges":
         yield "ranges", rows.select(RANGES.names())
-        of_host = _of_names(rows, numbered.named, lambda each: each.startswith(HOST_BACKENDS))
-        if of_host.height:
+        of_host = _of_names("host_collectives", rows, numbered)
+        if of_host is not None:
             yield "host_collectives", of_host
     elif name == "frames":
-        frames = _of_names(rows, numbered.named, is_wanted)
-        if frames.height:
+        frames = _of_names("frames", rows, numbered)
+        if frames is not None:
             yield "frames", frames
     elif name == "launches" and "kernel" not in rows.columns:
         yield "launches", rows.select([each for each in rows.columns if each not in SIZES])
@@ -94,8 +108,10 @@ def _tables(name: str, rows: Cells, numbered: NumberedTexts) -> Iterator[tuple[s
         yield name, rows
 
 
-def _of_names(rows: Cells, named: Mapping[int, str], wanted: Callable[[str], bool]) -> Cells:
-    """The rows with names that are `wanted`; `named` are names by their number."""
-    numbers = [number for number, name in named.items() if wanted(name)]
-    chosen = np.isin(rows.columns["name"], np.array(numbers, np.uint32))
-    return rows.rows(chosen)
+def _of_names(table: str, rows: Cells, numbered: NumberedTexts) -> Cells | None:
+    """Those of `rows` that are also in `table`, for their names; None if there are none."""
+    marked = numbered.marked[table]
+    if not len(marked):
+        return None
+    chosen = np.isin(rows.columns["name"], marked)
+    return rows.rows(chosen) if chosen.any() else None

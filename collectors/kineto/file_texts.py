@@ -4,7 +4,7 @@ Most blocks have the same names and shapes: held by block they took more than th
 of a trace, and were made into Python's and polars' texts over again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -40,10 +40,6 @@ class Texts:
         self._series = pl.Series(self._values, dtype=pl.String)
         self._values = []
 
-    def named(self, numbers: Sequence[int]) -> dict[int, str]:
-        """The texts of `numbers`, none of them null."""
-        return {number: value for number in numbers if (value := self._values[number]) is not None}
-
     def of(self, numbers: pl.Series) -> pl.Series:
         """The texts of `numbers`, once nothing is added any more."""
         if self._series is None:
@@ -60,15 +56,19 @@ class NumberedTexts:
     # By code, of the block's names and of its other texts.
     names: TextNumbers
     others: TextNumbers
-    # The names of the block by number.
-    named: dict[int, str]
+    # The numbers of all names so far that each of the file's marks is on.
+    marked: Mapping[str, TextNumbers]
 
 
 class FileTexts:
-    """Numbers the texts of blocks, which several threads read at once."""
+    """Numbers the texts of blocks, which several threads read at once.
 
-    def __init__(self) -> None:
+    Each distinct name is looked at once for whether each of `marks` is on it.
+    """
+
+    def __init__(self, marks: Mapping[str, Callable[[str], bool]]) -> None:
         self._lock = Lock()
+        self._marks = marks
         self._start_over()
 
     def numbered(self, names: Sequence[bytes], others: Sequence[bytes]) -> NumberedTexts:
@@ -88,20 +88,36 @@ class FileTexts:
             read_others = (
                 plain_text(pl.Series(new_others, dtype=pl.Binary)).to_list() if new_others else []
             )
+            if new_names:
+                self._mark(read_names)
             self._add(self._names, new_names, read_names)
             self._add(self._others, new_others, read_others)
-            numbers = [0, *(self._names[name] for name in names)]
             return NumberedTexts(
                 self._texts,
-                np.array(numbers, np.uint32),
-                np.array([0, *(self._others[text] for text in others)], np.uint32),
-                self._texts.named(numbers),
+                _numbers(self._names, names),
+                _numbers(self._others, others),
+                self._marked,
             )
 
     def _start_over(self) -> None:
         self._texts = Texts()
         self._names: dict[bytes, int] = {}
         self._others: dict[bytes, int] = {}
+        self._marked = {mark: np.zeros(0, np.uint32) for mark in self._marks}
+
+    def _mark(self, names: Sequence[str]) -> None:
+        """Note which of `names`, that get the next numbers, have which mark."""
+        first = len(self._texts)
+        # Blocks that were numbered already keep what they have.
+        self._marked = {
+            mark: np.append(
+                self._marked[mark],
+                np.array(
+                    [first + at for at, name in enumerate(names) if is_marked(name)], np.uint32
+                ),
+            )
+            for mark, is_marked in self._marks.items()
+        }
 
     def _add(
         self, known: dict[bytes, int], texts: Sequence[bytes], values: Sequence[str | None]
@@ -109,6 +125,11 @@ class FileTexts:
         first = len(self._texts)
         known.update(zip(texts, range(first, first + len(texts)), strict=True))
         self._texts.extend(values)
+
+
+def _numbers(known: Mapping[bytes, int], texts: Sequence[bytes]) -> TextNumbers:
+    """The numbers of `texts` by their codes, which begin with 1; that of code 0 is 0."""
+    return np.array([0, *map(known.__getitem__, texts)], np.uint32)
 
 
 def plain_text(column: pl.Series) -> pl.Series:

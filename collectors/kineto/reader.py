@@ -1,9 +1,7 @@
 """Reads a PyTorch profiler trace into a capture."""
 
 import codecs
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +9,7 @@ import polars as pl
 from msgspec import structs
 
 from gpuprof._version import __version__
-from gpuprof.collectors import freed_memory
+from gpuprof.collectors import freed_memory, garbage_collector
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
@@ -82,7 +80,7 @@ def read(
     """
     if not path.is_file():
         raise CaptureError(path, "no such file" if not path.exists() else "not a file")
-    with _collector_paused():
+    with garbage_collector.paused():
         metadata_fields, tables, findings = _read(path)
     if (foreign := findings.foreign) is not None:
         raise CaptureError(path, foreign.name, remedy=foreign.remedy)
@@ -119,23 +117,11 @@ def _read_by(path: Path, threads: int) -> tuple[dict[str, object], Tables, Findi
     findings = Findings()
     tables = Tables(findings)
     with BlockReaders(threads) as readers:
-        blocks = Blocks(ByteSource(path), findings, readers.take)
+        blocks = Blocks(ByteSource(path), findings, readers.take, readers.buffers)
         for number, batch in blocks:
             add_batch(tables, batch, number)
         readers.collect(tables, findings)
     return blocks.metadata, tables, findings
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection: millions of objects are made, none in a cycle. Saves a fifth."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _capture(

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from gpuprof.collectors.kineto import columns, decode
-from gpuprof.collectors.kineto.file_texts import FileTexts
+from gpuprof.collectors.kineto.blocks import Buffers, Elements
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.native import compiled
@@ -54,7 +54,8 @@ class BlockReaders:
         self._handed: list[Future[tuple[Tables, Findings]]] = []
         self._findings = Findings()
         self._read: list[Tables] = []
-        self._texts = FileTexts()
+        self._texts = columns.file_texts()
+        self.buffers = Buffers()
 
     def __enter__(self) -> "BlockReaders":
         return self
@@ -68,18 +69,20 @@ class BlockReaders:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def take(self, number: int, text: bytes, *, now: bool) -> bool:
+    def take(self, number: int, elements: Elements, *, now: bool) -> bool:
         """Read the block, `now` or in another thread if one is free; False if that is impossible.
 
         It never is for a block that another thread takes, which `collect` then tells.
         """
         if not now and self._pool is not None and self._room.acquire(blocking=False):
-            self._handed.append(self._pool.submit(self._decode, number, text))
+            self._handed.append(self._pool.submit(self._decode, number, elements))
             return True
-        tables = columns.read(text, number, self._findings, self._texts)
-        if tables is not None:
-            self._read.append(tables)
-        return tables is not None
+        tables = columns.read(elements, number, self._findings, self._texts)
+        if tables is None:
+            return False
+        self._read.append(tables)
+        self.buffers.give_back(elements.buffer)
+        return True
 
     def collect(self, tables: Tables, findings: Findings) -> None:
         """Add what came of all blocks that were taken. Raises `NotDecoded`."""
@@ -91,16 +94,17 @@ class BlockReaders:
             tables.add_all(each)
         findings.add(self._findings)
 
-    def _decode(self, number: int, text: bytes) -> tuple[Tables, Findings]:
+    def _decode(self, number: int, elements: Elements) -> tuple[Tables, Findings]:
         findings = Findings()
         try:
-            tables = columns.read(text, number, findings, self._texts)
+            tables = columns.read(elements, number, findings, self._texts)
             if tables is None:
                 tables = Tables(findings)
-                batch = decode.valid(text, findings)
+                batch = decode.valid(elements.array(), findings)
                 if batch is None:
                     raise NotDecoded
                 add_batch(tables, batch, number)
+            self.buffers.give_back(elements.buffer)
         finally:
             self._room.release()
         return tables, findings

@@ -6,7 +6,7 @@ from gpuprof.collectors.call_tree.nesting import Integers
 Column = tuple[str, Literal["integers", "names", "texts"], bytes]
 
 def read_events(
-    text: bytes, /
+    buffer: bytes | bytearray, length: int, /
 ) -> tuple[list[bytes], list[bytes], dict[str, list[Column]], list[bytes]] | None: ...
 def parents(threads: Integers, starts: Integers, ends: Integers, /) -> bytearray: ...
 def innermost(
@@ -20,3 +20,12 @@ def innermost(
 ) -> bytearray | None: ...
 def inherit(codes: Integers, parent: Integers, /) -> bytearray | None: ...
 def free_rows(starts: Integers, ends: Integers, /) -> bytearray: ...
+def call_times(
+    names: Integers,
+    threads: Integers,
+    starts: Integers,
+    ends: Integers,
+    order: Integers,
+    count: int,
+    /,
+) -> bytearray: ...

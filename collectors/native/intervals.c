@@ -2,9 +2,10 @@
 
 #include <stdlib.h>
 
-/* The innermost open interval of each thread, -1 for none: a table that probes linearly. */
+/* The innermost open interval of each thread, -1 for none: a table that probes linearly. `number`
+ * counts the threads before it. */
 typedef struct {
-    int64_t thread, top;
+    int64_t thread, top, number;
     bool used;
 } Stack;
 
@@ -42,8 +43,7 @@ static Stack *stack_of(Stacks *stacks, int64_t thread)
         return NULL;
     Stack *stack = &stacks->items[place_of(stacks, thread)];
     if (!stack->used) {
-        *stack = (Stack){thread, -1, true};
-        stacks->count++;
+        *stack = (Stack){thread, -1, (int64_t)stacks->count++, true};
     }
     return stack;
 }
@@ -205,6 +205,103 @@ bool innermost(const Intervals *intervals, const int64_t *threads, const int64_t
         row[i] = candidate;
     }
     free_threads(&split);
+    return done;
+}
+
+bool are_within(const Calls *calls, size_t names)
+{
+    for (size_t i = 0; i < calls->count; i++)
+        if (calls->names[i] < 0 || (uint64_t)calls->names[i] >= names)
+            return false;
+    for (size_t i = 0; i < calls->chosen; i++)
+        if (calls->order[i] < 0 || (uint64_t)calls->order[i] >= calls->count)
+            return false;
+    return true;
+}
+
+/* Numbers from damaged files may be too large: their sums wrap around, as numpy's do. */
+static int64_t sum(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+static int64_t difference(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+/* A call: the place of the one around it, and when it ends, at the latest with that. */
+typedef struct {
+    int64_t outer, until;
+} Open;
+
+/* The state of `call_times`: calls by their place in `order`, the innermost open one of each thread,
+ * and the outermost open one of each thread and name. */
+typedef struct {
+    Open *open;
+    Stacks threads, alike;
+} CallTree;
+
+/* Whether the call at `place`, which begins at `start`, is within another of its name. */
+static bool is_within_its_like(CallTree *tree, int64_t key, size_t place, int64_t start, bool *within)
+{
+    Stack *outermost = stack_of(&tree->alike, key);
+    if (!outermost)
+        return false;
+    /* No call ends after the one around it: what has not ended stands around this one. */
+    *within = outermost->top >= 0 && tree->open[outermost->top].until > start;
+    if (!*within)
+        outermost->top = (int64_t)place;
+    return true;
+}
+
+static bool add_call(const Calls *calls, size_t place, CallTree *tree, CallTimes *times)
+{
+    int64_t row = calls->order[place], name = calls->names[row];
+    int64_t start = calls->starts[row], end = calls->ends[row];
+    Stack *stack = stack_of(&tree->threads, calls->threads[row]);
+    if (!stack)
+        return false;
+    while (stack->top >= 0 && tree->open[stack->top].until <= start)
+        stack->top = tree->open[stack->top].outer;
+    tree->open[place] = (Open){stack->top, end};
+    if (stack->top >= 0) {
+        const Open *around = &tree->open[stack->top];
+        int64_t above = calls->order[stack->top], above_end = calls->ends[above];
+        int64_t inside = difference(end < above_end ? end : above_end, start);
+        int64_t *self_ns = &times->self_ns[calls->names[above]];
+        *self_ns = difference(*self_ns, inside);
+        if (around->until < end)
+            tree->open[place].until = around->until;
+    }
+    bool within;
+    int64_t key = stack->number * (int64_t)times->names + name;
+    if (!is_within_its_like(tree, key, place, start, &within))
+        return false;
+    stack->top = (int64_t)place;
+    int64_t length = difference(end, start);
+    if (!times->calls[name]++)
+        times->first[name] = (int64_t)place;
+    times->self_ns[name] = sum(times->self_ns[name], length);
+    if (!within)
+        times->total_ns[name] = sum(times->total_ns[name], length);
+    return true;
+}
+
+bool call_times(const Calls *calls, CallTimes *times)
+{
+    CallTree tree = {malloc((calls->chosen ? calls->chosen : 1) * sizeof(Open)), {NULL, 0, 0},
+                     {NULL, 0, 0}};
+    bool done = tree.open != NULL;
+    for (size_t name = 0; name < times->names; name++) {
+        times->calls[name] = times->total_ns[name] = times->self_ns[name] = 0;
+        times->first[name] = (int64_t)calls->chosen;
+    }
+    for (size_t place = 0; done && place < calls->chosen; place++)
+        done = add_call(calls, place, &tree, times);
+    free(tree.open);
+    free(tree.threads.items);
+    free(tree.alike.items);
     return done;
 }
 

@@ -27,6 +27,26 @@ bool innermost(const Intervals *intervals, const int64_t *threads, const int64_t
 /* As `inherit` in collectors/call_tree/inheriting.py, of parents that `are_above`. */
 void inherit(const int64_t *codes, const int64_t *parent, size_t count, int64_t *code);
 
+/* Calls by name, and which of them to look at, in the order that `parents` needs. */
+typedef struct {
+    const int64_t *names, *threads, *starts, *ends;
+    size_t count;
+    const int64_t *order;
+    size_t chosen;
+} Calls;
+
+/* Of each name as `call_times` in roofline/host/call_times.py, in this order; `names` entries each. */
+typedef struct {
+    int64_t *calls, *first, *total_ns, *self_ns;
+    size_t names;
+} CallTimes;
+
+/* Whether every number of a call and of a name is in its array. */
+bool are_within(const Calls *calls, size_t names);
+
+/* Of calls that `are_within`; false where there is no memory. */
+bool call_times(const Calls *calls, CallTimes *times);
+
 /* As `free_rows` in roofline/timeline/rows.py; false where there is no memory. */
 bool free_rows(const int64_t *starts, const int64_t *ends, size_t count, int64_t *row);
 

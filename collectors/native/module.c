@@ -90,21 +90,40 @@ static PyObject *spans_object(const Spans *spans)
 }
 
 PyDoc_STRVAR(read_events_doc,
-             "read_events(text, /)\n--\n\n"
-             "The events of a JSON array in columns; None where it is no array of a plain kind.");
+             "read_events(buffer, length, /)\n--\n\n"
+             "The events that are the first `length` bytes of `buffer`, bytes or a bytearray, in "
+             "columns: elements of a JSON array with commas between them. None where they are not "
+             "of a plain kind.");
 
-static PyObject *read_events_of(PyObject *Py_UNUSED(module), PyObject *argument)
+/* The text of bytes or a bytearray: both end with a zero byte, which `read_events` needs. */
+static bool view_text(PyObject *object, Py_buffer *view)
 {
-    char *text;
+    if (!PyBytes_Check(object) && !PyByteArray_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "bytes or a bytearray are needed");
+        return false;
+    }
+    /* As long as it is looked at nobody can resize it. */
+    return PyObject_GetBuffer(object, view, PyBUF_SIMPLE) == 0;
+}
+
+static PyObject *read_events_of(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    PyObject *object;
     Py_ssize_t length;
-    /* bytes end with a zero byte, which `read_events` needs. */
-    if (PyBytes_AsStringAndSize(argument, &text, &length) < 0)
+    Py_buffer view;
+    if (!PyArg_ParseTuple(arguments, "On:read_events", &object, &length) ||
+        !view_text(object, &view))
         return NULL;
+    if (length < 0 || length > view.len) {
+        PyErr_SetString(PyExc_ValueError, "the buffer is not as long");
+        PyBuffer_Release(&view);
+        return NULL;
+    }
     Events events;
     Outcome outcome;
     PyObject *result = NULL;
     Py_BEGIN_ALLOW_THREADS
-    outcome = read_events(text, (size_t)length, &events);
+    outcome = read_events(view.buf, (size_t)length, &events);
     Py_END_ALLOW_THREADS
     if (outcome == NO_MEMORY) {
         PyErr_NoMemory();
@@ -123,6 +142,7 @@ static PyObject *read_events_of(PyObject *Py_UNUSED(module), PyObject *argument)
         Py_XDECREF(others);
     }
     free_events(&events);
+    PyBuffer_Release(&view);
     return result;
 }
 
@@ -282,12 +302,50 @@ static PyObject *inherit_of(PyObject *Py_UNUSED(module), PyObject *arguments)
     return in_order(finished(result, true, &arrays), ordered);
 }
 
+PyDoc_STRVAR(call_times_doc,
+             "call_times(names, threads, starts, ends, order, count, /)\n--\n\n"
+             "gpuprof.roofline.host.call_times.call_times as bytes of int64, one array after the "
+             "other, of names from 0 to `count`.");
+
+static PyObject *call_times_of(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    Arrays arrays;
+    PyObject *given = PyTuple_GetSlice(arguments, 0, 5);
+    if (!given)
+        return NULL;
+    bool taken = take(given, 4, 1, &arrays);
+    Py_DECREF(given);
+    if (!taken)
+        return NULL;
+    PyObject *number = PyTuple_GetItem(arguments, 5);
+    size_t names = number ? PyLong_AsSize_t(number) : 0;
+    if (PyErr_Occurred())
+        return finished(NULL, true, &arrays);
+    Calls calls = {array(&arrays, 0),  array(&arrays, 1), array(&arrays, 2), array(&arrays, 3),
+                   length(&arrays, 0), array(&arrays, 4), length(&arrays, 4)};
+    if (names > PY_SSIZE_T_MAX / (4 * sizeof(int64_t)) || !are_within(&calls, names)) {
+        PyErr_SetString(PyExc_ValueError, "numbers of calls and names must be in their arrays");
+        return finished(NULL, true, &arrays);
+    }
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, 4 * names * sizeof(int64_t));
+    bool done = false;
+    if (result) {
+        int64_t *to = (int64_t *)PyByteArray_AsString(result);
+        CallTimes times = {to, to + names, to + 2 * names, to + 3 * names, names};
+        Py_BEGIN_ALLOW_THREADS
+        done = call_times(&calls, &times);
+        Py_END_ALLOW_THREADS
+    }
+    return finished(result, done, &arrays);
+}
+
 static PyMethodDef METHODS[] = {
-    {"read_events", read_events_of, METH_O, read_events_doc},
+    {"read_events", read_events_of, METH_VARARGS, read_events_doc},
     {"parents", parents_of, METH_VARARGS, parents_doc},
     {"innermost", innermost_of, METH_VARARGS, innermost_doc},
     {"inherit", inherit_of, METH_VARARGS, inherit_doc},
     {"free_rows", free_rows_of, METH_VARARGS, free_rows_doc},
+    {"call_times", call_times_of, METH_VARARGS, call_times_doc},
     {NULL, NULL, 0, NULL},
 };
 

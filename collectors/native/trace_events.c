@@ -845,14 +845,12 @@ Outcome read_events(const char *text, size_t length, Events *events)
     const KeysByLength keys = keys_by_length();
     event.keys = &keys;
     const char *p = after_space(text);
-    if (*p != '[')
-        return NOT_READ;
-    p = after_space(p + 1);
-    bool over = *p == ']';
+    bool over = p >= end;
     while (!over) {
         bool is_object = *p == '{';
         const char *after = is_object ? after_event(p, end, &event) : after_value(p, end, 1);
-        if (!after)
+        /* What goes on behind the end is no element of these, whatever stands there. */
+        if (!after || after > end)
             return NOT_READ;
         Span element = {p, (size_t)(after - p)};
         if (!(is_object ? keep(events, &event, element) : add_span(&events->others, element)))
@@ -860,13 +858,13 @@ Outcome read_events(const char *text, size_t length, Events *events)
         if (events->others.count > MOST_OTHERS)
             return NOT_READ;
         p = after_space(after);
-        over = *p == ']';
+        over = p >= end;
         if (!over && *p != ',')
             return NOT_READ;
         if (!over)
             p = after_space(p + 1);
     }
-    return after_space(p + 1) == end ? READ : NOT_READ;
+    return READ;
 }
 
 void free_events(Events *events)

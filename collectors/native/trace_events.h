@@ -51,7 +51,8 @@ typedef struct {
     int content;
 } Column;
 
-/* `text` must be followed by a zero byte. NOT_READ: it is no JSON array of a plain kind. */
+/* The elements of a JSON array with commas between them, of which `text` begins with `length` bytes.
+ * Somewhere behind them must be a zero byte. NOT_READ: they are not of a plain kind. */
 Outcome read_events(const char *text, size_t length, Events *events);
 void free_events(Events *events);
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from gpuprof.collectors.call_tree.nesting import NONE
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
-from gpuprof.roofline.advice.sequence import stream_order
+from gpuprof.roofline.advice.sequence import StreamOrder
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.points.classify import WorkKey
 from gpuprof.roofline.totals.work_kinds import kind_of_operator
@@ -42,23 +42,22 @@ class _Epilogue(NamedTuple):
     place: int
 
 
-def epilogues(work: Work) -> Iterator[Candidate]:
+def epilogues(work: Work, order: StreamOrder) -> Iterator[Candidate]:
     """A candidate for the operators that take a product's result as it is written.
 
     A trace does not tell which tensor an operator takes: it must follow the product on its stream,
-    or what already follows it, and write as many bytes.
+    or what already follows it, and write as many bytes. `order` is that of `work`.
     """
     found: defaultdict[_Epilogue, list[int]] = defaultdict(list)
-    for epilogue, durations_ns in _sequences(work):
+    for epilogue, durations_ns in _sequences(work, order):
         before_ns = found[epilogue] or [0] * len(durations_ns)
         found[epilogue] = [sum(each) for each in zip(before_ns, durations_ns, strict=True)]
     for epilogue, durations_ns in found.items():
         yield _candidate(work, epilogue, durations_ns)
 
 
-def _sequences(work: Work) -> Iterator[tuple[_Epilogue, list[int]]]:
+def _sequences(work: Work, order: StreamOrder) -> Iterator[tuple[_Epilogue, list[int]]]:
     """Each product that something follows, with how long each of that takes."""
-    order = stream_order(work)
     known = order.kernels["signature"].cast(pl.Int64).fill_null(NONE)
     # What is of no operator stands in the last place.
     signature = known.to_numpy()

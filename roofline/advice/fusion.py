@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.roofline.advice.candidate import Candidate, Gain, line_text
-from gpuprof.roofline.advice.sequence import stream_order
+from gpuprof.roofline.advice.sequence import StreamOrder
 from gpuprof.roofline.advice.sizes import size_text
 from gpuprof.roofline.cost_models.call import OpCall, Tensor
 from gpuprof.roofline.durations import duration
@@ -43,13 +43,14 @@ class _Run(NamedTuple):
     duration_ns: int
 
 
-def fusions(work: Work) -> Iterator[Candidate]:
+def fusions(work: Work, order: StreamOrder) -> Iterator[Candidate]:
     """A candidate for each chain of operators, with all its repetitions in the profiled steps.
 
-    Work of compiled kernels and of replayed graphs is not looked at: its author chose it.
+    Work of compiled kernels and of replayed graphs is not looked at: its author chose it. `order`
+    is that of `work`.
     """
     chains: dict[tuple[int, tuple[WorkKey, ...]], list[int]] = {}
-    for run in _runs(work):
+    for run in _runs(work, order):
         chains.setdefault((run.place, run.keys), []).append(run.duration_ns)
     for (first, keys), durations_ns in chains.items():
         signatures = [work.signatures[index] for index, _, _ in keys if index is not None]
@@ -64,14 +65,13 @@ def fusions(work: Work) -> Iterator[Candidate]:
             )
 
 
-def _runs(work: Work) -> Iterator[_Run]:
+def _runs(work: Work, order: StreamOrder) -> Iterator[_Run]:
     """Chains on each stream, in the order of their kernels."""
     fusing = {
         index: shape
         for index, signature in enumerate(work.signatures)
         if (shape := _written(signature)) is not None
     }
-    order = stream_order(work)
     kernels = order.kernels.with_columns(
         fuses=pl.col("signature").is_in(list(fusing)).fill_null(False)
     )

@@ -13,6 +13,7 @@ from gpuprof.roofline.advice.fusion import fusions
 from gpuprof.roofline.advice.links import MANY_MESSAGES, call_waits, exposed_links
 from gpuprof.roofline.advice.projections import projections
 from gpuprof.roofline.advice.recomputation import recomputation
+from gpuprof.roofline.advice.sequence import stream_order
 from gpuprof.roofline.advice.stragglers import late_ranks
 from gpuprof.roofline.advice.waiting import launches_of_fewer, waiting
 from gpuprof.roofline.advice.without_cause import Step
@@ -87,9 +88,10 @@ def step_advice(
     """
     if split is None or use is None or is_another_step(split, times):
         return StepAdvice((), (), times, None)
+    order = stream_order(work)
     of_device: Iterable[Candidate] = chain(
-        fusions(work),
-        epilogues(work),
+        fusions(work, order),
+        epilogues(work, order),
         projections(work, roof),
         recomputation(work),
         bfloat16_products(work, ops, roof),

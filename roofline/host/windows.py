@@ -5,7 +5,7 @@ import polars as pl
 
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture, once_a_capture
-from gpuprof.roofline.intervals import Nanoseconds, covered_ns, merged
+from gpuprof.roofline.intervals import Nanoseconds, begun_by, covered_ns, merged
 
 Windows = tuple[Nanoseconds, Nanoseconds]
 
@@ -24,7 +24,7 @@ def begun_within(windows: Windows | None, start_ns: Nanoseconds) -> Booleans:
     if windows is None:
         return np.ones(len(start_ns), np.bool_)
     opened, closed = windows
-    before = np.searchsorted(opened, start_ns, side="right") - 1
+    before = begun_by(opened, start_ns) - 1
     inside: Booleans = (before >= 0) & (start_ns < closed[before])
     return inside
 

@@ -244,7 +244,7 @@ def named_pieces(idle: IdlePieces, capture: Capture) -> pl.DataFrame:
 
 def _numbers(rows: pl.Series) -> Integers:
     """`rows`, -1 where one is null."""
-    known: Integers = rows.fill_null(NONE).to_numpy()
+    known: Integers = (rows.fill_null(NONE) if rows.null_count() else rows).to_numpy()
     return known
 
 

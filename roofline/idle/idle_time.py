@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from gpuprof.collectors import freed_memory
 from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.classes import OTHER_DEVICE, UNEXPLAINED, ClassName
 from gpuprof.roofline.idle.culprits import (
@@ -58,13 +59,17 @@ def find_idle(
     """
     if stretch is None or work.kernels.is_empty():
         return None
+    # What was freed before stays with the C library otherwise, beside what is the peak here.
+    freed_memory.give_back()
     idle = idle_pieces(capture, work, stretch, on_cpu=on_cpu)
+    freed_memory.give_back()
     times = times_of_classes(idle.pieces)
     seen = waiting_by_class(times, stretch.steps)
     spent = host_time(capture, idle, on_cpu=on_cpu)
     named = named_pieces(idle, capture)
     # With the host's timeline; beside it what culprits are found with would be the peak.
     del idle
+    freed_memory.give_back()
     return IdleSeen(
         SeenWaiting(
             seen,

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from gpuprof.collectors import freed_memory
 from gpuprof.collectors.call_tree.nesting import NONE, Integers, enclosing
 from gpuprof.collectors.call_tree.op_subtrees import Booleans
 from gpuprof.collectors.capture import Capture
@@ -76,9 +77,11 @@ def idle_pieces(capture: Capture, work: Work, stretch: Stretch, *, on_cpu: bool)
     timeline, changes = host_timeline(
         capture, _launches_ns(kernels, launch, capture), least_idle_ns=_LEAST_RANGE_NS
     )
+    freed_memory.give_back()
     threads = threads_of_gaps(gaps, kernels, launch, capture, on_cpu=on_cpu)
     pieces = _of_the_host(capture, stretch, gaps, timeline, changes, threads, calls, on_cpu=on_cpu)
     del changes, threads
+    freed_memory.give_back()
     if not on_cpu:
         busy = merged(kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
         from_ns = int(gaps.host_start_ns.min(initial=stretch.spans_ns[-1][1]))

@@ -16,6 +16,7 @@ from msgspec import structs
 from gpuprof.collectors.call_tree.nesting import NEVER, NONE, Integers, enclosing
 from gpuprof.collectors.capture import Capture, once_a_capture
 from gpuprof.collectors.manifest import ProcessInfo
+from gpuprof.roofline.intervals import begun_by
 from gpuprof.roofline.work.cut_off import cut_off_step
 from gpuprof.roofline.work.graph_operators import operators_of_replays, without_places
 from gpuprof.roofline.work.impossible import launched_later
@@ -122,7 +123,7 @@ def steps_at(capture: Capture, times: pl.Series) -> pl.Series:
     if steps.is_empty() or times.is_empty():
         return pl.repeat(None, len(times), dtype=pl.Int32, eager=True)
     at = times.to_numpy()
-    row = np.searchsorted(steps["start_ns"].to_numpy(), at, side="right") - 1
+    row = begun_by(steps["start_ns"].to_numpy(), at) - 1
     inside = (row >= 0) & (at < steps["end_ns"].to_numpy()[row])
     index: pl.Series = (
         pl.select(pl.when(pl.Series(inside)).then(pl.Series(steps["index"].to_numpy()[row])))
@@ -137,7 +138,9 @@ def rows_of(ops: pl.DataFrame, op_ids: pl.Series) -> Integers:
     if ops.is_empty():
         return np.full(len(op_ids), NONE, np.int64)
     ids = ops["op_id"].to_numpy()
-    wanted: Integers = op_ids.cast(pl.Int64).fill_null(NONE).to_numpy()
+    known = op_ids.cast(pl.Int64)
+    # As it lies in memory, copied only where something in it is unknown.
+    wanted: Integers = (known.fill_null(NONE) if known.null_count() else known).to_numpy()
     at = np.clip(wanted, 0, len(ids) - 1)
     if ((at == wanted) & (ids[at] == wanted))[wanted != NONE].all():
         # As traces are numbered: the id is the row.

@@ -175,8 +175,9 @@ def _callers(ops: pl.DataFrame) -> pl.DataFrame:
     """A row (owner_id and the caller's name and arguments) for each operator that needs them."""
     callers = ops.select("op_id", *("name", "input_dims", "input_types"))
     return (
-        ops.filter(pl.col("name").is_in(_TOLD_BY_CALLER))
-        .select(owner_id="op_id", caller_id="parent_id")
+        ops.select("name", owner_id="op_id", caller_id="parent_id")
+        .filter(pl.col("name").is_in(_TOLD_BY_CALLER))
+        .drop("name")
         .join(callers, left_on="caller_id", right_on="op_id", how="inner")
         .select("owner_id", caller="name", caller_dims="input_dims", caller_types="input_types")
     )

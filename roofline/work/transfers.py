@@ -102,7 +102,8 @@ def with_waits(kernels: pl.DataFrame, waits: RankWaits) -> pl.DataFrame:
 
 def _named(kernels: pl.DataFrame) -> pl.DataFrame:
     """`kernels` with what and host_memory, told by names; each distinct name is looked at once."""
-    names = kernels.filter(pl.col("transfer") == COPY)["name"].unique().to_list()
+    copied = kernels.select("name", "transfer").filter(pl.col("transfer") == COPY)
+    names = copied["name"].unique().to_list()
     collectives = kernels["collective"].drop_nulls().unique().to_list()
     rows = {name: find_collective(name) for name in collectives}
     spelled = {name: name if row is None else row.name for name, row in rows.items()}
@@ -126,7 +127,11 @@ def _as_operators_say(
     Of several collectives under one operator nothing tells which is how large.
     """
     communicates = pl.col("transfer") == COMMUNICATION
-    signatures = kernels.filter(communicates)["signature"].drop_nulls().unique()
+    # Of a few columns and rows: a trace has some hundred collectives among its kernels.
+    sent = kernels.select("transfer", "signature", "owner_id").filter(communicates)
+    signatures = sent["signature"].drop_nulls().unique()
+    senders = sent["owner_id"]
+    several = senders.filter(senders.is_duplicated()).unique()
     told = pl.DataFrame(
         [(index, *_told(*calls[index])) for index in signatures],
         schema={
@@ -137,7 +142,7 @@ def _as_operators_say(
         },
         orient="row",
     )
-    alone = communicates & (communicates.sum().over("owner_id") == 1)
+    alone = communicates & ~pl.col("owner_id").is_in(several.implode(), nulls_equal=True)
     found = kernels.select("signature").join(
         told, on="signature", how="left", maintain_order="left"
     )
@@ -183,7 +188,10 @@ def _told(call: OpCall | None, cost: Cost | None) -> tuple[int | None, int | Non
 def _link_bytes(kernels: pl.DataFrame) -> pl.Expr:
     """Bytes over this device's link: a copy's own, of a message as its bus factor says."""
     pairs = (
-        kernels.filter(pl.col("transfer") == COMMUNICATION).select("what", "group_size").unique()
+        kernels.select("transfer", "what", "group_size")
+        .filter(pl.col("transfer") == COMMUNICATION)
+        .drop("transfer")
+        .unique()
     )
     factors = []
     for what, ranks in pairs.drop_nulls().iter_rows():

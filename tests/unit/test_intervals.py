@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof.roofline.intervals import union_ns
+from gpuprof.roofline.intervals import begun_by, union_ns
 
 
 def union(*intervals: tuple[int, int]) -> int:
@@ -39,3 +39,11 @@ def test_the_union_is_the_count_of_covered_instants(spans: list[tuple[int, int]]
     intervals = [(start, start + length) for start, length in spans]
     covered = {instant for start, end in intervals for instant in range(start, end)}
     assert union(*intervals) == len(covered)
+
+
+@given(st.lists(st.integers(0, 20), max_size=6), st.lists(st.integers(-2, 22), max_size=20))
+def test_what_has_begun_is_counted_in_any_order(edges: list[int], times: list[int]) -> None:
+    expected = [sum(edge <= time for edge in edges) for time in times]
+    ordered = np.array(sorted(edges), np.int64)
+    assert begun_by(ordered, np.array(times, np.int64)).tolist() == expected
+    assert begun_by(ordered, np.array(sorted(times), np.int64)).tolist() == sorted(expected)

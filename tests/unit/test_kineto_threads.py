@@ -24,9 +24,9 @@ def read_by_threads(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Captur
     taken: list[int] = []
 
     class Watched(reader.BlockReaders):
-        def take(self, number: int, text: bytes, *, now: bool) -> bool:
+        def take(self, number: int, elements: blocks.Elements, *, now: bool) -> bool:
             handed = len(self._handed)
-            took = super().take(number, text, now=now)
+            took = super().take(number, elements, now=now)
             if len(self._handed) > handed:
                 taken.append(number)
             return took

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from gpuprof.collectors.call_tree.inheriting import inherit, inherit_in_python
 from gpuprof.collectors.call_tree.nesting import (
     innermost,
     innermost_in_python,
+    nesting_order,
     parents,
     parents_in_python,
 )
 from gpuprof.collectors.kineto import columns, decode
-from gpuprof.collectors.kineto.file_texts import FileTexts
+from gpuprof.collectors.kineto.blocks import Elements
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.native import compiled
+from gpuprof.roofline.host.call_times import CallTimes, call_times, call_times_in_python
 from gpuprof.roofline.timeline.rows import free_rows, free_rows_in_python
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="nothing was compiled: no compiler")
@@ -50,9 +53,18 @@ def by_python(
     return rows(tables), findings
 
 
+def read_compiled(text: bytes, findings: Findings | None = None) -> Tables | None:
+    """The rows of the elements of `text`, an array but for damages."""
+    buffer = text.removeprefix(b"[")
+    # What stands behind the elements is not looked at.
+    length = len(buffer) - buffer.endswith(b"]")
+    elements = Elements(buffer, length)
+    return columns.read(elements, 1, findings or Findings(), columns.file_texts())
+
+
 def by_compiled(events: list[Any]) -> tuple[dict[str, list[dict[str, Any]]], Findings]:
     findings = Findings()
-    found = columns.read(json.dumps(events).encode(), 1, findings, FileTexts())
+    found = read_compiled(json.dumps(events).encode(), findings)
     assert found is not None
     return rows(found), findings
 
@@ -130,10 +142,8 @@ def test_what_is_written_otherwise_is_read_leniently(event: Any) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"",
-        b"[",
-        b"{}",
-        b"[{}",
+        b"[{",
+        b"[,]",
         b"[{},]",
         b'[{"a":1,}]',
         b'[{"a":01}]',
@@ -157,11 +167,30 @@ def test_what_is_written_otherwise_is_read_leniently(event: Any) -> None:
     ],
 )
 def test_what_is_no_plain_json_is_left_to_python(text: bytes) -> None:
-    assert columns.read(text, 1, Findings(), FileTexts()) is None
+    assert read_compiled(text) is None
+
+
+@pytest.mark.parametrize("text", [b'{"a":"b"}', b"[1,2]", b"12", b"true", b"{}"])
+def test_what_reaches_beyond_the_end_is_left_to_python(text: bytes) -> None:
+    for length in range(1, len(text)):
+        # A number may end anywhere; an element that no event is of comes back as text.
+        found = compiled.read_events(bytearray(text + b" " * 40), length)
+        assert found is None, text[:length]
+    assert compiled.read_events(text, len(text)) is not None
+
+
+def test_only_so_much_is_read_as_there_is() -> None:
+    assert compiled.read_events(b"", 0) == ([], [], {}, [])
+    assert compiled.read_events(b"  {} , {", 4) == ([], [], {}, [b"{}"])
+    for length in (-1, 3):
+        with pytest.raises(ValueError, match="not as long"):
+            compiled.read_events(b"{}", length)
+    with pytest.raises(TypeError):
+        compiled.read_events(memoryview(b"{}"), 2)
 
 
 def test_many_elements_that_are_no_events_are_left_to_python() -> None:
-    assert columns.read(b"[" + b"7," * 100_000 + b"7]", 1, Findings(), FileTexts()) is None
+    assert read_compiled(b"[" + b"7," * 100_000 + b"7]") is None
 
 
 @pytest.mark.parametrize(
@@ -170,7 +199,7 @@ def test_many_elements_that_are_no_events_are_left_to_python() -> None:
 )
 def test_times_are_rounded_as_decimals(written: str, nanoseconds: int) -> None:
     text = json.dumps([OP]).replace("10.5", written).encode()
-    found = columns.read(text, 1, Findings(), FileTexts())
+    found = read_compiled(text)
     assert found is not None
     assert found.all()["ops"]["start_ns"].to_list() == [nanoseconds]
 
@@ -179,7 +208,7 @@ def test_times_are_rounded_as_decimals(written: str, nanoseconds: int) -> None:
 def test_a_recording_is_read_as_python_reads_it(name: str) -> None:
     events = json.loads(gzip.decompress((DATA / name).read_bytes()))["traceEvents"]
     text = json.dumps(events).encode()
-    found = columns.read(text, 1, Findings(), FileTexts())
+    found = read_compiled(text)
     assert found is not None
     expected, _ = by_python(text)
     for table, ordered in rows(found).items():
@@ -190,17 +219,19 @@ def test_a_recording_is_read_as_python_reads_it(name: str) -> None:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.data())
 def test_damaged_text_is_read_as_python_reads_it_or_left(data: st.DataObject) -> None:
-    text = bytearray(json.dumps([OP, {**KERNEL, "args": {"grid": [1, 2, 3], "Seq": 4}}]).encode())
+    inside = json.dumps([OP, {**KERNEL, "args": {"grid": [1, 2, 3], "Seq": 4}}])[1:-1].encode()
+    damaged = bytearray(inside)
     for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(0, len(text) - 1))
-        text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    found = columns.read(bytes(text), 1, Findings(), FileTexts())
+        place = data.draw(st.integers(0, len(damaged) - 1))
+        damaged[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    text = bytes(b"[" + damaged + b"]")
+    found = read_compiled(text)
     if found is not None:
         # Python's typed decoder passes over keys in older spellings, and over invalid UTF-8 in what
         # it skips, the lenient one over neither; here that is so element by element.
         ways = (decode.valid, decode.untyped, decode.repaired)
-        decoders = [each for each in ways if each(bytes(text), Findings())]
-        assert rows(found) in [by_python(bytes(text), decoder)[0] for decoder in decoders]
+        decoders = [each for each in ways if each(text, Findings())]
+        assert rows(found) in [by_python(text, decoder)[0] for decoder in decoders]
 
 
 times = st.integers(0, 30)
@@ -225,6 +256,31 @@ def test_intervals_are_found_as_python_finds_them(
     nested = threads, starts, ends, parents(threads, starts, ends)
     where = np.array(at, np.int64).reshape(-1, 2).T
     assert innermost(*nested, *where).tolist() == innermost_in_python(*nested, *where).tolist()
+
+
+calls = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(-2, 2), times, times, st.booleans()), max_size=40
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(calls)
+def test_calls_are_timed_as_python_times_them(
+    found: list[tuple[int, int, int, int, bool]],
+) -> None:
+    names, threads, starts, lengths, counted = np.array(found, np.int64).reshape(-1, 5).T
+    order = nesting_order(starts, starts + lengths)
+    arrays = names, threads, starts, starts + lengths, order[counted[order] == 1]
+    one, other = call_times(*arrays, 4), call_times_in_python(*arrays, 4)
+    for field in fields(CallTimes):
+        assert getattr(one, field.name).tolist() == getattr(other, field.name).tolist()
+
+
+def test_numbers_beyond_the_calls_are_refused() -> None:
+    column = np.zeros(2, np.int64)
+    for names, order in ((column + 1, column), (column - 1, column), (column, column + 2)):
+        with pytest.raises(ValueError, match="in their arrays"):
+            compiled.call_times(names, column, column, column, order, 1)
 
 
 @settings(max_examples=100, deadline=None)
@@ -260,8 +316,6 @@ def test_arrays_of_another_kind_are_refused() -> None:
 
 
 def test_a_column_keeps_its_codes() -> None:
-    found = columns.read(
-        json.dumps([OP, OP, {**OP, "name": "other"}]).encode(), 1, Findings(), FileTexts()
-    )
+    found = read_compiled(json.dumps([OP, OP, {**OP, "name": "other"}]).encode())
     assert found is not None
     assert found.all()["ops"]["name"].equals(pl.Series("name", ["aten::mm", "aten::mm", "other"]))
