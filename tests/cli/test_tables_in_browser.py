@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -89,10 +90,11 @@ def page(tmp_path_factory: pytest.TempPathFactory, block: Analysis) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Chromium, page: Path) -> Chromium:
+def opened(running_browser: Chromium, page: Path) -> Iterator[Chromium]:
     """One page for all tests here; each looks at columns or tables that no other has changed."""
-    browser.open(page)
-    return browser
+    running_browser.open(page)
+    yield running_browser
+    running_browser.leave()
 
 
 def test_rows_are_sorted_by_gain_and_come_back_in_their_order(
