@@ -8,14 +8,13 @@ then scanned element by element.
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
 from gpuprof.collectors.errors import CaptureError
 from gpuprof.collectors.files.source import ByteSource
 from gpuprof.collectors.kineto import decode
+from gpuprof.collectors.kineto.buffers import Buffers, Elements
 from gpuprof.collectors.kineto.decode import Batch
 from gpuprof.collectors.kineto.findings import Findings
 
@@ -47,18 +46,6 @@ _SCALAR: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[^,\]{}\[]+', re.DOTALL)
 _COMPACT: Final = (b'},{"', b'}, {"')
 
 
-@dataclass(frozen=True)
-class Elements:
-    """Whole elements of an array with commas between them: the first bytes of `buffer`."""
-
-    buffer: bytes | bytearray
-    length: int
-
-    def array(self) -> bytes:
-        """They as a JSON array, which is a copy."""
-        return b"".join((b"[", memoryview(self.buffer)[: self.length], b"]"))
-
-
 class Take(Protocol):
     """Takes a block from here by answering True; no batch comes of it then."""
 
@@ -67,27 +54,6 @@ class Take(Protocol):
 
         Of a block that was taken the buffer is the taker's, and goes back to the `Buffers`.
         """
-
-
-class Buffers:
-    """Buffers of a block each, used again: their pages are there, and nothing is zeroed."""
-
-    def __init__(self) -> None:
-        self._free: list[bytearray] = []
-
-    def take(self, size: int) -> bytearray:
-        """A buffer of `size` bytes, with anything in it."""
-        if size != BLOCK_BYTES:
-            return bytearray(size)
-        # Another thread may take the last one meanwhile.
-        with suppress(IndexError):
-            return self._free.pop()
-        return bytearray(size)
-
-    def give_back(self, buffer: bytes | bytearray) -> None:
-        """Let the next `take` have `buffer`, of which nothing is needed any more."""
-        if isinstance(buffer, bytearray) and len(buffer) == BLOCK_BYTES:
-            self._free.append(buffer)
 
 
 class Blocks:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.kineto import decode
-from gpuprof.collectors.kineto.blocks import Elements
+from gpuprof.collectors.kineto.buffers import Elements
 from gpuprof.collectors.kineto.cells import CellColumn, Cells
 from gpuprof.collectors.kineto.file_texts import FileTexts, NumberedTexts
 from gpuprof.collectors.kineto.findings import Findings

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from gpuprof.collectors.kineto import columns, decode
-from gpuprof.collectors.kineto.blocks import Buffers, Elements
+from gpuprof.collectors.kineto import blocks, columns, decode
+from gpuprof.collectors.kineto.buffers import Buffers, Elements
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.native import compiled
@@ -55,7 +55,7 @@ class BlockReaders:
         self._findings = Findings()
         self._read: list[Tables] = []
         self._texts = columns.file_texts()
-        self.buffers = Buffers()
+        self.buffers = Buffers(blocks.BLOCK_BYTES)
 
     def __enter__(self) -> "BlockReaders":
         return self

@@ -10,6 +10,21 @@ from gpuprof.collectors.native import compiled
 
 
 @dataclass(frozen=True)
+class Calls:
+    """One entry a call; `names` are numbers from 0 on."""
+
+    names: Integers
+    threads: Integers
+    starts: Integers
+    ends: Integers
+
+    @property
+    def columns(self) -> tuple[Integers, Integers, Integers, Integers]:
+        """The arrays, in this order."""
+        return self.names, self.threads, self.starts, self.ends
+
+
+@dataclass(frozen=True)
 class CallTimes:
     """One entry a name."""
 
@@ -21,42 +36,21 @@ class CallTimes:
     self_ns: Integers
 
 
-def call_times(
-    names: Integers,
-    threads: Integers,
-    starts: Integers,
-    ends: Integers,
-    order: Integers,
-    count: int,
-) -> CallTimes:
+def call_times(calls: Calls, order: Integers, count: int) -> CallTimes:
     """The times of `count` names, of the calls `order` alone, which `nesting_order` puts in order.
 
-    The first four arrays have one entry a call; `names` are numbers from 0 to `count`. Calls of a
-    thread are a tree, so each moment of a thread is the self time of one call at most.
+    Calls of a thread are a tree, so each moment of a thread is the self time of one call at most.
     """
     if compiled is None:
-        return call_times_in_python(names, threads, starts, ends, order, count)
-    found = compiled.call_times(
-        contiguous(names),
-        contiguous(threads),
-        contiguous(starts),
-        contiguous(ends),
-        contiguous(order),
-        count,
-    )
+        return call_times_in_python(calls, order, count)
+    names, threads, starts, ends = map(contiguous, calls.columns)
+    found = compiled.call_times(names, threads, starts, ends, contiguous(order), count)
     return CallTimes(*np.frombuffer(found, np.int64).reshape(4, count))
 
 
-def call_times_in_python(
-    names: Integers,
-    threads: Integers,
-    starts: Integers,
-    ends: Integers,
-    order: Integers,
-    count: int,
-) -> CallTimes:
+def call_times_in_python(calls: Calls, order: Integers, count: int) -> CallTimes:
     """`call_times` without compiled code."""
-    names, threads, starts, ends = (each.take(order) for each in (names, threads, starts, ends))
+    names, threads, starts, ends = (column.take(order) for column in calls.columns)
     above = parents(threads, starts, ends)
     inside = np.flatnonzero(above != NONE)
     lengths_ns = ends - starts

@@ -14,7 +14,7 @@ from gpuprof.collectors.call_tree.nesting import (
     thread_codes,
 )
 from gpuprof.collectors.capture import Capture
-from gpuprof.roofline.host.call_times import call_times
+from gpuprof.roofline.host.call_times import Calls, call_times
 from gpuprof.roofline.host.windows import (
     Windows,
     begun_within,
@@ -44,17 +44,14 @@ def host_calls(capture: Capture) -> HostCalls:
     Operators and runtime calls of a thread are one tree. Calls without an end are left out.
     """
     windows = step_windows(capture)
-    calls = _calls(capture)
+    names, calls = _calls(capture)
     order = nesting_order(calls.starts, calls.ends)
     starts = calls.starts.take(order)
     counted = begun_within(windows, starts) & (calls.ends.take(order) != NEVER)
     order, starts = order[counted], starts[counted]
     if not len(order):
         return HostCalls()
-    names = calls.names
-    times = call_times(
-        calls.numbers, calls.threads, calls.starts, calls.ends, order, len(calls.names)
-    )
+    times = call_times(calls, order, len(names))
     # Of two names with as much the one that came first.
     found = np.lexsort((times.first, -times.self_ns))
     found = found[times.calls[found] > 0]
@@ -74,19 +71,8 @@ def host_calls(capture: Capture) -> HostCalls:
     )
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """Operators and then runtime calls: one entry a call, but for the kinds and names of them."""
-
-    names: list[tuple[CallKind, str]]
-    # Of `names`.
-    numbers: Integers
-    threads: Integers
-    starts: Integers
-    ends: Integers
-
-
-def _calls(capture: Capture) -> _Calls:
+def _calls(capture: Capture) -> tuple[list[tuple[CallKind, str]], Calls]:
+    """Operators and then runtime calls, and what their numbers of names stand for."""
     names: list[tuple[CallKind, str]] = []
     numbers = []
     kinds: tuple[tuple[CallKind, NumberedNames], ...] = (
@@ -99,8 +85,7 @@ def _calls(capture: Capture) -> _Calls:
         numbers.append(number + len(names))
         names += [(kind, name) for name in (*own.texts, "")]
     frames = capture.ops, capture.launches
-    return _Calls(
-        names,
+    return names, Calls(
         np.concatenate(numbers),
         np.concatenate(thread_codes(*frames)),
         np.concatenate([frame["start_ns"].to_numpy() for frame in frames]),

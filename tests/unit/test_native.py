@@ -22,11 +22,11 @@ from gpuprof.collectors.call_tree.nesting import (
     parents_in_python,
 )
 from gpuprof.collectors.kineto import columns, decode
-from gpuprof.collectors.kineto.blocks import Elements
+from gpuprof.collectors.kineto.buffers import Elements
 from gpuprof.collectors.kineto.findings import Findings
 from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.native import compiled
-from gpuprof.roofline.host.call_times import CallTimes, call_times, call_times_in_python
+from gpuprof.roofline.host.call_times import Calls, CallTimes, call_times, call_times_in_python
 from gpuprof.roofline.timeline.rows import free_rows, free_rows_in_python
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="nothing was compiled: no compiler")
@@ -270,8 +270,8 @@ def test_calls_are_timed_as_python_times_them(
 ) -> None:
     names, threads, starts, lengths, counted = np.array(found, np.int64).reshape(-1, 5).T
     order = nesting_order(starts, starts + lengths)
-    arrays = names, threads, starts, starts + lengths, order[counted[order] == 1]
-    one, other = call_times(*arrays, 4), call_times_in_python(*arrays, 4)
+    timed = Calls(names, threads, starts, starts + lengths), order[counted[order] == 1], 4
+    one, other = call_times(*timed), call_times_in_python(*timed)
     for field in fields(CallTimes):
         assert getattr(one, field.name).tolist() == getattr(other, field.name).tolist()
 
