@@ -77,9 +77,9 @@ class IdleTime(msgspec.Struct, frozen=True, kw_only=True):
     profiled_ns: int
     # Where the lengths come from; the causes are always those of profiled steps.
     basis: StepDefinition
-    # They were seen in the program's first step alone. Where the basis is timed, that does not tell
-    # why other steps wait.
-    first_step: bool = False
+    # They were seen in the program's first steps, which may do what later ones do not. One alone
+    # does not tell why timed steps wait. In the JSON it has the name of when there was only one.
+    first_steps: bool = msgspec.field(default=False, name="first_step")
     # The largest first.
     causes: tuple[IdleCause, ...]
     # Of each profiled step in order, as it was seen there.

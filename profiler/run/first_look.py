@@ -1,7 +1,8 @@
-"""Profiles a program from its start until its second step is complete, in case no more comes.
+"""Profiles a program from its start until its third step is complete, in case no more comes.
 
-The first step holds the set-up, what is compiled and what libraries load; the second is as the
-others, so that where there is one it alone counts as profiled.
+The first step holds the set-up, what is compiled and what libraries load; the others are as those
+that follow, so that where there is one the first does not count as profiled. Of two it shows which
+of what they wait for is in each step.
 
 What the leading marks mean may only show later: a forward call is a step of its own until an
 optimizer ends a step of several. So the first look keeps the steps that lie whole in it, by the
@@ -18,7 +19,7 @@ from gpuprof.collectors.live.torch_trace import TorchTrace, cupti_held_by, initi
 from gpuprof.collectors.live.unix_clock import UnixClock
 from gpuprof.profiler.run.main_thread import call_on_main_thread, is_called_by_torch
 
-FIRST_LOOK_STEPS = 2
+FIRST_LOOK_STEPS = 3
 # A script that never steps is watched no longer than this, so that memory stays bounded.
 FIRST_LOOK_SECONDS = 20.0
 _ONCE_MORE_SECONDS = 0.2
@@ -95,7 +96,7 @@ class FirstLook:
         now_ns = self._clock.now_ns()
         if ends_a_step:
             self._ended += 1
-            if self._ended == FIRST_LOOK_STEPS:
+            if self._ended == 2:
                 self.steps.clear()
             self.steps.append((self._since_ns, now_ns))
         else:

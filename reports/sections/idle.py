@@ -8,7 +8,7 @@ from gpuprof.reports.blocks import Block, Column, Fact, Facts, Paragraph, folded
 from gpuprof.reports.sections.section import Section, titled
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.classes import bottleneck_class
-from gpuprof.roofline.idle.evidence import FIRST_STEP, count_text, culprit_text
+from gpuprof.roofline.idle.evidence import FIRST_STEPS, count_text, culprit_text
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
 # Causes that the summary names, from which share of the step on, and culprits of each.
@@ -73,10 +73,10 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 
 def _lead(idle: IdleTime) -> str:
     waits = formatting.duration(idle.nanoseconds)
-    if idle.basis == "timed" and idle.first_step:
+    if _is_of_one_first_step(idle):
         return (
-            f"The device has no work for {waits} of a step, and nothing tells why: {FIRST_STEP}. "
-            "What is named below cost the first step."
+            f"The device has no work for {waits} of a step, and nothing tells why: {FIRST_STEPS}. "
+            "What is named below cost one of them."
         )
     if idle.basis == "whole trace":
         return f"The device has no work for {waits} of the trace."
@@ -93,8 +93,13 @@ def _lead(idle: IdleTime) -> str:
     )
 
 
+def _is_of_one_first_step(idle: IdleTime) -> bool:
+    """Whether the causes are those of a step that does not tell why others wait."""
+    return idle.basis == "timed" and idle.first_steps and len(idle.profiled_steps) == 1
+
+
 def _rows(idle: IdleTime, step_ns: int) -> Iterable[tuple[str, ...]]:
-    profiled = idle.first_step and idle.basis == "timed"
+    profiled = _is_of_one_first_step(idle)
     for cause in idle.causes:
         share = formatting.percent(cause.nanoseconds / step_ns)
         head: tuple[str, ...] = (

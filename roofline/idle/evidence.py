@@ -9,9 +9,9 @@ from gpuprof.roofline.classes import UNEXPLAINED
 from gpuprof.roofline.durations import duration
 from gpuprof.roofline.idle_figures import IdleCause, IdleCulprit, IdleTime
 
-FIRST_STEP: Final = (
-    "only one of the program's first steps was profiled, which may do what later ones do not: let "
-    "it run longer, or with --warmup 3"
+FIRST_STEPS: Final = (
+    "only the program's first steps were profiled, which may do what later ones do not: let it run "
+    "longer, or with --warmup 3"
 )
 # Of a cause: a narrower range is not worth a word.
 _CLOSE: Final = 0.3
@@ -21,8 +21,8 @@ def with_culprit(verdict: Bottleneck, idle: IdleTime | None) -> Bottleneck:
     """`verdict` with what costs most of it, where it is a cause of `idle`."""
     if idle is None:
         return verdict
-    if verdict.kind == UNEXPLAINED and idle.first_step:
-        return msgspec.structs.replace(verdict, evidence=f"{verdict.evidence}; {FIRST_STEP}")
+    if verdict.kind == UNEXPLAINED and idle.first_steps:
+        return msgspec.structs.replace(verdict, evidence=f"{verdict.evidence}; {FIRST_STEPS}")
     causes = [cause for cause in idle.causes if cause.kind == verdict.kind and cause.culprits]
     if not causes:
         return verdict

@@ -48,6 +48,8 @@ class IdleSeen:
     steps: tuple[tuple[IdlePart, ...], ...]
     # What the host did beside launching, whether or not a device had work.
     host: HostTime
+    # They are the program's first steps, and timed ones came after them.
+    first_steps: bool = False
 
 
 def find_idle(
@@ -67,6 +69,7 @@ def find_idle(
     seen = waiting_by_class(times, stretch.steps)
     spent = host_time(capture, idle, on_cpu=on_cpu)
     named = named_pieces(idle, capture)
+    first_steps = _profiled_before_timed(capture)
     # With the host's timeline; beside it what culprits are found with would be the peak.
     del idle
     freed_memory.give_back()
@@ -74,7 +77,7 @@ def find_idle(
         SeenWaiting(
             seen,
             usual_waiting_by_class(times, stretch.steps),
-            first_step=_profiled_before_timed(capture),
+            alone=first_steps and stretch.steps == 1,
             counted_ns=spent.counted,
             # A CPU's operators and all else follow each other on its threads.
             hidden_ns={
@@ -87,11 +90,12 @@ def find_idle(
         named,
         parts_of_steps(times, stretch.steps),
         spent,
+        first_steps=first_steps,
     )
 
 
 def _profiled_before_timed(capture: Capture) -> bool:
-    """Whether the profiled step is the first look at a program that ended soon."""
+    """Whether the profiled steps are the first look at a program that ended soon."""
     begins = {
         phase: capture.steps.filter(pl.col("phase") == phase)["start_ns"].min()
         for phase in ("profiled", "timed")
@@ -123,7 +127,7 @@ def idle_time(seen: IdleSeen | None, split: StepSplit | None, *, on_cpu: bool) -
         nanoseconds=idle_ns,
         profiled_ns=round(sum(part.total_ns for part in by_class.values())),
         basis=split.basis,
-        first_step=seen.waiting.first_step,
+        first_steps=seen.first_steps,
         causes=tuple(
             sorted(causes, key=lambda cause: (-cause.nanoseconds, -cause.profiled_ns, cause.kind))
         ),
@@ -138,7 +142,7 @@ def _of_the_host(
     host_ns, counted_ns = seen.host.by_class.get(kind), seen.host.counted.get(kind)
     hidden_ns = 0.0
     # What waits for the device further on would then wait for as much longer.
-    if not seen.host.waits - {kind} and not seen.waiting.first_step:
+    if not seen.host.waits - {kind} and not seen.waiting.alone:
         hidden_ns = factors.keeps * seen.waiting.hidden_ns.get(kind, 0.0)
         if split.basis == "timed" and counted_ns is not None:
             hidden_ns = max(0, counted_ns - part.nanoseconds)

@@ -71,9 +71,9 @@ class SeenWaiting:
     # The mean of the profiled steps, and their median where that is less.
     by_class: Mapping[ClassName, Waiting]
     usual: Mapping[ClassName, Waiting] = field(default_factory=dict)
-    # It was the program's first step, which loads code, builds plans and has a batch ready: why
-    # others wait it does not tell.
-    first_step: bool = False
+    # It was one of the program's first steps and no other, which loads code, builds plans and has
+    # a batch ready: why others wait it does not tell.
+    alone: bool = False
     # For how long the host did it in a timed step, of what was counted there.
     counted_ns: Mapping[ClassName, int] = field(default_factory=dict)
     # For how long it did it in a profiled step while the device had work.
@@ -87,7 +87,7 @@ def waiting_parts(
     if basis != "timed":
         return _in_profiled_step(seen.by_class, idle_ns, step_ns=step_ns)
     counted = _counted(seen, idle_ns, step_ns - idle_ns)
-    if seen.first_step:
+    if seen.alone:
         return _unlike(seen.by_class, idle_ns, counted)
     left_ns = idle_ns - sum(part.nanoseconds for part in counted.values())
     others = {kind: part for kind, part in seen.by_class.items() if kind not in counted}
@@ -112,7 +112,7 @@ def _counted(seen: SeenWaiting, idle_ns: int, busy_ns: int) -> dict[ClassName, W
                 length_ns, min(certain_ns, length_ns), min(idle_ns, max(host_ns, length_ns))
             )
         left_ns -= length_ns
-    if seen.first_step:
+    if seen.alone:
         # What hides it in other steps was not seen.
         return {
             kind: WaitingPart(part.least_ns, part.least_ns, idle_ns)

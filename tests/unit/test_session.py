@@ -7,6 +7,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -145,7 +146,7 @@ def test_the_timed_steps_run_without_a_profiler(start: Start) -> None:
     for _ in range(8):
         training.step()
         profiled.append(torch._C._autograd._profiler_enabled())
-    # After each step: the first look ends with the second; the profiler warms up in the fifth.
+    # After each step: the first look ends with the warm-up; the profiler warms up in the fifth.
     assert profiled == [True, False, False, False, True, True, False, False]
 
 
@@ -176,6 +177,29 @@ def test_a_script_that_ends_early_has_its_second_step_or_its_only_one(
     assert capture.kernels["step"].drop_nulls().n_unique() == 1
     ((_, end_ns),) = seen.first_look_steps
     assert end_ns <= ended_ns[0] if steps == 1 else ended_ns[0] < end_ns <= ended_ns[1]
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(1, 1), (2, 1), (3, 2), (5, 2)])
+def test_a_first_look_of_three_steps_keeps_those_after_the_first(
+    start: Start, steps: int, kept: int
+) -> None:
+    session = start(schedule=Schedule(warmup=3, timed=2, profiled=2))
+    training, began_ns, ended_ns = Training(), time.time_ns(), []
+    for _ in range(steps):
+        training.step()
+        ended_ns.append(time.time_ns())
+    seen = session.finish()
+    looks = seen.first_look_steps
+    assert len(looks) == kept
+    # Each ends within the call that made it, the last one in the last of the three.
+    calls = list(pairwise([began_ns, *ended_ns[:3]]))
+    for (_, end_ns), (earlier_ns, later_ns) in zip(looks, calls[-kept:], strict=True):
+        assert earlier_ns < end_ns <= later_ns
+    capture = assemble(recorded(seen))
+    assert capture.steps["phase"].to_list().count("profiled") == kept
+    assert capture.steps["phase"].to_list().count("timed") == max(0, steps - 3)
+    products = capture.kernels.filter(pl.col("name") == "aten::addmm")
+    assert products["step"].drop_nulls().n_unique() == kept
 
 
 def accumulated(steps: int, calls: int) -> None:

@@ -65,7 +65,7 @@ def test_what_few_of_the_profiled_steps_did_is_not_in_a_shorter_median_step() ->
 
 
 def test_a_first_step_does_not_tell_why_others_wait() -> None:
-    seen = SeenWaiting({"loader": LOADER, "compilation": Waiting(keeps_ns=50_000)}, first_step=True)
+    seen = SeenWaiting({"loader": LOADER, "compilation": Waiting(keeps_ns=50_000)}, alone=True)
     found = waiting_parts(seen, 4000, step_ns=STEP, basis="timed")
     assert lengths(found) == {"loader": 0, "compilation": 0, "unexplained": 4000}
     assert {kind: (part.least_ns, part.most_ns) for kind, part in found.parts.items()} == {
@@ -78,18 +78,18 @@ def test_a_first_step_does_not_tell_why_others_wait() -> None:
     assert lengths(own) == {"loader": 3000, "compilation": 50_000}
 
 
-@pytest.mark.parametrize("first_step", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
 def test_garbage_that_was_collected_in_timed_steps_is_as_long_as_the_device_cannot_hide(
-    first_step: bool,
+    alone: bool,
 ) -> None:
     # The device is busy for 4000 of 10,000 ns, and Python collects for 7000.
     counted = {"garbage collection": 7000}
-    seen = SeenWaiting({"launch": LAUNCH}, first_step=first_step, counted_ns=counted)
+    seen = SeenWaiting({"launch": LAUNCH}, alone=alone, counted_ns=counted)
     found = waiting_parts(seen, 6000, step_ns=STEP, basis="timed")
     assert lengths(found) == {
         "garbage collection": 3000,
-        "launch": 0 if first_step else 2000,
-        "unexplained": 3000 if first_step else 1000,
+        "launch": 0 if alone else 2000,
+        "unexplained": 3000 if alone else 1000,
     }
     assert found.parts["garbage collection"].least_ns == 3000
 
