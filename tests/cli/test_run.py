@@ -334,7 +334,9 @@ def test_steps_are_found(
     assert capture.kernels["step"].drop_nulls().n_unique() == 3
 
 
-@pytest.mark.parametrize(("steps", "timed", "profiled"), [(1, 0, 1), (6, 3, 2), (15, 10, 2)])
+@pytest.mark.parametrize(
+    ("steps", "timed", "profiled"), [(1, 0, 1), (6, 3, 2), (14, 10, 2), (15, 10, 1)]
+)
 def test_a_short_script_is_shown_by_its_first_steps(
     tmp_path: Path, gpuprof: Gpuprof, steps: int, timed: int, profiled: int
 ) -> None:
