@@ -5,10 +5,12 @@
 Each program runs under `gpuprof run` as a person would start it, and measures by itself how long a
 step is with the trouble and without it. Compared are the cause that costs most, what is named, the
 line, and the gain with the difference of the two. Exits 1 where one differs.
+
+The programs named short make 60 steps, and end before any but their first ones are profiled.
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from programs import Seen, compare_all
@@ -44,7 +46,7 @@ def length_ms(step, seconds):
     last = sorted(lengths[len(lengths) // 2:])
     return last[len(last) // 2]
 
-def steps(step, without, seconds=12):
+def steps(step, without, seconds=SECONDS):
     \"\"\"Run `step` as a program's loop, then it and `without` again for their lengths.\"\"\"
     end, count = time.time() + seconds, 0
     while time.time() < end or count < 60:
@@ -210,6 +212,13 @@ class Program:
     source: str
     cause: str
     named: str = ""
+    # For how long it makes steps, 60 at least.
+    seconds: int = 12
+
+    @property
+    def text(self) -> str:
+        """The whole script."""
+        return HEAD.replace("SECONDS", str(self.seconds)) + self.source
 
 
 PROGRAMS = {
@@ -225,6 +234,9 @@ PROGRAMS = {
     "plans": Program(PLANS, "compilation", "cudnn"),
     "healthy": Program(HEALTHY, ""),
 }
+# Of the others not each step does what they wait for.
+for name in ("item", "launches", "loader", "sleep", "python", "pageable", "healthy"):
+    PROGRAMS[f"short-{name}"] = replace(PROGRAMS[name], seconds=0)
 
 
 def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) -> list[str]:
@@ -243,7 +255,7 @@ def compared(program: Program, analysis: dict[str, Any], own: dict[str, float]) 
         wrong.append(f"{culprit['what']} is named, not {program.named}")
     lines = [
         number
-        for number, line in enumerate((HEAD + program.source).splitlines(), 1)
+        for number, line in enumerate(program.text.splitlines(), 1)
         if line.endswith("# here")
     ]
     if lines and not any(culprit["place"].endswith(f":{line}") for line in lines):
@@ -275,5 +287,5 @@ def seen_of(name: str, seen: Seen) -> tuple[list[str], str]:
 
 
 if __name__ == "__main__":
-    sources = {name: HEAD + program.source for name, program in PROGRAMS.items()}
+    sources = {name: program.text for name, program in PROGRAMS.items()}
     sys.exit(compare_all(__doc__.splitlines()[0], sources, seen_of))
