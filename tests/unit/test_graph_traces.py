@@ -22,6 +22,7 @@ from gpuprof.collectors.manifest import ProcessInfo, Schedule
 from gpuprof.collectors.schema import GRAPH_NODES
 from gpuprof.profiler.run import graph_traces
 from gpuprof.profiler.run.assemble import assemble
+from gpuprof.profiler.run.first_look import FIRST_LOOK_STEPS
 from gpuprof.profiler.run.observations import GraphTrace, Observations
 from gpuprof.profiler.run.output import CaptureOutput
 from gpuprof.profiler.run.ranks import Ranks
@@ -61,7 +62,7 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    made = Session(SessionOptions(schedule=Schedule(warmup=3, timed=2, profiled=2)))
+    made = Session(SessionOptions(schedule=Schedule(warmup=4, timed=2, profiled=2)))
     made.start()
     yield made
     made.finish()
@@ -74,13 +75,18 @@ def capture(graph: Any) -> None:
     graph.capture_end()
 
 
+def look(session: Session) -> None:
+    """Steps until the first look is over, and the warm-up is not."""
+    for _ in range(FIRST_LOOK_STEPS):
+        session.step(None)
+
+
 def products(path: Path) -> int:
     return int((kineto.read(path).ops["name"] == "aten::mm").sum())
 
 
 def test_a_capture_after_the_first_look_is_profiled_alone(graph: Any, session: Session) -> None:
-    session.step(None)
-    session.step(None)
+    look(session)
     assert not torch_trace.own_profilers
     capture(graph)
     assert not torch_trace.own_profilers
@@ -94,8 +100,7 @@ def test_a_capture_after_the_first_look_is_profiled_alone(graph: Any, session: S
 def test_a_capture_within_the_first_look_is_in_its_trace(graph: Any, session: Session) -> None:
     capture(graph)
     assert session.seen.graph_traces == []
-    session.step(None)
-    session.step(None)
+    look(session)
     (trace,) = session.seen.graph_traces
     assert trace.path.name == "first.json"
     assert products(trace.path) == 1
@@ -104,8 +109,7 @@ def test_a_capture_within_the_first_look_is_in_its_trace(graph: Any, session: Se
 def test_a_first_look_with_a_capture_may_be_all_there_is(graph: Any, session: Session) -> None:
     """torch saves a trace only once."""
     capture(graph)
-    session.step(None)
-    session.step(None)
+    look(session)
     seen = session.finish()
     assert seen.warnings == []
     assert seen.trace == seen.graph_traces[0].path
@@ -146,8 +150,7 @@ def test_captures_in_later_steps_are_left_alone(graph: Any) -> None:
 
 
 def test_a_capture_that_does_not_begin_leaves_no_profile(graph: Any, session: Session) -> None:
-    session.step(None)
-    session.step(None)
+    look(session)
     graph.fails = True
     with pytest.raises(RuntimeError, match="no capture"):
         graph.capture_begin()
@@ -155,8 +158,7 @@ def test_a_capture_that_does_not_begin_leaves_no_profile(graph: Any, session: Se
 
 
 def test_the_programs_own_profiler_ends_that_of_a_capture(graph: Any, session: Session) -> None:
-    session.step(None)
-    session.step(None)
+    look(session)
     graph.capture_begin()
     with torch.autograd.profiler.profile():
         torch.ones(2) + 1
@@ -169,8 +171,7 @@ def test_the_programs_own_profiler_ends_that_of_a_capture(graph: Any, session: S
 def test_no_more_time_goes_to_captures_than_is_meant_to(
     graph: Any, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.step(None)
-    session.step(None)
+    look(session)
     monkeypatch.setattr(graph_traces, "_MOST_SECONDS", 1e-9)
     capture(graph)
     capture(graph)
