@@ -10,6 +10,7 @@ from gpuprof.collectors import garbage_collector
 from gpuprof.collectors.capture import Capture
 from gpuprof.collectors.manifest import Device
 from gpuprof.collectors.plugins import noted_problems
+from gpuprof.collectors.query_thread import on_query_thread
 from gpuprof.roofline.advice.binding import binding
 from gpuprof.roofline.advice.of_step import step_advice
 from gpuprof.roofline.advice.stragglers import with_late_ranks
@@ -102,6 +103,7 @@ from gpuprof.roofline.work.transfers import RankWaits
 from gpuprof.roofline.work.work import find_work
 
 
+@on_query_thread
 @garbage_collector.paused()
 def analyze(
     capture: Capture, *, rank: int | None = None, summaries: Sequence[RankSummary] | None = None
