@@ -33,6 +33,7 @@ from gpuprof.collectors.kineto.tables import Tables, add_batch
 from gpuprof.collectors.kineto.tensor_lists import with_tensor_lists
 from gpuprof.collectors.kineto.threads import BlockReaders, NotDecoded, threads_for
 from gpuprof.collectors.manifest import Device, Manifest, ProcessInfo
+from gpuprof.collectors.query_thread import on_query_thread
 from gpuprof.collectors.recorded_collectives import RecordedCollective, read_collectives
 from gpuprof.collectors.recorded_lists import beside
 
@@ -124,6 +125,7 @@ def _read_by(path: Path, threads: int) -> tuple[dict[str, object], Tables, Findi
     return blocks.metadata, tables, findings
 
 
+@on_query_thread
 def _capture(
     path: Path,
     fields: Mapping[str, object],
