@@ -10,6 +10,7 @@ import msgspec
 from gpuprof.roofline import dtypes
 from gpuprof.roofline.dtypes import DType
 from gpuprof.roofline.kernel_names.product_arithmetic import ProductArithmetic
+from gpuprof.roofline.nested_json import nests_too_deep
 
 # In the names of operators on mkldnn's own layout: dense, but without strides.
 MKLDNN = "mkldnn"
@@ -192,6 +193,8 @@ def _number_list(text: str | None, kind: type[Any]) -> tuple[Any, ...] | None:
 
 
 def _decode(text: str) -> Any:
+    if nests_too_deep(text):
+        return None
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

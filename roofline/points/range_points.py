@@ -14,6 +14,7 @@ from gpuprof.collectors.capture import Capture
 from gpuprof.roofline.analysis import Bottleneck, RooflinePoint, Transfer
 from gpuprof.roofline.cost_models.cost import Flops
 from gpuprof.roofline.machine.roof_time import Traffic
+from gpuprof.roofline.nested_json import nests_too_deep
 from gpuprof.roofline.points.classify import Circumstances, WorkKey, WorkVerdict, classify
 from gpuprof.roofline.points.points import (
     COPY_NAME,
@@ -185,6 +186,8 @@ def _total(passes: pl.DataFrame, calls: Iterable[tuple[int, int]], work: Work) -
 def _declared_flops(passes: pl.DataFrame, inside: Total) -> tuple[Flops, ...] | None:
     by_unit = passes["flops_by_unit"]
     if by_unit.is_not_null().all():
+        if any(map(nests_too_deep, by_unit)):
+            return None
         try:
             declared = [msgspec.json.decode(text, type=tuple[Flops, ...]) for text in by_unit]
         except msgspec.MsgspecError:

@@ -104,6 +104,24 @@ def test_values_of_scalars_are_read_by_type() -> None:
     assert call.number(99) is None
 
 
+@pytest.mark.parametrize("levels", [101, 5000, 200_000])
+def test_lists_without_end_are_unknown_however_large_the_stack(levels: int) -> None:
+    deep = "[" * levels + "]" * levels
+    assert parse_call("x::y", deep, '["float"]', None, None) is None
+    call = parse_call("x::y", "[[4, 8], []]", '["float", "ScalarList"]', deep, f'["", "{deep}"]')
+    assert call is not None
+    tensor = call.tensor(0)
+    assert tensor is not None
+    assert tensor.strides is None
+    assert call.integers(1) is None
+
+
+def test_a_long_list_of_tensors_is_not_deep() -> None:
+    call = parse_call("x::y", f"[[{', '.join(['[2, 3]'] * 500)}]]", '["TensorList"]', None, None)
+    assert call is not None
+    assert len(call.tensors(0) or ()) == 500
+
+
 def test_values_beyond_the_last_shape_are_kept() -> None:
     call = parse_call("x::y", "[[2]]", '["float"]', None, '["", "", "True"]')
     assert call is not None
