@@ -1,6 +1,6 @@
 """Roofline points of kernels: each has the work of its operator, where that is its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -44,21 +44,19 @@ _ROLES: Final = {
 _LAUNCH_COLUMNS = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
 
 
-def kernel_points(
-    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
-) -> tuple[RooflinePoint, ...]:
+def keyed_kernel_points(
+    work: Work,
+    machine: Machine,
+    verdicts: Mapping[WorkKey, WorkVerdict],
+    further: Sequence[str] = (),
+) -> tuple[tuple[KernelKey, RooflinePoint], ...]:
     """One point for each kernel name and operator signature, with the verdict of all its work.
 
-    The operator's cost counts at its main kernel; its other kernels say whose helpers they are.
+    Each with what its kernels agree in: the values of `KERNEL_KEY`, and of the columns `further`
+    of the kernels, by which they are told apart too. The operator's cost counts at its main kernel;
+    its other kernels say whose helpers they are.
     """
-    return tuple(point for _, point in keyed_kernel_points(work, machine, verdicts))
-
-
-def keyed_kernel_points(
-    work: Work, machine: Machine, verdicts: Mapping[WorkKey, WorkVerdict]
-) -> tuple[tuple[KernelKey, RooflinePoint], ...]:
-    """`kernel_points`, each with what its kernels agree in: the values of `KERNEL_KEY`."""
-    keys = KERNEL_KEY
+    keys = (*KERNEL_KEY, *further)
     kernels = work.kernels.with_columns(COPY_NAME)
     transfers = transfers_by(kernels, keys, machine.links)
     spreads = spreads_by(kernels, keys)

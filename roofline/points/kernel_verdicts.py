@@ -6,10 +6,11 @@ import numpy as np
 import polars as pl
 
 from gpuprof.collectors.capture import Capture
+from gpuprof.collectors.query_thread import on_query_thread
 from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.measured.counted_costs import counted_work
-from gpuprof.roofline.points.kernel_points import kernel_points
+from gpuprof.roofline.points.kernel_points import keyed_kernel_points
 from gpuprof.roofline.points.points import Machine
 from gpuprof.roofline.points.transfers import on_one_host
 from gpuprof.roofline.points.verdicts import work_verdicts
@@ -38,6 +39,7 @@ class KernelVerdicts:
     work: Work
 
 
+@on_query_thread
 def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     """The points of the kernels of an attributed one-rank capture with this analysis."""
     one_host = on_one_host(analysis.world_size, analysis.fingerprint)
@@ -46,12 +48,15 @@ def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     mode = math_mode(analysis.device, capture.processes[0])
     work = find_work(capture, mode, counted_work(capture))
     verdicts = work_verdicts(work, machine)
-    points: list[RooflinePoint] = []
+    numbered = work.kernels.with_columns(alike=pl.struct(_ALIKE).rank("dense"))
+    keyed = keyed_kernel_points(replace(work, kernels=numbered), machine, verdicts, ["alike"])
+    number_of = {key[-1]: number for number, (key, _) in enumerate(keyed)}
     of_kernel = np.full(capture.kernels.height, -1, np.int64)
-    for alike in work.kernels.partition_by(_ALIKE, maintain_order=True):
-        of_kernel[alike["kernel_row"].to_numpy()] = len(points)
-        points += kernel_points(replace(work, kernels=alike), machine, verdicts)
-    return KernelVerdicts(tuple(points), pl.Series("point", of_kernel).replace(-1, None), work)
+    of_kernel[numbered["kernel_row"].to_numpy()] = list(
+        map(number_of.__getitem__, numbered["alike"])
+    )
+    points = tuple(point for _, point in keyed)
+    return KernelVerdicts(points, pl.Series("point", of_kernel).replace(-1, None), work)
 
 
 def _roof(analysis: Analysis) -> Roof | None:
