@@ -84,3 +84,8 @@ class IdleTime(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[IdleCause, ...]
     # Of each profiled step in order, as it was seen there.
     profiled_steps: tuple[tuple[IdlePart, ...], ...] = ()
+
+    @property
+    def is_of_one_first_step(self) -> bool:
+        """Whether the causes are those of a step that does not tell why timed ones wait."""
+        return self.basis == "timed" and self.first_steps and len(self.profiled_steps) == 1

@@ -73,7 +73,7 @@ def _body(analysis: Analysis) -> Sequence[Block]:
 
 def _lead(idle: IdleTime) -> str:
     waits = formatting.duration(idle.nanoseconds)
-    if _is_of_one_first_step(idle):
+    if idle.is_of_one_first_step:
         return (
             f"The device has no work for {waits} of a step, and nothing tells why: {FIRST_STEPS}. "
             "What is named below cost one of them."
@@ -93,13 +93,8 @@ def _lead(idle: IdleTime) -> str:
     )
 
 
-def _is_of_one_first_step(idle: IdleTime) -> bool:
-    """Whether the causes are those of a step that does not tell why others wait."""
-    return idle.basis == "timed" and idle.first_steps and len(idle.profiled_steps) == 1
-
-
 def _rows(idle: IdleTime, step_ns: int) -> Iterable[tuple[str, ...]]:
-    profiled = _is_of_one_first_step(idle)
+    profiled = idle.is_of_one_first_step
     for cause in idle.causes:
         share = formatting.percent(cause.nanoseconds / step_ns)
         head: tuple[str, ...] = (

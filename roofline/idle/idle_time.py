@@ -48,8 +48,8 @@ class IdleSeen:
     steps: tuple[tuple[IdlePart, ...], ...]
     # What the host did beside launching, whether or not a device had work.
     host: HostTime
-    # They are the program's first steps, and timed ones came after them.
-    first_steps: bool = False
+    # Whether those are the program's first steps, and timed ones came after them.
+    first_steps: bool
 
 
 def find_idle(

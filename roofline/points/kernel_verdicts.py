@@ -11,7 +11,7 @@ from gpuprof.roofline.analysis import Analysis, RooflinePoint
 from gpuprof.roofline.machine.ceilings import Roof
 from gpuprof.roofline.measured.counted_costs import counted_work
 from gpuprof.roofline.points.kernel_points import keyed_kernel_points
-from gpuprof.roofline.points.points import Machine
+from gpuprof.roofline.points.points import COPY_NAME, Machine
 from gpuprof.roofline.points.transfers import on_one_host
 from gpuprof.roofline.points.verdicts import work_verdicts
 from gpuprof.roofline.points.work_readings import clock_of
@@ -48,7 +48,7 @@ def kernel_verdicts(capture: Capture, analysis: Analysis) -> KernelVerdicts:
     mode = math_mode(analysis.device, capture.processes[0])
     work = find_work(capture, mode, counted_work(capture))
     verdicts = work_verdicts(work, machine)
-    numbered = work.kernels.with_columns(alike=pl.struct(_ALIKE).rank("dense"))
+    numbered = work.kernels.with_columns(alike=pl.struct(*_ALIKE, COPY_NAME).rank("dense"))
     keyed = keyed_kernel_points(replace(work, kernels=numbered), machine, verdicts, ["alike"])
     number_of = {key[-1]: number for number, (key, _) in enumerate(keyed)}
     of_kernel = np.full(capture.kernels.height, -1, np.int64)

@@ -19,6 +19,8 @@ from gpuprof.collectors.host_events import (
     range_row,
 )
 from gpuprof.collectors.manifest import Device
+from gpuprof.reports.blocks import Paragraph
+from gpuprof.reports.sections import idle as idle_section
 from gpuprof.roofline.analysis import Analysis
 from gpuprof.roofline.analyze import analyze
 from gpuprof.roofline.idle_figures import IdleCause
@@ -417,6 +419,20 @@ def test_one_of_a_program_s_first_steps_does_not_explain_the_others() -> None:
     assert found["data loader"].profiled_ns == 3000 * US
     assert analysis.bottleneck.kind == "unexplained"
     assert "only the program's first steps were profiled" in analysis.bottleneck.evidence
+    assert "nothing tells why" in idle_paragraph(analysis)
+
+
+def idle_paragraph(analysis: Analysis) -> str:
+    first, *_ = idle_section.SECTION.body(analysis)
+    assert isinstance(first, Paragraph)
+    return first.text
+
+
+def test_of_two_first_steps_the_report_tells_how_causes_have_their_length() -> None:
+    analysis = timed_and_profiled(first=2)
+    assert analysis.idle is not None
+    assert (analysis.idle.first_steps, len(analysis.idle.profiled_steps)) == (True, 2)
+    assert "where the causes were seen" in idle_paragraph(analysis)
 
 
 def test_a_range_that_launches_is_no_other_work() -> None:
