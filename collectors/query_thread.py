@@ -48,8 +48,8 @@ class _Call(Generic[_Found]):
         self._abandoned = False
         self._found: list[_Found] = []
         self._error: BaseException | None = None
-        # Set by the thread that waits in polars, as what abandons the other one may stop it within a
-        # lock. Thread.join does not wait again where a handler has raised (Python 3.11).
+        # Set by the thread that waits in polars: the other one, abandoned, may stop within a lock.
+        # Thread.join does not wait again where a handler has raised (Python 3.11).
         self._over = threading.Event()
 
     def result(self) -> _Found:
