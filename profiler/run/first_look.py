@@ -96,6 +96,7 @@ class FirstLook:
         now_ns = self._clock.now_ns()
         if ends_a_step:
             self._ended += 1
+            # The first counts only where it is alone.
             if self._ended == 2:
                 self.steps.clear()
             self.steps.append((self._since_ns, now_ns))
