@@ -10,6 +10,7 @@ steps at all; a script that steps long enough never needs it and it is dropped.
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -57,6 +58,8 @@ from gpuprof.profiler.run.timed_steps import TimedSteps
 _MOST_ATTEMPTS = 3
 # How often somebody is told of steps after the profiled ones.
 _TELLING_NS = 100_000_000
+# The end waits so long for a boundary of another thread, of the 30 s that a scheduler leaves.
+_PATIENCE_S = 5.0
 
 
 class Session:
@@ -91,6 +94,9 @@ class Session:
         else:
             self.explicit = found_steps.explicit
             self._finder = found_steps.told_to(self)
+        # Held by the thread that is in a boundary: of a trace that it writes another one would free
+        # what torch writes (SIGSEGV).
+        self._at_boundary = threading.RLock()
         self._phase, self._boundaries = "warmup", 0
         self._clock: StepClock | None = None
         self._ranks = ranks or Ranks(0, 0, 1)
@@ -174,15 +180,21 @@ class Session:
         # A step that is being captured does not run, and an event recorded in it would be captured.
         if not self.active or cuda.is_capturing_a_graph():
             return
-        with self._guarded():
-            # Between the two a tool's recording may begin or end.
-            self._step_ranges.end()
-            self._boundaries += 1
-            with ample_recursion():
-                self._advance(mark)
-            self._beside.step_begins()
-            self._on_step(self._phase, self._boundaries)
-            self._step_ranges.begin(tell_time=self._phase == "profiled")
+        # No thread of the program waits for another here: it may be what that one waits for.
+        if not self._at_boundary.acquire(blocking=False):
+            return
+        try:
+            with self._guarded():
+                # Between the two a tool's recording may begin or end.
+                self._step_ranges.end()
+                self._boundaries += 1
+                with ample_recursion():
+                    self._advance(mark)
+                self._beside.step_begins()
+                self._on_step(self._phase, self._boundaries)
+                self._step_ranges.begin(tell_time=self._phase == "profiled")
+        finally:
+            self._at_boundary.release()
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -459,9 +471,15 @@ class Session:
         if self._first_look is not None:
             self._first_look.end_the_step()
         ending = (self._read_later, self._stop_first_look, self._finish_trace, self._use_first_look)
-        for piece in ending:
-            with self._guarded():
-                piece()
+        # One that hangs there is not waited for any longer.
+        waited = self._at_boundary.acquire(timeout=_PATIENCE_S)
+        try:
+            for piece in ending:
+                with self._guarded():
+                    piece()
+        finally:
+            if waited:
+                self._at_boundary.release()
         sampled = self.seen.beside_trace.get("samples") or self._beside.notes
         if self.options.pm_sampling and not sampled:
             self.seen.warn("--pm-sampling counted nothing: no GPU worked in a profiled step")

@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import os
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -200,6 +201,40 @@ def test_a_first_look_of_three_steps_keeps_those_after_the_first(
     assert capture.steps["phase"].to_list().count("timed") == max(0, steps - 3)
     products = capture.kernels.filter(pl.col("name") == "aten::addmm")
     assert products["step"].drop_nulls().n_unique() == kept
+
+
+def test_a_trace_that_one_thread_writes_is_not_freed_by_a_step_of_another(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = start(first_look=False)
+    writes, others_stepped = threading.Event(), threading.Event()
+    export = torch_trace.TorchTrace.export
+    written: list[bool] = []
+
+    def slow_export(trace: torch_trace.TorchTrace) -> Path:
+        writes.set()
+        assert others_stepped.wait(60)
+        written.append(trace._profiler.profiler is not None)
+        return export(trace)
+
+    monkeypatch.setattr(torch_trace.TorchTrace, "export", slow_export)
+
+    def steps() -> None:
+        for _ in range(9):
+            torch.ones(2) + 1
+            session.step(None)
+
+    first = threading.Thread(target=steps)
+    first.start()
+    assert writes.wait(60)
+    # As a pool does that serves a model: it neither waits nor ends what is under way.
+    session.step(None)
+    session.step(None)
+    others_stepped.set()
+    first.join()
+    seen = session.finish()
+    assert (written, seen.warnings) == ([True], [])
+    assert "aten::add" in operators(seen)
 
 
 def accumulated(steps: int, calls: int) -> None:
