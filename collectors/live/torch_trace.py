@@ -34,6 +34,8 @@ def script_is_profiling() -> bool:
 
 # Those that record, of which one that began on another thread can only be ended there.
 _running: list["TorchTrace"] = []
+# Those that another one took torch's profiler from, on their own thread: they record to the end.
+overtaken: list["TorchTrace"] = []
 
 
 def records_steps() -> bool:
@@ -54,7 +56,6 @@ class TorchTrace:
         self.complete = False
         self._saved = self._exported = False
         self._thread: int | None = None
-        self._overtaken = False
         self._steps_left = None if steps is None else steps + 1
         self._restore_log_level: Callable[[], None] | None = None
         # Where the level cannot be set, torch would complain on the script's stderr.
@@ -96,7 +97,7 @@ class TorchTrace:
     @property
     def can_stop_here(self) -> bool:
         """Whether the calling thread is the one that started it, and no other one began since."""
-        return self._thread == threading.get_ident() and not self._overtaken
+        return self._thread == threading.get_ident() and self not in overtaken
 
     def step(self) -> None:
         """A step boundary. After the last recorded step the trace is complete."""
@@ -168,7 +169,7 @@ def _overtake() -> None:
     """
     for trace in [each for each in _running if not each.can_stop_here]:
         _running.remove(trace)
-        trace._overtaken = True
+        overtaken.append(trace)
         own_profilers.discard(id(trace._profiler))
         cpp_log_level.errors_only()
 

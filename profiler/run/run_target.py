@@ -112,7 +112,17 @@ def run_target(
         # As python: whoever started us sees which signal it was, and a shell ends its loop.
         _run_exit_functions()
         die_by(signal.SIGINT)
+    if _leaves_a_profile():
+        # What ends it with its thread calls libkineto, which may be gone by then (SIGSEGV, 2.13).
+        _run_exit_functions()
+        os._exit(storing.exit_code(status))
     return storing.exit_code(status)
+
+
+def _leaves_a_profile() -> bool:
+    """Whether torch still records for us; a program may end without having imported torch."""
+    traces = sys.modules.get("gpuprof.collectors.live.torch_trace")
+    return traces is not None and bool(traces.overtaken)
 
 
 def _live_state(ranks: Ranks) -> LiveState | None:
