@@ -286,6 +286,9 @@ class Session:
     def _profiled_boundary(self, mark: Mark) -> None:
         if self._trace is None or self._clock is None:
             return
+        if not self._trace.can_stop_here:
+            # Of another thread of a pool: ended there, torch has no trace to save (SIGSEGV).
+            return
         if not self._clock.started and cuda.in_use():
             # What is still queued would run into the first recorded step.
             cuda.synchronize()
